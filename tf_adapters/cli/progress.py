@@ -1,0 +1,65 @@
+"""Progress on a terminal as a bar, elsewhere as a line now and then."""
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tf_adapters.training.fit import Reporter
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+def bar(console, description, unit):
+    """A Rich progress bar with speed and remaining time."""
+    return Progress(
+        TextColumn(f"{description} {{task.fields[note]}}"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+class TrainingProgress(Reporter):
+    """Shows a run of `fit` on a Rich console."""
+
+    def __init__(self, console: Console, epochs):
+        self.console = console
+        self.epochs = epochs
+        self.progress = None
+        self.task = None
+        self.steps = 0
+        self.printed = time.monotonic()
+
+    def start(self, steps, done):
+        self.steps = steps
+        if done:
+            self.console.print(f"Resuming after step {done} of {steps}.")
+        if self.console.is_terminal:
+            self.progress = bar(self.console, "training", "steps")
+            self.task = self.progress.add_task("", total=steps, completed=done, note="")
+            self.progress.start()
+
+    def step(self, done, numbers):
+        note = f"loss {numbers['loss']:.4f}"
+        if self.progress is not None:
+            self.progress.update(self.task, completed=done, note=note)
+        elif time.monotonic() - self.printed >= SECONDS_BETWEEN_LINES:
+            self.printed = time.monotonic()
+            self.console.print(f"step {done}/{self.steps}  {note}")
+
+    def epoch(self, epoch, numbers, best):
+        values = "  ".join(
+            f"{'training' if name == 'loss' else 'validation'} {name.replace('_', ' ')} {value:.4f}"
+            for name, value in numbers.items()
+        )
+        self.console.print(f"epoch {epoch}/{self.epochs}  {values}" + ("  best so far" if best else ""))
+
+    def finish(self):
+        if self.progress is not None:
+            self.progress.stop()

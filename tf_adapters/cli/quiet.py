@@ -1,0 +1,39 @@
+"""Imports TensorFlow without the lines that its C++ parts print before any log level applies."""
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+
+
+@contextlib.contextmanager
+def _without_native_stderr():
+    """Send what is written to file descriptor 2 to a file, which is shown if the block fails."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            os.dup2(kept, 2)
+            file.seek(0)
+            os.write(2, file.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def import_tensorflow():
+    """Import TensorFlow, Keras and transformers' TensorFlow classes quietly."""
+    with _without_native_stderr():
+        import tensorflow as tf
+
+        import tf_adapters.models.bert  # noqa: F401
+
+        tf.get_logger().setLevel(logging.ERROR)
+        # The first op makes TensorFlow look for devices, and say so.
+        tf.constant(0)
+    return tf

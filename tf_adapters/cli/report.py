@@ -1,0 +1,67 @@
+"""What `train` and `evaluate` print at the end."""
+
+import numpy as np
+from rich.table import Table
+
+from tf_adapters.saving.directory import directory_size
+from tf_adapters.tasks.metrics import METRICS, probabilities
+from tf_adapters.training.scoring import Scorer
+
+EXAMPLES = 4
+
+
+def show_numbers(console, title, numbers):
+    """Print a table of named numbers."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in numbers.items():
+        table.add_row(name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else str(value))
+    console.print(table)
+
+
+def show_report(console, model, task, wordpiece, output, result, counts, seconds, settings):
+    """Print held-out results, what was trained, sizes, times, examples and what to do next."""
+    split, rows = ("test", task.test) if task.test is not None and task.test.labels is not None else (
+        "validation",
+        task.validation,
+    )
+    logits = Scorer(model, wordpiece, batch_size=settings["batch_size"]).logits(rows.text, rows.text_pair)
+    numbers = METRICS[task.metric](rows.labels, logits)
+    table = Table(title=f"{task.name}: result", title_justify="left", show_header=False)
+    for name, value in numbers.items():
+        table.add_row(f"{split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
+    table.add_row("best epoch", f"{result.best_epoch} of {settings['epochs']}, by validation")
+    table.add_row("trained", f"{counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%})")
+    parts = {kind: getattr(counts, kind) for kind in ("adapter", "layer_norm", "head", "backbone")}
+    table.add_row("", ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in parts.items() if number))
+    table.add_row("saved", f"{output} ({directory_size(output) / 1e6:.2f} MB)")
+    table.add_row("time", f"{seconds:.0f} s, {result.seconds:.0f} s of it training and validation")
+    console.print(table)
+    chosen = np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(int)
+    console.print(f"Predictions on {split} rows that were not trained on:")
+    for index in chosen:
+        text = rows.text[int(index)].numpy().decode()
+        console.print(f"  {describe(logits[index], task.kind, task.labels)}  {shorten(text)}", markup=False)
+    console.print("Next:")
+    for command in (
+        f"echo 'a quiet, moving film' | tf-adapters predict {output} --input -",
+        f"tf-adapters info {output}",
+        "tf-adapters train --help",
+    ):
+        console.print(f"  {command}", markup=False)
+
+
+def describe(logits, kind, labels):
+    """One row's prediction in words."""
+    values = probabilities(logits[np.newaxis], kind=kind)[0]
+    if kind == "regression":
+        return f"{float(np.ravel(values)[0]):.3f}"
+    if kind == "multi-label":
+        return "|".join(label for label, value in zip(labels, values) if value > 0.5) or "(none)"
+    best = int(np.argmax(values))
+    return f"{labels[best]} ({values[best]:.2f})"
+
+
+def shorten(text, width=90):
+    """At most `width` characters of a text, on one line."""
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,168 @@
+"""AdapterConfig: what an adapter looks like, where it stands and what trains beside it."""
+
+import dataclasses
+import json
+import math
+import numbers
+from typing import Optional, Tuple, Union
+
+from tf_adapters.errors import InputError
+
+PLACEMENTS = ("both", "attention", "ffn")
+LAYER_NORM_CHOICES = ("none", "encoder", "all")
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterConfig:
+    """Frozen, validated description of bottleneck adapters (Houlsby et al., 2019).
+
+    Args:
+        bottleneck_size: int >= 1, units `m` between the two projections. One adapter
+            has `2 m d + d + m` parameters on a hidden size of `d`.
+        sharing: which places use one adapter. `"none"`: two per block; `"layer"`: one per
+            block; an int `n >= 2`: one for `n` consecutive blocks, counted over the adapted
+            blocks from the bottom. Where `n` does not divide their number, the blocks
+            left over at the top share one adapter of their own.
+        placement: `"both"` sub-layers, after `"attention"` only, or after the `"ffn"` only.
+        blocks: indices of the blocks that get adapters, from 0 at the bottom, or None for
+            all of them. AdapterDrop leaves out the lowest ones: `range(5, 12)`.
+        activation: name of a Keras activation. `"gelu"` is the exact one, `"gelu_tanh"` its
+            tanh approximation, `"swish"` and `"silu"` are the same.
+        init_stddev: standard deviation of both kernels' normal initialisation, truncated
+            at two standard deviations. Biases start at zero.
+        dropout: rate in [0, 1), applied to the up-projection before the skip connection.
+        train_layer_norm: pretrained LayerNorms trained with the adapters: `"none"`, those
+            of the `"encoder"` blocks, or `"all"`, the embeddings' included.
+
+    Raises:
+        InputError: a value is out of range; the message names it.
+
+    Example:
+    >>> AdapterConfig(bottleneck_size=16, sharing=3).parameters_per_adapter(768)
+    25360
+
+    Reference: Houlsby et al. 2019, sections 2.1 and 3.6; sharing: Mohebbi & Rajaei, section 6.2.
+    """
+
+    bottleneck_size: int = 64
+    sharing: Union[str, int] = "none"
+    placement: str = "both"
+    blocks: Optional[Tuple[int, ...]] = None
+    activation: str = "gelu"
+    init_stddev: float = 1e-2
+    dropout: float = 0.0
+    train_layer_norm: str = "encoder"
+
+    def __post_init__(self):
+        if not _is_int(self.bottleneck_size) or self.bottleneck_size < 1:
+            raise InputError(f"bottleneck_size={self.bottleneck_size!r} must be an integer of at least 1.")
+        if isinstance(self.sharing, str):
+            if self.sharing not in ("none", "layer"):
+                raise InputError(
+                    f"sharing={self.sharing!r} is unknown: use 'none', 'layer' or an integer of at least 2."
+                )
+        elif not _is_int(self.sharing) or self.sharing < 2:
+            raise InputError(
+                f"sharing={self.sharing!r} must be 'none', 'layer' or an integer of at least 2 "
+                "('layer' is the sharing within one block)."
+            )
+        _check_choice("placement", self.placement, PLACEMENTS)
+        _check_choice("train_layer_norm", self.train_layer_norm, LAYER_NORM_CHOICES)
+        if self.blocks is not None:
+            self._normalise_blocks()
+        for name in ("init_stddev", "dropout"):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+                raise InputError(f"{name}={value!r} must be a finite number of at least 0.")
+            object.__setattr__(self, name, float(value))
+        if self.dropout >= 1:
+            raise InputError(f"dropout={self.dropout!r} must be below 1.")
+        if not isinstance(self.activation, str):
+            raise InputError(f"activation={self.activation!r} must be the name of a Keras activation.")
+        from tf_adapters.layers.activation import get_activation  # imports Keras: only once one is made
+
+        get_activation(self.activation)
+
+    def _normalise_blocks(self):
+        if isinstance(self.blocks, (str, bytes)) or not hasattr(self.blocks, "__iter__"):
+            raise InputError(f"blocks={self.blocks!r} must be a sequence of block indices, or None for all blocks.")
+        blocks = tuple(self.blocks)
+        if not blocks or any(not _is_int(block) or block < 0 for block in blocks):
+            raise InputError(f"blocks={blocks!r} must hold at least one index, counted from 0; None means all blocks.")
+        if len(set(blocks)) != len(blocks):
+            raise InputError(f"blocks={blocks!r} names a block twice.")
+        object.__setattr__(self, "blocks", tuple(sorted(int(block) for block in blocks)))
+
+    def parameters_per_adapter(self, hidden_size):
+        """Parameters of one adapter, `2 m d + d + m`."""
+        return 2 * self.bottleneck_size * hidden_size + hidden_size + self.bottleneck_size
+
+    def sites(self, depth):
+        """The places that get an adapter, and which of them share one.
+
+        Args:
+            depth: int, number of blocks of the encoder.
+
+        Returns: dict from `(block, "attention" | "ffn")` to the key of the adapter used
+            there, from the bottom up. Keys name the adapter in a saved directory:
+            `layer.3.ffn`, `layer.3` when a block shares one, `layers.3-5` when blocks do.
+
+        Raises:
+            InputError: `blocks` names a block that the encoder lacks.
+        """
+        blocks = tuple(range(depth)) if self.blocks is None else self.blocks
+        if blocks[-1] >= depth:
+            raise InputError(f"blocks={blocks!r}: the encoder has {depth} blocks, the last is {depth - 1}.")
+        places = ("attention", "ffn") if self.placement == "both" else (self.placement,)
+        keys = {}
+        for position, block in enumerate(blocks):
+            for place in places:
+                if self.sharing == "none":
+                    key = f"layer.{block}.{place}"
+                elif self.sharing == "layer":
+                    key = f"layer.{block}"
+                else:
+                    start = position - position % self.sharing
+                    group = blocks[start : start + self.sharing]
+                    key = f"layers.{group[0]}-{group[-1]}"
+                keys[block, place] = key
+        return keys
+
+    def to_dict(self):
+        """Plain dict that JSON can hold; `from_dict` reads it back."""
+        values = dataclasses.asdict(self)
+        values["blocks"] = None if self.blocks is None else list(self.blocks)
+        return values
+
+    @classmethod
+    def from_dict(cls, values):
+        """Build from a dict; a key that is not a field raises InputError."""
+        if not isinstance(values, dict):
+            raise InputError(f"An adapter config must be a JSON object, not {values!r}.")
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise InputError(f"Unknown adapter config key {unknown[0]!r}: the keys are {', '.join(known)}.")
+        return cls(**values)
+
+    def to_json(self):
+        """JSON text of `to_dict`."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text):
+        """Read what `to_json` wrote; raises InputError on text that is not such JSON."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"The adapter config is not JSON: {error}.") from None
+        return cls.from_dict(values)
+
+
+def _is_int(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _check_choice(name, value, choices):
+    if value not in choices:
+        raise InputError(f"{name}={value!r} is unknown: use one of {', '.join(repr(c) for c in choices)}.")

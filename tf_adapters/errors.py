@@ -1,0 +1,10 @@
+"""The one exception that stands for a user's mistake."""
+
+
+class InputError(ValueError):
+    """A value that the caller gave cannot be used.
+
+    The message is one sentence (or two) that names the argument, the value it
+    got and the fix. The command line prints it without a traceback and exits
+    with status 2; any other exception is a defect of this package.
+    """

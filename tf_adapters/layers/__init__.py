@@ -1,0 +1,1 @@
+"""Pure Keras layers that know nothing of HuggingFace."""

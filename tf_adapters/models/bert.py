@@ -1,0 +1,50 @@
+"""BERT (Devlin et al., 2019): where its adapters stand."""
+
+import transformers
+from transformers.models.bert.modeling_tf_bert import TFBertLayer, TFBertOutput, TFBertSelfOutput
+
+from tf_adapters.models.family import Family
+from tf_adapters.models.site import AdapterBlock, AdapterSite
+
+
+class TFBertAdapterSelfOutput(AdapterSite, TFBertSelfOutput):
+    """TFBertSelfOutput with an adapter after the attention's projection."""
+
+
+class TFBertAdapterOutput(AdapterSite, TFBertOutput):
+    """TFBertOutput with an adapter after the second feed-forward layer."""
+
+
+class TFBertAdapterLayer(AdapterBlock, TFBertLayer):
+    """TFBertLayer whose output halves may hold adapters."""
+
+    site_classes = {"attention": TFBertAdapterSelfOutput, "ffn": TFBertAdapterOutput}
+
+
+def _parameters(config):
+    size, inner, depth = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    norm = 2 * size
+    embeddings = (config.vocab_size + config.max_position_embeddings + config.type_vocab_size) * size + norm
+    block = 4 * (size + 1) * size + (size + 1) * inner + (inner + 1) * size + 2 * norm
+    return {
+        "total": embeddings + depth * block + (size + 1) * size,
+        "layer_norm": {"none": 0, "encoder": depth * 2 * norm, "all": depth * 2 * norm + norm},
+    }
+
+
+FAMILY = Family(
+    model_type="bert",
+    config_class=transformers.BertConfig,
+    block_class=TFBertAdapterLayer,
+    original_block_class=TFBertLayer,
+    heads={
+        "classification": transformers.TFBertForSequenceClassification,
+        "token-classification": transformers.TFBertForTokenClassification,
+        "question-answering": transformers.TFBertForQuestionAnswering,
+        "multiple-choice": transformers.TFBertForMultipleChoice,
+        "masked-lm": transformers.TFBertForMaskedLM,
+        "next-sentence": transformers.TFBertForNextSentencePrediction,
+        "none": transformers.TFBertModel,
+    },
+    parameters=_parameters,
+)

@@ -1,0 +1,80 @@
+"""What injection and loading need to know of an encoder family; one short file each beside this one."""
+
+import dataclasses
+import importlib
+from typing import Callable, Dict
+
+from tf_adapters.errors import InputError
+
+# model_type of config.json -> module with a FAMILY. A new family is a file and a line here.
+_MODULES = {"bert": "tf_adapters.models.bert"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """An encoder family of transformers.
+
+    Attributes:
+        model_type: str, as in `config.json`.
+        config_class: transformers' configuration class.
+        block_class: `AdapterBlock` subclass for one encoder block.
+        original_block_class: the transformers class that it replaces.
+        heads: dict from head name to transformers' model class.
+        parameters: function from a configuration to the encoder's numbers of parameters:
+            `{"total": int, "layer_norm": {"none": 0, "encoder": int, "all": int}}`.
+    """
+
+    model_type: str
+    config_class: type
+    block_class: type
+    original_block_class: type
+    heads: Dict[str, type]
+    parameters: Callable
+
+    def main_layer(self, model):
+        """The pretrained encoder inside `model`, without its head."""
+        return getattr(model, model.base_model_prefix)
+
+    def blocks(self, model):
+        """The encoder blocks, from the bottom up."""
+        return list(self.main_layer(model).encoder.layer)
+
+    def set_blocks(self, model, blocks):
+        """Replace the list of encoder blocks."""
+        # Assigned as a whole: Keras cannot save a tracked list one of whose elements was replaced.
+        self.main_layer(model).encoder.layer = list(blocks)
+
+    def layer_norms(self, model, which):
+        """The pretrained LayerNorm layers: `"none"`, `"encoder"` or `"all"` (with the embeddings')."""
+        if which == "none":
+            return []
+        norms = [norm for block in self.blocks(model) for norm in self.block_layer_norms(block)]
+        return norms + [self.main_layer(model).embeddings.LayerNorm] if which == "all" else norms
+
+    def block_layer_norms(self, block):
+        """The two LayerNorms of a block."""
+        return [block.attention.dense_output.LayerNorm, block.bert_output.LayerNorm]
+
+    def pooler(self, model):
+        """The pooler layer, or None."""
+        return getattr(self.main_layer(model), "pooler", None)
+
+
+def get_family(model_type):
+    """The Family for a `model_type`; raises InputError with the supported ones otherwise."""
+    if model_type not in _MODULES:
+        raise InputError(
+            f"model_type={model_type!r} is not supported: tf_adapters has adapters for {', '.join(sorted(_MODULES))}."
+        )
+    return importlib.import_module(_MODULES[model_type]).FAMILY
+
+
+def family_of(model):
+    """The Family of a model that the user built; raises InputError if there is none."""
+    model_type = getattr(getattr(model, "config", None), "model_type", None)
+    if model_type is None:
+        raise InputError(
+            f"model={type(model).__name__} is not a transformers TensorFlow model: build one with "
+            "tf_adapters.load_backbone or a TFBertFor... class."
+        )
+    return get_family(model_type)

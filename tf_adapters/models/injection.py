@@ -1,0 +1,211 @@
+"""Puts adapters into a built model, switches between them and takes them out again."""
+
+import contextlib
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters.config import AdapterConfig
+from tf_adapters.errors import InputError
+from tf_adapters.layers.adapter import AdapterLayer
+from tf_adapters.models.heads import keep_float32
+from tf_adapters.models.state import NamedAdapter, state_of
+
+
+def add_adapters(model, config=None, *, name="default", seed=None):
+    """Inject adapters into a built transformers TensorFlow model, in place, and make them active.
+
+    The encoder's blocks are replaced by subclasses that adopt their layers: no weight is
+    copied and no pretrained weight changes its name. Call `set_trainable` and `compile`
+    afterwards. The head and the LayerNorms of a second adapter start from the values
+    that the model had before the first.
+
+    Args:
+        model: a built TFBertFor... model, pretrained or random.
+        config: AdapterConfig; None for its defaults.
+        name: str, the adapter's name on this model.
+        seed: int or None, decides the initial weights. None draws from NumPy's global
+            generator, which `keras.utils.set_random_seed` sets.
+
+    Returns: the model.
+
+    Raises:
+        InputError: the name is taken or unusable, `config.blocks` names a block that the
+            model lacks, or the model is of an unsupported family or not built.
+    """
+    state = state_of(model)
+    config = AdapterConfig() if config is None else config
+    if not isinstance(config, AdapterConfig):
+        raise InputError(f"config={config!r} must be an AdapterConfig; a recipe's is get_recipe(NAME).adapter.")
+    if not isinstance(name, str) or not name or any(not (c.isalnum() or c in "_-.") for c in name):
+        raise InputError(f"name={name!r} must consist of letters, digits, '_', '-' and '.'.")
+    if name in state.adapters:
+        raise InputError(
+            f"name={name!r}: the model already has an adapter of that name; remove_adapters(model, name={name!r}) "
+            "takes it out, another name adds a second one."
+        )
+    blocks = state.family.blocks(model)
+    keys = config.sites(len(blocks))
+    keep_float32(model, state)
+    state.digest(model)
+    if not state.adapters:
+        state.switched = state.layer_norm_variables(model) + state.head_variables(model)
+        state.pristine = [variable.numpy() for variable in state.switched]
+        _replace_blocks(model, state, blocks)
+    if seed is None:
+        seed = np.random.randint(2**31)
+    hidden_size = model.config.hidden_size
+    layers = {}
+    for (block, place), key in keys.items():
+        site = state.sites[block, place]
+        if key not in layers:
+            layers[key] = _build_adapter(config, key, name, seed, hidden_size, site.dtype_policy)
+        site.add(name, layers[key])
+    state.adapters[name] = NamedAdapter(config, layers, values=[value.copy() for value in state.pristine])
+    _forget_traces(model)
+    set_active(model, name)
+    return model
+
+
+def remove_adapters(model, *, name=None):
+    """Take out one adapter, or all of them and restore the model as it was before the first.
+
+    Args:
+        model: a model with adapters.
+        name: the adapter to remove, or None for all. Removing the last one restores too:
+            the original block objects, the LayerNorms and the head return with the values
+            they had. Weights that full or top-N training changed stay as they are.
+
+    Returns: the model.
+
+    Raises:
+        InputError: there is no adapter of that name, or none at all.
+    """
+    state = state_of(model)
+    if name is not None:
+        _check_name(state, name)
+    elif not state.adapters:
+        raise InputError("The model has no adapters to remove.")
+    if name is not None and len(state.adapters) > 1:
+        if state.active == name:
+            set_active(model, next(other for other in state.adapters if other != name))
+        for site in state.sites.values():
+            site.discard(name)
+        del state.adapters[name]
+        _switch_sites(state)
+        _forget_traces(model)
+        return model
+    _assign(state.switched, state.pristine)
+    for attention, original in state.original_outputs:
+        attention.dense_output = original
+    state.family.set_blocks(model, state.original_blocks)
+    state.adapters, state.sites, state.active, state.enabled = {}, {}, None, True
+    state.original_blocks, state.original_outputs, state.switched, state.pristine = None, [], [], []
+    _forget_traces(model)
+    return model
+
+
+def set_active(model, name):
+    """Let the adapter `name` act, with its LayerNorms and head, in graphs already traced too.
+
+    Which weights train does not change: call `set_trainable` and `compile` to train it.
+
+    Raises:
+        InputError: the model has no adapter of that name.
+    """
+    state = state_of(model)
+    _check_name(state, name)
+    if name == state.active:
+        return
+    variables = state.switched
+    if state.active is not None:
+        state.adapters[state.active].values = [variable.numpy() for variable in variables]
+    _assign(variables, state.adapters[name].values)
+    state.adapters[name].values = None
+    state.active = name
+    _switch_sites(state)
+
+
+@contextlib.contextmanager
+def disable_adapters(model):
+    """Context in which the pretrained encoder acts alone, in graphs already traced too.
+
+    No adapter acts and the LayerNorms have their pretrained values; the head stays that
+    of the active adapter. On leaving, everything is as before.
+    """
+    state = state_of(model)
+    if not state.enabled or state.active is None:
+        yield model
+        return
+    norms = state.switched[: len(state.layer_norm_variables(model))]
+    trained = [variable.numpy() for variable in norms]
+    _assign(norms, state.pristine)
+    state.enabled = False
+    _switch_sites(state)
+    try:
+        yield model
+    finally:
+        _assign(norms, trained)
+        state.enabled = True
+        _switch_sites(state)
+
+
+def adapter_names(model):
+    """Names of the model's adapters, in the order they were added."""
+    return list(state_of(model).adapters)
+
+
+def active_adapter(model):
+    """Name of the active adapter, or None."""
+    return state_of(model).active
+
+
+def _replace_blocks(model, state, blocks):
+    """Make every sub-layer a site, so that a second adapter may stand where the first does not."""
+    state.original_blocks = blocks
+    state.original_outputs = [(block.attention, block.attention.dense_output) for block in blocks]
+    adapted = [state.family.block_class.adopt(block, ("attention", "ffn")) for block in blocks]
+    state.family.set_blocks(model, adapted)
+    for index, block in enumerate(adapted):
+        state.sites[index, "attention"] = block.attention.dense_output
+        state.sites[index, "ffn"] = block.bert_output
+
+
+def _build_adapter(config, key, name, seed, hidden_size, dtype_policy):
+    """An AdapterLayer with weights, whose names come from its key and not from its first user."""
+    layer = AdapterLayer(
+        config.bottleneck_size,
+        activation=config.activation,
+        init_stddev=config.init_stddev,
+        dropout=config.dropout,
+        # By key: the same weights whatever the order or number of the adapters.
+        seed=(seed + zlib.crc32(key.encode())) % 2**31,
+        name=f"{name}.{key}",
+        dtype=dtype_policy,
+    )
+    with tf.name_scope(f"adapters/{name}/{key}"):
+        layer.build((None, None, hidden_size))
+    return layer
+
+
+def _switch_sites(state):
+    for site in state.sites.values():
+        site.activate(state.active if state.enabled else None)
+
+
+def _assign(variables, values):
+    for variable, value in zip(variables, values):
+        variable.assign(value)
+
+
+def _check_name(state, name):
+    if name not in state.adapters:
+        known = ", ".join(repr(other) for other in state.adapters) or "none"
+        raise InputError(f"name={name!r}: the model has no such adapter; it has {known}.")
+
+
+def _forget_traces(model):
+    """Make Keras trace fit, evaluate and predict anew."""
+    model.train_function = model.test_function = model.predict_function = None
+    model.train_tf_function = None

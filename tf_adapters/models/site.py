@@ -1,0 +1,114 @@
+"""The places inside an encoder block where adapters stand, for every family of BERT's shape."""
+
+import tensorflow as tf
+
+
+class Switch(tf.__internal__.tracking.AutoTrackable):
+    """The variables that say which adapter acts at a site.
+
+    Checkpoints and SavedModels see them; Keras does not count them among the weights.
+
+    Attributes:
+        active_slot: int32 scalar, 0 for none, i for the i-th adapter of the site.
+        gates: dict from adapter name to float32 scalar.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.active_slot = tf.Variable(0, trainable=False, dtype=tf.int32, name="active_slot")
+        self.gates = {}
+
+
+class AdapterSite:
+    """Mixin for the output half of a sub-layer: dense, dropout, adapter, LayerNorm(... + input).
+
+    Stands before a HuggingFace class whose `call(hidden_states, input_tensor, training)`
+    is `LayerNorm(dropout(dense(hidden_states)) + input_tensor)`, and adopts the layers
+    of a built instance, so that weights and their names stay what they were.
+
+    Several adapters may stand at one site. Which one acts is decided by variables, so a
+    graph that was traced before a switch follows it:
+
+    - `gates[name]` is 1 where `name` acts and 0 where no adapter does. It is NaN where
+      another one acts: a graph traced before that one was added cannot compute it, and
+      must not answer with something else in silence.
+    - `active_slot` chooses among several: 0 for none, i for the i-th name. With a single
+      adapter the gate alone is used, which needs no branch in the graph.
+    """
+
+    @classmethod
+    def adopt(cls, original):
+        """A site that owns the very layers of the built HuggingFace layer `original`."""
+        site = cls(original.config, name=original.name, dtype=original.dtype_policy)
+        site.dense = original.dense
+        site.dropout = original.dropout
+        site.LayerNorm = original.LayerNorm
+        site.adapters = {}
+        site.switch = Switch()
+        site.built = True
+        return site
+
+    def add(self, name, adapter):
+        """Put `adapter`, an AdapterLayer that other sites may use too, at this site."""
+        # A fresh dict: Keras refuses to save a tracked one that was changed in place.
+        self.adapters = {**self.adapters, name: adapter}
+        gate = tf.Variable(0.0, trainable=False, name=f"gate_{name}")
+        self.switch.gates = {**self.switch.gates, name: gate}
+
+    def discard(self, name):
+        """Take the adapter `name` away, if it stands here."""
+        self.adapters = {key: value for key, value in self.adapters.items() if key != name}
+        self.switch.gates = {key: value for key, value in self.switch.gates.items() if key != name}
+
+    def activate(self, name):
+        """Let the adapter `name` act; None, or a name that has no adapter here, lets none."""
+        names = list(self.adapters)
+        acting = name if name in names else None
+        self.switch.active_slot.assign(0 if acting is None else 1 + names.index(acting))
+        for key, gate in self.switch.gates.items():
+            gate.assign(0.0 if acting is None else 1.0 if key == acting else float("nan"))
+
+    def call(self, hidden_states, input_tensor, training=False):
+        hidden_states = self.dense(inputs=hidden_states)
+        hidden_states = self.dropout(inputs=hidden_states, training=training)
+        hidden_states = self._adapt(hidden_states, training)
+        return self.LayerNorm(inputs=hidden_states + input_tensor)
+
+    def _adapt(self, hidden_states, training):
+        if not self.adapters:
+            return hidden_states
+        if len(self.adapters) == 1:
+            ((name, adapter),) = self.adapters.items()
+            gate = tf.cast(self.switch.gates[name], hidden_states.dtype)
+            return adapter(hidden_states, gate=gate, training=training)
+        branches = [lambda: tf.identity(hidden_states)]
+        branches += [lambda adapter=adapter: adapter(hidden_states, training=training) for adapter in self.adapters.values()]
+        # Out of range: an adapter that was added after this graph was traced.
+        branches.append(lambda: hidden_states * tf.constant(float("nan"), hidden_states.dtype))
+        return tf.switch_case(self.switch.active_slot.read_value(), branches)
+
+
+class AdapterBlock:
+    """Mixin for a whole encoder block that holds one site or two.
+
+    Stands before a HuggingFace block with `attention.dense_output`, `intermediate` and
+    `bert_output`; the computation is the original's own.
+    """
+
+    site_classes = {}  # place -> class, set by the family
+
+    @classmethod
+    def adopt(cls, original, places):
+        """A block that owns the layers of the built block `original`, with sites at `places`."""
+        block = cls(original.attention.self_attention.config, name=original.name, dtype=original.dtype_policy)
+        block.attention = original.attention
+        block.intermediate = original.intermediate
+        block.bert_output = original.bert_output
+        if hasattr(original, "crossattention"):
+            block.crossattention = original.crossattention
+        if "attention" in places:
+            block.attention.dense_output = cls.site_classes["attention"].adopt(original.attention.dense_output)
+        if "ffn" in places:
+            block.bert_output = cls.site_classes["ffn"].adopt(original.bert_output)
+        block.built = True
+        return block

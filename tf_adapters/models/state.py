@@ -1,0 +1,128 @@
+"""What the package remembers about a model between calls."""
+
+import dataclasses
+import hashlib
+from typing import Dict, List, Optional
+
+import numpy as np
+
+from tf_adapters.config import AdapterConfig
+from tf_adapters.errors import InputError
+from tf_adapters.models.family import family_of
+from tf_adapters.models.names import named_weights
+
+
+@dataclasses.dataclass
+class NamedAdapter:
+    """One adapter of a model.
+
+    Attributes:
+        config: its AdapterConfig.
+        layers: dict from the key in a saved directory (`layer.0.ffn`) to the AdapterLayer.
+        values: values of the LayerNorms and the head while another adapter is active,
+            aligned with `ModelState.switched`; None while this one is.
+    """
+
+    config: AdapterConfig
+    layers: Dict[str, object]
+    values: Optional[List[np.ndarray]] = None
+
+
+class ModelState:
+    """Adapters, originals and origin of one model; a plain object that Keras does not track.
+
+    Attributes:
+        family: the model's `Family`.
+        adapters: dict from name to NamedAdapter.
+        active: name of the active adapter, or None.
+        enabled: False inside `disable_adapters`.
+        sites: dict from `(block, place)` to AdapterSite.
+        original_blocks: the blocks before injection.
+        original_outputs: list of `(attention, its output layer before injection)`.
+        switched: variables whose values belong to the active adapter: LayerNorms, then head.
+        pristine: their values before injection.
+        newly_initialized: layers of the encoder that the checkpoint lacked; they train
+            and are saved with the head.
+        trainable: what `set_trainable` was last called with, or None.
+        source, directory: where `load_backbone` found the weights.
+    """
+
+    def __init__(self, model):
+        self.family = family_of(model)
+        self.adapters = {}
+        self.active = None
+        self.enabled = True
+        self.sites = {}
+        self.original_blocks = None
+        self.original_outputs = []
+        self.switched = []
+        self.pristine = []
+        self.newly_initialized = []
+        self.trainable = None
+        self.source = None
+        self.directory = None
+        self._digest = None
+
+    def adapter_variables(self):
+        """Variables of every adapter, each once."""
+        layers = {id(layer): layer for adapter in self.adapters.values() for layer in adapter.layers.values()}
+        return [variable for layer in layers.values() for variable in layer.weights]
+
+    def head_variables(self, model):
+        """Variables outside the pretrained encoder, and those the checkpoint lacked."""
+        fresh = [variable for layer in self.newly_initialized for variable in layer.weights]
+        inside = {id(variable) for variable in self.family.main_layer(model).weights} - {id(v) for v in fresh}
+        return [variable for variable in model.weights if id(variable) not in inside]
+
+    def backbone_variables(self, model):
+        """Variables of the pretrained encoder: no adapters, no head."""
+        other = {id(variable) for variable in self.adapter_variables() + self.head_variables(model)}
+        return [variable for variable in model.weights if id(variable) not in other]
+
+    def layer_norm_variables(self, model, which="all"):
+        """Variables of the pretrained LayerNorms."""
+        return [variable for norm in self.family.layer_norms(model, which) for variable in norm.weights]
+
+    def digest(self, model):
+        """SHA-256 of the pretrained encoder before any training, as hexadecimal digits.
+
+        Over the canonical names and float32 bytes of all pretrained tensors, sorted by
+        name; the head does not count. Computed once, by the first call of `add_adapters`,
+        `set_trainable` or this one, so that full fine-tuning later does not change it.
+        """
+        if self._digest is None:
+            self._digest = digest_of(self.backbone_variables(model))
+        return self._digest
+
+
+def digest_of(variables):
+    """SHA-256 over canonical names and float32 bytes of variables, sorted by name."""
+    hasher = hashlib.sha256()
+    named = named_weights(variables)
+    for name in sorted(named):
+        variable, _ = named[name]
+        hasher.update(f"{name} {tuple(variable.shape)}\n".encode())
+        hasher.update(np.ascontiguousarray(variable.numpy(), dtype=np.float32))
+    return hasher.hexdigest()
+
+
+def state_of(model):
+    """The ModelState of a model, made at the first call.
+
+    Raises:
+        InputError: the model is not a supported transformers TensorFlow model, or not built.
+    """
+    state = getattr(model, "_tf_adapters", None)
+    if state is None:
+        state = ModelState(model)
+        if not model.built or not model.weights:
+            raise InputError(
+                f"model={type(model).__name__} has no weights yet: call it once, or model.build_in_name_scope(), first."
+            )
+        model._tf_adapters = state
+    return state
+
+
+def backbone_digest(model):
+    """SHA-256 of the model's pretrained encoder as it was before any training; see `ModelState.digest`."""
+    return state_of(model).digest(model)

@@ -1,0 +1,135 @@
+"""Reads a checkpoint's tensors one at a time, under PyTorch names, from safetensors or h5."""
+
+import contextlib
+import json
+import pathlib
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+from tf_adapters.models.names import pytorch_name
+
+
+class SafetensorsFiles:
+    """One safetensors file or the shards of one checkpoint; iterates over names.
+
+    Attributes:
+        path: the file, or the index of the shards, for messages.
+        pytorch_layout: True, matrices are transposed with regard to TensorFlow's.
+    """
+
+    pytorch_layout = True
+
+    def __init__(self, path, files):
+        from safetensors import SafetensorError, safe_open
+
+        self.path = path
+        self._where = {}
+        for file in files:
+            try:
+                # TensorFlow's reader, because NumPy has no bfloat16.
+                handle = safe_open(str(file), framework="tf")
+                names = list(handle.keys())
+            except FileNotFoundError:
+                raise InputError(f"{path} names {file.name}, which is not beside it.") from None
+            except SafetensorError as error:
+                raise InputError(f"{file} is not a complete safetensors file ({error}): fetch it again.") from None
+            for name in names:
+                self._where[_modern(name)] = (handle, name)
+
+    def __iter__(self):
+        return iter(self._where)
+
+    def shape(self, name):
+        """Shape as stored, a tuple."""
+        handle, stored = self._where[name]
+        return tuple(handle.get_slice(stored).get_shape())
+
+    def read(self, name):
+        """The tensor as a float32 NumPy array."""
+        handle, stored = self._where[name]
+        return np.asarray(handle.get_tensor(stored)).astype(np.float32)
+
+
+class H5File:
+    """A `tf_model.h5` of transformers; iterates over PyTorch names.
+
+    Attributes:
+        path: the file.
+        pytorch_layout: False, matrices are laid out as TensorFlow's.
+    """
+
+    pytorch_layout = False
+
+    def __init__(self, path):
+        import h5py
+
+        self.path = path
+        try:
+            self._file = h5py.File(path, "r")
+        except OSError as error:
+            raise InputError(f"{path} is not a complete HDF5 file ({error}): fetch it again.") from None
+        self._where = {}
+        self._file.visititems(self._note)
+
+    def _note(self, path, item):
+        if hasattr(item, "shape"):
+            # The first level is the Keras layer's name, the second the model's scope.
+            name, _ = pytorch_name(path.split("/", 1)[1], item.shape)
+            self._where[_modern(name)] = item
+
+    def __iter__(self):
+        return iter(self._where)
+
+    def shape(self, name):
+        """Shape as stored, a tuple."""
+        return tuple(self._where[name].shape)
+
+    def read(self, name):
+        """The tensor as a float32 NumPy array."""
+        return np.asarray(self._where[name]).astype(np.float32)
+
+    def close(self):
+        self._file.close()
+
+
+def _modern(name):
+    """Checkpoints converted from the first TensorFlow release call LayerNorm's weights gamma and beta."""
+    if name.endswith("LayerNorm.gamma"):
+        return name[: -len("gamma")] + "weight"
+    if name.endswith("LayerNorm.beta"):
+        return name[: -len("beta")] + "bias"
+    return name
+
+
+@contextlib.contextmanager
+def open_weights(directory, candidates):
+    """Open the first of the `candidates` that the directory holds.
+
+    Raises:
+        InputError: none is there, or it cannot be read.
+    """
+    directory = pathlib.Path(directory)
+    for candidate in candidates:
+        path = directory / candidate
+        if not path.exists():
+            continue
+        if candidate.endswith(".h5"):
+            with contextlib.closing(H5File(path)) as file:
+                yield file
+        elif candidate.endswith(".index.json"):
+            try:
+                shards = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
+            except (ValueError, KeyError, AttributeError):
+                raise InputError(f"{path} is not an index of safetensors shards.") from None
+            yield SafetensorsFiles(path, [directory / pathlib.Path(shard).name for shard in shards])
+        else:
+            yield SafetensorsFiles(path, [path])
+        return
+    pickles = sorted(path.name for path in directory.glob("*.bin"))
+    advice = (
+        f"; {pickles[0]} is a PyTorch pickle, which is never opened here: use a revision of the model with safetensors"
+        if pickles
+        else ""
+    )
+    raise InputError(f"{directory} holds none of {', '.join(candidates)}{advice}.")

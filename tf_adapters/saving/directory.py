@@ -1,0 +1,332 @@
+"""The adapter directory: everything that training changed, and what it needs to be used again.
+
+    tf_adapters.json     config, labels, text settings, recipe, the backbone's digest
+    adapter.safetensors  adapters, trained LayerNorms, head, and whatever else was trained
+    README.md            a model card
+
+The JSON names the SHA-256 of the weights. A new pair is written under other names first;
+replacing the JSON is the commit, after which the weights follow. Killed between the two,
+a reader finds the new weights still under their other name, and takes them from there.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+
+import numpy as np
+
+from tf_adapters.config import AdapterConfig
+from tf_adapters.errors import InputError
+from tf_adapters.models.injection import add_adapters, remove_adapters, set_active
+from tf_adapters.models.loading import load_backbone
+from tf_adapters.models.names import named_weights, to_pytorch
+from tf_adapters.models.state import state_of
+from tf_adapters.saving.atomic import write_safetensors, write_text
+from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
+from tf_adapters.saving.model_card import model_card
+from tf_adapters.training.trainable import parameter_counts
+
+FORMAT_VERSION = 1
+_NEXT_WEIGHTS_FILE = ".adapter.safetensors.next"
+
+
+def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics=None):
+    """Save what was trained, atomically; a directory that is there is replaced.
+
+    Written are the active adapter, the head and every other weight that trains at the
+    time of the call (see `set_trainable`): LayerNorms, and for full or top-N training
+    the encoder's own weights.
+
+    Args:
+        model: the trained model.
+        directory: path; folders are made as needed.
+        text: `WordPiece`, whose settings are kept, or None.
+        recipe: str or None, name of the recipe.
+        task: dict that JSON can hold, or None: name, kind ("classification", "regression",
+            "multi-label"), metric.
+        metrics: dict of floats, or None: results to keep, by name.
+
+    Returns: the directory, a `pathlib.Path`.
+
+    Raises:
+        InputError: nothing was chosen to train, or the path cannot be written.
+    """
+    state = state_of(model)
+    directory = pathlib.Path(directory)
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"directory={str(directory)!r} is a file: give a directory.")
+    if state.trainable is None:
+        raise InputError("The model was not trained: call set_trainable(model, ...) first, so that it is known what to save.")
+    arrays = _collect(model, state)
+    next_weights = directory / _NEXT_WEIGHTS_FILE
+    write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
+    settings = _settings(model, state, arrays, _sha256(next_weights), text, recipe, task, metrics)
+    write_text(directory / CARD_FILE, model_card(settings))
+    write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    try:
+        os.replace(next_weights, directory / WEIGHTS_FILE)
+    except OSError as error:
+        raise InputError(f"{directory / WEIGHTS_FILE} cannot be written: {error.strerror}.") from None
+    return directory
+
+
+def load_adapter(model, directory, *, name="default", head=True):
+    """Load an adapter directory into a model, and make its adapter active.
+
+    Adapters are injected as its config says; a model that already has an adapter of that
+    name takes the weights if the configs are equal. To train on, call `set_trainable`.
+
+    Args:
+        model: a model on the same pretrained encoder that the adapter was trained on.
+        directory: path.
+        name: str, the adapter's name on this model.
+        head: bool, whether to load the head too; False needs no fitting number of labels.
+
+    Returns: the settings in the directory's `tf_adapters.json`, a dict.
+
+    Raises:
+        InputError: another encoder, another head, missing, truncated or unknown content.
+    """
+    settings = read_settings(directory)
+    state = state_of(model)
+    _check_backbone(model, state, settings, directory)
+    arrays = _read_arrays(directory, settings)
+    config = None if settings["adapter"] is None else AdapterConfig.from_dict(settings["adapter"])
+    if head:
+        _check_head(model, state, settings, arrays, directory)
+    if settings["backbone"]["weights_saved"] and set(state.adapters) - {name}:
+        raise InputError(
+            f"{directory} holds weights of the encoder itself ({settings['trainable']}), which the model's other adapters "
+            "were not trained on: load it into a model of its own."
+        )
+    added = config is not None and name not in state.adapters
+    if added:
+        add_adapters(model, config, name=name, seed=0)
+    elif config is not None and state.adapters[name].config != config:
+        raise InputError(f"name={name!r}: the model's adapter of that name has another config than {directory}.")
+    elif config is not None:
+        set_active(model, name)
+    try:
+        _assign(model, state, None if config is None else state.adapters[name], arrays, head, directory)
+    except InputError:
+        if added:
+            remove_adapters(model, name=name)
+        raise
+    return settings
+
+
+def load_trained(directory, *, backbone=None):
+    """Rebuild the whole model of an adapter directory.
+
+    Args:
+        directory: path.
+        backbone: source of the pretrained encoder, as in `load_backbone`, or None for the
+            one that the directory names.
+
+    Returns: `(model, settings)`.
+
+    Raises:
+        InputError: the encoder is not to be found or is another one, ...
+    """
+    settings = read_settings(directory)
+    source = settings["backbone"]["source"] if backbone is None else backbone
+    if source is None:
+        raise InputError(f"{directory} does not say where its encoder came from: give backbone (--model).")
+    head = settings["head"]
+    try:
+        model = load_backbone(
+            source,
+            head=head["type"],
+            num_labels=head["num_labels"],
+            labels=head["labels"] or None,
+            head_layers=head["layers"],
+        )
+    except InputError as error:
+        if backbone is None:
+            raise InputError(f"The encoder that {directory} was trained on: {error} Give another place by --model.") from None
+        raise
+    load_adapter(model, directory)
+    return model, settings
+
+
+def read_settings(directory):
+    """The checked content of a directory's `tf_adapters.json`.
+
+    Raises:
+        InputError: no such directory, no adapter in it, not JSON, a newer format.
+    """
+    directory = pathlib.Path(directory)
+    path = directory / SETTINGS_FILE
+    if not directory.is_dir():
+        raise InputError(f"{directory}: there is no such directory.")
+    if not path.exists():
+        other = " (adapter_config.json there is of AdapterHub or PEFT)" if (directory / "adapter_config.json").exists() else ""
+        raise InputError(f"{directory} is no adapter directory: it holds no {SETTINGS_FILE}{other}.")
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        version = settings["format_version"]
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged: {error!r}.") from None
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise InputError(
+            f"{path} has format_version {version!r}; this version of tf_adapters reads up to {FORMAT_VERSION}: upgrade it."
+        )
+    missing = {"adapter", "backbone", "head", "trainable", "weights"} - set(settings)
+    if missing:
+        raise InputError(f"{path} is damaged: it lacks {sorted(missing)[0]!r}.")
+    return settings
+
+
+def directory_size(directory):
+    """Bytes of the three files that make the adapter."""
+    files = (pathlib.Path(directory) / name for name in (SETTINGS_FILE, WEIGHTS_FILE, CARD_FILE))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _collect(model, state):
+    wanted = {id(variable) for variable in model.trainable_variables}
+    # LayerNorms that an adapter has changed belong to it, even if they do not train any more.
+    for variable, before in zip(state.switched, state.pristine):
+        if not np.array_equal(variable.numpy(), before):
+            wanted.add(id(variable))
+    return {
+        key: to_pytorch(variable, transposed)
+        for key, (variable, transposed) in _targets(model, state, state.adapters.get(state.active)).items()
+        if key.startswith(("layer", "head.")) or id(variable) in wanted
+    }
+
+
+def _targets(model, state, adapter):
+    """Keys of a saved file with the variables they stand for: adapters, head, encoder."""
+    targets = {}
+    for key, layer in adapter.layers.items() if adapter is not None else ():
+        for part in ("down", "up"):
+            # Adapters keep TensorFlow's layout: (inputs, outputs).
+            targets[f"{key}.{part}.kernel"] = (getattr(layer, f"{part}_kernel"), False)
+            targets[f"{key}.{part}.bias"] = (getattr(layer, f"{part}_bias"), False)
+    for prefix, variables in (("head", state.head_variables(model)), ("backbone", state.backbone_variables(model))):
+        for name, (variable, transposed) in named_weights(variables).items():
+            name = name[len(model.base_model_prefix) + 1 :] if name.startswith(model.base_model_prefix + ".") else name
+            targets[f"{prefix}.{name}"] = (variable, transposed)
+    return targets
+
+
+def _assign(model, state, adapter, arrays, head, directory):
+    """Check every array against its variable, and only then assign them."""
+    targets = _targets(model, state, adapter)
+    unknown = sorted(set(arrays) - set(targets))
+    if unknown:
+        raise InputError(f"{directory} holds {unknown[0]!r}, for which the model has no weight.")
+    absent = [key for key in targets if key.startswith("layer") and key not in arrays]
+    if absent:
+        raise InputError(f"{directory} lacks {absent[0]!r}, which its own config asks for.")
+    chosen = {key: value for key, value in arrays.items() if head or not key.startswith("head.")}
+    for key, value in chosen.items():
+        expected = _stored_shape(*targets[key])
+        if value.shape != expected:
+            raise InputError(f"{directory}: {key} has shape {value.shape}, and the model's is {expected}.")
+    for key, value in chosen.items():
+        variable, transposed = targets[key]
+        variable.assign(value.T if transposed else value)
+
+
+def _stored_shape(variable, transposed):
+    return tuple(variable.shape)[::-1] if transposed else tuple(variable.shape)
+
+
+def _settings(model, state, arrays, sha256, text, recipe, task, metrics):
+    from tf_adapters._version import __version__
+
+    adapter = state.adapters.get(state.active)
+    counts = parameter_counts(model)
+    config = model.config
+    labels = None
+    if config.label2id and config.id2label and not all(str(v).startswith("LABEL_") for v in config.id2label.values()):
+        labels = [config.id2label[index] for index in range(config.num_labels)]
+    return {
+        "format_version": FORMAT_VERSION,
+        "tf_adapters_version": __version__,
+        "adapter": None if adapter is None else adapter.config.to_dict(),
+        "trainable": state.trainable,
+        "recipe": recipe,
+        "task": task,
+        "metrics": metrics,
+        "head": {
+            "type": next((head for head, cls in state.family.heads.items() if type(model) is cls), type(model).__name__),
+            "layers": 2 if type(getattr(model, "classifier", None)).__name__ == "TwoLayerHead" else 1,
+            "num_labels": config.num_labels,
+            "labels": labels,
+        },
+        "text": None if text is None else text.settings(),
+        "backbone": {
+            "source": state.source,
+            "model_type": config.model_type,
+            "hidden_size": config.hidden_size,
+            "num_hidden_layers": config.num_hidden_layers,
+            "sha256": state.digest(model),
+            "weights_saved": counts.backbone > 0,
+        },
+        "parameters": {
+            "total": counts.total,
+            "trained": counts.trainable,
+            "adapter": counts.adapter,
+            "layer_norm": counts.layer_norm,
+            "head": counts.head,
+            "backbone": counts.backbone,
+        },
+        "weights": {"file": WEIGHTS_FILE, "sha256": sha256},
+    }
+
+
+def _check_backbone(model, state, settings, directory):
+    saved, config = settings["backbone"], model.config
+    for key in ("model_type", "hidden_size", "num_hidden_layers"):
+        if saved[key] != getattr(config, key):
+            raise InputError(
+                f"{directory} was trained on an encoder with {key}={saved[key]!r}, and this model has "
+                f"{key}={getattr(config, key)!r}."
+            )
+    if saved["sha256"] != state.digest(model):
+        raise InputError(
+            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than this "
+            f"model's ({state.source}, digest {state.digest(model)[:12]}...): its shape is the same, its weights are not."
+        )
+
+
+def _check_head(model, state, settings, arrays, directory):
+    found = {key: value.shape for key, value in arrays.items() if key.startswith("head.")}
+    targets = _targets(model, state, None)
+    wanted = {key: _stored_shape(*target) for key, target in targets.items() if key.startswith("head.")}
+    if found != wanted:
+        raise InputError(
+            f"{directory} has a head for {settings['head']['num_labels']} labels in {settings['head']['layers']} layer(s) "
+            f"({settings['head']['type']}), and the model's is another; load the encoder with the same head, or pass "
+            "head=False."
+        )
+
+
+def _read_arrays(directory, settings):
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    directory = pathlib.Path(directory)
+    for file in (WEIGHTS_FILE, _NEXT_WEIGHTS_FILE):
+        path = directory / file
+        if path.exists() and _sha256(path) == settings["weights"]["sha256"]:
+            try:
+                return load_file(path)
+            except SafetensorError as error:
+                raise InputError(f"{path} is no complete safetensors file: {error}.") from None
+    raise InputError(
+        f"{directory / WEIGHTS_FILE} is missing, truncated or not the file that {SETTINGS_FILE} describes: copy the "
+        "directory again as a whole."
+    )
+
+
+def _sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for piece in iter(lambda: file.read(1 << 20), b""):
+            digest.update(piece)
+    return digest.hexdigest()

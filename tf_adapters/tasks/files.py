@@ -1,0 +1,373 @@
+"""CSV, TSV, JSON lines and plain text, read in constant memory.
+
+| format | extensions | reading |
+|---|---|---|
+| csv | .csv | first line is the header; double quotes as in RFC 4180, strictly |
+| tsv | .tsv | first line is the header; no quoting: a quote is a character of the text |
+| jsonl | .jsonl .ndjson .json | one object a line |
+| txt | .txt, and `-` (standard input) | one text a line, no labels |
+
+Each may be compressed (`.csv.gz`). The encoding is UTF-8, with or without a
+byte order mark. Empty lines at the end are ignored; elsewhere they are an
+error, since a prediction must not silently change its number of rows.
+"""
+
+import csv
+import dataclasses
+import gzip
+import itertools
+import json
+import os
+import sys
+import zlib
+from typing import List, Optional
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+
+FORMATS = {
+    ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "txt",
+}  # fmt: skip
+# Bounds what a quote that is never closed can swallow; csv's own limit is 131,072.
+FIELD_LIMIT = 16 * 1024 * 1024
+
+
+@dataclasses.dataclass
+class Chunk:
+    """Consecutive rows of a file.
+
+    Attributes:
+        text: list of str.
+        text_pair: list of str, or None if no such column was asked for.
+        labels: list of label cells as the file has them (str; any JSON value in
+            JSON lines), or None if no label column was asked for.
+        lines: list of int, the 1-based line on which each row starts.
+        records: list of dict, all columns of each row, or None unless kept.
+    """
+
+    text: List[str]
+    text_pair: Optional[List[str]]
+    labels: Optional[list]
+    lines: List[int]
+    records: Optional[List[dict]]
+
+    def __len__(self):
+        return len(self.text)
+
+
+@dataclasses.dataclass
+class Table:
+    """A whole file: texts as tf string tensors `(rows,)`, label cells and lines as in `Chunk`."""
+
+    text: "tf.Tensor"  # noqa: F821
+    text_pair: Optional["tf.Tensor"]  # noqa: F821
+    labels: Optional[list]
+    lines: np.ndarray
+
+
+def file_format(path, format=None):
+    """ "csv", "tsv", "jsonl" or "txt", from `format` or the extension of `path`.
+
+    Raises: InputError, if neither says which.
+    """
+    known = sorted(set(FORMATS.values()))
+    if format is not None:
+        if format not in known:
+            raise InputError(f"format is {format!r} and must be one of {', '.join(known)}.")
+        return format
+    if os.fspath(path) == "-":
+        return "txt"
+    name = os.path.basename(os.fspath(path)).lower()
+    extension = os.path.splitext(name[:-3] if name.endswith(".gz") else name)[1]
+    if extension not in FORMATS:
+        raise InputError(
+            f"{path} has the extension {extension!r}, which names no known format: "
+            f"use {', '.join(FORMATS)} (each also with .gz), or say the format ({', '.join(known)})."
+        )
+    return FORMATS[extension]
+
+
+def read_chunks(
+    path,
+    *,
+    text_column="text",
+    text_pair_column=None,
+    label_column=None,
+    chunk_rows=1024,
+    format=None,
+    keep_all_columns=False,
+):
+    """Yield a file's rows as `Chunk`s of at most `chunk_rows`, never holding more than one.
+
+    Texts are kept as they are, white space included. A column that is not asked
+    for is not looked at. The first chunk is read, and the file's first mistakes
+    are found, at the first `next`.
+
+    Args:
+        path: str or path-like; "-" is standard input.
+        text_column, text_pair_column, label_column: str, names of columns or
+            JSON keys; the latter two may be None. Plain text has only texts.
+        chunk_rows: int, at least 1.
+        format: "csv", "tsv", "jsonl" or "txt" in place of the extension's.
+        keep_all_columns: bool, whether to keep each row's whole record.
+
+    Raises: InputError, naming file, line and fix, if the file cannot be read, a
+        column is missing, or a row is malformed or has no text.
+    """
+    if chunk_rows < 1:
+        raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
+    format = file_format(path, format)
+    columns = [column for column in (text_column, text_pair_column, label_column) if column is not None]
+    for column in columns:
+        if columns.count(column) > 1:
+            raise InputError(
+                f"column {column!r} is asked for twice: text, text pair and label are different columns."
+            )
+    if format == "txt" and len(columns) > 1:
+        raise InputError(
+            f"{_name(path)} is read as plain text, one text a line, and has no column {columns[1]!r}: "
+            "use CSV, TSV or JSON lines, or say the format."
+        )
+    records = _READERS[format](path, columns)
+    found = False
+    while True:
+        chunk = Chunk(
+            text=[],
+            text_pair=None if text_pair_column is None else [],
+            labels=None if label_column is None else [],
+            lines=[],
+            records=[] if keep_all_columns else None,
+        )
+        for line, record in itertools.islice(records, chunk_rows):
+            chunk.text.append(_checked_text(record[text_column], path, line, text_column))
+            if text_pair_column is not None:
+                chunk.text_pair.append(_checked_text(record[text_pair_column], path, line, text_pair_column))
+            if label_column is not None:
+                chunk.labels.append(record[label_column])
+            chunk.lines.append(line)
+            if keep_all_columns:
+                chunk.records.append(record)
+        if not chunk.lines:
+            break
+        found = True
+        yield chunk
+    if not found:
+        what = "has a header and no rows" if format in ("csv", "tsv") else "is empty"
+        raise InputError(f"{_name(path)} {what}: give a file with at least one row.")
+
+
+def read_rows(path, *, text_column="text", text_pair_column=None, label_column=None, format=None):
+    """Read a whole file, for training; its texts end up once, in tf string tensors.
+
+    Args and Raises: as in `read_chunks`.
+
+    Returns: `Table`.
+    """
+    chunks = read_chunks(
+        path,
+        text_column=text_column,
+        text_pair_column=text_pair_column,
+        label_column=label_column,
+        chunk_rows=16384,
+        format=format,
+    )
+    # The first chunk before the slow import: a mistake in the file shows at once.
+    first = next(chunks)
+    import tensorflow as tf
+
+    texts, pairs, lines = [], [], []
+    labels = None if label_column is None else []
+    same = {}  # label cells repeat, and each read makes a new str
+    with tf.device("CPU:0"):
+        for chunk in itertools.chain([first], chunks):
+            texts.append(tf.constant(chunk.text))
+            if text_pair_column is not None:
+                pairs.append(tf.constant(chunk.text_pair))
+            if labels is not None:
+                labels.extend(
+                    same.setdefault(cell, cell) if type(cell) is str else cell for cell in chunk.labels
+                )
+            lines.append(np.asarray(chunk.lines, np.int64))
+        del first, chunk
+        text = tf.concat(texts, 0)
+        texts.clear()
+        text_pair = tf.concat(pairs, 0) if pairs else None
+    return Table(text=text, text_pair=text_pair, labels=labels, lines=np.concatenate(lines))
+
+
+def _name(path):
+    return "standard input" if os.fspath(path) == "-" else os.fspath(path)
+
+
+def _fail(path, line, problem):
+    raise InputError(f"{_name(path)}, line {line}: {problem}")
+
+
+def _checked_text(value, path, line, column):
+    if value is None or (isinstance(value, float) and value != value):
+        _fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
+    if not isinstance(value, str):
+        _fail(
+            path,
+            line,
+            f"column {column!r} is {json.dumps(value)[:60]}, which is not a string; write it in quotes.",
+        )
+    if not value or value.isspace():
+        _fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
+    if "\0" in value:
+        _fail(path, line, f"column {column!r} holds a NUL character; remove it.")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            _fail(
+                path,
+                line,
+                f"column {column!r} holds half of a surrogate pair (\\ud800 to \\udfff); remove it.",
+            )
+    return value
+
+
+def _lines(path):
+    """Yield each line's number and text; lines end in \\n only, so that other separators may be text."""
+    name = _name(path)
+    try:
+        if os.fspath(path) == "-":
+            yield from _decoded(sys.stdin.buffer, name)
+            return
+        with (gzip.open if name.lower().endswith(".gz") else open)(path, "rb") as file:
+            yield from _decoded(file, name)
+    except FileNotFoundError:
+        raise InputError(f"{name} does not exist: check the path.") from None
+    except IsADirectoryError:
+        raise InputError(f"{name} is a directory: give a file.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{name} is not a complete gzip file ({error}): compress it again.") from error
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror or error}.") from error
+
+
+def _decoded(file, name):
+    for number, line in enumerate(file, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{name}, line {number}: byte {line[error.start]:#04x} is not UTF-8; save the file as UTF-8."
+            ) from None
+        if "\0" in text:
+            raise InputError(
+                f"{name}, line {number}: holds a NUL character; save the file as UTF-8 text without it."
+            )
+        yield number, text
+
+
+def _read_txt(path, columns):
+    for line, text in _without_blank_lines(_lines(path), path):
+        yield line, {columns[0]: text.rstrip("\r\n")}
+
+
+def _read_jsonl(path, columns):
+    for line, text in _without_blank_lines(_lines(path), path):
+        try:
+            record = json.loads(text)
+        except json.JSONDecodeError as error:
+            _fail(
+                path,
+                line,
+                f"is not JSON ({error.msg} at column {error.colno}); write one JSON object a line.",
+            )
+        except (ValueError, RecursionError) as error:
+            _fail(path, line, f"is not usable JSON ({error}); write one JSON object a line.")
+        if not isinstance(record, dict):
+            _fail(
+                path, line, f"is {text.strip()[:40]!r} and not a JSON object; write one JSON object a line."
+            )
+        for column in columns:
+            if column not in record:
+                _fail(path, line, f"has no key {column!r}; its keys are {_listed(record)}.")
+        yield line, record
+
+
+def _read_csv(path, columns):
+    yield from _with_header(_csv_rows(path), path, columns)
+
+
+def _read_tsv(path, columns):
+    rows = _without_blank_lines(_lines(path), path)
+    yield from _with_header(((line, text.rstrip("\r\n").split("\t")) for line, text in rows), path, columns)
+
+
+_READERS = {"csv": _read_csv, "tsv": _read_tsv, "jsonl": _read_jsonl, "txt": _read_txt}
+
+
+def _csv_rows(path):
+    # Raised for the process, never lowered: a restore could meet another thread's reading.
+    csv.field_size_limit(max(FIELD_LIMIT, csv.field_size_limit()))
+    reader = csv.reader((text for _, text in _lines(path)), strict=True)
+    blank = None
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            if "unexpected end of data" in str(error):
+                _fail(
+                    path,
+                    line,
+                    'a quote (") is opened in this row and never closed; close it or write it twice ("").',
+                )
+            if "field larger" in str(error):
+                _fail(path, line, f"a field has more than {FIELD_LIMIT} characters; is a quote never closed?")
+            _fail(
+                path,
+                line,
+                f'is not valid CSV ({error}); put the field in quotes and write a quote in it twice ("").',
+            )
+        if row is None:
+            return
+        if not row:
+            blank = blank or line
+            continue
+        if blank:
+            _fail(path, blank, "is empty; remove it.")
+        yield line, row
+
+
+def _without_blank_lines(lines, path):
+    blank = None
+    for line, text in lines:
+        if not text.strip("\r\n"):
+            blank = blank or line
+            continue
+        if blank:
+            _fail(path, blank, "is empty; remove it.")
+        yield line, text
+
+
+def _with_header(rows, path, columns):
+    _, header = next(rows, (1, None))
+    if header is None:
+        raise InputError(f"{_name(path)} is empty: give a file with a header and at least one row.")
+    for column in columns:
+        if header.count(column) != 1:
+            problem = "has no column" if column not in header else "has more than one column"
+            raise InputError(
+                f"{_name(path)} {problem} {column!r}: the columns of its first line are {_listed(header)}."
+            )
+    for line, row in rows:
+        if len(row) != len(header):
+            _fail(
+                path,
+                line,
+                f"has {len(row)} fields where the header has {len(header)}; quote or remove separators.",
+            )
+        yield line, dict(zip(header, row))
+
+
+def _listed(names, most=20):
+    names = [repr(name if len(name) <= 60 else name[:60] + "...") for name in names]
+    return (
+        ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    ) or "none"

@@ -1,0 +1,178 @@
+"""How label cells become numbers, for each kind of task.
+
+A class name is the cell without white space around it; JSON numbers and
+booleans are written as in JSON ("1", "2.5", "true").
+"""
+
+import itertools
+import json
+import math
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+
+KINDS = ("classification", "regression", "multi-label")
+# A classification column with decimal points and more distinct values than this is taken for scores.
+MOST_DECIMAL_CLASSES = 20
+
+
+def check_kind(kind):
+    """Raise InputError unless `kind` is one of `KINDS`."""
+    if kind not in KINDS:
+        raise InputError(f"kind is {kind!r} and must be one of {', '.join(KINDS)}.")
+
+
+def find_labels(cells, *, kind, path, lines=None, separator="|"):
+    """The label names of a training file, in index order.
+
+    Numbers are sorted by value, everything else by code point.
+
+    Args:
+        cells: list of label cells, as `files.Chunk.labels`.
+        kind: "classification", "regression" or "multi-label".
+        path: str, the file's name for messages.
+        lines: ints, the line of each cell; 1, 2, ... without it.
+        separator: str between the labels of a multi-label cell.
+
+    Returns: tuple of str, empty for regression.
+
+    Raises: InputError, if a cell is unusable, there is only one class, or a
+        classification column looks like scores or like an identifier.
+    """
+    check_kind(kind)
+    if kind == "regression":
+        return ()
+    names = set()
+    for cell, line in zip(cells, _line_numbers(lines)):
+        names.update(_cell_names(cell, kind, path, line, separator))
+    names = sorted(names)
+    numbers = _as_numbers(names)
+    if numbers is not None:
+        names = [name for _, name in sorted(zip(numbers, names))]
+    if kind == "multi-label":
+        if not names:
+            raise InputError(f"{path} has no label in any row: a multi-label task needs at least one.")
+        return tuple(names)
+    if len(names) < 2:
+        raise InputError(
+            f"{path} has only the label {names[0]!r}: training needs rows of at least two classes."
+        )
+    if numbers is not None and len(names) > MOST_DECIMAL_CLASSES and any(number % 1 for number in numbers):
+        raise InputError(
+            f"{path} has {len(names)} different labels that are decimal numbers "
+            f'({", ".join(names[:3])}, ...), which look like scores: use kind="regression".'
+        )
+    if len(names) == len(cells) > MOST_DECIMAL_CLASSES:
+        raise InputError(
+            f"{path} has a different label in each of its {len(cells)} rows ({names[0][:40]!r}, ...): "
+            "check label_column."
+        )
+    return tuple(names)
+
+
+def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
+    """The numbers of label cells.
+
+    Args:
+        labels: label names in index order, as `find_labels` returned them.
+        Others: as in `find_labels`.
+
+    Returns: NumPy array as in `rows.Rows.labels`.
+
+    Raises: InputError, naming file and line, if a cell is unusable or its label unknown.
+    """
+    check_kind(kind)
+    lines = _line_numbers(lines)
+    if kind == "regression":
+        return np.array([_score(cell, path, line) for cell, line in zip(cells, lines)], np.float32)
+    index = {name: i for i, name in enumerate(labels)}
+    shape = (len(cells), len(labels)) if kind == "multi-label" else (len(cells),)
+    encoded = np.zeros(shape, np.float32 if kind == "multi-label" else np.int32)
+    for row, (cell, line) in enumerate(zip(cells, lines)):
+        for name in _cell_names(cell, kind, path, line, separator):
+            if name not in index:
+                known = ", ".join(repr(label) for label in labels[:20]) + (
+                    ", ..." if len(labels) > 20 else ""
+                )
+                raise InputError(
+                    f"{path}, line {line}: the label {name!r} is not among those of the training rows "
+                    f"({known}); correct it, or add rows with it to the training file."
+                )
+            if kind == "multi-label":
+                encoded[row, index[name]] = 1
+            else:
+                encoded[row] = index[name]
+    return encoded
+
+
+def _line_numbers(lines):
+    return itertools.count(1) if lines is None else lines
+
+
+def _is_missing(cell):
+    return (
+        cell is None
+        or (isinstance(cell, float) and math.isnan(cell))
+        or (isinstance(cell, str) and not cell.strip())
+    )
+
+
+def _as_numbers(names):
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return None
+    return numbers if all(math.isfinite(number) for number in numbers) else None
+
+
+def _name(cell, path, line):
+    if isinstance(cell, str):
+        return cell.strip()
+    if isinstance(cell, (bool, int, float)):
+        return json.dumps(cell)
+    raise InputError(
+        f"{path}, line {line}: the label is {json.dumps(cell)[:60]}; give a string or a number"
+        + (', or use kind="multi-label".' if isinstance(cell, list) else ".")
+    )
+
+
+def _cell_names(cell, kind, path, line, separator):
+    if kind == "classification":
+        if _is_missing(cell):
+            raise InputError(f"{path}, line {line}: the label is empty; fill it in or remove the row.")
+        return (_name(cell, path, line),)
+    if isinstance(cell, str):
+        if not cell.strip():
+            return ()
+        cell = cell.split(separator)
+    elif cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        raise InputError(f"{path}, line {line}: the label is null; write [] for a row without labels.")
+    elif not isinstance(cell, list):
+        cell = [cell]
+    for part in cell:
+        if _is_missing(part):
+            raise InputError(
+                f"{path}, line {line}: one of the labels is empty; remove the extra {separator!r}."
+            )
+    return tuple(_name(part, path, line) for part in cell)
+
+
+def _score(cell, path, line):
+    if _is_missing(cell):
+        raise InputError(f"{path}, line {line}: the label is empty; fill it in or remove the row.")
+    try:
+        # float() reads "1_000" as Python does, and JSON's true as 1.
+        if isinstance(cell, (bool, list, dict)) or (isinstance(cell, str) and "_" in cell):
+            raise ValueError
+        score = float(cell)
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"{path}, line {line}: the label {str(cell)[:60]!r} is not a number, which regression needs; "
+            'correct it, or use kind="classification".'
+        ) from None
+    if not abs(score) <= float(np.finfo(np.float32).max):
+        raise InputError(
+            f"{path}, line {line}: the label {str(cell)[:60]!r} is not a finite number; correct it."
+        )
+    return score

@@ -1,0 +1,114 @@
+"""A task from the user's own files."""
+
+import os
+
+from tf_adapters.errors import InputError
+from tf_adapters.tasks.files import read_rows
+from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels
+from tf_adapters.tasks.metrics import check_metric, default_metric
+from tf_adapters.tasks.rows import Rows, Task
+
+
+def task_from_files(
+    *,
+    train,
+    validation,
+    test=None,
+    text_column="text",
+    text_pair_column=None,
+    label_column="label",
+    kind="classification",
+    metric=None,
+    label_separator="|",
+    format=None,
+):
+    """A task from CSV, TSV or JSON lines files (see `tasks.files`).
+
+    The training file defines the labels: numbers sorted by value, anything else
+    by code point. For F1 the second of two labels is the positive one.
+
+    Args:
+        train, validation, test: str or path-like; test may be None.
+        text_column, text_pair_column, label_column: str, columns or JSON keys,
+            the same in all files; text_pair_column may be None.
+        kind: "classification", "regression" or "multi-label".
+        metric: name in `tasks.metrics.METRICS`, or None for the kind's usual one.
+        label_separator: str between the labels of a multi-label cell.
+        format: "csv", "tsv" or "jsonl" in place of the files' extensions.
+
+    Returns: `Task` with name "files".
+
+    Raises: InputError, naming file, line and fix, for anything unusable.
+    """
+    check_kind(kind)
+    metric = metric or default_metric(kind)
+    check_metric(metric, kind=kind)
+    _check_separator(label_separator)
+    reading = {
+        "text_column": text_column,
+        "text_pair_column": text_pair_column,
+        "label_column": label_column,
+        "format": format,
+    }
+    table = read_rows(train, **reading)
+    labels = find_labels(table.labels, kind=kind, path=train, lines=table.lines, separator=label_separator)
+    check_metric(metric, kind=kind, labels=labels)
+    encoding = {"kind": kind, "labels": labels, "label_separator": label_separator}
+    splits = {"train": _encoded(table, train, **encoding)}
+    del table  # the label cells, before the next file is read
+    for split, path in (("validation", validation), ("test", test)):
+        if path is not None:
+            splits[split] = rows_from_file(path, **reading, **encoding)
+    paths = {"train": train, "validation": validation, "test": test}
+    source = ", ".join(
+        f"{split} {os.path.basename(os.fspath(paths[split]))} ({len(splits[split])} rows)" for split in splits
+    )
+    return Task(
+        name="files", kind=kind, labels=labels, metric=metric, source=f"The user's files: {source}.", **splits
+    )
+
+
+def rows_from_file(
+    path,
+    *,
+    kind,
+    labels,
+    text_column="text",
+    text_pair_column=None,
+    label_column="label",
+    label_separator="|",
+    format=None,
+):
+    """The labelled rows of one file, for labels that are already known (to evaluate).
+
+    Args:
+        labels: label names in index order; ignored for regression.
+        format: "csv", "tsv" or "jsonl" in place of the extension's.
+        Others: as in `task_from_files`.
+
+    Returns: `Rows`.
+
+    Raises: InputError, for anything unusable, a label that is not in `labels` included.
+    """
+    check_kind(kind)
+    _check_separator(label_separator)
+    table = read_rows(
+        path,
+        text_column=text_column,
+        text_pair_column=text_pair_column,
+        label_column=label_column,
+        format=format,
+    )
+    return _encoded(table, path, kind=kind, labels=labels, label_separator=label_separator)
+
+
+def _check_separator(separator):
+    if not separator:
+        raise InputError(f"label_separator is {separator!r} and must have at least one character.")
+
+
+def _encoded(table, path, *, kind, labels, label_separator):
+    numbers = encode_labels(
+        table.labels, kind=kind, labels=labels, path=path, lines=table.lines, separator=label_separator
+    )
+    return Rows(text=table.text, text_pair=table.text_pair, labels=numbers)

@@ -1,0 +1,145 @@
+"""Tasks by name. A new task is a file with a `load(splits, *, data_dir)` and a line here."""
+
+import dataclasses
+import difflib
+from typing import Tuple
+
+from tf_adapters.errors import InputError
+from tf_adapters.tasks import rotten_tomatoes
+from tf_adapters.tasks.glue import GLUE
+from tf_adapters.tasks.rows import Rows, Task
+from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, read_splits
+
+TASKS = {
+    "rotten-tomatoes": rotten_tomatoes.load,
+    **{f"glue/{task.config}": task.load for task in GLUE},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One split of a task: `rows`, and the `kind`, `labels`, `metric` and `source` as in `Task`."""
+
+    name: str
+    kind: str
+    labels: Tuple[str, ...]
+    metric: str
+    rows: Rows
+    source: str = ""
+
+
+def load_task(name, *, data_dir=None, text_column=None, text_pair_column=None, label_column=None):
+    """A task by its name.
+
+    Args:
+        name: "rotten-tomatoes", "glue/sst2" and the other names in `TASKS`, or a
+            name of TensorFlow Datasets ("imdb_reviews"), whose text and label
+            columns are found.
+        data_dir: folder of TensorFlow Datasets, which is read without a network
+            if it holds the data; the default is tensorflow_datasets' own.
+        text_column, text_pair_column, label_column: columns of a TensorFlow
+            Datasets name that is not in `TASKS`, where those found do not serve.
+
+    Returns: `Task`. Its splits are the same in every run and on every machine.
+
+    Raises: InputError, if there is no such task, or its data cannot be had.
+    """
+    splits = _load(
+        name,
+        ("train", "validation", "test"),
+        data_dir=data_dir,
+        text_column=text_column,
+        text_pair_column=text_pair_column,
+        label_column=label_column,
+    )
+    if "train" not in splits.rows:
+        raise InputError(f"Task {name!r} has no split 'train': use load_split for the splits that it has.")
+    return Task(
+        name=name,
+        kind=splits.kind,
+        labels=splits.labels,
+        metric=splits.metric,
+        train=splits.rows["train"],
+        validation=splits.rows["validation"],
+        test=splits.rows.get("test"),
+        source=splits.source,
+    )
+
+
+def load_split(name, split, *, data_dir=None, text_column=None, text_pair_column=None, label_column=None):
+    """One split of a task, without reading the others (to evaluate).
+
+    Args:
+        split: "train", "validation", "test", or another that TensorFlow Datasets
+            has ("validation_mismatched" of glue/mnli).
+        Others: as in `load_task`.
+
+    Returns: `Split`.
+
+    Raises: InputError, as `load_task`, and if there is no such split.
+    """
+    splits = _load(
+        name,
+        (split,),
+        data_dir=data_dir,
+        text_column=text_column,
+        text_pair_column=text_pair_column,
+        label_column=label_column,
+    )
+    if split not in splits.rows:
+        raise InputError(
+            f"Task {name!r} has no split {split!r}: use train, validation or test (if it has one)."
+        )
+    return Split(
+        name=split,
+        kind=splits.kind,
+        labels=splits.labels,
+        metric=splits.metric,
+        rows=splits.rows[split],
+        source=splits.source,
+    )
+
+
+def _load(name, splits, *, data_dir, **columns):
+    if name in TASKS:
+        for argument, column in columns.items():
+            if column is not None:
+                raise InputError(
+                    f"{argument} is {column!r}, but the columns of task {name!r} are fixed: leave it out."
+                )
+        return TASKS[name](splits, data_dir=data_dir)
+    # Another spelling of a listed data set would be read without its metric and columns.
+    builder = None if _is_listed(name) else _builder_or_none(name, data_dir)
+    if builder is None:
+        raise InputError(_unknown(name))
+    return read_splits(builder, splits, name=name, **columns)
+
+
+def _is_listed(name):
+    return name.lower().partition("/")[0] in {task.partition("/")[0] for task in TASKS}
+
+
+def _builder_or_none(name, data_dir):
+    try:
+        import_tfds()
+    except InputError:
+        # A mistyped name must not be answered with what to install.
+        if difflib.get_close_matches(name, TASKS, n=1):
+            return None
+        raise
+    return find_builder(name, data_dir=data_dir)
+
+
+def _unknown(name):
+    names = list(TASKS)
+    try:
+        others = import_tfds().list_builders(with_community_datasets=False)
+        names += [other for other in others if not _is_listed(other)]
+    except InputError:
+        pass
+    close = difflib.get_close_matches(name.lower(), names, n=3)
+    meant = f" (did you mean {' or '.join(repr(match) for match in close)}?)" if close else ""
+    return (
+        f"There is no task {name!r}{meant}: the tasks are {', '.join(TASKS)}, "
+        "and the names of TensorFlow Datasets such as imdb_reviews."
+    )

@@ -1,0 +1,104 @@
+"""Texts and labels of one split, and the task they belong to."""
+
+import dataclasses
+from typing import Dict, Optional, Tuple
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The examples of one split, held once.
+
+    Attributes:
+        text: tf string tensor, `(rows,)`.
+        text_pair: tf string tensor, `(rows,)`, or None for single sentences.
+        labels: NumPy array: `(rows,)` int32 class indices, `(rows,)` float32 for
+            regression, `(rows, labels)` float32 of 0 and 1 for multi-label, or
+            None where the labels are unknown.
+    """
+
+    text: "tf.Tensor"  # noqa: F821
+    text_pair: Optional["tf.Tensor"] = None  # noqa: F821
+    labels: Optional[np.ndarray] = None
+
+    def __len__(self):
+        return int(self.text.shape[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A named data set with its labels, metric and splits.
+
+    Attributes:
+        name: str, as given on the command line, or "files".
+        kind: "classification", "regression" or "multi-label".
+        labels: label names in index order; empty for regression.
+        metric: name in `tasks.metrics.METRICS` that chooses the best epoch.
+        train, validation, test: `Rows`; test may be None, and its labels are
+            None where they were never published (GLUE).
+        source: str, one sentence saying where the rows come from and how they were split.
+    """
+
+    name: str
+    kind: str
+    labels: Tuple[str, ...]
+    metric: str
+    train: Rows
+    validation: Rows
+    test: Optional[Rows] = None
+    source: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+    """What a task's loader returns: some of its splits and what they share.
+
+    Attributes:
+        kind, labels, metric, source: as in `Task`.
+        rows: dict from a split's name to its `Rows`, without splits that do not exist.
+    """
+
+    kind: str
+    labels: Tuple[str, ...]
+    metric: str
+    rows: Dict[str, Rows]
+    source: str = ""
+
+
+def sample_rows(rows, *, count, seed):
+    """At most `count` of the rows, chosen by `seed`, in their original order.
+
+    The choice is the same on every machine and NumPy version.
+
+    Args:
+        rows: `Rows`.
+        count: int, at least 1; all rows are returned if there are no more.
+        seed: int, 0 to 2**32 - 1.
+
+    Returns: `Rows`.
+
+    Raises: InputError, if count or seed is out of range.
+    """
+    if count < 1:
+        raise InputError(f"count must be at least 1 to sample rows, and it is {count}.")
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed must lie between 0 and {2**32 - 1}, and it is {seed}.")
+    if count >= len(rows):
+        return rows
+    # RandomState's stream is frozen by NumPy; a Generator's may change between versions.
+    chosen = np.sort(np.random.RandomState(seed).permutation(len(rows))[:count])
+    return take_rows(rows, chosen)
+
+
+def take_rows(rows, chosen):
+    """The rows at the indices `chosen` (int array), in that order."""
+    import tensorflow as tf
+
+    return Rows(
+        text=tf.gather(rows.text, chosen),
+        text_pair=None if rows.text_pair is None else tf.gather(rows.text_pair, chosen),
+        labels=None if rows.labels is None else rows.labels[chosen],
+    )

@@ -1,0 +1,1 @@
+"""Text to tensors: the same operations in the input pipeline and in the served graph."""

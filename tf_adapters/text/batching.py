@@ -1,0 +1,197 @@
+"""Batches of encoded rows: stateless and resumable for training, sorted by length for prediction."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters.errors import InputError
+
+_MOST_BATCHES_IN_A_WINDOW = 50
+
+
+def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
+    """Return how many batches one epoch of `rows_count` rows has, an int.
+
+    Raises: InputError, if the epoch would have none.
+    """
+    _check_positive(rows_count, "rows_count")
+    _check_positive(batch_size, "batch_size")
+    steps = rows_count // batch_size if drop_remainder else -(-rows_count // batch_size)
+    if steps == 0:
+        raise InputError(f"batch_size={batch_size} exceeds the {rows_count} rows and drop_remainder drops them all: "
+                         f"give a batch_size of at most {rows_count}.")
+    return steps
+
+
+def default_lengths(max_length):
+    """Return at most six ascending lengths for XLA, an int tuple that ends with `max_length`.
+
+    XLA compiles once for each shape, so a batch is padded to one of few.
+    """
+    _check_positive(max_length, "max_length")
+    powers = [length for length in (16, 32, 64, 128, 256) if length < max_length]
+    return (*powers, max_length)
+
+
+def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0, lengths=None,
+                     drop_remainder=False):
+    """Return all batches of a training, from `start_step` on, as one dataset.
+
+    Each epoch is a permutation of the rows, cut into windows of up to 50 batches.
+    Rows of a window are sorted by length, so that rows of like length share a
+    batch and padding is small, and its batches come in shuffled order. What
+    remains of an epoch, fewer than `batch_size` rows, is its last batch; these rows
+    are random ones, not the longest.
+
+    A batch depends on `seed` and its step alone: no iterator state is needed to
+    resume, and `start_step=k` yields what the stream from 0 yields from element
+    k on, at the cost of one window.
+
+    Args:
+        rows: `Rows` with labels.
+        wordpiece: `WordPiece`.
+        batch_size: int.
+        epochs: int.
+        seed: int.
+        start_step: int, steps done before, over all epochs.
+        lengths: ascending ints of which the last is at least
+            `wordpiece.max_length`: a batch is padded to the smallest that holds its
+            longest row (`default_lengths` gives some). None: to a multiple of 8.
+        drop_remainder: bool, leave out the last batch of an epoch where it is
+            not full; in each epoch it holds other rows.
+    Returns: `tf.data.Dataset` of `(inputs, labels)`: a dict of the int32 tensors
+        `input_ids`, `attention_mask` and `token_type_ids`, `(batch, length)`, and
+        labels `(batch, ...)`, with the number of steps left as its cardinality.
+    Raises: InputError, for arguments that cannot be used.
+    Reference: the windows are the mega-batches of `group_by_length` in HuggingFace's Trainer.
+    """
+    count = len(rows)
+    if count == 0:
+        raise InputError("rows holds 0 examples: training needs at least one.")
+    if rows.labels is None:
+        raise InputError("rows.labels is None: training needs labels; give a split that has them.")
+    if len(rows.labels) != count:
+        raise InputError(f"rows.labels has {len(rows.labels)} entries for {count} rows: give one label a row.")
+    steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=drop_remainder)
+    _check_positive(epochs, "epochs")
+    # index_shuffle uses 32 bits of each word of a seed.
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed!r} must be an integer from 0 to 2**32 - 1.")
+    total = steps * epochs
+    if isinstance(start_step, bool) or not isinstance(start_step, (int, np.integer)) or not 0 <= start_step <= total:
+        raise InputError(f"start_step={start_step!r} must be an integer from 0 to the {total} steps "
+                         f"of {epochs} epochs of {steps}.")
+    lengths = _checked_lengths(lengths, wordpiece)
+
+    window_batches = min(_MOST_BATCHES_IN_A_WINDOW, max(1, count // (4 * batch_size)))
+    window_rows = window_batches * batch_size
+    used = steps * batch_size if drop_remainder else count
+    windows = -(-used // window_rows)  # in an epoch
+    with tf.device("CPU:0"):
+        labels = tf.constant(rows.labels)
+
+    @tf.autograph.experimental.do_not_convert
+    def encoded_window(number):
+        epoch, window = number // windows, number % windows
+        places = tf.range(window * window_rows, tf.minimum((window + 1) * window_rows, used))
+        # Even second words of the seed shuffle rows, odd ones batches.
+        index = tf.random.experimental.index_shuffle(places, seed=tf.stack([seed, 2 * epoch]), max_index=count - 1)
+        pair = None if rows.text_pair is None else tf.gather(rows.text_pair, index)
+        encoded = wordpiece.encode(tf.gather(rows.text, index), pair)
+
+        batches = tf.size(index, out_type=tf.int64) // batch_size
+        full = batches * batch_size
+        by_length = tf.argsort(encoded["input_ids"].row_lengths()[:full], stable=True)
+        shuffled = tf.random.experimental.index_shuffle(  # refuses an empty range
+            tf.range(tf.maximum(batches, 1)), seed=tf.stack([seed, 2 * number + 1]),
+            max_index=tf.maximum(batches, 1) - 1)[:batches]
+        by_length = tf.gather(tf.reshape(by_length, [-1, batch_size]), shuffled)
+        remainder = tf.range(full, tf.size(index, out_type=tf.int64))
+        order = tf.concat([tf.cast(tf.reshape(by_length, [-1]), tf.int64), remainder], axis=0)
+        encoded = {name: tf.gather(ragged, order) for name, ragged in encoded.items()}
+        return encoded, tf.gather(labels, tf.gather(index, order))
+
+    @tf.autograph.experimental.do_not_convert
+    def batches_of_window(encoded, window_labels):
+        window_size = encoded["input_ids"].nrows(out_type=tf.int64)
+        starts = tf.data.Dataset.range(0, window_size, batch_size)
+        return starts.map(functools.partial(padded_batch, encoded, window_labels))
+
+    @tf.autograph.experimental.do_not_convert
+    def padded_batch(encoded, window_labels, start):
+        batch = {name: ragged[start:start + batch_size] for name, ragged in encoded.items()}
+        inputs, batch_labels = _pad(batch, wordpiece, lengths), window_labels[start:start + batch_size]
+        if drop_remainder:
+            for tensor in (*inputs.values(), batch_labels):
+                tensor.set_shape([batch_size, *tensor.shape[1:]])
+        return inputs, batch_labels
+
+    seed = tf.constant(seed, tf.int64)
+    epoch, step = divmod(int(start_step), steps)
+    first_window, skipped = divmod(step, window_batches)
+    dataset = tf.data.Dataset.range(epoch * windows + first_window, epochs * windows)
+    dataset = dataset.map(encoded_window, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    dataset = dataset.flat_map(batches_of_window).skip(skipped)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(total - int(start_step)))
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def sorted_batches(encoded, *, batch_size, wordpiece, lengths=None):
+    """Cut one chunk of encoded rows into batches of like length, for prediction.
+
+    Args:
+        encoded: dict, as `WordPiece.encode` returns it, in eager mode.
+        batch_size: int.
+        wordpiece: `WordPiece` that encoded them.
+        lengths: as in `training_batches`. The last batch is then filled up to
+            `batch_size` with rows of padding alone, so that shapes stay few.
+    Returns: an iterator of `(positions, inputs)`: NumPy int64 array of where the
+        first `len(positions)` rows of the batch stand in `encoded`, and the dict of
+        dense tensors that `WordPiece.pad` returns. Each row comes once.
+    Raises: InputError, for arguments that cannot be used.
+    """
+    _check_positive(batch_size, "batch_size")
+    lengths = _checked_lengths(lengths, wordpiece)
+    return _sorted_batches(encoded, batch_size, wordpiece, lengths)
+
+
+def _sorted_batches(encoded, batch_size, wordpiece, lengths):
+    order = np.argsort(encoded["input_ids"].row_lengths().numpy(), kind="stable")
+    for start in range(0, len(order), batch_size):
+        positions = order[start:start + batch_size]
+        batch = {name: tf.gather(ragged, positions) for name, ragged in encoded.items()}
+        missing = batch_size - len(positions)
+        if lengths and missing:
+            empty = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), tf.zeros([missing], tf.int64))
+            batch = {name: tf.concat([ragged, empty], axis=0) for name, ragged in batch.items()}
+        yield positions, _pad(batch, wordpiece, lengths)
+
+
+def _pad(encoded, wordpiece, lengths):
+    """Pad to the smallest of `lengths` that fits; without, to the next multiple of 8."""
+    if lengths is None or len(lengths) == 1:
+        return wordpiece.pad(encoded, length=lengths and lengths[0])
+    longest = tf.reduce_max(encoded["input_ids"].row_lengths())
+    choices = tf.constant(lengths, tf.int64)
+    return wordpiece.pad(encoded, length=tf.reduce_min(tf.boolean_mask(choices, choices >= longest)))
+
+
+def _checked_lengths(lengths, wordpiece):
+    if lengths is None:
+        return None
+    lengths = tuple(lengths)
+    for length in lengths:
+        _check_positive(length, "an entry of lengths")
+    if not lengths or list(lengths) != sorted(set(lengths)):
+        raise InputError(f"lengths={lengths} must be one or more ascending integers, such as "
+                         f"default_lengths({wordpiece.max_length}).")
+    if lengths[-1] < wordpiece.max_length:
+        raise InputError(f"lengths={lengths} has no place for a row of the wordpiece's "
+                         f"max_length={wordpiece.max_length}: let the last entry be at least that.")
+    return lengths
+
+
+def _check_positive(value, argument):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"{argument}={value!r} must be a positive integer.")

@@ -1,0 +1,566 @@
+"""BERT's tokenization as TensorFlow operations, equal to HuggingFace's fast tokenizer."""
+
+import functools
+import hashlib
+import json
+import os
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters.errors import InputError
+
+#: Where the tokens differ from `BertTokenizerFast`'s, and why. Everything else
+#: is equal: the character tables are asked from the installed `tokenizers`.
+KNOWN_EXCEPTIONS = {
+    "special tokens in a text": (
+        "A text that contains '[SEP]', '[CLS]', '[PAD]', '[UNK]', '[MASK]' or another added token literally is "
+        "plain text here: it becomes '[', 'sep', ']'. HuggingFace maps it to the special id, by which whoever "
+        "writes the text could end a segment or hide what follows. On purpose."
+    ),
+    "order of spacing marks": (
+        "When accents are stripped, HuggingFace brings neighbouring combining marks into canonical order. Here "
+        "each character is mapped by itself, so two marks that survive the stripping (spacing marks, such as "
+        "U+302E and U+1D16D, that have a combining class) next to each other in non-canonical order stay as "
+        "they are."
+    ),
+}
+
+_CODE_POINTS = 0x110000
+_PAGE = 256
+_SEPARATOR = "|"  # survives every normalisation, and is a starter: marks never move across it
+_NOTHING, _WORD, _ISOLATED, _SPACE = range(4)
+_MAX_WORD_CHARACTERS = 100  # tokenizers' max_input_chars_per_word
+
+# Tokenizer classes whose text handling is BERT's; others also call their vocabulary vocab.txt
+# (BERTweet and PhoBERT: BPE; BertJapanese: MeCab) and would be read silently wrong.
+_BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "Lxmert", "RealmTokenizer")
+_TOKENIZER_ENDINGS = ("Tokenizer", "TokenizerFast")
+
+
+# No Python branch here depends on a tensor, and conversion takes most of a trace's time.
+_no_autograph = tf.autograph.experimental.do_not_convert
+
+
+class _CharacterTable(NamedTuple):
+    """What becomes of each code point, in two levels that share equal pages.
+
+    Code point `c` becomes the non-zero entries of
+    `entries[pages[c // 256] * 256 + c % 256]`; an entry is
+    `4 * (new code point - c + 0x110000) + kind`.
+    """
+
+    pages: np.ndarray
+    entries: np.ndarray
+
+
+class WordPiece(tf.Module):
+    """BERT's tokenization of strings to ids, in TensorFlow operations.
+
+    The tokens equal those of `transformers.BertTokenizerFast` but for
+    `KNOWN_EXCEPTIONS`. All steps are graph operations, so that one object serves
+    `tf.data` and an exported model; the vocabulary and the character tables lie
+    in the graph. Besides TensorFlow's own, the only operation used is
+    tensorflow-text's `WordpieceTokenizeWithOffsets`, which TF Serving has.
+
+    What a character becomes (dropped, a space, itself, its lower case, its base
+    letter without accents, a word of its own) depends on that character alone,
+    so normalisation and splitting are a table look-up by code point. The table
+    is asked once, from the installed `tokenizers`, when the object is made.
+    Bytes that are not UTF-8 are replaced by U+FFFD and thereby dropped.
+
+    Args:
+        vocabulary: list of str, the tokens in the order of their ids.
+        do_lower_case: bool, as in HuggingFace.
+        strip_accents: bool, or None for the value of `do_lower_case`.
+        tokenize_chinese_chars: bool, make each CJK ideograph a word.
+        max_length: int, the most ids in a row, special tokens included.
+        unk_token, cls_token, sep_token, pad_token: str, entries of `vocabulary`.
+
+    Raises: InputError, if the vocabulary is empty, has an entry twice or lacks a
+        special token, or if `max_length` is below 3.
+    Example:
+        >>> wordpiece = WordPiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "##ness"])
+        >>> wordpiece(["Goodness good"])["input_ids"].numpy().tolist()
+        [[2, 4, 5, 4, 3, 0, 0, 0]]
+    Reference: Devlin et al. 2019, section 3; `BertNormalizer`, `BertPreTokenizer`
+        and `WordPiece` of HuggingFace tokenizers.
+    """
+
+    def __init__(self, vocabulary, *, do_lower_case=True, strip_accents=None, tokenize_chinese_chars=True,
+                 max_length=128, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]"):
+        super().__init__(name="wordpiece")
+        import tensorflow_text  # costs seconds, hence not at the top
+
+        vocabulary = list(vocabulary)
+        ids = _checked_ids(vocabulary)
+        special = {"unk_token": unk_token, "cls_token": cls_token, "sep_token": sep_token, "pad_token": pad_token}
+        for argument, token in special.items():
+            if token not in ids:
+                raise InputError(
+                    f"{argument}={token!r} is not in the vocabulary of {len(vocabulary)} entries: "
+                    f"give the vocabulary's own token, or the vocabulary that belongs to this model."
+                )
+        if isinstance(max_length, bool) or not isinstance(max_length, (int, np.integer)) or max_length < 3:
+            raise InputError(f"max_length={max_length!r} must be an integer of at least 3: "
+                             f"{cls_token}, one token and {sep_token}.")
+        self.do_lower_case = bool(do_lower_case)
+        self.strip_accents = None if strip_accents is None else bool(strip_accents)
+        self.tokenize_chinese_chars = bool(tokenize_chinese_chars)
+        self.max_length = int(max_length)
+        self.unk_token, self.cls_token, self.sep_token, self.pad_token = special.values()
+        self.unk_id, self.cls_id, self.sep_id, self.pad_id = (ids[token] for token in special.values())
+        # One string: tf.Module would wrap and track each entry of a list.
+        self._vocabulary_text = "\n".join(vocabulary)
+
+        strip = self.do_lower_case if self.strip_accents is None else self.strip_accents
+        table = _character_table(self.do_lower_case, strip, self.tokenize_chinese_chars)
+        with tf.device("CPU:0"):
+            self._pages = tf.constant(table.pages)
+            self._entries = tf.constant(table.entries)
+            self._vocabulary_table = tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(
+                    tf.constant(vocabulary), tf.range(len(vocabulary), dtype=tf.int64)
+                ),
+                default_value=self.unk_id,
+            )
+        self._wordpiece = tensorflow_text.WordpieceTokenizer(
+            self._vocabulary_table,
+            suffix_indicator="##",
+            max_bytes_per_word=4 * _MAX_WORD_CHARACTERS,  # never reached: long words are [UNK] before
+            max_chars_per_token=max(len(token) for token in vocabulary),
+            token_out_type=tf.int32,
+            unknown_token=unk_token,
+        )
+
+    @classmethod
+    def from_directory(cls, directory, *, max_length=128):
+        """Read the vocabulary and settings that a HuggingFace directory holds.
+
+        Reads `vocab.txt` and, where present, `tokenizer_config.json`; without
+        `vocab.txt` a `tokenizer.json` whose model is WordPiece. The files are
+        data; nothing in them is run. Truncation, padding and added tokens in
+        them are ignored.
+
+        Args:
+            directory: str or path.
+            max_length: int, as in the constructor.
+        Returns: a `WordPiece`.
+        Raises: InputError, if no vocabulary is found or the tokenizer is not BERT's.
+        """
+        directory = os.fspath(directory)
+        vocabulary_file = os.path.join(directory, "vocab.txt")
+        tokenizer_file = os.path.join(directory, "tokenizer.json")
+        settings = {}
+        if os.path.isfile(vocabulary_file):
+            vocabulary = _read_vocabulary(vocabulary_file)
+        elif os.path.isfile(tokenizer_file):
+            vocabulary, settings = _read_tokenizer_json(tokenizer_file)
+        else:
+            raise InputError(
+                f"directory={directory!r} holds no WordPiece vocabulary: looked for vocab.txt and tokenizer.json. "
+                "Give the directory of a BERT model with its tokenizer's files."
+            )
+        settings.update(_read_tokenizer_config(os.path.join(directory, "tokenizer_config.json")))
+        return cls(vocabulary, max_length=max_length, **settings)
+
+    @property
+    def vocabulary(self):
+        """Tuple of str: the tokens in the order of their ids."""
+        return tuple(self._vocabulary_text.split("\n"))
+
+    def settings(self):
+        """Return all settings as a dict for JSON, with the vocabulary as a digest.
+
+        Without "vocabulary_sha256", which is the SHA-256 of the entries in UTF-8
+        with a line feed after each (of `vocab.txt`, as it is usually written),
+        they are the constructor's keyword arguments.
+        """
+        return {
+            "do_lower_case": self.do_lower_case,
+            "strip_accents": self.strip_accents,
+            "tokenize_chinese_chars": self.tokenize_chinese_chars,
+            "max_length": self.max_length,
+            "unk_token": self.unk_token,
+            "cls_token": self.cls_token,
+            "sep_token": self.sep_token,
+            "pad_token": self.pad_token,
+            "vocabulary_sha256": hashlib.sha256((self._vocabulary_text + "\n").encode("utf-8")).hexdigest(),
+        }
+
+    @_no_autograph
+    def tokenize(self, text):
+        """Split texts into wordpieces, without special tokens.
+
+        Args:
+            text: strings, `(batch,)`.
+        Returns: int32 RaggedTensor, `(batch, (tokens))`.
+        Raises: InputError, if `text` is not a list or rank-1 tensor of strings.
+        """
+        text = _checked_text(text, "text")
+        with tf.device("CPU:0"):
+            words, words_per_text = self._words(text)
+            # Words repeat: look up each different one once.
+            distinct, occurrence = tf.unique(words)
+            pieces = tf.gather(self._wordpiece.tokenize(distinct), occurrence)
+            # Rows of words of pieces -> rows of pieces, by the splits alone.
+            row_splits = tf.gather(pieces.row_splits, _splits(words_per_text))
+            return tf.RaggedTensor.from_row_splits(pieces.flat_values, row_splits, validate=False)
+
+    @_no_autograph
+    def encode(self, text, text_pair=None):
+        """Tokenize, truncate and add special tokens: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
+
+        A row longer than `max_length` is cut at the end of its text; of a pair,
+        the longer text is cut until both are equally long, then both, as
+        HuggingFace's "longest_first" does.
+
+        Args:
+            text: strings, `(batch,)`.
+            text_pair: strings, `(batch,)`, or None.
+        Returns: dict of the int32 RaggedTensors `input_ids` and `token_type_ids`,
+            `(batch, (tokens))`.
+        Raises: InputError, for texts of the wrong shape, or a pair with `max_length` below 5.
+        """
+        first = self.tokenize(text)
+        with tf.device("CPU:0"):
+            rows = first.nrows(out_type=tf.int64)
+            cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
+            sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
+            if text_pair is None:
+                first = _keep_first(first, tf.minimum(first.row_lengths(), self.max_length - 2))
+                input_ids = tf.concat([cls, first, sep], axis=1)
+                return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
+            if self.max_length < 5:
+                raise InputError(f"max_length={self.max_length} has no room for a text and its text_pair: "
+                                 "give at least 5.")
+            second = self.tokenize(text_pair)
+            # Static shapes catch most of it; the assertion holds in a graph.
+            if not first.shape[:1].is_compatible_with(second.shape[:1]):
+                raise InputError(f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: "
+                                 "they must be equally many.")
+            with tf.control_dependencies([tf.debugging.assert_equal(
+                    rows, second.nrows(out_type=tf.int64), "text and text_pair must have equally many rows")]):
+                kept_first, kept_second = _longest_first(
+                    first.row_lengths(), second.row_lengths(), tf.constant(self.max_length - 3, tf.int64))
+            first, second = _keep_first(first, kept_first), _keep_first(second, kept_second)
+            input_ids = tf.concat([cls, first, sep, second, sep], axis=1)
+            in_second = _positions(input_ids) >= tf.gather(kept_first + 2, input_ids.value_rowids())
+            return {"input_ids": input_ids, "token_type_ids": input_ids.with_values(tf.cast(in_second, tf.int32))}
+
+    @_no_autograph
+    def pad(self, encoded, *, length=None, multiple_of=8):
+        """Make rows equally long.
+
+        Args:
+            encoded: dict, as `encode` returns it.
+            length: int or int scalar tensor that no row exceeds; None for the
+                longest row rounded up to `multiple_of`, at most `max_length`.
+            multiple_of: int.
+        Returns: dict of the int32 tensors `input_ids`, `attention_mask` and
+            `token_type_ids`, `(batch, length)`.
+        Raises: InputError, if `length` or `multiple_of` is not positive;
+            tf.errors.InvalidArgumentError, if a row is longer than `length`.
+        """
+        with tf.device("CPU:0"):
+            lengths = encoded["input_ids"].row_lengths()
+            if length is None:
+                _check_positive(multiple_of, "multiple_of")
+                longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
+                width = tf.minimum(-(-longest // multiple_of) * multiple_of, self.max_length)
+                # A row is never longer than max_length unless it was encoded by other settings.
+                width = tf.maximum(width, longest)
+            else:
+                if not tf.is_tensor(length):
+                    _check_positive(length, "length")
+                width = tf.cast(length, tf.int64)
+                if tf.is_tensor(length) or length < self.max_length:
+                    with tf.control_dependencies([tf.debugging.assert_less_equal(
+                            lengths, width, "a row is longer than the length to pad to")]):
+                        width = tf.identity(width)
+            shape = tf.stack([tf.constant(-1, tf.int64), width])
+            padded = {
+                "input_ids": encoded["input_ids"].to_tensor(self.pad_id, shape=shape),
+                "attention_mask": tf.sequence_mask(lengths, width, dtype=tf.int32),
+                "token_type_ids": encoded["token_type_ids"].to_tensor(0, shape=shape),
+            }
+            static = [encoded["input_ids"].shape[0], None if length is None or tf.is_tensor(length) else length]
+            return {name: tf.ensure_shape(tensor, static) for name, tensor in padded.items()}
+
+    @_no_autograph
+    def __call__(self, text, text_pair=None):
+        """Return `pad(encode(text, text_pair))`."""
+        return self.pad(self.encode(text, text_pair))
+
+    def _words(self, text):
+        """Normalise and split: words as a flat string tensor, and how many each text has."""
+        characters = tf.strings.unicode_decode(text, "UTF-8", errors="replace", replacement_char=0xFFFD)
+        code_points, texts = characters.values, characters.value_rowids()
+        page = tf.gather(self._pages, code_points // _PAGE)
+        entries = tf.gather(self._entries, page * _PAGE + code_points % _PAGE)
+        kept = tf.where(entries > 0)
+        entries = tf.gather_nd(entries, kept)
+        source = kept[:, 0]
+        code_points = tf.gather(code_points, source) + entries // 4 - _CODE_POINTS
+        texts = tf.gather(texts, source)
+        kind = entries % 4
+
+        # A word starts where the text changes, at an isolated character and after one, and after a space.
+        before = tf.concat([[_SPACE], kind[:-1]], axis=0)
+        text_before = tf.concat([[-1], texts[:-1]], axis=0)
+        starts = (texts != text_before) | (kind == _ISOLATED) | (before != _WORD)
+        in_word = tf.where(kind != _SPACE)[:, 0]
+        starts = tf.gather(starts, in_word)
+        code_points = tf.gather(code_points, in_word)
+        first = tf.where(starts)[:, 0]
+        total = tf.shape(in_word, out_type=tf.int64)
+        splits = tf.concat([first, total], axis=0)
+        words = tf.strings.unicode_encode(
+            tf.RaggedTensor.from_row_splits(code_points, splits, validate=False), "UTF-8")
+        # HuggingFace counts characters, tensorflow-text bytes: decide here.
+        words = tf.where(splits[1:] - splits[:-1] > _MAX_WORD_CHARACTERS, self.unk_token, words)
+        text_of_word = tf.gather(tf.gather(texts, in_word), first)
+        words_per_text = tf.math.unsorted_segment_sum(
+            tf.ones_like(text_of_word), text_of_word, tf.shape(text, out_type=tf.int64)[0])
+        return words, words_per_text
+
+
+def _splits(lengths):
+    return tf.concat([[0], tf.cumsum(lengths)], axis=0)
+
+
+def _positions(ragged):
+    """Position of each value in its row, flat."""
+    return tf.ragged.range(ragged.row_lengths()).values
+
+
+def _keep_first(ragged, counts):
+    """Keep the first `counts[i]` values of row i, which has at least as many."""
+    keep = _positions(ragged) < tf.gather(counts, ragged.value_rowids())
+    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ragged.values, keep), counts, validate=False)
+
+
+def _longest_first(first, second, budget):
+    """How many tokens of each text of a pair stay, as `tokenizers` decides it.
+
+    Args:
+        first, second: int64 tensors, `(batch,)`, tokens before truncation.
+        budget: int64 scalar, the most tokens of both together.
+    Returns: two int64 tensors, `(batch,)`.
+    """
+    shorter, longer = tf.minimum(first, second), tf.maximum(first, second)
+    longer_left = tf.where(shorter > budget, shorter, tf.maximum(shorter, budget - shorter))
+    halve = shorter + longer_left > budget
+    shorter = tf.where(halve, budget // 2, shorter)
+    longer_left = tf.where(halve, budget // 2 + budget % 2, longer_left)
+    fits, swapped = first + second <= budget, first > second
+    return (tf.where(fits, first, tf.where(swapped, longer_left, shorter)),
+            tf.where(fits, second, tf.where(swapped, shorter, longer_left)))
+
+
+@functools.lru_cache(maxsize=None)
+def _character_table(lowercase, strip_accents, isolate_chinese):
+    """Ask HuggingFace's normaliser and pre-tokenizer what becomes of each character.
+
+    Asking, in place of rules of our own, gives the same Unicode version and the
+    same oddities as the tokenizer that the model was trained with.
+
+    Args:
+        lowercase, strip_accents, isolate_chinese: bool.
+    Returns: a `_CharacterTable`.
+    """
+    from tokenizers.normalizers import BertNormalizer
+
+    normalizer = BertNormalizer(clean_text=True, handle_chinese_chars=isolate_chinese,
+                                strip_accents=strip_accents, lowercase=lowercase)
+    asked, stands_for = _pages_to_ask()
+    code_points = (asked[:, None] * _PAGE + np.arange(_PAGE)).reshape(-1)
+    surrogate = (code_points >= 0xD800) & (code_points < 0xE000)  # never come out of UTF-8
+    code_points = code_points[~surrogate & (code_points != ord(_SEPARATOR))]
+
+    # One call for all of a chunk: "a|b|c|" -> "a'|b'|c'|".
+    normalised = []
+    for chunk in np.array_split(code_points, len(code_points) // 4096 + 1):
+        text = _to_string(np.stack([chunk, np.full_like(chunk, ord(_SEPARATOR))], axis=1).reshape(-1))
+        normalised.append(_from_string(normalizer.normalize_str(text)))
+    normalised = np.concatenate(normalised)
+    ends = np.flatnonzero(normalised == ord(_SEPARATOR))
+    if len(ends) != len(code_points):
+        raise RuntimeError("tokenizers' BertNormalizer changed the separator between characters")
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    lengths = ends - starts
+
+    kind = np.full(_CODE_POINTS, _WORD, np.int32)
+    distinct = np.unique(np.append(normalised, ord(_SEPARATOR)))
+    kind[distinct] = _kinds(distinct)
+    table = np.zeros((_CODE_POINTS, int(lengths.max())), np.int32)
+    for position in range(table.shape[1]):
+        has = lengths > position
+        new, old = normalised[starts[has] + position], code_points[has]
+        table[old, position] = 4 * (new - old + _CODE_POINTS) + kind[new]
+    # " x " -> x as a word of its own, so that an ideograph takes one entry and not three.
+    padded = lengths == 3
+    padded[padded] = ((normalised[starts[padded]] == ord(" ")) & (normalised[starts[padded] + 2] == ord(" ")))
+    new, old = normalised[starts[padded] + 1], code_points[padded]
+    table[old] = 0
+    table[old, 0] = 4 * (new - old + _CODE_POINTS) + _ISOLATED
+    table[ord(_SEPARATOR), 0] = 4 * _CODE_POINTS + kind[ord(_SEPARATOR)]
+    table = table[:, :max(1, int((table > 0).any(axis=0).sum()))]
+
+    # Pages that are equal are stored once.
+    first_of = {}
+    places = {int(page): first_of.setdefault(table[page * _PAGE:(page + 1) * _PAGE].tobytes(), len(first_of))
+              for page in asked}
+    pages = np.array([places[int(page)] for page in stands_for], np.int32)
+    entries = np.frombuffer(b"".join(first_of), np.int32).reshape(-1, table.shape[1])
+    return _CharacterTable(pages, entries)
+
+
+def _pages_to_ask():
+    """The pages of 256 code points to ask for, and for every page the asked one that it equals.
+
+    Planes 4 to 13 are unassigned and planes 15 and 16 private: one page speaks
+    for all but the last of a plane, which holds two noncharacters. This keeps
+    the table's making at a fifth of the time.
+    """
+    page = np.arange(_CODE_POINTS // _PAGE)
+    plane, place = page // 256, page % 256
+    alike = ((plane >= 4) & (plane != 14) | (plane == 14) & (place >= 16)) & (place < 255)
+    stands_for = np.where(alike, plane * 256 + 128, page)
+    return np.unique(stands_for), stands_for
+
+
+def _kinds(code_points):
+    """Kind of each normalised character: part of a word, a word of its own, or a space."""
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    pre_tokenizer = BertPreTokenizer()
+    isolated, words = set(), set()
+    for chunk in np.array_split(code_points, len(code_points) // 1024 + 1):
+        # "aXaYaZ": a word character makes one token with its "a".
+        text = _to_string(np.stack([np.full_like(chunk, ord("a")), chunk], axis=1).reshape(-1))
+        for token, _ in pre_tokenizer.pre_tokenize_str(text):
+            (words if len(token) > 1 or token == "a" else isolated).update(token)
+    characters = [chr(code_point) for code_point in code_points]
+    return np.array([_ISOLATED if c in isolated else _WORD if c in words else _SPACE for c in characters], np.int32)
+
+
+def _to_string(code_points):
+    return code_points.astype("<u4").tobytes().decode("utf-32-le")
+
+
+def _from_string(text):
+    return np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.int64)
+
+
+def _checked_text(text, argument):
+    try:
+        text = tf.convert_to_tensor(text, tf.string)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{argument} must be a list or a rank-1 tensor of strings, got {type(text).__name__}: "
+                         f"{error}") from None
+    if text.shape.rank != 1:
+        raise InputError(f"{argument} must be strings of shape (batch,), got shape {text.shape}: "
+                         "wrap a single text in a list.")
+    return text
+
+
+def _checked_ids(vocabulary):
+    if not vocabulary:
+        raise InputError("vocabulary is empty: give the tokens in the order of their ids.")
+    for index, token in enumerate(vocabulary):
+        if not isinstance(token, str) or "\n" in token:
+            raise InputError(f"vocabulary[{index}]={token!r} must be a str without a line feed.")
+    ids = {token: index for index, token in enumerate(vocabulary)}
+    if len(ids) != len(vocabulary):
+        twice = next(token for index, token in enumerate(vocabulary) if ids[token] != index)
+        raise InputError(f"vocabulary has the entry {twice!r} twice, at {vocabulary.index(twice)} and {ids[twice]}: "
+                         "each token must have one id.")
+    return ids
+
+
+def _check_positive(value, argument):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"{argument}={value!r} must be a positive integer.")
+
+
+def _read_vocabulary(path):
+    try:
+        # Text mode would also cut at other line ends that can be tokens; Windows' is stripped.
+        with open(path, encoding="utf-8", newline="\n") as file:
+            lines = file.read().split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): "
+                         "give a vocab.txt with one token a line.") from None
+    if lines and not lines[-1]:
+        lines.pop()
+    return [line[:-1] if line.endswith("\r") else line for line in lines]
+
+
+def _read_json(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except ValueError as error:
+        raise InputError(f"{path} is not valid JSON ({error}): restore the file.") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__} where a JSON object is expected: restore the file.")
+    return content
+
+
+def _read_tokenizer_config(path):
+    if not os.path.isfile(path):
+        return {}
+    config = _read_json(path)
+    name = config.get("tokenizer_class")
+    accepted = ["PreTrainedTokenizerFast"] + [start + end for start in _BERT_CLASSES for end in _TOKENIZER_ENDINGS]
+    if name is not None and name not in accepted:
+        raise InputError(f"tokenizer_class={name!r} in {path} is not BERT's WordPiece: "
+                         "give a model whose tokenizer is a BertTokenizer.")
+    settings = {}
+    for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
+        value = config.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, bool):
+            raise InputError(f"{key}={value!r} in {path} must be true or false.")
+        settings[key] = value
+    for key in ("unk_token", "cls_token", "sep_token", "pad_token"):
+        token = config.get(key)
+        if isinstance(token, dict):
+            token = token.get("content")
+        if token is None:
+            continue
+        if not isinstance(token, str):
+            raise InputError(f"{key}={token!r} in {path} must be a string.")
+        settings[key] = token
+    return settings
+
+
+def _read_tokenizer_json(path):
+    """Vocabulary and settings of a tokenizer.json, if it is BERT's."""
+    content = _read_json(path)
+    parts = {name: content.get(name) or {} for name in ("model", "normalizer", "pre_tokenizer")}
+    model, normalizer, pre_tokenizer = parts.values()
+    expected = (
+        ("model.type", model.get("type", "WordPiece"), "WordPiece"),
+        ("model.continuing_subword_prefix", model.get("continuing_subword_prefix", "##"), "##"),
+        ("model.max_input_chars_per_word", model.get("max_input_chars_per_word", 100), _MAX_WORD_CHARACTERS),
+        ("normalizer.type", normalizer.get("type"), "BertNormalizer"),
+        ("normalizer.clean_text", normalizer.get("clean_text", True), True),
+        ("pre_tokenizer.type", pre_tokenizer.get("type"), "BertPreTokenizer"),
+    )
+    for key, value, wanted in expected:
+        if value != wanted:
+            raise InputError(f"{key}={value!r} in {path} must be {wanted!r}: give a model with BERT's WordPiece.")
+    ids = model.get("vocab")
+    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))):
+        raise InputError(f"model.vocab in {path} must map its tokens to the ids 0, 1, 2, ... without a gap.")
+    settings = {
+        "do_lower_case": normalizer.get("lowercase", True),
+        "strip_accents": normalizer.get("strip_accents"),
+        "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+        "unk_token": model.get("unk_token", "[UNK]"),
+    }
+    return sorted(ids, key=ids.get), settings

@@ -1,0 +1,417 @@
+"""Trains a task by `model.fit`, keeps the best epoch, and survives being killed."""
+
+import csv
+import dataclasses
+import hashlib
+import io
+import math
+import os
+import pathlib
+import shutil
+import signal
+import threading
+import time
+from typing import Dict
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+from tf_adapters.models.state import state_of
+from tf_adapters.saving.directory import load_adapter, save_adapter
+from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.text.batching import default_lengths, steps_per_epoch, training_batches
+from tf_adapters.training.dropout import seed_dropout
+from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
+from tf_adapters.training.resume import ResumeFile, read_info
+from tf_adapters.training.schedules import WarmupLinearDecay
+from tf_adapters.training.scoring import Scorer
+from tf_adapters.training.trainable import frozen_digest
+
+
+@dataclasses.dataclass(frozen=True)
+class FitResult:
+    """What `fit` returns.
+
+    Attributes:
+        best_epoch: int, from 1; 0 if none was finished.
+        metrics: dict of the best epoch's validation numbers.
+        steps: int, steps done, those before a resume included.
+        seconds: float, wall time of this process's part.
+        interrupted: True if it stopped early at a signal; resume goes on.
+    """
+
+    best_epoch: int
+    metrics: Dict[str, float]
+    steps: int
+    seconds: float
+    interrupted: bool
+
+
+class Reporter:
+    """Hears of a run's progress; subclass what is of interest."""
+
+    def start(self, steps, done):
+        """Training begins: `steps` in all, `done` of them before a resume."""
+
+    def step(self, done, numbers):
+        """A step is done; `numbers` are the epoch's training means so far."""
+
+    def epoch(self, epoch, numbers, best):
+        """An epoch (from 1) was validated; `best` tells whether it is the best so far."""
+
+    def finish(self):
+        """Training ends, for whatever reason."""
+
+
+def fit(
+    model,
+    task,
+    wordpiece,
+    *,
+    output,
+    epochs,
+    learning_rate,
+    batch_size=32,
+    warmup_fraction=0.1,
+    seed=0,
+    jit_compile=False,
+    resume=False,
+    recipe=None,
+    checkpoint_seconds=30.0,
+    tensorboard=False,
+    reporter=None,
+):
+    """Train what `set_trainable` chose, with Adam and linear warm-up and decay.
+
+    After each epoch the validation rows are scored and the adapter directory is replaced if
+    the task's metric rose. `output/.resume` holds the state of the run, rewritten every
+    `checkpoint_seconds` and after each epoch, and goes when training ends. A run that
+    was killed at any moment and resumed ends bit-equal to one that was not, on the
+    same machine. SIGINT and SIGTERM save the state and stop after the step at work.
+
+    Args:
+        model: a sequence classification model after `set_trainable`.
+        task: `Task`.
+        wordpiece: `WordPiece`.
+        output: path of the adapter directory to write.
+        epochs, batch_size: ints.
+        learning_rate: float, the peak.
+        warmup_fraction: float, share of the steps with a rising rate.
+        seed: int, decides the order of the rows and the dropout.
+        jit_compile: bool, compile the training step with XLA; batches are then padded to a
+            small set of lengths, and the last, partial batch of an epoch is dropped.
+        resume: bool, go on with the run that `output` holds.
+        recipe: str or None, kept in the directory.
+        checkpoint_seconds: float, time between two states.
+        tensorboard: bool, write `output/tensorboard` too.
+        reporter: `Reporter` or None.
+
+    Returns: `FitResult`. The model has the best epoch's weights.
+
+    Raises:
+        InputError: a value out of range, nothing to resume, another run's state, a loss
+            that is not finite.
+    """
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{name}={value!r} must be an integer of at least 1.")
+    state = state_of(model)
+    if state.trainable is None:
+        raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
+    if jit_compile and len(task.train) < batch_size:
+        raise InputError(
+            f"batch_size={batch_size} is above the {len(task.train)} training rows, and with XLA only full batches train."
+        )
+    steps = epochs * steps_per_epoch(len(task.train), batch_size=batch_size, drop_remainder=jit_compile)
+    dropout = seed_dropout(model, seed)
+    metrics = _training_metrics(task.kind)
+    model.compile(
+        optimizer=keras.optimizers.Adam(WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction)),
+        loss=_loss(task.kind),
+        metrics=metrics,
+        jit_compile=jit_compile,
+    )
+    model.optimizer.build(model.trainable_variables)
+    run = _Run(
+        model=model,
+        task=task,
+        wordpiece=wordpiece,
+        output=pathlib.Path(output),
+        steps=steps,
+        steps_per_epoch=steps // epochs,
+        settings={
+            "epochs": epochs,
+            "learning_rate": learning_rate,
+            "batch_size": batch_size,
+            "warmup_fraction": warmup_fraction,
+            "seed": seed,
+            "jit_compile": jit_compile,
+            "precision": keras.mixed_precision.global_policy().name,
+            "trainable": state.trainable,
+            "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
+            "text": wordpiece.settings(),
+            "frozen_weights": frozen_digest(model),
+            "training_data": _rows_digest(task.train),
+            "validation_data": _rows_digest(task.validation),
+        },
+        variables={
+            "trainable": model.trainable_variables,
+            "optimizer": _optimizer_variables(model.optimizer),
+            "dropout": [layer.generator.state for layer in dropout],
+            "metric": [variable for metric in metrics for variable in metric.variables],
+        },
+        metrics=metrics,
+        scorer=Scorer(
+            model,
+            wordpiece,
+            batch_size=batch_size,
+            lengths=default_lengths(wordpiece.max_length) if jit_compile else None,
+            jit_compile=jit_compile,
+        ),
+        recipe=recipe,
+        checkpoint_seconds=checkpoint_seconds,
+        tensorboard=tensorboard,
+        reporter=reporter or Reporter(),
+    )
+    if resume:
+        run.restore()
+    return run.train(epochs, batch_size, seed, jit_compile)
+
+
+def _loss(kind):
+    if kind == "regression":
+        return keras.losses.MeanSquaredError()
+    if kind == "multi-label":
+        return keras.losses.BinaryCrossentropy(from_logits=True)
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def _training_metrics(kind):
+    """Metrics of the epoch under way. The loss is among them because Keras' own running mean
+    of it cannot be restored in the middle of an epoch."""
+    if kind == "regression":
+        return [keras.metrics.MeanSquaredError(name="loss_mean")]
+    if kind == "multi-label":
+        return [keras.metrics.BinaryCrossentropy(name="loss_mean", from_logits=True)]
+    return [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)]
+
+
+def _optimizer_variables(optimizer):
+    variables = list(optimizer.variables)
+    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
+        known = {id(variable) for variable in variables}
+        scale = optimizer._loss_scale
+        extra = [getattr(scale, name, None) for name in ("_current_loss_scale", "_counter")]
+        variables += [variable for variable in extra if variable is not None and id(variable) not in known]
+    return variables
+
+
+def _rows_digest(rows):
+    """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes in one pass."""
+    digest = hashlib.sha256()
+    for texts in (rows.text, rows.text_pair):
+        if texts is not None:
+            digest.update(tf.strings.to_hash_bucket_fast(texts, 2**62).numpy().tobytes())
+    digest.update(np.ascontiguousarray(rows.labels).tobytes())
+    return digest.hexdigest()
+
+
+class _Run(keras.callbacks.Callback):
+    """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
+
+    def __init__(
+        self, *, model, task, wordpiece, output, steps, steps_per_epoch, settings, variables, metrics, scorer, recipe,
+        checkpoint_seconds, tensorboard, reporter,
+    ):
+        super().__init__()
+        self.trained = model
+        self.task = task
+        self.wordpiece = wordpiece
+        self.output = output
+        self.steps = steps
+        self.steps_per_epoch = steps_per_epoch
+        self.settings = settings
+        self.file = ResumeFile(output / RESUME_FOLDER / "state.safetensors", variables)
+        self.running = [variable for metric in metrics for variable in metric.variables]
+        self.running_values = None
+        self.scorer = scorer
+        self.recipe = recipe
+        self.checkpoint_seconds = checkpoint_seconds
+        self.reporter = reporter
+        self.done = 0
+        self.log_bytes = 0
+        self.best = {"value": None, "epoch": 0, "metrics": {}}
+        self.saved_at = time.monotonic()
+        self.stopping = threading.Event()
+        self.writer = tf.summary.create_file_writer(str(output / "tensorboard")) if tensorboard else None
+
+    def restore(self):
+        info = read_info(self.file.path)
+        for name, value in self.settings.items():
+            if info["settings"][name] != value:
+                raise InputError(
+                    f"{self.output} holds a run with another {name} ({info['settings'][name]!r}, now {value!r}): resume with "
+                    "the same arguments, or start anew with --overwrite."
+                )
+        self.file.restore()
+        self.done, self.log_bytes, self.best = info["done"], info["log_bytes"], info["best"]
+        # fit() resets metrics before an epoch starts; they are put back right after.
+        self.running_values = [variable.numpy() for variable in self.running]
+        if (self.output / LOG_FILE).exists():
+            os.truncate(self.output / LOG_FILE, self.log_bytes)
+
+    def train(self, epochs, batch_size, seed, drop_remainder):
+        started = time.monotonic()
+        if not self.done:
+            self.save()
+        self.reporter.start(self.steps, self.done)
+        try:
+            with _stop_at_signals(self.stopping):
+                while self.done < self.steps and not self.stopping.is_set():
+                    epoch, offset = divmod(self.done, self.steps_per_epoch)
+                    batches = training_batches(
+                        self.task.train,
+                        self.wordpiece,
+                        batch_size=batch_size,
+                        epochs=epochs,
+                        seed=seed,
+                        start_step=self.done,
+                        lengths=default_lengths(self.wordpiece.max_length) if drop_remainder else None,
+                        drop_remainder=drop_remainder,
+                    )
+                    if self.task.kind == "regression":
+                        batches = batches.map(lambda inputs, labels: (inputs, labels[:, tf.newaxis]))
+                    # The rest of a begun epoch first: fit() counts the same steps for each epoch.
+                    self.trained.fit(
+                        batches,
+                        initial_epoch=epoch,
+                        epochs=epoch + 1 if offset else epochs,
+                        steps_per_epoch=self.steps_per_epoch - offset,
+                        callbacks=[self],
+                        verbose=0,
+                    )
+        finally:
+            self.reporter.finish()
+        interrupted = self.done < self.steps
+        if not interrupted:
+            self._finish()
+        return FitResult(
+            best_epoch=self.best["epoch"],
+            metrics=dict(self.best["metrics"]),
+            steps=self.done,
+            seconds=time.monotonic() - started,
+            interrupted=interrupted,
+        )
+
+    def save(self):
+        """Write the state of the run."""
+        self.file.save(
+            {"settings": self.settings, "done": self.done, "log_bytes": self.log_bytes, "best": self.best}
+        )
+        self.saved_at = time.monotonic()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.running_values is not None:
+            for variable, value in zip(self.running, self.running_values):
+                variable.assign(value)
+            self.running_values = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.done += 1
+        self.reporter.step(self.done, {"loss": logs["loss_mean"]})
+        if self.done % self.steps_per_epoch == 0:
+            return  # on_epoch_end saves
+        if self.stopping.is_set() or time.monotonic() - self.saved_at >= self.checkpoint_seconds:
+            self.save()
+        if self.stopping.is_set():
+            self.trained.stop_training = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.done != (epoch + 1) * self.steps_per_epoch:
+            return  # stopped within the epoch
+        loss = float(logs["loss_mean"])
+        if not math.isfinite(loss):
+            raise InputError(
+                f"The training loss of epoch {epoch + 1} is {loss}: training diverged. Try a lower --learning-rate; "
+                f"the best epoch before it is kept in {self.output}."
+            )
+        validation = self.task.validation
+        logits = self.scorer.logits(validation.text, validation.text_pair)
+        metric = METRICS[self.task.metric]
+        numbers = metric(validation.labels, logits)
+        value = numbers[metric.primary]
+        better = not math.isnan(value) and (self.best["value"] is None or value > self.best["value"])
+        if better:
+            self.best = {"value": value, "epoch": epoch + 1, "metrics": numbers}
+            save_adapter(
+                self.trained,
+                self.output,
+                text=self.wordpiece,
+                recipe=self.recipe,
+                task={
+                    "name": self.task.name,
+                    "kind": self.task.kind,
+                    "metric": self.task.metric,
+                    "source": self.task.source,
+                },
+                metrics={f"validation {name}": number for name, number in numbers.items()},
+            )
+        row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
+        row.update({f"validation_{name}": number for name, number in numbers.items()})
+        self._log(row)
+        self.save()
+        self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
+        if self.stopping.is_set():
+            self.trained.stop_training = True
+
+    def _log(self, row):
+        text = io.StringIO()
+        writer = csv.writer(text)
+        if not self.log_bytes:
+            writer.writerow(row)
+        writer.writerow(row.values())
+        try:
+            with open(self.output / LOG_FILE, "r+b" if self.log_bytes else "wb") as file:
+                file.seek(self.log_bytes)
+                file.write(text.getvalue().encode())
+        except OSError as error:
+            raise InputError(f"{self.output / LOG_FILE} cannot be written: {error.strerror}.") from None
+        self.log_bytes += len(text.getvalue().encode())
+        if self.writer is not None:
+            with self.writer.as_default():
+                for name, number in row.items():
+                    tf.summary.scalar(name, number, step=self.done)
+            self.writer.flush()
+
+    def _finish(self):
+        if not self.best["epoch"]:
+            raise InputError(
+                f"The validation metric was not a number in any epoch, so nothing was saved to {self.output}: "
+                "training diverged; try a lower --learning-rate."
+            )
+        state = state_of(self.trained)
+        load_adapter(self.trained, self.output, name=state.active or "default")
+        shutil.rmtree(self.output / RESUME_FOLDER)
+
+
+class _stop_at_signals:
+    """Sets an event at the first SIGINT or SIGTERM; a second one acts as usual."""
+
+    def __init__(self, event):
+        self.event = event
+        self.previous = {}
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.previous[number] = signal.signal(number, self._handle)
+
+    def _handle(self, number, frame):
+        self.event.set()
+        signal.signal(number, self.previous[number])
+
+    def __exit__(self, *error):
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,4 @@
+"""Names inside an output directory while a run is under way."""
+
+RESUME_FOLDER = ".resume"
+LOG_FILE = "log.csv"

@@ -1,0 +1,66 @@
+"""The state of a run in one file, replaced in one stroke, so that a killed run goes on bit-equal."""
+
+import json
+import pathlib
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+from tf_adapters.saving.atomic import write_safetensors
+
+
+class ResumeFile:
+    """Saves and restores every variable that a training step reads or changes.
+
+    Args:
+        path: the file.
+        variables: dict from a group's name to its list of variables; the same lists, in the
+            same order, in the run that saves and in the one that restores.
+    """
+
+    def __init__(self, path, variables):
+        self.path = pathlib.Path(path)
+        self._variables = {
+            f"{group}.{index}": variable for group, members in variables.items() for index, variable in enumerate(members)
+        }
+
+    def save(self, info):
+        """Write the variables and `info`, a dict that JSON can hold."""
+        arrays = {name: np.asarray(variable) for name, variable in self._variables.items()}
+        write_safetensors(self.path, arrays, metadata={"info": json.dumps(info)})
+
+    def restore(self):
+        """Assign the variables.
+
+        Returns: the `info` of the run that saved.
+
+        Raises:
+            InputError: the file belongs to a run with other variables.
+        """
+        from safetensors.numpy import load_file
+
+        arrays = load_file(self.path)
+        if {name: array.shape for name, array in arrays.items()} != {
+            name: tuple(variable.shape) for name, variable in self._variables.items()
+        }:
+            raise InputError(f"{self.path} belongs to another run: start anew with --overwrite.")
+        for name, variable in self._variables.items():
+            variable.assign(arrays[name])
+        return read_info(self.path)
+
+
+def read_info(path):
+    """The `info` of a saved run, without its variables.
+
+    Raises:
+        InputError: there is no such file, or it is damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="np") as file:
+            return json.loads(file.metadata()["info"])
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no run to resume; start it without --resume.") from None
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}): start anew with --overwrite.") from None

@@ -1,0 +1,42 @@
+"""Learning-rate schedules of the papers."""
+
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+
+
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear rise from zero over the first steps, then linear fall to zero.
+
+    At step `s` of `N` with `w` warm-up steps: `peak * s / w` below `w`, then
+    `peak * (N - s) / (N - w)`.
+
+    Args:
+        peak: float, the highest learning rate.
+        steps: int, number of training steps.
+        warmup_fraction: float in [0, 1), share of the steps that rise.
+
+    Reference: Houlsby et al. 2019, section 3.1.
+    """
+
+    def __init__(self, peak, steps, *, warmup_fraction=0.1):
+        if not peak > 0:
+            raise InputError(f"peak={peak!r}: a learning rate must be above 0.")
+        if steps < 1:
+            raise InputError(f"steps={steps!r} must be at least 1.")
+        if not 0 <= warmup_fraction < 1:
+            raise InputError(f"warmup_fraction={warmup_fraction!r} must be at least 0 and below 1.")
+        self.peak = peak
+        self.steps = steps
+        self.warmup_fraction = warmup_fraction
+
+    def __call__(self, step):
+        step = tf.cast(step, tf.float32)
+        warmup = float(int(self.steps * self.warmup_fraction))
+        falling = (self.steps - step) / max(1.0, self.steps - warmup)
+        factor = tf.where(step < warmup, step / max(1.0, warmup), tf.maximum(falling, 0.0))
+        return self.peak * factor
+
+    def get_config(self):
+        return {"peak": self.peak, "steps": self.steps, "warmup_fraction": self.warmup_fraction}

@@ -1,0 +1,146 @@
+"""Which weights train. Freezing happens in this file and nowhere else."""
+
+import dataclasses
+import re
+
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+from tf_adapters.models.heads import keep_float32
+from tf_adapters.models.state import digest_of, state_of
+
+MODES = ("adapters", "full", "top-N", "layer-norm", "head")
+
+
+def set_trainable(model, mode="adapters"):
+    """Choose the weights that train. Call it before `compile`.
+
+    Args:
+        model: a transformers TensorFlow model, with adapters or without.
+        mode: str, one of
+
+            - `"adapters"`: the active adapter, the LayerNorms that its config names, the head.
+            - `"full"`: everything, the active adapter included.
+            - `"top-N"`: the N topmost blocks without adapters, the pooler and the head
+              (variable fine-tuning). N equal to the depth is full fine-tuning, embeddings
+              included, as in Houlsby et al., section 3.3.
+            - `"layer-norm"`: all pretrained LayerNorms and the head.
+            - `"head"`: the head alone.
+
+    Adapters that are not active never train.
+
+    Returns: the model.
+
+    Raises:
+        InputError: unknown mode, N out of range, or `"adapters"` without adapters.
+
+    Reference: Houlsby et al. 2019, sections 2.1, 3.3 and 3.4.
+    """
+    state = state_of(model)
+    chosen = {id(variable) for variable in _chosen_variables(model, state, mode)}
+    keep_float32(model, state)
+    state.digest(model)
+    model.trainable = True
+    for layer in model.submodules:
+        if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
+            _freeze_all_but(layer, chosen)
+    state.trainable = mode
+    model.train_function = model.train_tf_function = None
+    return model
+
+
+def _chosen_variables(model, state, mode):
+    family = state.family
+    head = state.head_variables(model)
+    active = state.adapters.get(state.active)
+    if mode == "head":
+        return head
+    if mode == "layer-norm":
+        return head + state.layer_norm_variables(model)
+    if mode == "adapters":
+        if active is None:
+            raise InputError(
+                "mode='adapters': the model has no adapters; call add_adapters(model, config) first, or choose "
+                "'full', 'top-N', 'layer-norm' or 'head'."
+            )
+        return head + _adapter_variables(active) + state.layer_norm_variables(model, active.config.train_layer_norm)
+    blocks = family.blocks(model)
+    match = re.fullmatch(r"top-(\d+)", mode) if isinstance(mode, str) else None
+    if match and not 1 <= int(match[1]) <= len(blocks):
+        raise InputError(f"mode={mode!r}: N must be from 1 to {len(blocks)}, the number of the encoder's blocks.")
+    if mode == "full" or (match and int(match[1]) == len(blocks)):
+        return head + state.backbone_variables(model) + (_adapter_variables(active) if mode == "full" and active else [])
+    if match:
+        adapters = {id(variable) for variable in state.adapter_variables()}
+        top = blocks[-int(match[1]) :] + ([family.pooler(model)] if family.pooler(model) is not None else [])
+        return head + [v for layer in top for v in layer.weights if id(v) not in adapters]
+    raise InputError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}, with a number for N.")
+
+
+def _adapter_variables(adapter):
+    return [variable for layer in adapter.layers.values() for variable in layer.weights]
+
+
+def _freeze_all_but(layer, chosen):
+    """Set what trains of the weights that `layer` itself owns."""
+    own = layer._trainable_weights + layer._non_trainable_weights
+    if not own:
+        return
+    if not any(isinstance(child, keras.layers.Layer) for child in layer.submodules):
+        trains = [id(variable) in chosen for variable in own]
+        if len(set(trains)) > 1:
+            raise RuntimeError(f"Only some of the weights of {layer.name} were chosen to train.")
+        layer.trainable = trains[0]
+        return
+    # A frozen layer hides its children from Keras, so an owner with children (the
+    # embeddings, with their LayerNorm) stays trainable and its weights are moved.
+    layer._trainable_weights[:] = [variable for variable in own if id(variable) in chosen]
+    layer._non_trainable_weights[:] = [variable for variable in own if id(variable) not in chosen]
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterCounts:
+    """Numbers of parameters.
+
+    Attributes:
+        total: all of the model, every adapter on it included.
+        trainable: those that train; the sum of the four below.
+        adapter, layer_norm, head, backbone: trainable ones of each kind; `backbone` is
+            the pretrained encoder without its LayerNorms.
+    """
+
+    total: int
+    trainable: int
+    adapter: int
+    layer_norm: int
+    head: int
+    backbone: int
+
+    @property
+    def share(self):
+        """Trainable parameters over the total, from 0 to 1."""
+        return self.trainable / self.total
+
+
+def parameter_counts(model):
+    """Count the parameters of a model by what they are; see `ParameterCounts`."""
+    state = state_of(model)
+    trainable = {id(variable) for variable in model.trainable_variables}
+    norms = {id(variable) for variable in state.layer_norm_variables(model)}
+
+    def count(variables):
+        return sum(int(variable.shape.num_elements()) for variable in variables if id(variable) in trainable)
+
+    backbone = state.backbone_variables(model)
+    return ParameterCounts(
+        total=sum(int(variable.shape.num_elements()) for variable in model.weights),
+        trainable=sum(int(variable.shape.num_elements()) for variable in model.trainable_variables),
+        adapter=count(state.adapter_variables()),
+        layer_norm=count(variable for variable in backbone if id(variable) in norms),
+        head=count(state.head_variables(model)),
+        backbone=count(variable for variable in backbone if id(variable) not in norms),
+    )
+
+
+def frozen_digest(model):
+    """SHA-256 of every weight that does not train; equal before and after `fit`."""
+    return digest_of(model.non_trainable_variables)
