@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters._keras import keras
 from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
 from tf_adapters.layers.adapter import AdapterLayer
@@ -52,6 +53,11 @@ def add_adapters(model, config=None, *, name="default", seed=None):
     if not state.adapters:
         state.switched = state.layer_norm_variables(model) + state.head_variables(model)
         state.pristine = [variable.numpy() for variable in state.switched]
+        state.freezing = [
+            (layer, layer._trainable, list(layer._trainable_weights), list(layer._non_trainable_weights))
+            for layer in [model, *model.submodules]
+            if isinstance(layer, keras.layers.Layer)
+        ]
         _replace_blocks(model, state, blocks)
     if seed is None:
         seed = np.random.randint(2**31)
@@ -74,8 +80,8 @@ def remove_adapters(model, *, name=None):
     Args:
         model: a model with adapters.
         name: the adapter to remove, or None for all. Removing the last one restores too:
-            the original block objects, the LayerNorms and the head return with the values
-            they had. Weights that full or top-N training changed stay as they are.
+            the original block objects, the LayerNorms and the head with the values they had,
+            and which weights train. Weights that full or top-N training changed stay so.
 
     Returns: the model.
 
@@ -100,6 +106,10 @@ def remove_adapters(model, *, name=None):
     for attention, original in state.original_outputs:
         attention.dense_output = original
     state.family.set_blocks(model, state.original_blocks)
+    for layer, trainable, trains, frozen in state.freezing:
+        layer._trainable = trainable
+        layer._trainable_weights[:], layer._non_trainable_weights[:] = trains, frozen
+    state.trainable, state.freezing = None, []
     state.adapters, state.sites, state.active, state.enabled = {}, {}, None, True
     state.original_blocks, state.original_outputs, state.switched, state.pristine = None, [], [], []
     _forget_traces(model)
@@ -180,7 +190,7 @@ def _build_adapter(config, key, name, seed, hidden_size, dtype_policy):
         init_stddev=config.init_stddev,
         dropout=config.dropout,
         # By key: the same weights whatever the order or number of the adapters.
-        seed=(seed + zlib.crc32(key.encode())) % 2**31,
+        seed=zlib.crc32(f"{seed} {key}".encode()) % 2**31,
         name=f"{name}.{key}",
         dtype=dtype_policy,
     )

@@ -41,6 +41,7 @@ class ModelState:
         original_outputs: list of `(attention, its output layer before injection)`.
         switched: variables whose values belong to the active adapter: LayerNorms, then head.
         pristine: their values before injection.
+        freezing: list of `(layer, trainable, its trainable and its other weights)` before injection.
         newly_initialized: layers of the encoder that the checkpoint lacked; they train
             and are saved with the head.
         trainable: what `set_trainable` was last called with, or None.
@@ -57,6 +58,7 @@ class ModelState:
         self.original_outputs = []
         self.switched = []
         self.pristine = []
+        self.freezing = []
         self.newly_initialized = []
         self.trainable = None
         self.source = None

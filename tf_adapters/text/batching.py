@@ -46,7 +46,7 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
 
     A batch depends on `seed` and its step alone: no iterator state is needed to
     resume, and `start_step=k` yields what the stream from 0 yields from element
-    k on, at the cost of one window.
+    k on, at the cost of one epoch's permutation and one window.
 
     Args:
         rows: `Rows` with labels.
@@ -75,9 +75,8 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
         raise InputError(f"rows.labels has {len(rows.labels)} entries for {count} rows: give one label a row.")
     steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=drop_remainder)
     _check_positive(epochs, "epochs")
-    # index_shuffle uses 32 bits of each word of a seed.
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-        raise InputError(f"seed={seed!r} must be an integer from 0 to 2**32 - 1.")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+        raise InputError(f"seed={seed!r} must be an integer from 0 to 2**63 - 1.")
     total = steps * epochs
     if isinstance(start_step, bool) or not isinstance(start_step, (int, np.integer)) or not 0 <= start_step <= total:
         raise InputError(f"start_step={start_step!r} must be an integer from 0 to the {total} steps "
@@ -91,21 +90,29 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
     with tf.device("CPU:0"):
         labels = tf.constant(rows.labels)
 
+    # index_shuffle would give a window's rows without the whole permutation, but uses so few bits of its
+    # seed that among 64 rows seeds 0 and 2**31 agree.
+    def shuffle(stop, number):
+        return tf.random.experimental.stateless_shuffle(
+            tf.range(stop, dtype=tf.int64), seed=tf.stack([seed, number]), alg="philox")
+
     @tf.autograph.experimental.do_not_convert
-    def encoded_window(number):
-        epoch, window = number // windows, number % windows
-        places = tf.range(window * window_rows, tf.minimum((window + 1) * window_rows, used))
-        # Even second words of the seed shuffle rows, odd ones batches.
-        index = tf.random.experimental.index_shuffle(places, seed=tf.stack([seed, 2 * epoch]), max_index=count - 1)
+    def windows_of_epoch(epoch):
+        permutation = shuffle(count, 2 * epoch)  # even numbers shuffle rows, odd ones batches
+        numbers = tf.data.Dataset.range(tf.where(epoch == first_epoch, first_window, 0), windows)
+        return numbers.map(functools.partial(encoded_window, epoch, permutation),
+                           num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+    @tf.autograph.experimental.do_not_convert
+    def encoded_window(epoch, permutation, window):
+        index = permutation[window * window_rows:tf.minimum((window + 1) * window_rows, used)]
         pair = None if rows.text_pair is None else tf.gather(rows.text_pair, index)
         encoded = wordpiece.encode(tf.gather(rows.text, index), pair)
 
         batches = tf.size(index, out_type=tf.int64) // batch_size
         full = batches * batch_size
         by_length = tf.argsort(encoded["input_ids"].row_lengths()[:full], stable=True)
-        shuffled = tf.random.experimental.index_shuffle(  # refuses an empty range
-            tf.range(tf.maximum(batches, 1)), seed=tf.stack([seed, 2 * number + 1]),
-            max_index=tf.maximum(batches, 1) - 1)[:batches]
+        shuffled = shuffle(batches, 2 * (epoch * windows + window) + 1)
         by_length = tf.gather(tf.reshape(by_length, [-1, batch_size]), shuffled)
         remainder = tf.range(full, tf.size(index, out_type=tf.int64))
         order = tf.concat([tf.cast(tf.reshape(by_length, [-1]), tf.int64), remainder], axis=0)
@@ -128,10 +135,10 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
         return inputs, batch_labels
 
     seed = tf.constant(seed, tf.int64)
-    epoch, step = divmod(int(start_step), steps)
+    first_epoch, step = divmod(int(start_step), steps)
     first_window, skipped = divmod(step, window_batches)
-    dataset = tf.data.Dataset.range(epoch * windows + first_window, epochs * windows)
-    dataset = dataset.map(encoded_window, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    first_window = tf.constant(first_window, tf.int64)
+    dataset = tf.data.Dataset.range(first_epoch, epochs).flat_map(windows_of_epoch)
     dataset = dataset.flat_map(batches_of_window).skip(skipped)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(total - int(start_step)))
     return dataset.prefetch(tf.data.AUTOTUNE)

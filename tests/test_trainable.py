@@ -1,0 +1,201 @@
+import re
+
+import numpy as np
+import pytest
+
+from tests.conftest import tiny_inputs, tiny_model
+from tf_adapters import AdapterConfig, InputError, add_adapters, frozen_digest, get_recipe, parameter_counts, set_active, set_trainable
+from tf_adapters._keras import keras
+from tf_adapters.models.heads import use_two_layer_head
+from tf_adapters.recipes import RECIPES
+
+DEPTH = 4
+DENSE = ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense", "intermediate/dense", "output/dense")
+HEAD = {"classifier/kernel", "classifier/bias"}
+
+
+def names(model):
+    found = [re.sub(r"^tf_bert_[^/]*/", "", variable.name[: -len(":0")]) for variable in model.trainable_variables]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def norms(blocks=range(DEPTH), embeddings=False):
+    found = {f"bert/encoder/layer_._{b}/{place}/LayerNorm/{w}" for b in blocks for place in ("attention/output", "output") for w in ("gamma", "beta")}
+    return found | ({"bert/embeddings/LayerNorm/gamma", "bert/embeddings/LayerNorm/beta"} if embeddings else set())
+
+
+def dense(blocks):
+    return {f"bert/encoder/layer_._{b}/{name}/{w}" for b in blocks for name in DENSE for w in ("kernel", "bias")}
+
+
+def adapters(keys, name="default"):
+    return {f"adapters/{name}/{key}/{part}/{w}" for key in keys for part in ("down", "up") for w in ("kernel", "bias")}
+
+
+EMBEDDINGS = {
+    "bert/embeddings/word_embeddings/weight",
+    "bert/embeddings/token_type_embeddings/embeddings",
+    "bert/embeddings/position_embeddings/embeddings",
+}
+POOLER = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+BOTH = [f"layer.{b}.{place}" for b in range(DEPTH) for place in ("attention", "ffn")]
+PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
+
+
+@pytest.mark.parametrize(
+    "recipe, expected",
+    [
+        ("default", adapters(BOTH) | norms(embeddings=True) | HEAD),
+        ("houlsby-2019", adapters(BOTH) | norms(embeddings=True) | HEAD),
+        ("houlsby-code-2019", adapters(BOTH) | norms(embeddings=True) | HEAD),
+        ("report-per-layer", adapters(PER_BLOCK) | HEAD),
+        (
+            "report-unshared",
+            adapters(BOTH) | norms() | {f"classifier/{layer}/{w}" for layer in ("hidden", "output") for w in ("kernel", "bias")},
+        ),
+        ("report-3-shared", adapters(["layers.0-2", "layers.3-3"]) | HEAD),
+        ("he-2021", adapters(BOTH) | norms(embeddings=True) | HEAD),
+        ("han-2021", adapters(BOTH) | HEAD),
+    ],
+)
+def test_exact_names_that_train_for_each_recipe(recipe, expected):
+    model = tiny_model()
+    if get_recipe(recipe).head_layers == 2:
+        use_two_layer_head(model)
+    add_adapters(model, get_recipe(recipe).adapter)
+    set_trainable(model, "adapters")
+    assert names(model) == expected
+
+
+def test_every_recipe_has_its_names_tested():
+    (mark,) = test_exact_names_that_train_for_each_recipe.pytestmark
+    assert {recipe for recipe, _ in mark.args[1]} == set(RECIPES)
+
+
+@pytest.mark.parametrize(
+    "mode, expected",
+    [
+        ("full", EMBEDDINGS | dense(range(4)) | norms(embeddings=True) | POOLER | HEAD | adapters(BOTH)),
+        ("top-1", dense([3]) | norms([3]) | POOLER | HEAD),
+        ("top-3", dense([1, 2, 3]) | norms([1, 2, 3]) | POOLER | HEAD),
+        ("top-4", EMBEDDINGS | dense(range(4)) | norms(embeddings=True) | POOLER | HEAD),
+        ("layer-norm", norms(embeddings=True) | HEAD),
+        ("head", HEAD),
+        ("adapters", adapters(BOTH) | norms() | HEAD),
+    ],
+)
+def test_exact_names_that_train_for_each_mode(mode, expected):
+    model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=2))
+    # From whatever state the model is in.
+    for before in ("full", "head", "adapters"):
+        set_trainable(model, before)
+        set_trainable(model, mode)
+        assert names(model) == expected
+
+
+def test_all_names_train_without_adapters_under_full():
+    model = set_trainable(tiny_model(), "full")
+    assert names(model) == EMBEDDINGS | dense(range(4)) | norms(embeddings=True) | POOLER | HEAD
+
+
+def test_only_the_active_adapter_trains():
+    model = add_adapters(tiny_model(), AdapterConfig(2, train_layer_norm="none"), name="a")
+    add_adapters(model, AdapterConfig(3, train_layer_norm="all", placement="ffn"), name="b")
+    ffn = [f"layer.{b}.ffn" for b in range(DEPTH)]
+    assert names(set_trainable(model, "adapters")) == adapters(ffn, "b") | norms(embeddings=True) | HEAD
+    set_active(model, "a")
+    assert names(set_trainable(model, "adapters")) == adapters(BOTH, "a") | HEAD
+
+
+@pytest.mark.parametrize("mode", ["adapters", "top-2", "layer-norm", "head", "full"])
+def test_frozen_weights_are_bit_equal_after_a_real_fit_and_every_chosen_one_moves(mode):
+    model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=4), seed=0)
+    add_adapters(model, AdapterConfig(bottleneck_size=4, train_layer_norm="all"), name="b", seed=1)
+    set_trainable(model, mode)
+    before = [variable.numpy() for variable in model.trainable_variables]
+    digest = frozen_digest(model)
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    inputs = tiny_inputs(8, 64)
+    model.fit(inputs, np.arange(8) % 2, epochs=3, batch_size=4, verbose=0)
+    assert frozen_digest(model) == digest
+    for variable, value in zip(model.trainable_variables, before):
+        # The bias of the keys shifts every score of a query alike, so that it has no gradient.
+        assert not np.array_equal(variable, value) or "key/bias" in variable.name, variable.name
+
+
+def test_pooler_that_the_checkpoint_lacks_counts_as_head():
+    from tf_adapters.models.state import state_of
+
+    model = tiny_model()
+    state_of(model).newly_initialized = [model.bert.pooler]
+    assert names(set_trainable(model, "head")) == HEAD | POOLER
+    assert parameter_counts(model).head == 32 * 2 + 2 + 32 * 32 + 32
+
+
+@pytest.mark.parametrize("mode", ["top-0", "top-5", "top-", "top", "adapter", None, "layer_norm"])
+def test_unknown_mode_is_named(mode):
+    with pytest.raises(InputError, match=f"mode={mode!r}"):
+        set_trainable(add_adapters(tiny_model(), AdapterConfig(2)), mode)
+
+
+def test_adapters_without_adapters_says_what_to_do():
+    with pytest.raises(InputError, match="call add_adapters"):
+        set_trainable(tiny_model(), "adapters")
+
+
+def bert_base():
+    return tiny_model(vocab_size=30522, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=512)
+
+
+def test_counts_on_bert_base_equal_the_papers():
+    last_classifier = 768 * 2 + 2
+    model = bert_base()
+    assert sum(v.shape.num_elements() for v in model.bert.weights) == 109_482_240
+    for recipe, expected in {"report-per-layer": 1_189_632, "report-unshared": 3_006_720, "report-3-shared": 396_544}.items():
+        if get_recipe(recipe).head_layers == 2:
+            use_two_layer_head(model)
+        add_adapters(model, get_recipe(recipe).adapter, name=recipe)
+        counts = parameter_counts(set_trainable(model, "adapters"))
+        assert counts.trainable - last_classifier == expected
+        assert counts.trainable == counts.adapter + counts.layer_norm + counts.head + counts.backbone
+        if recipe == "report-unshared":
+            assert (counts.adapter, counts.layer_norm, counts.head) == (2_379_264, 36_864, 590_592 + last_classifier)
+            from tf_adapters import remove_adapters
+
+            remove_adapters(model)
+            model = bert_base()
+    assert parameter_counts(set_trainable(model, "layer-norm")).layer_norm == 38_400
+
+
+def test_counts_follow_the_formula_for_every_size():
+    for exponent in range(10):
+        size = 2**exponent
+        model = add_adapters(tiny_model(hidden_size=32), AdapterConfig(bottleneck_size=size))
+        assert parameter_counts(set_trainable(model, "adapters")).adapter == 8 * (2 * size * 32 + 32 + size)
+
+
+def test_configuration_alone_gives_the_encoders_counts():
+    from tests.conftest import tiny_config
+    from tf_adapters.models.bert import FAMILY
+
+    model = tiny_model()
+    counts = parameter_counts(set_trainable(model, "layer-norm"))
+    sizes = FAMILY.parameters(tiny_config())
+    assert sizes["total"] == sum(v.shape.num_elements() for v in model.bert.weights)
+    assert sizes["layer_norm"]["all"] == counts.layer_norm
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_head_logits_and_loss_are_float32_under_mixed_precision(policy, float32_policy):
+    import tensorflow as tf
+
+    float32_policy(policy)
+    model = set_trainable(add_adapters(tiny_model(), AdapterConfig(bottleneck_size=4)), "adapters")
+    output = model(tiny_inputs(), labels=tf.constant([0, 1, 0]), output_hidden_states=True)
+    assert output.hidden_states[-1].dtype == policy[len("mixed_") :]
+    assert output.logits.dtype == tf.float32
+    # More digits than half precision could hold.
+    assert np.any(output.logits.numpy() != output.logits.numpy().astype(np.float16).astype(np.float32))
+    assert output.loss.dtype == tf.float32
+    assert all(variable.dtype == tf.float32 for variable in model.weights)
