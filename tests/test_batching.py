@@ -94,6 +94,7 @@ def test_the_stream_from_step_k_is_the_tail_of_the_stream_from_0(wordpiece, coun
         assert_same_batches(stream(start_step), whole[start_step:])
 
 
+@pytest.mark.slow
 def test_resuming_at_every_step_of_windows_of_several_batches(wordpiece):
     rows = some_rows(17)  # an epoch: four windows of 2 batches of 2 rows, and one of a single row
     arguments = dict(batch_size=2, epochs=2, seed=0, lengths=(16, 40))

@@ -93,6 +93,11 @@ def test_tokens_equal_hf_on_mrpc_and_a_tenth_of_sst2_and_xnli(tokenizers_of, do_
     assert_tokens_equal_hf(tokenizers_of(do_lower_case=do_lower_case), texts)
 
 
+# See KNOWN_EXCEPTIONS["noncharacters"].
+NONCHARACTERS = dict.fromkeys([*range(0xFDD0, 0xFDF0), *(plane + last for plane in range(0, 0x110000, 0x10000)
+                                                         for last in (0xFFFE, 0xFFFF))], 0xFFFD)
+
+
 def every_character(step=1):
     """Each Unicode scalar value between letters, by itself, and twice after a letter that takes accents."""
     for code_point in range(0, 0x110000, step):
@@ -137,7 +142,8 @@ def assert_normalised_words_equal_hf(settings, texts):
         joined = tf.strings.reduce_join(tf.RaggedTensor.from_row_lengths(words, counts), axis=1, separator=" ")
         for text, got in zip(chunk, joined.numpy()):
             words_of_text = splitter.pre_tokenize_str(normalizer.normalize_str(text))
-            if got.decode() != " ".join(word for word, _ in words_of_text):
+            expected = " ".join(word for word, _ in words_of_text)
+            if got.decode().translate(NONCHARACTERS) != expected.translate(NONCHARACTERS):
                 different.append((text, got.decode(), words_of_text))
     assert not different, f"{len(different)} of {len(texts)} differ: {ascii(different[:3])}"
 
@@ -185,17 +191,16 @@ def test_random_unicode_strings_equal_hf(tokenizers_of):
         assert_tokens_equal_hf(tokenizers_of(**settings), texts)
 
 
-def test_the_known_exceptions_are_these_two_and_still_differ(tokenizers_of):
-    assert set(KNOWN_EXCEPTIONS) == {"special tokens in a text", "order of spacing marks"}
+def test_the_known_exceptions_are_these_three(tokenizers_of):
+    assert set(KNOWN_EXCEPTIONS) == {"special tokens in a text", "order of spacing marks", "noncharacters"}
     ours, theirs = tokenizers_of(do_lower_case=True)
     assert theirs("a [SEP] b", add_special_tokens=False)["input_ids"].count(102) == 1
     assert 102 not in ours.tokenize(["a [SEP] b"]).to_list()[0]
+    assert_tokens_equal_hf((ours, theirs), ["a\ufdd0b", "a \uffff b", "\U0010fffe", "\U0008ffffa"])
     for token in ("[SEP]", "[CLS]", "[PAD]", "[UNK]", "[MASK]"):
         plain = theirs.convert_tokens_to_ids(["[", *theirs.tokenize(token[1:-1]), "]"])
         assert ours.tokenize([token]).to_list() == [plain]
-    marks = "a\u302e\U0001d16d"
-    normalised = theirs.backend_tokenizer.normalizer.normalize_str("a\U0001d16d\u302e")
-    assert normalised == marks
+    assert theirs.backend_tokenizer.normalizer.normalize_str("a\U0001d16d\u302e") == "a\u302e\U0001d16d"
     assert ours._words(tf.constant(["a\U0001d16d\u302e"]))[0].numpy()[0].decode() == "a\U0001d16d\u302e"
 
 

@@ -124,23 +124,23 @@ def train(
         if task != "rotten-tomatoes":
             raise InputError("--output DIR is needed: where to write the adapter directory.")
         output = pathlib.Path("adapters/rotten-tomatoes")
+    options = dict(locals())
+    _check_precision(precision)
     _check_output(output, resume, overwrite)
-    settings, adapter = _settings(recipe, locals())
 
     from rich.console import Console
 
     from tf_adapters.cli.quiet import import_tensorflow
 
     console = Console(highlight=False, soft_wrap=True)
-    console.print("Loading TensorFlow ...", end="\r")
-    import_tensorflow()
+    with console.status("Loading TensorFlow ..."):
+        import_tensorflow()
     from tf_adapters import load_task, task_from_files
+    from tf_adapters._keras import keras
     from tf_adapters.cli.report import show_report
     from tf_adapters.tasks.rows import sample_rows
 
-    _check_precision(precision)
-    from tf_adapters._keras import keras
-
+    settings, adapter = _settings(recipe, options)
     keras.utils.set_random_seed(seed)
     if files:
         data = task_from_files(

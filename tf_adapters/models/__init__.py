@@ -1,1 +1,9 @@
 """The only room that touches transformers' modelling code."""
+
+import logging
+
+# transformers 4.5x says this each time one of its TensorFlow classes is made; the package's
+# upper bound on transformers is the answer to it. Nothing else is silenced.
+logging.getLogger("transformers.modeling_tf_utils").addFilter(
+    lambda record: "TensorFlow and JAX classes are deprecated" not in record.getMessage()
+)

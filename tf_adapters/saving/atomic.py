@@ -21,8 +21,8 @@ def replacing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         os.close(handle)
-        os.chmod(temporary, 0o644)
         yield pathlib.Path(temporary)
+        os.chmod(temporary, 0o644)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -25,6 +25,10 @@ KNOWN_EXCEPTIONS = {
         "U+302E and U+1D16D, that have a combining class) next to each other in non-canonical order stay as "
         "they are."
     ),
+    "noncharacters": (
+        "TensorFlow before 2.21 writes U+FFFD for the 66 noncharacters (U+FDD0 to U+FDEF, and the last two of each "
+        "plane). Their words are [UNK] all the same, unless the vocabulary holds U+FFFD or a noncharacter."
+    ),
 }
 
 _CODE_POINTS = 0x110000
