@@ -52,7 +52,8 @@ def test_steps_per_epoch_counts_the_partial_batch_unless_dropped(count, batch_si
         assert steps_per_epoch(count, batch_size=batch_size, drop_remainder=True) == dropped
 
 
-@pytest.mark.parametrize("count, batch_size", [(1, 1), (1, 8), (3, 8), (7, 3), (8, 4), (100, 7), (333, 4), (1100, 5)])
+@pytest.mark.parametrize("count, batch_size",
+                         [(1, 1), (1, 8), (3, 8), (7, 3), (8, 4), (100, 7), (333, 4), (1100, 5)])
 def test_each_epoch_holds_each_row_once_and_only_its_last_batch_is_partial(wordpiece, count, batch_size):
     rows = some_rows(count)
     steps = steps_per_epoch(count, batch_size=batch_size)
@@ -72,7 +73,8 @@ def test_each_epoch_holds_each_row_once_and_only_its_last_batch_is_partial(wordp
 def test_with_drop_remainder_batches_are_full_and_the_dropped_rows_change(wordpiece, count, batch_size):
     rows = some_rows(count)
     steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=True)
-    batches = list(training_batches(rows, wordpiece, batch_size=batch_size, epochs=8, seed=3, drop_remainder=True))
+    batches = list(training_batches(rows, wordpiece, batch_size=batch_size, epochs=8, seed=3,
+                                    drop_remainder=True))
     assert [len(labels) for _, labels in batches] == [batch_size] * (8 * steps)
     seen = [sum((row_numbers(inputs) for inputs, _ in batches[epoch * steps:(epoch + 1) * steps]), [])
             for epoch in range(8)]
@@ -81,12 +83,14 @@ def test_with_drop_remainder_batches_are_full_and_the_dropped_rows_change(wordpi
         assert set().union(*seen) == set(range(count))
 
 
-@pytest.mark.parametrize("count, batch_size, pair, drop_remainder",
-                         [(90, 4, False, False), (91, 4, True, False), (91, 4, False, True), (5, 8, False, False)])
-def test_the_stream_from_step_k_is_the_tail_of_the_stream_from_0(wordpiece, count, batch_size, pair, drop_remainder):
+@pytest.mark.parametrize("count, batch_size, pair, drop_remainder", [
+    (90, 4, False, False), (91, 4, True, False), (91, 4, False, True), (5, 8, False, False),
+])
+def test_the_stream_from_step_k_is_the_tail_of_the_stream_from_0(wordpiece, count, batch_size, pair,
+                                                                 drop_remainder):
     def stream(start_step):
-        return list(training_batches(some_rows(count, pair=pair), wordpiece, batch_size=batch_size, epochs=3, seed=11,
-                                     start_step=start_step, drop_remainder=drop_remainder))
+        return list(training_batches(some_rows(count, pair=pair), wordpiece, batch_size=batch_size, epochs=3,
+                                     seed=11, start_step=start_step, drop_remainder=drop_remainder))
 
     whole = stream(0)
     epoch = len(whole) // 3
@@ -131,7 +135,7 @@ def test_rows_meet_different_rows_in_each_epoch(wordpiece):
 def test_batches_of_a_window_do_not_come_in_order_of_length(wordpiece):
     rows = some_rows(1000)
     batches = list(training_batches(rows, wordpiece, batch_size=5, epochs=1, seed=0))
-    lengths = np.array([float(tf.reduce_mean(tf.reduce_sum(inputs["attention_mask"], 1))) for inputs, _ in batches])
+    lengths = np.array([inputs["attention_mask"].numpy().sum(axis=1).mean() for inputs, _ in batches])
     for window in lengths.reshape(-1, 50):
         assert abs(np.corrcoef(window, np.arange(50))[0, 1]) < 0.5
 
@@ -154,7 +158,8 @@ def test_sorting_within_windows_halves_the_padding_of_random_batches(wordpiece):
 
 def test_padding_goes_to_the_smallest_given_length_that_fits(wordpiece):
     widths = set()
-    for inputs, _ in training_batches(some_rows(200), wordpiece, batch_size=4, epochs=1, seed=0, lengths=(8, 20, 48)):
+    for inputs, _ in training_batches(some_rows(200), wordpiece, batch_size=4, epochs=1, seed=0,
+                                      lengths=(8, 20, 48)):
         longest = int(tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=1)))
         widths.add(inputs["input_ids"].shape[1])
         assert inputs["input_ids"].shape[1] == next(length for length in (8, 20, 48) if length >= longest)
@@ -162,8 +167,8 @@ def test_padding_goes_to_the_smallest_given_length_that_fits(wordpiece):
 
 
 @pytest.mark.parametrize("lengths, drop_remainder, shape", [
-    (None, False, (None, None)), ((16, 40), False, (None, None)), ((16, 40), True, (4, None)), ((40,), True, (4, 40)),
-    (None, True, (4, None)), ((40,), False, (None, 40)),
+    (None, False, (None, None)), ((16, 40), False, (None, None)), ((16, 40), True, (4, None)),
+    ((40,), True, (4, 40)), (None, True, (4, None)), ((40,), False, (None, 40)),
 ])
 def test_element_spec_tells_what_is_constant(wordpiece, lengths, drop_remainder, shape):
     labels = np.zeros((50, 3), np.float32)
@@ -222,7 +227,8 @@ def test_sorted_batches_of_no_rows_are_none(wordpiece):
 @pytest.mark.parametrize("changed, message", [
     ({"batch_size": 0}, "batch_size=0"), ({"batch_size": 2.0}, "batch_size=2.0"), ({"epochs": 0}, "epochs=0"),
     ({"seed": -1}, "seed=-1"), ({"seed": None}, "seed=None"), ({"seed": 2**63}, "seed=9223372036854775808"),
-    ({"start_step": -1}, "start_step=-1"), ({"start_step": 7}, "start_step=7 must be an integer from 0 to the 6 steps"),
+    ({"start_step": -1}, "start_step=-1"),
+    ({"start_step": 7}, "start_step=7 must be an integer from 0 to the 6 steps"),
     ({"lengths": (8, 39)}, "max_length=40"), ({"lengths": ()}, r"lengths=\(\)"),
     ({"lengths": (40, 8)}, "ascending"), ({"lengths": (0, 40)}, "an entry of lengths=0"),
     ({"batch_size": 11, "drop_remainder": True}, "batch_size=11 exceeds"),

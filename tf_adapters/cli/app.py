@@ -1,11 +1,17 @@
 """The commands. A new one is a file and a line here."""
 
+import functools
+import inspect
+import re
+import sys
+
 import typer
 
 from tf_adapters.cli.evaluate import evaluate
 from tf_adapters.cli.info import info
 from tf_adapters.cli.predict import predict
 from tf_adapters.cli.train import train
+from tf_adapters.errors import InputError
 
 app = typer.Typer(
     name="tf-adapters",
@@ -15,8 +21,42 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Adapters for the TensorFlow encoders of HuggingFace transformers: train, evaluate, predict.",
 )
+# Arguments of the Python interface whose option has another name.
+# A message of the library starts with `argument=value`.
+_OPTION_NAMES = {
+    "bottleneck_size": "--adapter-size",
+    "count": "--max-train-rows",
+    "directory": "--model",
+    "dropout": "--adapter-dropout",
+    "mode": "--trainable",
+    "peak": "--learning-rate",
+}
+
+
+def _command(function):
+    """The function, with a user's mistake turned into one sentence and an exit status."""
+    options = {name: f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
+    options = {**options, **_OPTION_NAMES}
+
+    def option(match):
+        return f"{options[match[1]]} " if match[1] in options else match[0]
+
+    @functools.wraps(function)
+    def run(**arguments):
+        try:
+            function(**arguments)
+        except InputError as error:
+            print(f"error: {re.sub(r'^([a-z_]+)=', option, str(error))}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return run
+
+
 for command in (train, evaluate, predict, info):
-    app.command(command.__name__)(command)
+    app.command(command.__name__)(_command(command))
 
 
 def _version(value: bool):

@@ -2,45 +2,64 @@
 
 import json
 import pathlib
-from typing import Optional
+from typing import Annotated, Optional
 
 import typer
 
+from tf_adapters.cli import options
+from tf_adapters.cli.output import check_new_file
+from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
 
 def evaluate(
-    directory: pathlib.Path = typer.Argument(help="Adapter directory."),
-    task: Optional[str] = typer.Option(None, help="Named task. Default: the one that the directory was trained on."),
-    data_dir: Optional[pathlib.Path] = typer.Option(None, help="Folder with prepared TensorFlow Datasets."),
-    split: Optional[str] = typer.Option(
-        None, help="Split of the task. Default: test where it has labels, otherwise validation."
-    ),
-    input_file: Optional[pathlib.Path] = typer.Option(
-        None, "--input", "--test", help="Your labelled rows: .csv, .tsv or .jsonl, in place of a task."
-    ),
-    text_column: str = typer.Option("text", help="Column of the text in --input."),
-    text_pair_column: Optional[str] = typer.Option(None, help="Column of a second text in --input."),
-    label_column: str = typer.Option("label", help="Column of the label in --input."),
-    label_separator: str = typer.Option("|", help="Between the labels of a multi-label cell."),
-    metric: Optional[str] = typer.Option(None, help="accuracy, f1, macro-f1, matthews, ... Default: the one trained for."),
-    model: Optional[str] = typer.Option(None, help="Pretrained encoder, if it is not where the directory says."),
-    batch_size: int = typer.Option(32, help="Rows per batch."),
-    output: Optional[pathlib.Path] = typer.Option(None, help="Write the numbers to this JSON file too."),
+    directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory.")],
+    task: Annotated[
+        Optional[str], typer.Option(help="Named task. Default: the one that the directory was trained on.")
+    ] = None,
+    data_dir: options.DataDir = None,
+    split: Annotated[
+        Optional[str],
+        typer.Option(help="Split of the task. Default: test where it has labels, otherwise validation."),
+    ] = None,
+    input_file: Annotated[
+        Optional[pathlib.Path],
+        typer.Option("--input", help="Your labelled rows, in place of a task: .csv, .tsv or .jsonl."),
+    ] = None,
+    text_column: options.TextColumn = None,
+    text_pair_column: options.TextPairColumn = None,
+    label_column: options.LabelColumn = None,
+    label_separator: options.LabelSeparator = "|",
+    format: options.Format = None,
+    metric: Annotated[
+        Optional[str],
+        typer.Option(help="accuracy, f1, macro-f1, matthews, ... Default: the one that chose the best epoch."),
+    ] = None,
+    model: options.Source = None,
+    batch_size: options.BatchSize = 32,
+    output: Annotated[Optional[pathlib.Path], typer.Option(help="Write the numbers to this JSON file too.")] = None,
+    overwrite: options.Overwrite = False,
 ):
     """Score an adapter directory on labelled rows.
 
-    `tf-adapters evaluate adapters/rotten-tomatoes`
+    The task that it was trained on: `tf-adapters evaluate adapters/rotten-tomatoes`
 
-    `tf-adapters evaluate adapters/mine --input test.csv --text-column text --label-column label`
+    Your own rows: `tf-adapters evaluate adapters/mine --input test.csv --text-column text --label-column label`
     """
-    from rich.console import Console
-
+    if input_file is not None:
+        for name, value in (("task", task), ("split", split), ("data-dir", data_dir)):
+            if value is not None:
+                raise InputError(f"--{name} {value} and --input {input_file} exclude each other: give one of them.")
+    if output is not None:
+        check_new_file(output, overwrite=overwrite)
     from tf_adapters.cli.quiet import import_tensorflow
 
-    import_tensorflow()
-    from tf_adapters.cli.progress import bar
+    console = terminal()
+    with console.status("Loading TensorFlow ..."):
+        import_tensorflow()
+    from tf_adapters.cli.progress import counting_rows
     from tf_adapters.cli.report import show_numbers
+    from tf_adapters.cli.trained import task_of
     from tf_adapters.saving.atomic import write_text
     from tf_adapters.saving.directory import read_settings
     from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric
@@ -48,38 +67,33 @@ def evaluate(
     from tf_adapters.training.pipeline import load_pipeline
 
     settings = read_settings(directory)
+    kind, labels = task_of(settings)
     trained = settings["task"] or {}
-    kind, labels = trained.get("kind", "classification"), tuple(settings["head"]["labels"] or ())
+    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
     if input_file is not None:
-        if task is not None or split is not None:
-            raise InputError("--input and --task or --split exclude each other.")
+        columns = {**columns, "text_column": text_column or "text", "label_column": label_column or "label"}
         rows = rows_from_file(
-            input_file,
-            kind=kind,
-            labels=labels,
-            text_column=text_column,
-            text_pair_column=text_pair_column,
-            label_column=label_column,
-            label_separator=label_separator,
+            input_file, kind=kind, labels=labels, label_separator=label_separator, format=format, **columns
         )
         name = input_file.name
     else:
-        rows, name = _rows_of_task(task or trained.get("name"), split, data_dir, kind, labels, directory)
+        rows, name = _rows_of_task(
+            task or trained.get("name"), split, kind, labels, directory, data_dir=data_dir, **columns
+        )
     metric = metric or trained.get("metric") or default_metric(kind)
     check_metric(metric, kind=kind, labels=labels)
-    console = Console(highlight=False, soft_wrap=True)
-    scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size)
-    with bar(console, "scoring", "rows") as progress:
-        item = progress.add_task("", total=len(rows), note="")
-        logits = scorer.logits(rows.text, rows.text_pair, progress=lambda count: progress.advance(item, count))
+    with console.status("Loading the encoder ..."):
+        scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size)
+    with counting_rows(console, "scoring", total=len(rows)) as advance:
+        logits = scorer.logits(rows.text, rows.text_pair, progress=advance)
     numbers = METRICS[metric](rows.labels, logits)
     show_numbers(console, f"{directory} on {name}", {**numbers, "rows": len(rows)})
     if output is not None:
         content = {"directory": str(directory), "data": name, "rows": len(rows), "metrics": numbers}
-        write_text(output, json.dumps(content, indent=2) + "\n")
+        write_text(output, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def _rows_of_task(task, split, data_dir, kind, labels, directory):
+def _rows_of_task(task, split, kind, labels, directory, **options):
     from tf_adapters.tasks.registry import load_split
 
     if task in (None, "files"):
@@ -87,7 +101,7 @@ def _rows_of_task(task, split, data_dir, kind, labels, directory):
     candidates = [split] if split is not None else ["test", "validation"]
     for candidate in candidates:
         try:
-            found = load_split(task, candidate, data_dir=data_dir)
+            found = load_split(task, candidate, **options)
         except InputError:
             if candidate == candidates[-1]:
                 raise
@@ -95,10 +109,12 @@ def _rows_of_task(task, split, data_dir, kind, labels, directory):
         if found.rows.labels is not None:
             break
     if found.rows.labels is None:
-        raise InputError(f"--split {candidate}: the labels of task {task!r} were never published for it; use validation.")
+        raise InputError(
+            f"--split {candidate}: the labels of task {task!r} were never published for it; use --split validation."
+        )
     if found.kind != kind or found.labels != labels:
         raise InputError(
             f"Task {task!r} has labels {', '.join(found.labels) or 'none (regression)'}, and {directory} was trained for "
-            f"{', '.join(labels) or 'regression'}."
+            f"{', '.join(labels) or 'regression'}: give the task or the files that it was trained for."
         )
     return found.rows, f"{task}, {candidate} split"

@@ -1,42 +1,61 @@
 """`tf-adapters info`."""
 
+import dataclasses
 import json
 import pathlib
+from typing import Annotated, Optional
 
 import typer
 
+from tf_adapters.cli.terminal import terminal
+from tf_adapters.errors import InputError
+
 
 def info(
-    source: str = typer.Argument(help="Adapter directory, or a model: `minilm`, a directory with config.json, a hub id."),
-    adapter_size: int = typer.Option(64, help="Units of the bottleneck in the table of a model."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    source: Annotated[
+        str,
+        typer.Argument(help="Adapter directory, or a model: `minilm`, a directory with config.json, an id on the hub."),
+    ],
+    adapter_size: Annotated[
+        Optional[int], typer.Option(help="Units of the bottleneck, for the table of a model. Default: each recipe's.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ):
     """Show what an adapter directory holds, or what adapters would cost on a model.
 
     A model's configuration is enough: no weights are loaded.
-    """
-    from rich.console import Console
 
+    `tf-adapters info adapters/rotten-tomatoes`
+
+    `tf-adapters info bert-base-uncased --adapter-size 256`
+    """
+    from tf_adapters.cli.quiet import import_tensorflow
     from tf_adapters.saving.layout import SETTINGS_FILE
 
-    console = Console(highlight=False, soft_wrap=True)
-    if (pathlib.Path(source) / SETTINGS_FILE).exists():
-        _show_directory(console, pathlib.Path(source), as_json)
+    console, directory = terminal(), pathlib.Path(source)
+    if directory.is_dir() and not any((directory / name).exists() for name in (SETTINGS_FILE, "config.json")):
+        raise InputError(
+            f"{source} holds neither {SETTINGS_FILE} nor config.json: give an adapter directory or a model's directory."
+        )
+    trained = (directory / SETTINGS_FILE).exists()
+    if trained and adapter_size is not None:
+        raise InputError(f"--adapter-size {adapter_size} is for a model, and {source} is an adapter directory: leave it out.")
+    with console.status("Loading TensorFlow ..."):
+        import_tensorflow()
+    if trained:
+        _show_directory(console, directory, as_json)
     else:
         _show_model(console, source, adapter_size, as_json)
 
 
 def _show_directory(console, directory, as_json):
-    from tf_adapters.cli.quiet import import_tensorflow
-
-    import_tensorflow()
     from tf_adapters.cli.report import show_numbers
     from tf_adapters.saving.directory import directory_size, read_settings
 
     settings = read_settings(directory)
     size = directory_size(directory)
     if as_json:
-        print(json.dumps({**settings, "bytes": size}, indent=2, ensure_ascii=False))
+        print(json.dumps({**settings, "bytes": size}, indent=2))
         return
     task, backbone, head = settings["task"] or {}, settings["backbone"], settings["head"]
     parameters = settings["parameters"]
@@ -56,7 +75,8 @@ def _show_directory(console, directory, as_json):
     )
     if backbone["weights_saved"]:
         rows["encoder weights"] = "trained and saved in this directory; the encoder is not shared with other adapters"
-    rows.update({f"adapter {name}": str(value) for name, value in (settings["adapter"] or {}).items()})
+    for name, value in (settings["adapter"] or {}).items():
+        rows[f"adapter {name}"] = "all" if name == "blocks" and value is None else str(value)
     rows["encoder"] = f"{backbone['source']} ({backbone['num_hidden_layers']} x {backbone['hidden_size']})"
     rows["encoder digest"] = backbone["sha256"]
     rows["head layers"] = str(head["layers"])
@@ -66,21 +86,48 @@ def _show_directory(console, directory, as_json):
 
 
 def _show_model(console, source, adapter_size, as_json):
-    import dataclasses
+    from tf_adapters.models.loading import find_files, read_config
 
+    with console.status(f"Reading the configuration of {source} ..."):
+        family, config = read_config(find_files(source, config_only=True))
+    total = family.parameters(config)["total"]
+    rows = _recipe_rows(family, config, adapter_size)
+    if as_json:
+        print(json.dumps({"source": source, "model_type": family.model_type, "total": total, "recipes": rows}, indent=2))
+        return
+    console.print(
+        f"{source}: {family.model_type}, {config.num_hidden_layers} blocks of {config.hidden_size}, "
+        f"{config.max_position_embeddings} positions,\n{total:,} parameters without a head"
+    )
+    from rich import box
     from rich.table import Table
 
-    from tf_adapters.cli.quiet import import_tensorflow
+    table = Table(
+        title="What each recipe trains, without the last classifier", title_justify="left", box=box.SIMPLE, pad_edge=False
+    )
+    table.add_column("recipe", no_wrap=True)
+    for name in ("adapters", "adapter", "norms", "head", "trained", "share"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row["recipe"],
+            f"{row['adapters']} x {row['adapter_size']}",
+            *(f"{row[name]:,}" for name in ("adapter", "layer_norm", "head", "trained")),
+            f"{row['share']:.2%}",
+        )
+    console.print(table, soft_wrap=False)
 
-    import_tensorflow()
-    from tf_adapters.models.loading import find_files, read_config
+
+def _recipe_rows(family, config, adapter_size):
+    """Parameters that each recipe trains on a model, as dicts."""
     from tf_adapters.recipes import RECIPES
 
-    family, config = read_config(find_files(source, config_only=True))
     sizes = family.parameters(config)
     rows = []
     for recipe in RECIPES.values():
-        adapter = dataclasses.replace(recipe.adapter, bottleneck_size=adapter_size)
+        adapter = recipe.adapter
+        if adapter_size is not None:
+            adapter = dataclasses.replace(adapter, bottleneck_size=adapter_size)
         count = len(set(adapter.sites(config.num_hidden_layers).values()))
         adapters = count * adapter.parameters_per_adapter(config.hidden_size)
         norms = sizes["layer_norm"][adapter.train_layer_norm]
@@ -89,6 +136,7 @@ def _show_model(console, source, adapter_size, as_json):
             {
                 "recipe": recipe.name,
                 "adapters": count,
+                "adapter_size": adapter.bottleneck_size,
                 "adapter": adapters,
                 "layer_norm": norms,
                 "head": head,
@@ -96,18 +144,4 @@ def _show_model(console, source, adapter_size, as_json):
                 "share": (adapters + norms + head) / sizes["total"],
             }
         )
-    if as_json:
-        print(json.dumps({"source": source, "model_type": family.model_type, "total": sizes["total"], "recipes": rows}, indent=2))
-        return
-    console.print(
-        f"{source}: {family.model_type}, {config.num_hidden_layers} blocks of {config.hidden_size}, "
-        f"{sizes['total']:,} parameters without a head, {config.max_position_embeddings} positions"
-    )
-    table = Table(
-        title=f"Trained parameters with adapters of {adapter_size} units, without the last classifier", title_justify="left"
-    )
-    for name in rows[0]:
-        table.add_column(name.replace("_", " "), justify="left" if name == "recipe" else "right")
-    for row in rows:
-        table.add_row(*(f"{v:.2%}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else v for v in row.values()))
-    console.print(table)
+    return rows

@@ -1,8 +1,8 @@
 """Progress on a terminal as a bar, elsewhere as a line now and then."""
 
+import contextlib
 import time
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tf_adapters.training.fit import Reporter
@@ -10,11 +10,10 @@ from tf_adapters.training.fit import Reporter
 SECONDS_BETWEEN_LINES = 15.0
 
 
-def bar(console, description, unit):
-    """A Rich progress bar with speed and remaining time."""
+def _bar(console, description, unit):
     return Progress(
         TextColumn(f"{description} {{task.fields[note]}}"),
-        BarColumn(bar_width=28),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn(unit),
         TimeElapsedColumn(),
@@ -25,10 +24,30 @@ def bar(console, description, unit):
     )
 
 
+@contextlib.contextmanager
+def counting_rows(console, description, total=None, shown=True):
+    """Yield a function to call with the number of rows that are done since the last call."""
+    if shown and console.is_terminal:
+        with _bar(console, description, "rows") as progress:
+            item = progress.add_task("", total=total, note="")
+            yield lambda count: progress.advance(item, count)
+        return
+    done, printed = 0, time.monotonic()
+
+    def advance(count):
+        nonlocal done, printed
+        done += count
+        if shown and time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
+            printed = time.monotonic()
+            console.print(f"{description} {done:,}" + (f" of {total:,} rows" if total is not None else " rows"))
+
+    yield advance
+
+
 class TrainingProgress(Reporter):
     """Shows a run of `fit` on a Rich console."""
 
-    def __init__(self, console: Console, epochs):
+    def __init__(self, console, epochs):
         self.console = console
         self.epochs = epochs
         self.progress = None
@@ -38,10 +57,11 @@ class TrainingProgress(Reporter):
 
     def start(self, steps, done):
         self.steps = steps
+        self.printed = time.monotonic()
         if done:
             self.console.print(f"Resuming after step {done} of {steps}.")
         if self.console.is_terminal:
-            self.progress = bar(self.console, "training", "steps")
+            self.progress = _bar(self.console, "training", "steps")
             self.task = self.progress.add_task("", total=steps, completed=done, note="")
             self.progress.start()
 

@@ -30,10 +30,13 @@ def import_tensorflow():
     """Import TensorFlow, Keras and transformers' TensorFlow classes quietly."""
     with _without_native_stderr():
         import tensorflow as tf
+        from huggingface_hub.utils import logging as hub_logging
 
         import tf_adapters.models.bert  # noqa: F401
 
         tf.get_logger().setLevel(logging.ERROR)
+        # Without a network it would print every retry.
+        hub_logging.set_verbosity_error()
         # The first op makes TensorFlow look for devices, and say so.
         tf.constant(0)
     return tf

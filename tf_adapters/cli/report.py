@@ -1,5 +1,7 @@
 """What `train` and `evaluate` print at the end."""
 
+import shlex
+
 import numpy as np
 from rich.table import Table
 
@@ -12,10 +14,17 @@ EXAMPLES = 4
 
 def show_numbers(console, title, numbers):
     """Print a table of named numbers."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = _table(title)
     for name, value in numbers.items():
         table.add_row(name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else str(value))
-    console.print(table)
+    console.print(table, soft_wrap=False)
+
+
+def _table(title):
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
 
 
 def show_report(console, model, task, wordpiece, output, result, counts, seconds, settings):
@@ -26,7 +35,7 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
     )
     logits = Scorer(model, wordpiece, batch_size=settings["batch_size"]).logits(rows.text, rows.text_pair)
     numbers = METRICS[task.metric](rows.labels, logits)
-    table = Table(title=f"{task.name}: result", title_justify="left", show_header=False)
+    table = _table(f"{task.name}: result")
     for name, value in numbers.items():
         table.add_row(f"{split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
     table.add_row("best epoch", f"{result.best_epoch} of {settings['epochs']}, by validation")
@@ -35,19 +44,24 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
     table.add_row("", ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in parts.items() if number))
     table.add_row("saved", f"{output} ({directory_size(output) / 1e6:.2f} MB)")
     table.add_row("time", f"{seconds:.0f} s, {result.seconds:.0f} s of it training and validation")
-    console.print(table)
+    console.print(table, soft_wrap=False)
     chosen = np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(int)
     console.print(f"Predictions on {split} rows that were not trained on:")
     for index in chosen:
         text = rows.text[int(index)].numpy().decode()
-        console.print(f"  {describe(logits[index], task.kind, task.labels)}  {shorten(text)}", markup=False)
+        if rows.text_pair is not None:
+            text += " | " + rows.text_pair[int(index)].numpy().decode()
+        console.print(f"  {describe(logits[index], task.kind, task.labels)}  {shorten(text)}")
     console.print("Next:")
+    predict = f"echo 'a quiet, moving film' | tf-adapters predict {shlex.quote(str(output))} --input -"
+    if rows.text_pair is not None:
+        predict = f"tf-adapters predict {shlex.quote(str(output))} --input FILE --text-column A --text-pair-column B"
     for command in (
-        f"echo 'a quiet, moving film' | tf-adapters predict {output} --input -",
-        f"tf-adapters info {output}",
+        predict,
+        f"tf-adapters info {shlex.quote(str(output))}",
         "tf-adapters train --help",
     ):
-        console.print(f"  {command}", markup=False)
+        console.print(f"  {command}")
 
 
 def describe(logits, kind, labels):
@@ -61,7 +75,7 @@ def describe(logits, kind, labels):
     return f"{labels[best]} ({values[best]:.2f})"
 
 
-def shorten(text, width=90):
+def shorten(text, width=60):
     """At most `width` characters of a text, on one line."""
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"

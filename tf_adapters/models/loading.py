@@ -125,7 +125,8 @@ def _fetch(source, revision, config_only):
         _raise_exceptions_for_connection_errors=True,
     )
     try:
-        config = cached_file(source, "config.json", **options)
+        # With that flag off, transformers returns None without a network too, as if the repository had no such file.
+        config = cached_file(source, "config.json", **{**options, "_raise_exceptions_for_missing_entries": True})
         if config is None:
             raise InputError(f"model={source!r}: the hub's repository has no config.json.")
         for name in () if config_only else WEIGHT_FILES:
@@ -138,8 +139,6 @@ def _fetch(source, revision, config_only):
         for name in () if config_only else TEXT_FILES:
             cached_file(source, name, **options)
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(
             f"model={source!r} is neither a directory here nor an alias ({', '.join(ALIASES)}), and the hub gave: "
             f"{str(error).splitlines()[0]}"

@@ -75,8 +75,10 @@ class H5File:
     def _note(self, path, item):
         if hasattr(item, "shape"):
             # The first level is the Keras layer's name, the second the model's scope.
-            name, _ = pytorch_name(path.split("/", 1)[1], item.shape)
-            self._where[_modern(name)] = item
+            path = path.split("/", 1)[1]
+            name, _ = pytorch_name(path, item.shape)
+            # A variable of an adapter has "adapters" for its scope: keep it, for the loader to see.
+            self._where[("adapters." if path.startswith("adapters/") else "") + _modern(name)] = item
 
     def __iter__(self):
         return iter(self._where)

@@ -241,9 +241,9 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics):
     adapter = state.adapters.get(state.active)
     counts = parameter_counts(model)
     config = model.config
-    labels = None
-    if config.label2id and config.id2label and not all(str(v).startswith("LABEL_") for v in config.id2label.values()):
-        labels = [config.id2label[index] for index in range(config.num_labels)]
+    labels = [config.id2label[index] for index in range(config.num_labels)]
+    if labels == [f"LABEL_{index}" for index in range(config.num_labels)]:
+        labels = None  # what transformers calls them where the user did not
     return {
         "format_version": FORMAT_VERSION,
         "tf_adapters_version": __version__,

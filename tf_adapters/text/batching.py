@@ -19,8 +19,8 @@ def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
     _check_positive(batch_size, "batch_size")
     steps = rows_count // batch_size if drop_remainder else -(-rows_count // batch_size)
     if steps == 0:
-        raise InputError(f"batch_size={batch_size} exceeds the {rows_count} rows and drop_remainder drops them all: "
-                         f"give a batch_size of at most {rows_count}.")
+        raise InputError(f"batch_size={batch_size} exceeds the {rows_count} rows and drop_remainder drops "
+                         f"them all: give a batch_size of at most {rows_count}.")
     return steps
 
 
@@ -72,13 +72,15 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
     if rows.labels is None:
         raise InputError("rows.labels is None: training needs labels; give a split that has them.")
     if len(rows.labels) != count:
-        raise InputError(f"rows.labels has {len(rows.labels)} entries for {count} rows: give one label a row.")
+        raise InputError(f"rows.labels has {len(rows.labels)} entries for {count} rows: "
+                         "give one label a row.")
     steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=drop_remainder)
     _check_positive(epochs, "epochs")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
         raise InputError(f"seed={seed!r} must be an integer from 0 to 2**63 - 1.")
     total = steps * epochs
-    if isinstance(start_step, bool) or not isinstance(start_step, (int, np.integer)) or not 0 <= start_step <= total:
+    is_integer = isinstance(start_step, (int, np.integer)) and not isinstance(start_step, bool)
+    if not is_integer or not 0 <= start_step <= total:
         raise InputError(f"start_step={start_step!r} must be an integer from 0 to the {total} steps "
                          f"of {epochs} epochs of {steps}.")
     lengths = _checked_lengths(lengths, wordpiece)

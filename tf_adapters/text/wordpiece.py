@@ -15,19 +15,20 @@ from tf_adapters.errors import InputError
 #: is equal: the character tables are asked from the installed `tokenizers`.
 KNOWN_EXCEPTIONS = {
     "special tokens in a text": (
-        "A text that contains '[SEP]', '[CLS]', '[PAD]', '[UNK]', '[MASK]' or another added token literally is "
-        "plain text here: it becomes '[', 'sep', ']'. HuggingFace maps it to the special id, by which whoever "
-        "writes the text could end a segment or hide what follows. On purpose."
+        "A text that contains '[SEP]', '[CLS]', '[PAD]', '[UNK]', '[MASK]' or another added token "
+        "literally is plain text here: it becomes '[', 'sep', ']'. HuggingFace maps it to the special id, "
+        "by which whoever writes the text could end a segment or hide what follows. On purpose."
     ),
     "order of spacing marks": (
-        "When accents are stripped, HuggingFace brings neighbouring combining marks into canonical order. Here "
-        "each character is mapped by itself, so two marks that survive the stripping (spacing marks, such as "
-        "U+302E and U+1D16D, that have a combining class) next to each other in non-canonical order stay as "
+        "When accents are stripped, HuggingFace brings neighbouring combining marks into canonical order. "
+        "Here each character is mapped by itself, so two marks that survive the stripping (spacing marks, such "
+        "as U+302E and U+1D16D, that have a combining class) next to each other in non-canonical order stay as "
         "they are."
     ),
     "noncharacters": (
-        "TensorFlow before 2.21 writes U+FFFD for the 66 noncharacters (U+FDD0 to U+FDEF, and the last two of each "
-        "plane). Their words are [UNK] all the same, unless the vocabulary holds U+FFFD or a noncharacter."
+        "TensorFlow 2.19 writes U+FFFD for the 66 noncharacters (U+FDD0 to U+FDEF, and the last two of "
+        "each plane), 2.21 does not. Their words are [UNK] all the same, unless the vocabulary holds U+FFFD "
+        "or a noncharacter."
     ),
 }
 
@@ -39,7 +40,8 @@ _MAX_WORD_CHARACTERS = 100  # tokenizers' max_input_chars_per_word
 
 # Tokenizer classes whose text handling is BERT's; others also call their vocabulary vocab.txt
 # (BERTweet and PhoBERT: BPE; BertJapanese: MeCab) and would be read silently wrong.
-_BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "Lxmert", "RealmTokenizer")
+_BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "Lxmert",
+                 "Realm")
 _TOKENIZER_ENDINGS = ("Tokenizer", "TokenizerFast")
 
 
@@ -99,7 +101,8 @@ class WordPiece(tf.Module):
 
         vocabulary = list(vocabulary)
         ids = _checked_ids(vocabulary)
-        special = {"unk_token": unk_token, "cls_token": cls_token, "sep_token": sep_token, "pad_token": pad_token}
+        special = {"unk_token": unk_token, "cls_token": cls_token,
+                   "sep_token": sep_token, "pad_token": pad_token}
         for argument, token in special.items():
             if token not in ids:
                 raise InputError(
@@ -163,7 +166,8 @@ class WordPiece(tf.Module):
             vocabulary, settings = _read_tokenizer_json(tokenizer_file)
         else:
             raise InputError(
-                f"directory={directory!r} holds no WordPiece vocabulary: looked for vocab.txt and tokenizer.json. "
+                f"directory={directory!r} holds no WordPiece vocabulary: "
+                "looked for vocab.txt and tokenizer.json. "
                 "Give the directory of a BERT model with its tokenizer's files."
             )
         settings.update(_read_tokenizer_config(os.path.join(directory, "tokenizer_config.json")))
@@ -245,13 +249,15 @@ class WordPiece(tf.Module):
                 raise InputError(f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: "
                                  "they must be equally many.")
             with tf.control_dependencies([tf.debugging.assert_equal(
-                    rows, second.nrows(out_type=tf.int64), "text and text_pair must have equally many rows")]):
+                    rows, second.nrows(out_type=tf.int64),
+                    "text and text_pair must have equally many rows")]):
                 kept_first, kept_second = _longest_first(
                     first.row_lengths(), second.row_lengths(), tf.constant(self.max_length - 3, tf.int64))
             first, second = _keep_first(first, kept_first), _keep_first(second, kept_second)
             input_ids = tf.concat([cls, first, sep, second, sep], axis=1)
             in_second = _positions(input_ids) >= tf.gather(kept_first + 2, input_ids.value_rowids())
-            return {"input_ids": input_ids, "token_type_ids": input_ids.with_values(tf.cast(in_second, tf.int32))}
+            token_type_ids = input_ids.with_values(tf.cast(in_second, tf.int32))
+            return {"input_ids": input_ids, "token_type_ids": token_type_ids}
 
     @_no_autograph
     def pad(self, encoded, *, length=None, multiple_of=8):
@@ -289,7 +295,8 @@ class WordPiece(tf.Module):
                 "attention_mask": tf.sequence_mask(lengths, width, dtype=tf.int32),
                 "token_type_ids": encoded["token_type_ids"].to_tensor(0, shape=shape),
             }
-            static = [encoded["input_ids"].shape[0], None if length is None or tf.is_tensor(length) else length]
+            known = length is not None and not tf.is_tensor(length)
+            static = [encoded["input_ids"].shape[0], length if known else None]
             return {name: tf.ensure_shape(tensor, static) for name, tensor in padded.items()}
 
     @_no_autograph
@@ -447,7 +454,8 @@ def _kinds(code_points):
         for token, _ in pre_tokenizer.pre_tokenize_str(text):
             (words if len(token) > 1 or token == "a" else isolated).update(token)
     characters = [chr(code_point) for code_point in code_points]
-    return np.array([_ISOLATED if c in isolated else _WORD if c in words else _SPACE for c in characters], np.int32)
+    kinds = [_ISOLATED if c in isolated else _WORD if c in words else _SPACE for c in characters]
+    return np.array(kinds, np.int32)
 
 
 def _to_string(code_points):
@@ -462,8 +470,8 @@ def _checked_text(text, argument):
     try:
         text = tf.convert_to_tensor(text, tf.string)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{argument} must be a list or a rank-1 tensor of strings, got {type(text).__name__}: "
-                         f"{error}") from None
+        raise InputError(f"{argument} must be a list or a rank-1 tensor of strings, "
+                         f"got {type(text).__name__}: {error}") from None
     if text.shape.rank != 1:
         raise InputError(f"{argument} must be strings of shape (batch,), got shape {text.shape}: "
                          "wrap a single text in a list.")
@@ -479,7 +487,8 @@ def _checked_ids(vocabulary):
     ids = {token: index for index, token in enumerate(vocabulary)}
     if len(ids) != len(vocabulary):
         twice = next(token for index, token in enumerate(vocabulary) if ids[token] != index)
-        raise InputError(f"vocabulary has the entry {twice!r} twice, at {vocabulary.index(twice)} and {ids[twice]}: "
+        raise InputError(f"vocabulary has the entry {twice!r} twice, "
+                         f"at {vocabulary.index(twice)} and {ids[twice]}: "
                          "each token must have one id.")
     return ids
 
@@ -509,7 +518,8 @@ def _read_json(path):
     except ValueError as error:
         raise InputError(f"{path} is not valid JSON ({error}): restore the file.") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__} where a JSON object is expected: restore the file.")
+        raise InputError(f"{path} holds a {type(content).__name__} where a JSON object is expected: "
+                         "restore the file.")
     return content
 
 
@@ -518,7 +528,8 @@ def _read_tokenizer_config(path):
         return {}
     config = _read_json(path)
     name = config.get("tokenizer_class")
-    accepted = ["PreTrainedTokenizerFast"] + [start + end for start in _BERT_CLASSES for end in _TOKENIZER_ENDINGS]
+    accepted = [start + end for start in _BERT_CLASSES for end in _TOKENIZER_ENDINGS]
+    accepted.append("PreTrainedTokenizerFast")
     if name is not None and name not in accepted:
         raise InputError(f"tokenizer_class={name!r} in {path} is not BERT's WordPiece: "
                          "give a model whose tokenizer is a BertTokenizer.")
@@ -557,7 +568,8 @@ def _read_tokenizer_json(path):
     )
     for key, value, wanted in expected:
         if value != wanted:
-            raise InputError(f"{key}={value!r} in {path} must be {wanted!r}: give a model with BERT's WordPiece.")
+            raise InputError(f"{key}={value!r} in {path} must be {wanted!r}: "
+                             "give a model with BERT's WordPiece.")
     ids = model.get("vocab")
     if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))):
         raise InputError(f"model.vocab in {path} must map its tokens to the ids 0, 1, 2, ... without a gap.")

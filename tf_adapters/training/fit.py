@@ -257,8 +257,9 @@ class _Run(keras.callbacks.Callback):
                 )
         self.file.restore()
         self.done, self.log_bytes, self.best = info["done"], info["log_bytes"], info["best"]
-        # fit() resets metrics before an epoch starts; they are put back right after.
-        self.running_values = [variable.numpy() for variable in self.running]
+        if self.done % self.steps_per_epoch:
+            # fit() resets metrics before an epoch starts; those of a begun one are put back right after.
+            self.running_values = [variable.numpy() for variable in self.running]
         if (self.output / LOG_FILE).exists():
             os.truncate(self.output / LOG_FILE, self.log_bytes)
 

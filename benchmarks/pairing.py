@@ -1,0 +1,96 @@
+"""The arithmetic of the results: summaries, ratios within a round, differences within a seed."""
+
+import math
+import random
+import statistics
+
+#: What is compared, as (name, numerator, denominator) of step times. Above 1, the denominator is faster.
+RATIOS = (
+    ("full / adapters", "full", "adapters"),
+    ("forward-adapters / forward-plain", "forward-adapters", "forward-plain"),
+    ("torch-adapters / adapters", "torch-adapters", "adapters"),
+    ("torch-full / full", "torch-full", "full"),
+    ("torch-lora / adapters", "torch-lora", "adapters"),
+    ("torch-forward-adapters / forward-adapters", "torch-forward-adapters", "forward-adapters"),
+)
+
+
+def summarise_steps(turns, batch_size):
+    """Summary of one arm.
+
+    Args:
+        turns: list over the rounds of lists of step times in ms.
+        batch_size: int, examples in a step.
+
+    Returns: dict with `step_ms` (median, min and max over the rounds of the mean step in a
+        round) and `examples_per_second`, of the median.
+    """
+    means = [statistics.fmean(turn) for turn in turns]
+    median = statistics.median(means)
+    return {
+        "step_ms": {"median": median, "min": min(means), "max": max(means)},
+        "examples_per_second": batch_size * 1e3 / median,
+    }
+
+
+def paired_ratio(numerator, denominator, *, samples=2000, seed=0):
+    """Ratio of two arms' step times, taken within each round, since a machine drifts between rounds.
+
+    Args:
+        numerator, denominator: lists over the same rounds of lists of step times.
+        samples, seed: of the bootstrap.
+
+    Returns: dict: `rounds` (the ratios), `median`, `min`, `max`, and `interval`, the 95 %
+        percentile bootstrap interval of the median over rounds, None for fewer than 5.
+    """
+    if len(numerator) != len(denominator):
+        raise ValueError(f"{len(numerator)} and {len(denominator)} rounds cannot be paired.")
+    rounds = [statistics.fmean(a) / statistics.fmean(b) for a, b in zip(numerator, denominator)]
+    interval = None
+    if len(rounds) >= 5:
+        draw = random.Random(seed)
+        medians = sorted(statistics.median(draw.choices(rounds, k=len(rounds))) for _ in range(samples))
+        interval = [medians[int(0.025 * samples)], medians[math.ceil(0.975 * samples) - 1]]
+    return {
+        "rounds": rounds,
+        "median": statistics.median(rounds),
+        "min": min(rounds),
+        "max": max(rounds),
+        "interval": interval,
+    }
+
+
+def paired_ratios(turns):
+    """Every ratio of `RATIOS` whose two arms ran; `turns` is a dict from arm to its turns."""
+    return {
+        name: paired_ratio(turns[top], turns[bottom]) for name, top, bottom in RATIOS if {top, bottom} <= turns.keys()
+    }
+
+
+def mean_and_spread(values):
+    """Dict of `mean`, `sd` and `sem` (None for a single value) and `n`."""
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    return {
+        "mean": statistics.fmean(values),
+        "sd": sd,
+        "sem": None if sd is None else sd / math.sqrt(len(values)),
+        "n": len(values),
+    }
+
+
+def paired_difference(first, second, *, confidence=0.95):
+    """Mean of `first - second`, pair by pair, with Student's t interval.
+
+    Returns: `mean_and_spread` of the differences, and `differences` and `interval` (None
+        for a single pair).
+    """
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} values cannot be paired.")
+    differences = [a - b for a, b in zip(first, second)]
+    result = {**mean_and_spread(differences), "differences": differences, "interval": None}
+    if len(differences) > 1:
+        from scipy.stats import t
+
+        margin = float(t.ppf((1 + confidence) / 2, len(differences) - 1)) * result["sem"]
+        result["interval"] = [result["mean"] - margin, result["mean"] + margin]
+    return result

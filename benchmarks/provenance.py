@@ -1,0 +1,86 @@
+"""Where a result comes from: commit, machine, command."""
+
+import datetime
+import os
+import pathlib
+import platform
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
+
+
+def provenance():
+    """Dict of date, command, git commit and machine, without paths of this machine."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": command(sys.argv),
+        "git": git_state(),
+        "machine": machine(),
+    }
+
+
+def command(arguments):
+    """The command line as one string; of absolute paths only the last part is kept."""
+    parts = ["python"]
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.rpartition("=") if argument.startswith("-") else ("", "", argument)
+        path = pathlib.Path(value)
+        if index == 0:
+            value = f"benchmarks/{path.name}"
+        elif path.is_absolute():
+            value = f".../{path.name}"
+        parts.append(name + equals + value)
+    return shlex.join(parts)
+
+
+def git_state():
+    """Commit of the checkout, and whether tracked files differ from it; Nones without git."""
+    try:
+        commit = _git("rev-parse", "HEAD").strip()
+        return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no").strip())}
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "dirty": None}
+
+
+def machine():
+    """CPU, cores, instruction sets that matter, memory, and how busy the machine is."""
+    model, flags = platform.machine(), set()
+    try:
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                model = value.strip()
+            elif name.strip() == "flags":
+                flags = set(value.split())
+    except OSError:
+        pass
+    return {
+        "cpu": model,
+        "cores": usable_cores(),
+        "flags": [flag for flag in _FLAGS if flag in flags],
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "load_average": round(os.getloadavg()[0], 2),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def usable_cores():
+    """Number of logical CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def available_memory_gib():
+    """Memory that new processes can have, GiB."""
+    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) / 2**20
+    return float("inf")
+
+
+def _git(*arguments):
+    return subprocess.run(
+        ["git", "-C", str(ROOT), *arguments], check=True, capture_output=True, text=True
+    ).stdout

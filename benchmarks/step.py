@@ -1,0 +1,263 @@
+"""Times one training step of adapter tuning, full fine-tuning and their PyTorch peers, in alternation."""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from pairing import paired_ratios, summarise_steps
+from provenance import available_memory_gib, git_state, machine, provenance, usable_cores
+from worker_protocol import Worker, WorkerError
+
+HERE = pathlib.Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+TF_ARMS = ("adapters", "full", "forward-plain", "forward-adapters")
+TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters")
+DEFAULT_ARMS = (*TF_ARMS, "torch-adapters", "torch-full")
+BATCH_COUNTS = {"t128": 4, "short": 8}
+PAUSE_S = 0.3  # lets the spinning threads of the last worker fall asleep
+
+
+def alternate(workers, *, rounds, steps, log=print, pause=PAUSE_S):
+    """Let the workers compute in turns.
+
+    Every round gives each worker one turn of `steps` steps; the order is reversed in
+    every second round, so that a slow drift of the machine favours none.
+
+    Args:
+        workers: dict from arm to Worker, warmed up.
+        rounds, steps: ints.
+        log: function for progress lines.
+        pause: float, seconds before each turn.
+
+    Returns: dict from arm to its turns, lists of step times in ms.
+    """
+    turns = {arm: [] for arm in workers}
+    for number in range(rounds):
+        order = list(workers) if number % 2 == 0 else list(reversed(workers))
+        for arm in order:
+            time.sleep(pause)
+            turns[arm].append(workers[arm].ask("steps", count=steps)["step_ms"])
+        means = ", ".join(f"{arm} {sum(turns[arm][-1]) / steps:.0f}" for arm in workers)
+        log(f"round {number + 1}/{rounds}, ms a step: {means}")
+    return turns
+
+
+def write_result(path, result):
+    """Write JSON to a new file; FileExistsError if it is there, for results are added and never edited."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(result, indent=1) + "\n"
+    with open(path, "x", encoding="utf-8") as file:
+        file.write(text)
+
+
+def measure(settings, *, torch_python, data_dir, split, log):
+    """Run the whole comparison and return the result, a dict for JSON.
+
+    Args:
+        settings: dict: model, batches, batch_size, bottleneck, rounds, steps, arms, precision,
+            threads, seed, learning_rate, xla.
+        torch_python: path of the Python that has the peers, or None without PyTorch arms.
+        data_dir, split: where the sentences come from; see batches.py.
+        log: function for progress lines.
+    """
+    result = {"kind": "step", **provenance(), "settings": settings}
+    with tempfile.TemporaryDirectory(prefix="tf_adapters-benchmark-") as folder:
+        folder = pathlib.Path(folder)
+        about = _write_batches(folder, settings, data_dir, split, log)
+        result["batches"] = {key: value for key, value in about.items() if key not in ("directory", "weights")}
+        result["weights"] = about["weights"]
+        environment = {
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": str(settings["threads"]),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TF_USE_LEGACY_KERAS": "1",
+        }
+        workers, arms = {}, {}
+        try:
+            for arm in settings["arms"]:
+                is_torch = arm in TORCH_ARMS
+                script = HERE / ("torch_worker.py" if is_torch else "tf_worker.py")
+                python = str(torch_python) if is_torch else sys.executable
+                workers[arm] = Worker(arm, [python, str(script)], environment=environment, log=folder / f"{arm}.log")
+                log(f"{arm}: building ...")
+                arms[arm] = workers[arm].ask(
+                    "build",
+                    arm=arm,
+                    directory=about["directory"],
+                    batches=str(folder / "batches.npz"),
+                    **{key: settings[key] for key in _FOR_WORKERS},
+                )
+                arms[arm] |= workers[arm].ask("warm-up")
+                log(
+                    f"{arm}: {arms[arm]['trained_parameters']:,} parameters train, first step "
+                    f"{arms[arm]['first_step_s']:.1f} s, peak {arms[arm]['peak_rss_mib']:,.0f} MiB; "
+                    f"{available_memory_gib():.1f} GiB left for the others"
+                )
+            turns = alternate(workers, rounds=settings["rounds"], steps=settings["steps"], log=log)
+            for arm, worker in workers.items():
+                arms[arm] |= worker.ask("finish")
+        finally:
+            for worker in workers.values():
+                worker.close()
+    versions = {"tensorflow": {}, "torch": {}}
+    for arm in arms:
+        versions["torch" if arm in TORCH_ARMS else "tensorflow"] = arms[arm].pop("versions")
+        arms[arm] |= {**summarise_steps(turns[arm], settings["batch_size"]), "turns_ms": _rounded(turns[arm])}
+    result["versions"] = versions
+    result["arms"] = arms
+    result["ratios"] = paired_ratios(turns)
+    result["load_average_at_end"] = machine()["load_average"]
+    return result
+
+
+_FOR_WORKERS = ("bottleneck", "precision", "threads", "seed", "learning_rate", "xla")
+
+
+def describe(result):
+    """The result as lines of text."""
+    lines = [f"{'arm':24}{'ms/step':>9}{'min':>9}{'max':>9}{'ex/s':>8}{'peak MiB':>10}{'trained':>13}{'saved MB':>10}"]
+    for arm, row in result["arms"].items():
+        saved = f"{row['saved_bytes'] / 1e6:.2f}" if row["saved_bytes"] else "-"
+        step = row["step_ms"]
+        lines.append(
+            f"{arm:24}{step['median']:9.1f}{step['min']:9.1f}{step['max']:9.1f}{row['examples_per_second']:8.1f}"
+            f"{row['peak_rss_mib']:10,.0f}{row['trained_parameters']:13,}{saved:>10}"
+        )
+    for name, ratio in result["ratios"].items():
+        low, high = ratio["interval"] or (ratio["min"], ratio["max"])
+        kind = "95 % interval" if ratio["interval"] else "range"
+        lines.append(f"{name}: {ratio['median']:.3f} ({kind} {low:.3f} to {high:.3f}, {len(ratio['rounds'])} rounds)")
+    return "\n".join(lines)
+
+
+def _write_batches(folder, settings, data_dir, split, log):
+    # In a process of its own: the driver stays small, and its memory is not the workers'.
+    log("Tokenizing the batches ...")
+    command = [sys.executable, str(HERE / "batches.py"), "--folder", str(folder), "--split", split]
+    for name in ("model", "batches", "batch_size", "seed"):
+        command += [f"--{name.replace('_', '-')}", str(settings["model_source" if name == "model" else name])]
+    if data_dir:
+        command += ["--data-dir", str(data_dir)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    )
+    if done.returncode:
+        raise WorkerError("The batches could not be made:\n" + "\n".join(done.stderr.splitlines()[-8:]))
+    settings.pop("model_source")
+    about = json.loads((folder / "batches.json").read_text())
+    log(f"{len(about['lengths'])} batches of {settings['batch_size']} rows, {about['text']}, lengths {about['lengths']}")
+    return about
+
+
+def _rounded(turns):
+    return [[round(value, 3) for value in turn] for turn in turns]
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__ + " Each arm is a process of its own with a memory peak of its own, and only one computes "
+        "at a time. The result is a new JSON file. Run it on an otherwise idle machine.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--model",
+        default="minilm",
+        help="minilm; bert-base, which is BERT-base's configuration with random weights; or a checkpoint directory",
+    )
+    parser.add_argument(
+        "--batches",
+        choices=sorted(BATCH_COUNTS),
+        default="t128",
+        help="t128: rows packed to 128 tokens, no padding; short: sentences sorted by length",
+    )
+    parser.add_argument("--data-dir", help="folder with tfds glue/sst2; without it, Rotten Tomatoes sentences")
+    parser.add_argument("--split", default="validation", help="rows of that split; SST-2's train rows are phrases")
+    parser.add_argument("--batch-size", type=int, help="default: 16 for bert-base with t128, 32 otherwise")
+    parser.add_argument("--bottleneck", type=int, default=64, help="units of an adapter")
+    parser.add_argument("--rounds", type=int, default=7, help="turns that every arm gets")
+    parser.add_argument("--steps", type=int, help="steps in a turn; default: once over the batches (t128 4, short 8)")
+    parser.add_argument(
+        "--arms",
+        nargs="+",
+        choices=(*TF_ARMS, *TORCH_ARMS),
+        default=list(DEFAULT_ARMS),
+        metavar="ARM",
+        help=f"of {', '.join((*TF_ARMS, *TORCH_ARMS))}",
+    )
+    parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32", help="of all arms")
+    parser.add_argument("--xla", action="store_true", help="compile the TensorFlow arms with XLA")
+    parser.add_argument("--threads", type=int, default=usable_cores(), help="of each worker")
+    parser.add_argument("--seed", type=int, default=0, help="chooses the sentences and initial weights")
+    parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")
+    parser.add_argument("--output", type=pathlib.Path, help="new JSON file; default: a dated name in benchmarks/results")
+    parser.add_argument("--smoke", action="store_true", help="batches of 2 rows, one round, nothing kept: does it run?")
+    options = parser.parse_args(arguments)
+    if options.smoke:
+        options.rounds, options.batch_size = 1, 2
+    if options.batch_size is None:
+        options.batch_size = 16 if options.model == "bert-base" and options.batches == "t128" else 32
+    count = BATCH_COUNTS[options.batches]
+    if options.steps is None:
+        options.steps = count
+    if options.steps < 1 or options.steps % count:
+        parser.error(f"--steps {options.steps} must be a multiple of the {count} batches, so that turns are alike.")
+    for name in ("rounds", "batch_size", "bottleneck", "threads"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1.")
+    if len(set(options.arms)) != len(options.arms):
+        parser.error("--arms names an arm twice.")
+    return parser, options
+
+
+def main():
+    parser, options = parse()
+    name = pathlib.Path(options.model).name
+    output = options.output
+    if output is None and not options.smoke:
+        kind = f"{options.batches}-{options.precision}" + ("-xla" if options.xla else "")
+        output = RESULTS / f"{name}-{kind}-{time.strftime('%Y-%m-%d')}.json"
+    if output is not None and output.exists():
+        parser.error(f"{output} exists, and results are added, never edited: give another --output.")
+    settings = {
+        "model": name,
+        "model_source": options.model,
+        **{key: getattr(options, key) for key in ("batches", "batch_size", "bottleneck", "rounds", "steps", "arms")},
+        **{key: getattr(options, key) for key in ("precision", "xla", "threads", "seed")},
+        # The rate does not change the time of a step; small, so that no arm diverges.
+        "learning_rate": 1e-5,
+    }
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        _log(f"The machine is busy (load average {load:.1f}): the times will be too long and uneven.")
+    if git_state()["dirty"]:
+        _log("Tracked files differ from the commit; the result will say so.")
+    try:
+        torch_python = options.torch_python
+        if torch_python is None and set(options.arms) & set(TORCH_ARMS):
+            from torch_environment import torch_python as make_environment
+
+            torch_python = make_environment(log=_log)
+        result = measure(
+            settings, torch_python=torch_python, data_dir=options.data_dir, split=options.split, log=_log
+        )
+    except (WorkerError, RuntimeError) as error:
+        sys.exit(str(error))
+    print(describe(result))
+    if output is not None:
+        write_result(output, result)
+        print(f"Written to {os.path.relpath(output)}")
+
+
+def _log(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

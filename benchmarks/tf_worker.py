@@ -1,0 +1,121 @@
+"""The arms that run on TensorFlow, by the package's public functions; started by step.py.
+
+A training step is the function that `model.fit` calls for each batch
+(`make_train_function`, from an iterator over a dataset), without fit's callbacks.
+`train_on_batch` would wrap each batch in a new dataset of its own, which costs
+milliseconds that no training pays.
+"""
+
+import functools
+import os
+
+import numpy as np
+from worker_protocol import installed_versions, serve
+
+
+class TrainingArm:
+    """`adapters` or `full`: one optimiser step on one batch."""
+
+    def __init__(self, settings):
+        import tensorflow as tf
+
+        from tf_adapters import save_adapter
+        from tf_adapters._keras import keras
+
+        self.model, self.details = _build(settings, adapters=settings["arm"] == "adapters")
+        batches = _read_batches(settings["batches"])
+        self.batch_count = len(batches)
+        self.model.compile(
+            optimizer=keras.optimizers.Adam(settings["learning_rate"]),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile=settings["xla"],
+        )
+        datasets = [tf.data.Dataset.from_tensors(batch) for batch in batches]
+        self.iterator = iter(functools.reduce(lambda a, b: a.concatenate(b), datasets).repeat())
+        self.train = self.model.make_train_function()
+        self.trained_parameters = _count(self.model.trainable_variables)
+        self._save_adapter = save_adapter
+
+    def step(self, index):
+        float(self.train(self.iterator)["loss"])  # reading the loss waits for the step
+
+    def save(self, directory):
+        self._save_adapter(self.model, directory)
+
+
+class ForwardArm:
+    """`forward-plain` or `forward-adapters`: the logits of one batch."""
+
+    trained_parameters = 0
+
+    def __init__(self, settings):
+        import tensorflow as tf
+
+        self.model, self.details = _build(settings, adapters=settings["arm"] == "forward-adapters")
+        self.batches = [inputs for inputs, _ in _read_batches(settings["batches"])]
+        self.batch_count = len(self.batches)
+        specs = {name: tf.TensorSpec((None, None), tf.int32) for name in self.batches[0]}
+
+        # XLA compiles for each shape; a signature of unknown sizes would hide them.
+        @tf.function(input_signature=None if settings["xla"] else [specs], jit_compile=settings["xla"] or None)
+        def forward(inputs):
+            return self.model(inputs, training=False).logits
+
+        self.forward = forward
+
+    def step(self, index):
+        self.forward(self.batches[index]).numpy()
+
+    def save(self, directory):
+        pass
+
+
+def make_arm(settings):
+    """The arm that `settings["arm"]` names."""
+    import tensorflow as tf
+
+    from tf_adapters._keras import keras
+
+    tf.config.threading.set_intra_op_parallelism_threads(settings["threads"])
+    tf.config.threading.set_inter_op_parallelism_threads(settings["threads"])
+    keras.utils.set_random_seed(settings["seed"])
+    keras.mixed_precision.set_global_policy(settings["precision"])
+    return (ForwardArm if settings["arm"].startswith("forward") else TrainingArm)(settings)
+
+
+def _build(settings, *, adapters):
+    import tf_adapters
+
+    model = tf_adapters.load_backbone(settings["directory"], num_labels=2)
+    if adapters:
+        config = tf_adapters.AdapterConfig(bottleneck_size=settings["bottleneck"], train_layer_norm="encoder")
+        tf_adapters.add_adapters(model, config, seed=settings["seed"])
+    if settings["arm"] in ("adapters", "full"):
+        tf_adapters.set_trainable(model, settings["arm"])
+    versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
+    return model, {"versions": versions}
+
+
+def _read_batches(path):
+    import tensorflow as tf
+
+    batches = []
+    with np.load(path) as arrays:
+        for index in range(len(arrays.files) // 3):
+            ids = tf.constant(arrays[f"input_ids_{index}"])
+            inputs = {
+                "input_ids": ids,
+                "attention_mask": tf.constant(arrays[f"attention_mask_{index}"]),
+                "token_type_ids": tf.zeros_like(ids),
+            }
+            batches.append((inputs, tf.constant(arrays[f"labels_{index}"])))
+    return batches
+
+
+def _count(variables):
+    return int(sum(variable.shape.num_elements() for variable in variables))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    serve(make_arm)

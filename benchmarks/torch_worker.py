@@ -1,0 +1,98 @@
+"""The arms that run on PyTorch: AdapterHub's `adapters`, full fine-tuning, PEFT's LoRA; started by step.py.
+
+It imports nothing of tf_adapters. What trains is made equal to the TensorFlow arms:
+two adapters per block at the same bottleneck with exact GELU, the blocks' LayerNorms
+and the classifier; the pooler is frozen. LoRA has other parameters by its nature.
+"""
+
+import contextlib
+
+import numpy as np
+import torch
+from worker_protocol import installed_versions, serve
+
+
+class TorchArm:
+    """`torch-adapters`, `torch-full`, `torch-lora`, or `torch-forward-adapters`."""
+
+    def __init__(self, settings):
+        self.name = settings["arm"]
+        self.trains = not self.name.startswith("torch-forward")
+        torch.set_num_threads(settings["threads"])
+        torch.manual_seed(settings["seed"])
+        self.model = _build(self.name, settings)
+        self.model.train(self.trains)
+        self.batches = _read_batches(settings["batches"])
+        self.batch_count = len(self.batches)
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.trained_parameters = sum(parameter.numel() for parameter in trained) if self.trains else 0
+        self.optimizer = torch.optim.Adam(trained, lr=settings["learning_rate"]) if self.trains else None
+        self.bfloat16 = settings["precision"] == "mixed_bfloat16"
+        self.details = {
+            "versions": installed_versions("torch", "adapters", "peft", "transformers", "numpy"),
+            "attention": getattr(self.model.config, "_attn_implementation", None),
+        }
+
+    def step(self, index):
+        inputs, labels = self.batches[index]
+        if not self.trains:
+            with torch.inference_mode(), self._precision():
+                self.model(**inputs).logits.float().numpy()
+            return
+        with self._precision():
+            logits = self.model(**inputs).logits
+        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        loss.item()
+
+    def save(self, directory):
+        if self.name == "torch-adapters":
+            self.model.save_adapter(directory, "benchmark", with_head=True)
+        elif self.trains:
+            self.model.save_pretrained(directory)
+
+    def _precision(self):
+        return torch.autocast("cpu", torch.bfloat16) if self.bfloat16 else contextlib.nullcontext()
+
+
+def _build(name, settings):
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(settings["directory"], num_labels=2)
+    if name.endswith("adapters"):
+        import adapters
+
+        adapters.init(model)
+        config = adapters.DoubleSeqBnConfig(
+            reduction_factor=model.config.hidden_size / settings["bottleneck"], non_linearity="gelu"
+        )
+        model.add_adapter("benchmark", config=config)
+        model.train_adapter("benchmark")
+        for key, parameter in model.named_parameters():
+            if "encoder.layer" in key and "LayerNorm" in key:
+                parameter.requires_grad = True
+    elif name == "torch-lora":
+        import peft
+
+        config = peft.LoraConfig(
+            task_type="SEQ_CLS", r=8, lora_alpha=16, lora_dropout=0.0, target_modules=["query", "value"]
+        )
+        model = peft.get_peft_model(model, config)
+    return model
+
+
+def _read_batches(path):
+    batches = []
+    with np.load(path) as arrays:
+        for index in range(len(arrays.files) // 3):
+            ids = torch.from_numpy(arrays[f"input_ids_{index}"]).long()
+            mask = torch.from_numpy(arrays[f"attention_mask_{index}"]).long()
+            inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+            batches.append((inputs, torch.from_numpy(arrays[f"labels_{index}"]).long()))
+    return batches
+
+
+if __name__ == "__main__":
+    serve(TorchArm)

@@ -1,0 +1,268 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    add_adapters,
+    adapter_names,
+    disable_adapters,
+    get_recipe,
+    load_adapter,
+    load_backbone,
+    load_trained,
+    save_adapter,
+    set_active,
+    set_trainable,
+)
+from tf_adapters._keras import keras
+from tf_adapters.models.heads import use_two_layer_head
+from tf_adapters.recipes import RECIPES
+
+INPUTS = tiny_inputs()
+
+
+def train(model, steps=2):
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(INPUTS, np.array([0, 1, 0]), epochs=steps, verbose=0)
+    return model
+
+
+def trained(directory, mode="adapters", config=None, **options):
+    model = load_backbone(directory, **options)
+    if mode == "adapters":
+        add_adapters(model, config or AdapterConfig(bottleneck_size=4, train_layer_norm="all"), seed=0)
+    return train(set_trainable(model, mode))
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+def test_loading_into_a_fresh_backbone_gives_bit_equal_logits(checkpoint, tmp_path, recipe):
+    recipe = get_recipe(recipe)
+    model = trained(checkpoint, config=recipe.adapter, head_layers=recipe.head_layers, num_labels=2)
+    save_adapter(model, tmp_path / "a", recipe=recipe.name)
+    fresh, settings = load_trained(tmp_path / "a")
+    assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
+    assert settings["recipe"] == recipe.name
+    assert AdapterConfig.from_dict(settings["adapter"]) == recipe.adapter
+
+
+@pytest.mark.parametrize("mode", ["full", "top-2", "layer-norm", "head"])
+def test_everything_that_trained_is_saved(checkpoint, tmp_path, mode):
+    model = trained(checkpoint, mode)
+    save_adapter(model, tmp_path)
+    settings = json.loads((tmp_path / "tf_adapters.json").read_text())
+    assert settings["backbone"]["weights_saved"] == (mode in ("full", "top-2"))
+    assert settings["trainable"] == mode
+    fresh, _ = load_trained(tmp_path)
+    assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
+
+
+def test_exact_keys_of_the_saved_file(checkpoint, tmp_path):
+    from safetensors.numpy import load_file
+
+    save_adapter(trained(checkpoint, config=AdapterConfig(4, sharing=3, train_layer_norm="encoder")), tmp_path)
+    parts = [f"{part}.{weight}" for part in ("down", "up") for weight in ("kernel", "bias")]
+    expected = {f"{key}.{part}" for key in ("layers.0-2", "layers.3-3") for part in parts}
+    expected |= {
+        f"backbone.encoder.layer.{block}.{place}.LayerNorm.{weight}"
+        for block in range(4)
+        for place in ("attention.output", "output")
+        for weight in ("weight", "bias")
+    }
+    expected |= {"head.classifier.weight", "head.classifier.bias"}
+    arrays = load_file(tmp_path / "adapter.safetensors")
+    assert set(arrays) == expected
+    assert arrays["layers.0-2.down.kernel"].shape == (32, 4)
+    save_adapter(trained(checkpoint, config=AdapterConfig(4, train_layer_norm="none")), tmp_path)
+    assert {key for key in load_file(tmp_path / "adapter.safetensors") if key.startswith("layer")} == {
+        f"layer.{block}.{place}.{part}" for block in range(4) for place in ("attention", "ffn") for part in parts
+    }
+
+
+def test_saved_directory_holds_no_backbone_weights_and_is_small(checkpoint, tmp_path):
+    save_adapter(trained(checkpoint), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "adapter.safetensors", "tf_adapters.json"]
+    card = (tmp_path / "README.md").read_text()
+    assert "Trained parameters" in card and "tf-adapters predict" in card
+
+
+@pytest.mark.slow
+def test_houlsby_2019_on_bert_base_is_under_ten_megabytes(tmp_path):
+    model = tiny_model(vocab_size=30522, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=512)
+    add_adapters(model, get_recipe("houlsby-2019").adapter)
+    save_adapter(set_trainable(model, "adapters"), tmp_path)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 10_000_000
+
+
+def test_several_directories_on_one_backbone_keep_their_own_predictions(checkpoint, tmp_path):
+    expected = {}
+    for index, name in enumerate(("one", "two")):
+        model = trained(checkpoint, config=AdapterConfig(4 + index, init_stddev=0.5, train_layer_norm="all"))
+        save_adapter(model, tmp_path / name)
+        expected[name] = model(INPUTS).logits.numpy()
+    model = load_backbone(checkpoint)
+    plain = model(INPUTS, output_hidden_states=True).hidden_states[-1].numpy()
+    for name in expected:
+        load_adapter(model, tmp_path / name, name=name)
+    for name in ("one", "two", "one"):
+        set_active(model, name)
+        # The two-adapter graph chooses by a branch; the sums are the same.
+        assert np.array_equal(model(INPUTS).logits, expected[name])
+    with disable_adapters(model):
+        assert np.array_equal(model(INPUTS, output_hidden_states=True).hidden_states[-1], plain)
+
+
+def test_directory_of_another_backbone_is_refused(checkpoint, tmp_path):
+    save_adapter(trained(checkpoint), tmp_path / "a")
+    write_checkpoint(tmp_path / "other", seed=1)
+    with pytest.raises(InputError, match="trained on another encoder.*its shape is the same"):
+        load_trained(tmp_path / "a", backbone=tmp_path / "other")
+    write_checkpoint(tmp_path / "deep", num_hidden_layers=5)
+    model = load_backbone(tmp_path / "deep")
+    with pytest.raises(InputError, match="num_hidden_layers=4.*num_hidden_layers=5"):
+        load_adapter(model, tmp_path / "a")
+    assert adapter_names(model) == []
+
+
+def test_head_of_another_shape_is_refused_unless_left_out(checkpoint, tmp_path):
+    save_adapter(trained(checkpoint), tmp_path)
+    model = load_backbone(checkpoint, num_labels=5)
+    with pytest.raises(InputError, match="head for 2 labels.*head=False"):
+        load_adapter(model, tmp_path)
+    assert adapter_names(model) == []
+    load_adapter(model, tmp_path, head=False)
+    assert adapter_names(model) == ["default"]
+
+
+def test_two_layer_head_is_rebuilt(checkpoint, tmp_path):
+    model = load_backbone(checkpoint, head_layers=2, labels=["b", "a"])
+    save_adapter(train(set_trainable(model, "head")), tmp_path)
+    fresh, settings = load_trained(tmp_path)
+    assert settings["head"] == {"type": "classification", "layers": 2, "num_labels": 2, "labels": ["b", "a"]}
+    assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
+    with pytest.raises(InputError, match="2 layer"):
+        load_adapter(load_backbone(checkpoint), tmp_path)
+    assert use_two_layer_head
+
+
+def test_missing_pooler_is_part_of_the_saved_head(tmp_path):
+    write_checkpoint(tmp_path / "bert", drop=("pooler",))
+    with pytest.warns(UserWarning):
+        model = trained(tmp_path / "bert")
+    save_adapter(model, tmp_path / "a")
+    with pytest.warns(UserWarning):
+        fresh, _ = load_trained(tmp_path / "a")
+    assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
+
+
+def test_full_fine_tuning_is_not_loaded_beside_other_adapters(checkpoint, tmp_path):
+    save_adapter(trained(checkpoint, "full"), tmp_path)
+    model = add_adapters(load_backbone(checkpoint), AdapterConfig(4), name="mine")
+    with pytest.raises(InputError, match="a model of its own"):
+        load_adapter(model, tmp_path)
+
+
+def test_adapter_of_the_same_name_takes_the_weights_only_if_its_config_is_equal(checkpoint, tmp_path):
+    model = trained(checkpoint)
+    save_adapter(model, tmp_path)
+    twin = add_adapters(load_backbone(checkpoint), AdapterConfig(bottleneck_size=4, train_layer_norm="all"), seed=9)
+    load_adapter(twin, tmp_path)
+    assert np.array_equal(twin(INPUTS).logits, model(INPUTS).logits)
+    other = add_adapters(load_backbone(checkpoint), AdapterConfig(bottleneck_size=5))
+    with pytest.raises(InputError, match="another config"):
+        load_adapter(other, tmp_path)
+
+
+def edit(directory, **changes):
+    path = directory / "tf_adapters.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda d: (d / "tf_adapters.json").unlink(), "no adapter directory"),
+        (lambda d: ((d / "tf_adapters.json").unlink(), (d / "adapter_config.json").write_text("{}")), "AdapterHub or PEFT"),
+        (lambda d: (d / "tf_adapters.json").write_text("{"), "is damaged"),
+        (lambda d: (d / "tf_adapters.json").write_text("[]"), "is damaged"),
+        (lambda d: edit(d, format_version=2), "format_version 2.*upgrade"),
+        (lambda d: edit(d, adapter={"size": 3}), "Unknown adapter config key 'size'"),
+        (lambda d: (d / "adapter.safetensors").unlink(), "missing, truncated"),
+        (lambda d: (d / "adapter.safetensors").write_bytes((d / "adapter.safetensors").read_bytes()[:-8]), "missing, truncated"),
+    ],
+)
+def test_damaged_directory_is_named(checkpoint, tmp_path, damage, message):
+    model = set_trainable(add_adapters(load_backbone(checkpoint), AdapterConfig(4)), "adapters")
+    save_adapter(model, tmp_path)
+    damage(tmp_path)
+    with pytest.raises(InputError, match=message):
+        load_trained(tmp_path)
+
+
+def test_saving_without_choosing_what_trains_is_refused(tmp_path):
+    with pytest.raises(InputError, match="call set_trainable"):
+        save_adapter(add_adapters(tiny_model()), tmp_path)
+
+
+def test_unwritable_places_are_named_and_nothing_is_lost(checkpoint, tmp_path):
+    model = set_trainable(add_adapters(load_backbone(checkpoint), AdapterConfig(4)), "adapters")
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(InputError, match="is a file"):
+        save_adapter(model, file)
+    with pytest.raises(InputError, match="cannot be written"):
+        save_adapter(model, file / "below")
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("killed_before", ["os.replace:README.md", "os.replace:tf_adapters.json", "os.replace:adapter.safetensors"])
+def test_save_killed_at_any_step_leaves_the_old_or_the_new_adapter_whole(checkpoint, tmp_path, killed_before):
+    old = trained(checkpoint)
+    save_adapter(old, tmp_path / "a")
+    before = old(INPUTS).logits.numpy()
+    after = train(old)(INPUTS).logits.numpy()
+    target = killed_before.partition(":")[2]
+    real = os.replace
+
+    class Killed(BaseException):
+        pass
+
+    def replace(source, destination):
+        if os.path.basename(destination) == target:
+            raise Killed
+        real(source, destination)
+
+    os.replace = replace
+    try:
+        with pytest.raises(Killed):
+            save_adapter(old, tmp_path / "a")
+    finally:
+        os.replace = real
+    found, _ = load_trained(tmp_path / "a")
+    # The JSON is the commit.
+    assert np.array_equal(found(INPUTS).logits, after if target == "adapter.safetensors" else before)
+    save_adapter(old, tmp_path / "a")
+    assert np.array_equal(load_trained(tmp_path / "a")[0](INPUTS).logits, after)
+
+
+def test_directory_loads_in_a_new_process(checkpoint, tmp_path):
+    model = trained(checkpoint)
+    save_adapter(model, tmp_path / "a")
+    np.save(tmp_path / "ids.npy", INPUTS["input_ids"])
+    script = (
+        "import sys, numpy as np, tf_adapters\n"
+        "model, _ = tf_adapters.load_trained(sys.argv[1])\n"
+        "ids = np.load(sys.argv[2])\n"
+        "np.save(sys.argv[3], model(dict(input_ids=ids)).logits)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "a", tmp_path / "ids.npy", tmp_path / "out.npy"], check=True, timeout=300,
+        capture_output=True,
+    )
+    assert np.array_equal(np.load(tmp_path / "out.npy"), model({"input_ids": INPUTS["input_ids"]}).logits)

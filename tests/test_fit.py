@@ -1,0 +1,307 @@
+import csv
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_inputs, tiny_model
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    fit,
+    load_backbone,
+    load_trained,
+    set_trainable,
+    task_from_files,
+)
+from tf_adapters._keras import keras
+from tf_adapters.training.dropout import seed_dropout
+from tf_adapters.training.fit import Reporter
+from tf_adapters.training.schedules import WarmupLinearDecay
+
+SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
+
+
+@pytest.fixture(scope="module")
+def task(sentences):
+    return task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation", "test")})
+
+
+@pytest.fixture(scope="module")
+def wordpiece(checkpoint):
+    return WordPiece.from_directory(checkpoint, max_length=16)
+
+
+def new_model(checkpoint, mode="adapters", num_labels=2):
+    keras.utils.set_random_seed(0)
+    model = load_backbone(checkpoint, num_labels=num_labels, labels=["negative", "positive"] if num_labels == 2 else None)
+    if mode == "adapters":
+        add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0)
+    return set_trainable(model, mode)
+
+
+def content(directory):
+    """Bytes of everything that a run leaves."""
+    return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir() if path.is_file()}
+
+
+def test_schedule_is_the_papers():
+    schedule = WarmupLinearDecay(1e-3, 100)
+    # 10 steps of rise, 90 of fall.
+    for step, expected in {0: 0, 5: 5e-4, 10: 1e-3, 55: 5e-4, 99: 1e-3 / 90, 100: 0, 150: 0}.items():
+        assert float(schedule(step)) == pytest.approx(expected, abs=1e-10)
+    assert float(WarmupLinearDecay(2.0, 4, warmup_fraction=0)(0)) == 2
+    assert WarmupLinearDecay.from_config(schedule.get_config())(55) == schedule(55)
+    for arguments, message in (((0, 10), "peak=0"), ((-1, 10), "peak=-1"), ((float("nan"), 10), "peak=nan"), ((1, 0), "steps=0")):
+        with pytest.raises(InputError, match=message):
+            WarmupLinearDecay(*arguments)
+
+
+class Record(Reporter):
+    def __init__(self):
+        self.events, self.epochs = [], []
+
+    def start(self, steps, done):
+        self.events.append((steps, done))
+
+    def step(self, done, numbers):
+        self.events.append(done)
+
+    def epoch(self, epoch, numbers, best):
+        self.epochs.append((epoch, numbers, best))
+
+
+def test_training_learns_logs_and_keeps_the_best_epoch(checkpoint, task, wordpiece, tmp_path):
+    record = Record()
+    model = new_model(checkpoint)
+    result = fit(model, task, wordpiece, output=tmp_path / "a", **{**SETTINGS, "epochs": 6, "learning_rate": 1e-2}, reporter=record)
+    assert not result.interrupted and result.steps == 60
+    assert record.events == [(60, 0), *range(1, 61)]
+    best = max(record.epochs, key=lambda item: (item[1]["accuracy"], -item[0]))
+    assert result.best_epoch == best[0] and result.metrics == {"accuracy": best[1]["accuracy"]}
+    assert result.metrics["accuracy"] > 0.8
+    assert sorted(content(tmp_path / "a")) == ["README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"]
+    assert not (tmp_path / "a" / ".resume").exists()
+    with open(tmp_path / "a" / "log.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == [10, 20, 30, 40, 50, 60]
+    assert [float(row["validation_accuracy"]) for row in rows] == [numbers["accuracy"] for _, numbers, _ in record.epochs]
+    assert float(rows[-1]["training_loss"]) < float(rows[0]["training_loss"])
+    # The model in memory is the saved one, not the last.
+    saved, settings = load_trained(tmp_path / "a")
+    assert np.array_equal(saved(tiny_inputs()).logits, model(tiny_inputs()).logits)
+    assert settings["task"]["name"] == "files" and settings["text"] == wordpiece.settings()
+
+
+def test_two_runs_with_one_seed_agree_and_another_seed_differs(checkpoint, task, wordpiece, tmp_path):
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        fit(new_model(checkpoint), task, wordpiece, output=tmp_path / name, **{**SETTINGS, "seed": seed})
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+    assert content(tmp_path / "a")["adapter.safetensors"] != content(tmp_path / "c")["adapter.safetensors"]
+
+
+class Killed(BaseException):
+    """As kill -9: nothing of the run's own code gets to act."""
+
+
+@pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)])
+def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(checkpoint, task, wordpiece, tmp_path, policy, float32_policy):
+    float32_policy(policy)
+    fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "whole", **SETTINGS)
+
+    def kill_at(step):
+        class Kill(Reporter):
+            def step(self, done, numbers):
+                if done == step:
+                    raise Killed
+
+        return Kill()
+
+    # Within the first epoch, on its last step, within the second; each time the state is 2 or so steps old.
+    for index, step in enumerate((4, 10, 13)):
+        clock = iter(range(0, 10**6, 7))
+        real = time.monotonic
+        time.monotonic = lambda: next(clock)
+        try:
+            with pytest.raises(Killed):
+                fit(
+                    new_model(checkpoint), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=index > 0,
+                    checkpoint_seconds=15, reporter=kill_at(step),
+                )
+        finally:
+            time.monotonic = real
+        assert (tmp_path / "killed" / ".resume").exists()
+    record = Record()
+    result = fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=True, reporter=record)
+    assert 0 < record.events[0][1] <= 13 and result.steps == 20
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_resume_after_real_kill_9_ends_bit_equal(checkpoint, sentences, tmp_path):
+    """The console script, killed from outside at several moments."""
+
+    def command(output):
+        return [
+            sys.executable, "-m", "tf_adapters.cli", "train", "--model", str(checkpoint), "--train", str(sentences / "train.csv"),
+            "--validation", str(sentences / "validation.csv"), "--output", str(output), "--epochs", "30", "--batch-size", "8",
+            "--max-length", "16", "--seed", "5", "--checkpoint-seconds", "0.3",
+        ]
+
+    subprocess.run(command(tmp_path / "whole"), check=True, timeout=600, capture_output=True)
+    kills = 0
+    for attempt in range(12):
+        process = subprocess.Popen(
+            command(tmp_path / "killed") + (["--resume"] if attempt else []), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        state = tmp_path / "killed" / ".resume" / "state.safetensors"
+        seen = state.stat().st_mtime if attempt else 0
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline and not (state.exists() and state.stat().st_mtime > seen):
+            time.sleep(0.02)
+        time.sleep(0.37 * (attempt % 4))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+        if not (tmp_path / "killed" / ".resume").exists():
+            break
+    if (tmp_path / "killed" / ".resume").exists():
+        subprocess.run(command(tmp_path / "killed") + ["--resume"], check=True, timeout=600, capture_output=True)
+    assert kills >= 2
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_signal_saves_the_state_and_stops_and_resume_finishes_bit_equal(checkpoint, task, wordpiece, tmp_path):
+    fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "whole", **SETTINGS)
+
+    class Interrupt(Reporter):
+        def step(self, done, numbers):
+            if done == 7:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    result = fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "stopped", **SETTINGS, reporter=Interrupt())
+    assert result.interrupted and result.steps in (7, 8)
+    assert signal.getsignal(signal.SIGINT) is before
+    result = fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "stopped", **SETTINGS, resume=True)
+    assert not result.interrupted
+    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
+
+
+def test_resume_refuses_another_runs_settings(checkpoint, task, wordpiece, tmp_path):
+    class Kill(Reporter):
+        def step(self, done, numbers):
+            raise Killed
+
+    with pytest.raises(InputError, match="no run to resume"):
+        fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **SETTINGS, resume=True)
+    with pytest.raises(Killed):
+        fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **SETTINGS, reporter=Kill())
+    with pytest.raises(InputError, match="another learning_rate \\(0.003, now 0.1\\)"):
+        fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **{**SETTINGS, "learning_rate": 0.1}, resume=True)
+    with pytest.raises(InputError, match="another trainable"):
+        fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path, **SETTINGS, resume=True)
+    (tmp_path / ".resume" / "state.safetensors").write_bytes(b"123")
+    with pytest.raises(InputError, match="is damaged"):
+        fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **SETTINGS, resume=True)
+
+
+def test_divergence_is_named_and_the_previous_best_stays(checkpoint, task, wordpiece, tmp_path):
+    class Break(Reporter):
+        def epoch(self, epoch, numbers, best):
+            model.classifier.bias.assign([np.nan, 0.0])
+
+    model = new_model(checkpoint)
+    with pytest.raises(InputError, match="training diverged. Try a lower --learning-rate"):
+        fit(model, task, wordpiece, output=tmp_path, **SETTINGS, reporter=Break())
+    load_trained(tmp_path)
+
+
+@pytest.mark.parametrize("changes, message", [({"epochs": 0}, "epochs=0"), ({"batch_size": 0}, "batch_size=0"), ({"learning_rate": -1}, "peak=-1")])
+def test_bad_settings_are_named(checkpoint, task, wordpiece, tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **{**SETTINGS, **changes})
+
+
+@pytest.mark.parametrize("mode", ["full", "top-1"])
+def test_full_and_top_n_training_keep_what_they_trained(checkpoint, task, wordpiece, tmp_path, mode):
+    model = new_model(checkpoint, mode)
+    fit(model, task, wordpiece, output=tmp_path, **{**SETTINGS, "epochs": 1})
+    saved, _ = load_trained(tmp_path)
+    assert np.array_equal(saved(tiny_inputs()).logits, model(tiny_inputs()).logits)
+
+
+def test_xla_compiles_once_per_batch_shape(checkpoint, tmp_path):
+    """Counts the programs that XLA dumps while two epochs train on batches of three lengths."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"""
+import sys
+import numpy as np, tensorflow as tf
+from tf_adapters import *
+from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks import Task
+from tf_adapters.text.batching import training_batches, default_lengths
+text = tf.constant(["good " * n for n in (3, 10, 25) for _ in range(40)])
+rows = Rows(text=text, labels=np.arange(120, dtype=np.int32) % 2)
+task = Task("t", "classification", ("a", "b"), "accuracy", rows, rows)
+wordpiece = WordPiece.from_directory({str(checkpoint)!r}, max_length=32)
+model = set_trainable(add_adapters(load_backbone({str(checkpoint)!r}), AdapterConfig(4), seed=0), "adapters")
+shapes = set()
+batches = training_batches(rows, wordpiece, batch_size=8, epochs=2, seed=0, lengths=default_lengths(32), drop_remainder=True)
+for inputs, _ in batches:
+    shapes.add(tuple(inputs["input_ids"].shape))
+print("shapes", len(shapes))
+fit(model, task, wordpiece, output=sys.argv[1], epochs=2, learning_rate=1e-3, batch_size=8, jit_compile=True)
+"""
+    )
+    dump = tmp_path / "dump"
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text", "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+    result = subprocess.run(
+        [sys.executable, script, tmp_path / "out"], env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    (shapes,) = re.findall(r"shapes (\d+)", result.stdout)
+    # Keras calls the compiled training step run_step.
+    programs = [path.name for path in dump.glob("*run_step*before_optimizations.txt")]
+    assert int(shapes) == 2
+    assert len(programs) == int(shapes), sorted(path.name for path in dump.glob("*before_optimizations.txt"))
+
+
+def test_dropout_replacement_changes_no_weight_and_no_rate():
+    model = add_adapters(tiny_model(), AdapterConfig(4, dropout=0.2))
+    weights, logits = [w.name for w in model.weights], model(tiny_inputs()).logits.numpy()
+    layers = seed_dropout(model, 1)
+    # Embeddings, head, and per block attention, two outputs, and eight adapters in all.
+    assert sorted(layer.rate for layer in layers) == [0.1] * (2 + 3 * 4) + [0.2] * 8
+    assert [w.name for w in model.weights] == weights
+    assert np.array_equal(model(tiny_inputs()).logits, logits)
+    assert not [m for m in model.submodules if type(m) is keras.layers.Dropout]
+    assert len({tuple(layer.generator.state.numpy()) for layer in layers}) == len(layers)
+
+
+def test_plain_keras_fit_trains_adapters_with_xla_and_mixed_precision(float32_policy):
+    for policy, xla in (("float32", True), ("mixed_bfloat16", False)):
+        float32_policy(policy)
+        model = set_trainable(add_adapters(tiny_model(), AdapterConfig(4), seed=0), "adapters")
+        model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=xla)
+        losses = model.fit(tiny_inputs(), np.array([0, 1, 0]), epochs=5, verbose=0).history["loss"]
+        assert losses[-1] < losses[0]
+
+
+def test_padding_does_not_change_the_logits_beyond_rounding():
+    model = add_adapters(tiny_model(), AdapterConfig(4, init_stddev=0.5), seed=0)
+    inputs = tiny_inputs()
+    padded = {name: tf.pad(value, [[0, 0], [0, 9]]) for name, value in inputs.items()}
+    np.testing.assert_allclose(model(padded).logits, model(inputs).logits, atol=1e-6)

@@ -1,0 +1,27 @@
+"""Looks at a path that a command will write to, before any long work."""
+
+import os
+import pathlib
+
+from tf_adapters.errors import InputError
+
+
+def check_writable(path):
+    """Raise InputError unless `path` can be made where it says."""
+    ancestor = pathlib.Path(path).absolute().parent
+    while not os.path.lexists(ancestor):
+        ancestor = ancestor.parent
+    if not ancestor.is_dir():
+        raise InputError(f"--output {path}: {ancestor} is not a directory; give a path below one.")
+    if not os.access(ancestor, os.W_OK | os.X_OK):
+        raise InputError(f"--output {path}: {ancestor} cannot be written to; give a path where you may write.")
+
+
+def check_new_file(path, *, overwrite):
+    """Raise InputError unless a file may be written to `path`."""
+    path = pathlib.Path(path)
+    if path.is_dir():
+        raise InputError(f"--output {path} is a directory: give the name of a file.")
+    if path.exists() and not overwrite:
+        raise InputError(f"--output {path} is there already: replace it by --overwrite, or give another name.")
+    check_writable(path)
