@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
@@ -46,7 +47,7 @@ def git_state():
 
 
 def machine():
-    """CPU, cores, instruction sets that matter, memory, and how busy the machine is."""
+    """CPU, cores, instruction sets that matter, and memory."""
     model, flags = platform.machine(), set()
     try:
         for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
@@ -62,7 +63,6 @@ def machine():
         "cores": usable_cores(),
         "flags": [flag for flag in _FLAGS if flag in flags],
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "load_average": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.release()}",
     }
 
@@ -72,12 +72,26 @@ def usable_cores():
     return len(os.sched_getaffinity(0))
 
 
+def busy_cores(seconds):
+    """Wait, and return how many cores the whole machine kept busy meanwhile, a float."""
+    before = _cpu_ticks()
+    time.sleep(seconds)
+    after = _cpu_ticks()
+    total = sum(after) - sum(before)
+    idle = sum(after[3:5]) - sum(before[3:5])  # idle, and waiting for a disk
+    return (total - idle) / total * os.cpu_count() if total else 0.0
+
+
 def available_memory_gib():
     """Memory that new processes can have, GiB."""
     for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) / 2**20
     return float("inf")
+
+
+def _cpu_ticks():
+    return [int(value) for value in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
 
 
 def _git(*arguments):

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from pairing import paired_ratios, summarise_steps
-from provenance import available_memory_gib, git_state, machine, provenance, usable_cores
+from provenance import available_memory_gib, busy_cores, git_state, provenance, usable_cores
 from worker_protocol import Worker, WorkerError
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -19,10 +19,11 @@ TF_ARMS = ("adapters", "full", "forward-plain", "forward-adapters")
 TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters")
 DEFAULT_ARMS = (*TF_ARMS, "torch-adapters", "torch-full")
 BATCH_COUNTS = {"t128": 4, "short": 8}
+BUSY = 0.15  # cores; PyTorch's threads wait for each other by spinning, and one that is kept waiting stops all
 PAUSE_S = 0.3  # lets the spinning threads of the last worker fall asleep
 
 
-def alternate(workers, *, rounds, steps, log=print, pause=PAUSE_S):
+def alternate(workers, *, rounds, steps, log=print, pause=PAUSE_S, busy=busy_cores):
     """Let the workers compute in turns.
 
     Every round gives each worker one turn of `steps` steps; the order is reversed in
@@ -32,19 +33,21 @@ def alternate(workers, *, rounds, steps, log=print, pause=PAUSE_S):
         workers: dict from arm to Worker, warmed up.
         rounds, steps: ints.
         log: function for progress lines.
-        pause: float, seconds before each turn.
+        pause: float, seconds before each turn, in which no worker computes.
+        busy: function that waits so long and returns how many cores were busy meanwhile.
 
-    Returns: dict from arm to its turns, lists of step times in ms.
+    Returns: dict from arm to its turns, lists of step times in ms, and the mean of busy
+        cores in the pauses, which should be nearly 0.
     """
-    turns = {arm: [] for arm in workers}
+    turns, others = {arm: [] for arm in workers}, []
     for number in range(rounds):
         order = list(workers) if number % 2 == 0 else list(reversed(workers))
         for arm in order:
-            time.sleep(pause)
+            others.append(busy(pause))
             turns[arm].append(workers[arm].ask("steps", count=steps)["step_ms"])
         means = ", ".join(f"{arm} {sum(turns[arm][-1]) / steps:.0f}" for arm in workers)
         log(f"round {number + 1}/{rounds}, ms a step: {means}")
-    return turns
+    return turns, sum(others) / len(others)
 
 
 def write_result(path, result):
@@ -100,7 +103,7 @@ def measure(settings, *, torch_python, data_dir, split, log):
                     f"{arms[arm]['first_step_s']:.1f} s, peak {arms[arm]['peak_rss_mib']:,.0f} MiB; "
                     f"{available_memory_gib():.1f} GiB left for the others"
                 )
-            turns = alternate(workers, rounds=settings["rounds"], steps=settings["steps"], log=log)
+            turns, others = alternate(workers, rounds=settings["rounds"], steps=settings["steps"], log=log)
             for arm, worker in workers.items():
                 arms[arm] |= worker.ask("finish")
         finally:
@@ -113,7 +116,9 @@ def measure(settings, *, torch_python, data_dir, split, log):
     result["versions"] = versions
     result["arms"] = arms
     result["ratios"] = paired_ratios(turns)
-    result["load_average_at_end"] = machine()["load_average"]
+    result["busy_cores_in_pauses"] = round(others, 2)
+    if others > BUSY:
+        log(f"Something else used {others:.1f} cores during the run: do not trust these times.")
     return result
 
 
@@ -218,7 +223,7 @@ def parse(arguments=None):
 
 def main():
     parser, options = parse()
-    name = pathlib.Path(options.model).name
+    name = pathlib.Path(options.model).resolve().name
     output = options.output
     if output is None and not options.smoke:
         kind = f"{options.batches}-{options.precision}" + ("-xla" if options.xla else "")
@@ -233,9 +238,9 @@ def main():
         # The rate does not change the time of a step; small, so that no arm diverges.
         "learning_rate": 1e-5,
     }
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        _log(f"The machine is busy (load average {load:.1f}): the times will be too long and uneven.")
+    others = busy_cores(1.0)
+    if others > BUSY:
+        _log(f"Something else uses {others:.1f} cores: the times will be too long, PyTorch's by far.")
     if git_state()["dirty"]:
         _log("Tracked files differ from the commit; the result will say so.")
     try:

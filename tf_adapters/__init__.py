@@ -6,7 +6,6 @@ milliseconds and brings in nothing that is not needed.
 
 import importlib
 
-from tf_adapters._installation import check_installation
 from tf_adapters._version import __version__
 
 _PUBLIC = {
@@ -35,8 +34,6 @@ _PUBLIC = {
     "task_from_files": "tasks",
 }
 __all__ = ["__version__", *sorted(_PUBLIC)]
-
-check_installation()
 
 
 def __getattr__(name):

@@ -15,16 +15,21 @@ from tf_adapters.errors import InputError
 def evaluate(
     directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory.")],
     task: Annotated[
-        Optional[str], typer.Option(help="Named task. Default: the one that the directory was trained on.")
+        Optional[str],
+        typer.Option(help="Named task. Default: the one that the directory was trained on.", rich_help_panel="Data"),
     ] = None,
     data_dir: options.DataDir = None,
     split: Annotated[
         Optional[str],
-        typer.Option(help="Split of the task. Default: test where it has labels, otherwise validation."),
+        typer.Option(
+            help="Split of the task. Default: test where it has labels, otherwise validation.", rich_help_panel="Data"
+        ),
     ] = None,
     input_file: Annotated[
         Optional[pathlib.Path],
-        typer.Option("--input", help="Your labelled rows, in place of a task: .csv, .tsv or .jsonl."),
+        typer.Option(
+            "--input", help="Your labelled rows, in place of a task: .csv, .tsv or .jsonl.", rich_help_panel="Data"
+        ),
     ] = None,
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
@@ -114,7 +119,7 @@ def _rows_of_task(task, split, kind, labels, directory, **options):
         )
     if found.kind != kind or found.labels != labels:
         raise InputError(
-            f"Task {task!r} has labels {', '.join(found.labels) or 'none (regression)'}, and {directory} was trained for "
-            f"{', '.join(labels) or 'regression'}: give the task or the files that it was trained for."
+            f"Task {task!r} has labels {', '.join(found.labels) or 'none (regression)'}, and {directory} was "
+            f"trained for {', '.join(labels) or 'regression'}: give the task or the files that it was trained for."
         )
     return found.rows, f"{task}, {candidate} split"

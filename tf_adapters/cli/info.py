@@ -39,7 +39,9 @@ def info(
         )
     trained = (directory / SETTINGS_FILE).exists()
     if trained and adapter_size is not None:
-        raise InputError(f"--adapter-size {adapter_size} is for a model, and {source} is an adapter directory: leave it out.")
+        raise InputError(
+            f"--adapter-size {adapter_size} is for a model, and {source} is an adapter directory: leave it out."
+        )
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
     if trained:
@@ -93,7 +95,9 @@ def _show_model(console, source, adapter_size, as_json):
     total = family.parameters(config)["total"]
     rows = _recipe_rows(family, config, adapter_size)
     if as_json:
-        print(json.dumps({"source": source, "model_type": family.model_type, "total": total, "recipes": rows}, indent=2))
+        print(
+            json.dumps({"source": source, "model_type": family.model_type, "total": total, "recipes": rows}, indent=2)
+        )
         return
     console.print(
         f"{source}: {family.model_type}, {config.num_hidden_layers} blocks of {config.hidden_size}, "
@@ -103,7 +107,10 @@ def _show_model(console, source, adapter_size, as_json):
     from rich.table import Table
 
     table = Table(
-        title="What each recipe trains, without the last classifier", title_justify="left", box=box.SIMPLE, pad_edge=False
+        title="What each recipe trains, without the last classifier",
+        title_justify="left",
+        box=box.SIMPLE,
+        pad_edge=False,
     )
     table.add_column("recipe", no_wrap=True)
     for name in ("adapters", "adapter", "norms", "head", "trained", "share"):

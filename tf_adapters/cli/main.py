@@ -14,8 +14,10 @@ def main(arguments=None):
     # Before TensorFlow is imported, which reads them once.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    from tf_adapters._installation import check_installation
+
     try:
-        import tf_adapters  # noqa: F401  (checks the installation)
+        check_installation()
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -5,7 +5,7 @@ import itertools
 import json
 import pathlib
 import sys
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -24,9 +24,10 @@ def predict(
         typer.Option(
             "--input",
             help="Rows to label: .csv, .tsv, .jsonl, .txt (a text per line), or - for lines of standard input.",
+            rich_help_panel="Data",
         ),
     ],
-    text_column: Annotated[str, typer.Option(help="Column of the text.")] = "text",
+    text_column: Annotated[str, typer.Option(help="Column of the text.", rich_help_panel="Data")] = "text",
     text_pair_column: options.TextPairColumn = None,
     format: options.Format = None,
     output: Annotated[

@@ -5,6 +5,7 @@ import shlex
 import numpy as np
 from rich.table import Table
 
+from tf_adapters.cli.progress import counting_rows
 from tf_adapters.saving.directory import directory_size
 from tf_adapters.tasks.metrics import METRICS, probabilities
 from tf_adapters.training.scoring import Scorer
@@ -29,11 +30,17 @@ def _table(title):
 
 def show_report(console, model, task, wordpiece, output, result, counts, seconds, settings):
     """Print held-out results, what was trained, sizes, times, examples and what to do next."""
-    split, rows = ("test", task.test) if task.test is not None and task.test.labels is not None else (
-        "validation",
-        task.validation,
+    split, rows = (
+        ("test", task.test)
+        if task.test is not None and task.test.labels is not None
+        else (
+            "validation",
+            task.validation,
+        )
     )
-    logits = Scorer(model, wordpiece, batch_size=settings["batch_size"]).logits(rows.text, rows.text_pair)
+    scorer = Scorer(model, wordpiece, batch_size=settings["batch_size"])
+    with counting_rows(console, "scoring", total=len(rows)) as advance:
+        logits = scorer.logits(rows.text, rows.text_pair, progress=advance)
     numbers = METRICS[task.metric](rows.labels, logits)
     table = _table(f"{task.name}: result")
     for name, value in numbers.items():

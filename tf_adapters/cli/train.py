@@ -1,101 +1,131 @@
 """`tf-adapters train`."""
 
+import dataclasses
+import math
 import pathlib
 import shutil
 import time
-from typing import Optional
+from typing import Annotated, Optional
 
 import typer
 
+from tf_adapters.cli import options
+from tf_adapters.cli.output import check_writable
+from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
-_DATA, _ADAPTER, _RUN = "Data", "Adapter", "Run"
+DEFAULT_TASK = "rotten-tomatoes"
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+
+def _data(*names, **settings):
+    return typer.Option(*names, rich_help_panel="Data", **settings)
+
+
+def _adapter(*names, **settings):
+    return typer.Option(*names, rich_help_panel="Adapter", **settings)
+
+
+def _run(*names, **settings):
+    return typer.Option(*names, rich_help_panel="Run", **settings)
 
 
 def train(
-    model: str = typer.Option("minilm", help="Pretrained encoder: `minilm`, a directory, or an id on the hub."),
-    task: Optional[str] = typer.Option(
-        None, help="Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name.",
-        rich_help_panel=_DATA,
-    ),
-    data_dir: Optional[pathlib.Path] = typer.Option(
-        None, help="Folder with prepared TensorFlow Datasets; nothing is downloaded if it holds the task.",
-        rich_help_panel=_DATA,
-    ),
-    train_file: Optional[pathlib.Path] = typer.Option(
-        None, "--train", help="Your training rows: .csv, .tsv or .jsonl.", rich_help_panel=_DATA
-    ),
-    validation: Optional[pathlib.Path] = typer.Option(
-        None, help="Your validation rows; the best epoch is chosen by them.", rich_help_panel=_DATA
-    ),
-    test: Optional[pathlib.Path] = typer.Option(
-        None, help="Your test rows, scored once at the end.", rich_help_panel=_DATA
-    ),
-    text_column: Optional[str] = typer.Option(
-        None, help="Column of the text. Default for files: `text`.", rich_help_panel=_DATA
-    ),
-    text_pair_column: Optional[str] = typer.Option(None, help="Column of a second text.", rich_help_panel=_DATA),
-    label_column: Optional[str] = typer.Option(
-        None, help="Column of the label. Default for files: `label`.", rich_help_panel=_DATA
-    ),
-    kind: str = typer.Option(
-        "classification", help="For your files: `classification`, `regression` or `multi-label`.", rich_help_panel=_DATA
-    ),
-    label_separator: str = typer.Option("|", help="Between the labels of a multi-label cell.", rich_help_panel=_DATA),
-    metric: Optional[str] = typer.Option(
-        None, help="What chooses the best epoch of your files: accuracy, f1, macro-f1, matthews, ...",
-        rich_help_panel=_DATA,
-    ),
-    max_train_rows: Optional[int] = typer.Option(
-        None, help="Train on a sample of this many rows, drawn by the seed.", rich_help_panel=_DATA
-    ),
-    max_length: Optional[int] = typer.Option(
-        None, help="Tokens kept of a text, special tokens included. Default: the recipe's.", rich_help_panel=_DATA
-    ),
-    output: Optional[pathlib.Path] = typer.Option(
-        None, help="Adapter directory to write. Default for the embedded task: `adapters/rotten-tomatoes`."
-    ),
-    recipe: str = typer.Option(
-        "default",
-        help="`default`, or a paper's complete setting: `houlsby-2019`, `houlsby-code-2019`, `report-per-layer`, "
-        "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`. The options below override it.",
-        rich_help_panel=_ADAPTER,
-    ),
-    trainable: str = typer.Option(
-        "adapters", help="What trains: `adapters`, `full`, `top-N`, `layer-norm` or `head`.", rich_help_panel=_ADAPTER
-    ),
-    adapter_size: Optional[int] = typer.Option(None, help="Units of the bottleneck.", rich_help_panel=_ADAPTER),
-    sharing: Optional[str] = typer.Option(
-        None, help="`none`: two adapters per block; `layer`: one; a number n: one for n consecutive blocks.",
-        rich_help_panel=_ADAPTER,
-    ),
-    placement: Optional[str] = typer.Option(
-        None, help="After `attention`, after the `ffn`, or `both`.", rich_help_panel=_ADAPTER
-    ),
-    blocks: Optional[str] = typer.Option(
-        None, help="Blocks with adapters, from 0 at the bottom: `5-11` or `0,2,4`.", rich_help_panel=_ADAPTER
-    ),
-    activation: Optional[str] = typer.Option(None, help="gelu, gelu_tanh, swish, relu, tanh, ...", rich_help_panel=_ADAPTER),
-    init_stddev: Optional[float] = typer.Option(
-        None, help="Standard deviation of the adapters' initial weights.", rich_help_panel=_ADAPTER
-    ),
-    adapter_dropout: Optional[float] = typer.Option(None, help="Dropout inside the adapters.", rich_help_panel=_ADAPTER),
-    train_layer_norm: Optional[str] = typer.Option(
-        None, help="LayerNorms that train with the adapters: `none`, `encoder` or `all`.", rich_help_panel=_ADAPTER
-    ),
-    epochs: Optional[int] = typer.Option(None, help="Passes over the training rows.", rich_help_panel=_RUN),
-    learning_rate: Optional[float] = typer.Option(
-        None, help="Peak of the schedule. For `full` and `top-N`, 2e-5 to 1e-4 are usual.", rich_help_panel=_RUN
-    ),
-    batch_size: Optional[int] = typer.Option(None, help="Rows per step.", rich_help_panel=_RUN),
-    seed: int = typer.Option(0, help="Decides every random choice.", rich_help_panel=_RUN),
-    precision: str = typer.Option(
-        "float32", help="`float32`, `mixed_bfloat16` or `mixed_float16`.", rich_help_panel=_RUN
-    ),
-    xla: bool = typer.Option(False, "--xla", help="Compile the step with XLA, once per padded length.", rich_help_panel=_RUN),
-    resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted run, with the same options.", rich_help_panel=_RUN),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace what the output directory holds.", rich_help_panel=_RUN),
-    tensorboard: bool = typer.Option(False, "--tensorboard", help="Write TensorBoard logs beside log.csv.", rich_help_panel=_RUN),
+    model: Annotated[
+        str, typer.Option(help="Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
+    ] = "minilm",
+    output: Annotated[
+        Optional[pathlib.Path],
+        typer.Option(help="Adapter directory to write. Default for the embedded task: `adapters/rotten-tomatoes`."),
+    ] = None,
+    task: Annotated[
+        Optional[str],
+        _data(help="Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name."),
+    ] = None,
+    data_dir: options.DataDir = None,
+    train_file: Annotated[
+        Optional[pathlib.Path], _data("--train", help="Your training rows, in place of a task: .csv, .tsv or .jsonl.")
+    ] = None,
+    validation: Annotated[
+        Optional[pathlib.Path], _data(help="Your validation rows; the best epoch is chosen by them.")
+    ] = None,
+    test: Annotated[Optional[pathlib.Path], _data(help="Your test rows, scored once at the end.")] = None,
+    text_column: options.TextColumn = None,
+    text_pair_column: options.TextPairColumn = None,
+    label_column: options.LabelColumn = None,
+    label_separator: options.LabelSeparator = "|",
+    format: options.Format = None,
+    kind: Annotated[
+        Optional[str],
+        _data(help="What your labels are: `classification` (the default), `regression` or `multi-label`."),
+    ] = None,
+    metric: Annotated[
+        Optional[str], _data(help="What chooses the best epoch of your files: accuracy, f1, macro-f1, matthews, ...")
+    ] = None,
+    max_train_rows: Annotated[
+        Optional[int], _data(help="Train on a sample of this many rows, drawn by the seed.")
+    ] = None,
+    max_length: Annotated[
+        Optional[int],
+        _data(help="Tokens kept of a text (of a pair), special tokens included. Without a recipe 128."),
+    ] = None,
+    recipe: Annotated[
+        str,
+        _adapter(
+            help="`default`, or a paper's complete setting: `houlsby-2019`, `houlsby-code-2019`, `report-per-layer`, "
+            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`. Every option below without a default "
+            "overrides a part of it.",
+        ),
+    ] = "default",
+    trainable: Annotated[
+        str,
+        _adapter(
+            help="What trains: `adapters`, or without adapters `full`, `top-N` (the N uppermost blocks), "
+            "`layer-norm` or `head`."
+        ),
+    ] = "adapters",
+    adapter_size: Annotated[
+        Optional[int], _adapter(help="Units of the bottleneck; 8 to 256 are usual. Without a recipe 64.")
+    ] = None,
+    sharing: Annotated[
+        Optional[str],
+        _adapter(help="`none`: two adapters per block; `layer`: one; a number n: one for n consecutive blocks."),
+    ] = None,
+    placement: Annotated[Optional[str], _adapter(help="After `attention`, after the `ffn`, or `both`.")] = None,
+    blocks: Annotated[
+        Optional[str], _adapter(help="Blocks with adapters, from 0 at the bottom: `5-11` or `0,2,4`. Default: all.")
+    ] = None,
+    activation: Annotated[Optional[str], _adapter(help="gelu, gelu_tanh, swish, relu, tanh, ...")] = None,
+    init_stddev: Annotated[
+        Optional[float], _adapter(help="Standard deviation of the adapters' initial weights.")
+    ] = None,
+    adapter_dropout: Annotated[Optional[float], _adapter(help="Dropout inside the adapters.")] = None,
+    train_layer_norm: Annotated[
+        Optional[str], _adapter(help="LayerNorms that train with the adapters: `none`, `encoder` or `all`.")
+    ] = None,
+    epochs: Annotated[Optional[int], _run(help="Passes over the training rows. Without a recipe 3.")] = None,
+    learning_rate: Annotated[
+        Optional[float],
+        _run(
+            help="Peak of the schedule, which rises over the first tenth of the steps and falls to 0. 1e-4 to 3e-3 "
+            "are usual for adapters, 2e-5 to 1e-4 for `full` and `top-N`. Without a recipe 1e-3."
+        ),
+    ] = None,
+    batch_size: Annotated[Optional[int], _run(help="Rows per step. Without a recipe 32.")] = None,
+    seed: Annotated[int, _run(help="Decides every random choice.")] = 0,
+    precision: Annotated[str, _run(help="`float32`, `mixed_bfloat16` or `mixed_float16`.")] = "float32",
+    xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
+    resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
+    overwrite: Annotated[
+        bool,
+        _run("--overwrite", help="Replace the adapter in the output directory, once the first epoch is done."),
+    ] = False,
+    checkpoint_seconds: Annotated[
+        float, _run("--checkpoint-seconds", help="Seconds between two saved states of the run.")
+    ] = 30.0,
+    tensorboard: Annotated[
+        bool, _run("--tensorboard", help="Write TensorBoard logs to `tensorboard/` in the output directory.")
+    ] = False,
 ):
     """Train a task on a frozen encoder, and save a small adapter directory.
 
@@ -109,102 +139,119 @@ def train(
     A run that was interrupted goes on with the same command and `--resume`.
     """
     started = time.monotonic()
-    files = train_file is not None
-    if not files and task is None:
-        stray = {"--validation": validation, "--test": test, "--text-column": text_column, "--label-column": label_column}
-        for option, value in stray.items():
-            if value is not None:
-                raise InputError(f"{option} {value}: add --train FILE, or --task NAME.")
-        task = "rotten-tomatoes"
-    if files and task is not None:
-        raise InputError(f"--task {task} and --train {train_file} exclude each other: give one of them.")
-    if files and validation is None:
-        raise InputError("--train needs --validation FILE: the best epoch is chosen by rows that are not trained on.")
-    if output is None:
-        if task != "rotten-tomatoes":
-            raise InputError("--output DIR is needed: where to write the adapter directory.")
-        output = pathlib.Path("adapters/rotten-tomatoes")
-    options = dict(locals())
-    _check_precision(precision)
+    task, output = _check_data_options(
+        task,
+        output,
+        {
+            "--train": train_file,
+            "--validation": validation,
+            "--test": test,
+            "--format": format,
+            "--kind": kind,
+            "--metric": metric,
+        },
+        {"--text-column": text_column, "--text-pair-column": text_pair_column, "--label-column": label_column},
+        data_dir,
+    )
+    settings = {
+        "trainable": trainable,
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "max_length": max_length,
+        "seed": seed,
+        "precision": precision,
+        "xla": xla,
+        "tensorboard": tensorboard,
+        "checkpoint_seconds": checkpoint_seconds,
+    }
+    adapter_options = {
+        "--adapter-size": ("bottleneck_size", adapter_size),
+        "--sharing": ("sharing", _number_or_word(sharing)),
+        "--placement": ("placement", placement),
+        "--blocks": ("blocks", _parse_blocks(blocks)),
+        "--activation": ("activation", activation),
+        "--init-stddev": ("init_stddev", init_stddev),
+        "--adapter-dropout": ("dropout", adapter_dropout),
+        "--train-layer-norm": ("train_layer_norm", train_layer_norm),
+    }
+    _check_run_options(settings, adapter_options, max_train_rows)
     _check_output(output, resume, overwrite)
-
-    from rich.console import Console
+    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
+    if task is None:
+        columns = {**columns, "text_column": text_column or "text", "label_column": label_column or "label"}
+        _peek((train_file, validation, test), {**columns, "format": format})
 
     from tf_adapters.cli.quiet import import_tensorflow
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal()
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
     from tf_adapters import load_task, task_from_files
     from tf_adapters._keras import keras
-    from tf_adapters.cli.report import show_report
+    from tf_adapters.recipes import get_recipe
     from tf_adapters.tasks.rows import sample_rows
 
-    settings, adapter = _settings(recipe, options)
+    recipe = get_recipe(recipe)
+    changes = {name: value for name, value in adapter_options.values() if value is not None}
+    adapter = dataclasses.replace(recipe.adapter, **changes)
+    for name in ("epochs", "learning_rate", "batch_size", "max_length"):
+        settings[name] = getattr(recipe, name) if settings[name] is None else settings[name]
     keras.utils.set_random_seed(seed)
-    if files:
-        data = task_from_files(
-            train=train_file,
-            validation=validation,
-            test=test,
-            text_column=text_column or "text",
-            text_pair_column=text_pair_column,
-            label_column=label_column or "label",
-            kind=kind,
-            metric=metric,
-            label_separator=label_separator,
-        )
-    else:
-        if kind != "classification" or metric is not None or test is not None or validation is not None:
-            raise InputError(f"--kind, --metric, --validation and --test belong to --train FILE; task {task!r} has its own.")
-        data = load_task(
-            task,
-            data_dir=data_dir,
-            text_column=text_column,
-            text_pair_column=text_pair_column,
-            label_column=label_column,
-        )
+    with console.status("Reading the data ..."):
+        if task is None:
+            data = task_from_files(
+                train=train_file,
+                validation=validation,
+                test=test,
+                kind=kind or "classification",
+                metric=metric,
+                label_separator=label_separator,
+                format=format,
+                **columns,
+            )
+        else:
+            data = load_task(task, data_dir=data_dir, **columns)
     if max_train_rows is not None:
-        import dataclasses
-
         data = dataclasses.replace(data, train=sample_rows(data.train, count=max_train_rows, seed=seed))
-    _train(console, data, model, output, settings, adapter, started, show_report, resume)
+    _train(console, data, model, output, recipe, adapter, settings, resume, started)
 
 
-def _train(console, data, source, output, settings, adapter, started, show_report, resume):
-    from tf_adapters import (
-        WordPiece,
-        add_adapters,
-        fit,
-        load_backbone,
-        parameter_counts,
-        set_trainable,
-    )
+def _train(console, data, source, output, recipe, adapter, settings, resume, started):
+    from tf_adapters import WordPiece, add_adapters, fit, load_backbone, parameter_counts, set_trainable
     from tf_adapters._keras import keras
     from tf_adapters.cli.progress import TrainingProgress
+    from tf_adapters.cli.report import show_report
     from tf_adapters.models.state import state_of
 
     keras.mixed_precision.set_global_policy(settings["precision"])
-    backbone = load_backbone(
-        source,
-        num_labels=max(1, len(data.labels)),
-        labels=list(data.labels) or None,
-        head_layers=settings["head_layers"],
-    )
+    with console.status(f"Loading {source} ..."):
+        backbone = load_backbone(
+            source,
+            num_labels=max(1, len(data.labels)),
+            labels=list(data.labels) or None,
+            head_layers=recipe.head_layers,
+        )
     positions = backbone.config.max_position_embeddings
     if settings["max_length"] > positions:
-        raise InputError(f"--max-length {settings['max_length']} is beyond the model's {positions} positions.")
+        raise InputError(
+            f"--max-length {settings['max_length']} is beyond the {positions} positions of {source}: "
+            f"give --max-length {positions} or less."
+        )
     wordpiece = WordPiece.from_directory(state_of(backbone).directory, max_length=settings["max_length"])
     if settings["trainable"] == "adapters":
         add_adapters(backbone, adapter, seed=settings["seed"])
     set_trainable(backbone, settings["trainable"])
     counts = parameter_counts(backbone)
     console.print(
-        f"Task [bold]{data.name}[/]: {len(data.train):,} training, {len(data.validation):,} validation"
+        f"Task {data.name}: {len(data.train):,} training, {len(data.validation):,} validation"
         + (f", {len(data.test):,} test rows" if data.test is not None else " rows")
-        + (f", labels {', '.join(data.labels)}" if data.labels else ", regression")
+        + (f", labels {_listed(data.labels)}" if data.labels else ", regression")
     )
     console.print(f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {source}")
+    if not resume:
+        # Its files would be shown together with this run's; everything else is replaced in one stroke.
+        shutil.rmtree(output / "tensorboard", ignore_errors=True)
     result = fit(
         backbone,
         data,
@@ -213,12 +260,13 @@ def _train(console, data, source, output, settings, adapter, started, show_repor
         epochs=settings["epochs"],
         learning_rate=settings["learning_rate"],
         batch_size=settings["batch_size"],
-        warmup_fraction=settings["warmup_fraction"],
+        warmup_fraction=recipe.warmup_fraction,
         seed=settings["seed"],
         jit_compile=settings["xla"],
         resume=resume,
-        recipe=settings["recipe"],
+        recipe=recipe.name,
         tensorboard=settings["tensorboard"],
+        checkpoint_seconds=settings["checkpoint_seconds"],
         reporter=TrainingProgress(console, settings["epochs"]),
     )
     if result.interrupted:
@@ -229,33 +277,55 @@ def _train(console, data, source, output, settings, adapter, started, show_repor
     show_report(console, backbone, data, wordpiece, output, result, counts, time.monotonic() - started, settings)
 
 
-def _settings(recipe_name, options):
-    """The recipe with the options that override it: a dict for the run, and the AdapterConfig."""
-    import dataclasses
+def _check_data_options(task, output, of_files, columns, data_dir):
+    """The name of the task, None for the user's files, and the directory to write."""
+    given = {option: value for option, value in of_files.items() if value is not None}
+    if "--train" not in given:
+        if task is None:
+            given.update({option: value for option, value in columns.items() if value is not None})
+        for option, value in given.items():
+            advice = "add --train FILE, or --task NAME" if task is None else f"task {task!r} has its own, leave it out"
+            raise InputError(f"{option} {value} goes with --train FILE: {advice}.")
+        task = task or DEFAULT_TASK
+    elif task is not None:
+        raise InputError(f"--task {task} and --train {given['--train']} exclude each other: give one of them.")
+    elif data_dir is not None:
+        raise InputError(f"--data-dir {data_dir} belongs to --task NAME: leave it out with --train FILE.")
+    elif "--validation" not in given:
+        raise InputError(
+            f"--train {given['--train']} needs --validation FILE: the best epoch is chosen by rows that are not "
+            "trained on."
+        )
+    if output is None:
+        if task != DEFAULT_TASK:
+            raise InputError("--output DIR is needed: where to write the adapter directory.")
+        output = pathlib.Path("adapters", DEFAULT_TASK)
+    return task, output
 
-    from tf_adapters.recipes import get_recipe
 
-    recipe = get_recipe(recipe_name)
-    changes = {
-        "bottleneck_size": options["adapter_size"],
-        "sharing": _number_or_word(options["sharing"]),
-        "placement": options["placement"],
-        "blocks": _parse_blocks(options["blocks"]),
-        "activation": options["activation"],
-        "init_stddev": options["init_stddev"],
-        "dropout": options["adapter_dropout"],
-        "train_layer_norm": options["train_layer_norm"],
-    }
-    adapter = dataclasses.replace(recipe.adapter, **{name: value for name, value in changes.items() if value is not None})
-    settings = {name: options[name] for name in ("trainable", "seed", "precision", "xla", "tensorboard")}
-    for name in ("epochs", "learning_rate", "batch_size", "max_length"):
-        settings[name] = getattr(recipe, name) if options[name] is None else options[name]
-        if settings[name] <= 0:
-            raise InputError(f"--{name.replace('_', '-')} {settings[name]} must be above 0.")
-    settings["warmup_fraction"] = recipe.warmup_fraction
-    settings["head_layers"] = recipe.head_layers
-    settings["recipe"] = recipe.name
-    return settings, adapter
+def _check_run_options(settings, adapter_options, max_train_rows):
+    for name in ("epochs", "batch_size", "max_length"):
+        _check_positive(f"--{name.replace('_', '-')}", settings[name])
+    _check_positive("--max-train-rows", max_train_rows)
+    rate = settings["learning_rate"]
+    if rate is not None and not 0 < rate < math.inf:
+        raise InputError(f"--learning-rate {rate} must be a number above 0, such as 1e-3.")
+    if not 0 <= settings["seed"] < 2**32:
+        raise InputError(f"--seed {settings['seed']} must lie between 0 and {2**32 - 1}.")
+    if settings["precision"] not in PRECISIONS:
+        raise InputError(f"--precision {settings['precision']} is unknown: use one of {', '.join(PRECISIONS)}.")
+    if settings["trainable"] != "adapters":
+        for option, (_, value) in adapter_options.items():
+            if value is not None:
+                raise InputError(
+                    f"{option} is for adapters, and --trainable {settings['trainable']} trains none: leave one of "
+                    "them out."
+                )
+
+
+def _check_positive(option, value):
+    if value is not None and value < 1:
+        raise InputError(f"{option} {value} must be at least 1.")
 
 
 def _number_or_word(value):
@@ -266,36 +336,50 @@ def _parse_blocks(text):
     if text is None:
         return None
     blocks = []
-    try:
-        for part in text.split(","):
-            first, dash, last = part.partition("-")
-            blocks += range(int(first), int(last) + 1) if dash else [int(first)]
-    except ValueError:
-        raise InputError(f"--blocks {text} must look like 5-11 or 0,2,4.") from None
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        # Four digits: a typing error must not fill the memory.
+        if not all(number.isdecimal() and len(number) <= 4 for number in (first, last)) or int(first) > int(last):
+            raise InputError(f"--blocks {text} must look like 5-11 or 0,2,4.")
+        blocks += range(int(first), int(last) + 1)
     return tuple(blocks)
 
 
-def _check_precision(precision):
-    known = ("float32", "mixed_bfloat16", "mixed_float16")
-    if precision not in known:
-        raise InputError(f"--precision {precision} is unknown: use one of {', '.join(known)}.")
-
-
 def _check_output(output, resume, overwrite):
+    from tf_adapters.saving.layout import SETTINGS_FILE
     from tf_adapters.training.layout import RESUME_FOLDER
 
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output} is a file: give a directory.")
+    check_writable(output / SETTINGS_FILE)
     unfinished = (output / RESUME_FOLDER).is_dir()
     if resume:
         if overwrite:
-            raise InputError("--resume and --overwrite exclude each other.")
+            raise InputError("--resume and --overwrite exclude each other: give one of them.")
         if not unfinished:
-            raise InputError(f"--resume: {output} holds no interrupted run.")
-    elif overwrite and output.exists():
-        if any(output.iterdir()) and not unfinished and not (output / "tf_adapters.json").exists():
-            raise InputError(f"--overwrite: {output} holds other files than an adapter; remove them yourself.")
-        shutil.rmtree(output)
+            raise InputError(f"--resume: {output} holds no interrupted run; start one without --resume.")
     elif output.is_dir() and any(output.iterdir()):
-        advice = "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"
-        raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")
+        if not overwrite:
+            advice = (
+                "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"
+            )
+            raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")
+        if not unfinished and not (output / SETTINGS_FILE).exists():
+            raise InputError(
+                f"--overwrite: {output} holds other files than an adapter; remove them yourself, or give another "
+                "directory."
+            )
+
+
+def _peek(paths, reading):
+    """Find a wrong name or column before TensorFlow is loaded."""
+    from tf_adapters.tasks.files import read_chunks
+
+    for path in paths:
+        if path is not None:
+            next(read_chunks(path, chunk_rows=1, **reading))
+
+
+def _listed(labels, most=12):
+    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "")

@@ -257,9 +257,9 @@ class _Run(keras.callbacks.Callback):
                 )
         self.file.restore()
         self.done, self.log_bytes, self.best = info["done"], info["log_bytes"], info["best"]
-        if self.done % self.steps_per_epoch:
-            # fit() resets metrics before an epoch starts; those of a begun one are put back right after.
-            self.running_values = [variable.numpy() for variable in self.running]
+        begun = bool(self.done % self.steps_per_epoch)
+        # fit() resets the metrics that it knows before an epoch starts; those of a begun one are put back right after.
+        self.running_values = [variable.numpy() * begun for variable in self.running]
         if (self.output / LOG_FILE).exists():
             os.truncate(self.output / LOG_FILE, self.log_bytes)
 

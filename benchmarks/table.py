@@ -1,0 +1,169 @@
+"""Makes the README's benchmark tables from the JSON files of benchmarks/results."""
+
+import argparse
+import json
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
+ARMS = {
+    "adapters": "**adapters**, tf_adapters",
+    "full": "full fine-tuning, TensorFlow",
+    "torch-adapters": "adapters, PyTorch `adapters`",
+    "torch-full": "full fine-tuning, PyTorch",
+    "torch-lora": "LoRA r=8, PyTorch `peft`",
+    "forward-plain": "forward only, plain encoder",
+    "forward-adapters": "forward only, **with adapters**",
+    "torch-forward-adapters": "forward only, PyTorch `adapters`",
+}
+METHODS = {"adapters": "**adapters**", "full": "full fine-tuning"}
+MODELS = {"minilm": "MiniLM (6 x 384)", "bert-base": "BERT-base (12 x 768)"}
+
+
+def read_results(folder):
+    """All results below a folder: step results as `*.json`, studies as `*/summary.json`.
+
+    Of step results with the same model, batches and settings only the newest counts.
+
+    Returns: list of dicts, ordered by what they measure, so that the table never depends on
+        the order of files.
+    """
+    folder = pathlib.Path(folder)
+    newest = {}
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*/summary.json")]):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        key = _key(result)
+        if key not in newest or newest[key]["date"] < result["date"]:
+            newest[key] = {**result, "file": path.relative_to(folder).as_posix()}
+    return [newest[key] for key in sorted(newest)]
+
+
+def make_tables(results):
+    """Markdown of all results."""
+    if not results:
+        return "No results yet: see benchmarks/README.md."
+    return "\n\n".join((step_table if result["kind"] == "step" else quality_table)(result) for result in results)
+
+
+def step_table(result):
+    """Markdown of one result of step.py."""
+    settings, batches = result["settings"], result["batches"]
+    lengths = batches["lengths"]
+    length = f"{lengths[0]}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
+    model = MODELS.get(settings["model"], settings["model"])
+    weights = ", random weights" if result["weights"] == "random" else ""
+    lines = [
+        f"**{model}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
+        f"{', XLA' if settings['xla'] else ''}**",
+        "",
+        "| | ms per step (min to max) | examples/s | peak memory, MiB | trained parameters | saved, MB |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for arm in [arm for arm in ARMS if arm in result["arms"]]:
+        row = result["arms"][arm]
+        step = row["step_ms"]
+        trained = f"{row['trained_parameters']:,}" if row["trained_parameters"] else ""
+        saved = f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else ""
+        lines.append(
+            f"| {ARMS[arm]} | {step['median']:.0f} ({step['min']:.0f} to {step['max']:.0f}) "
+            f"| {row['examples_per_second']:.1f} | {row['peak_rss_mib']:,.0f} | {trained} | {saved} |"
+        )
+    if result["ratios"]:
+        lines += ["", "| step time, paired by round | median | interval |", "|---|---:|---:|"]
+    for name, ratio in result["ratios"].items():
+        low, high = ratio["interval"] or (ratio["min"], ratio["max"])
+        kind = "" if ratio["interval"] else " (range)"
+        lines.append(f"| {name} | {ratio['median']:.2f} | {low:.2f} to {high:.2f}{kind} |")
+    lines += ["", _origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")]
+    return "\n".join(lines)
+
+
+def quality_table(result):
+    """Markdown of one summary of quality.py."""
+    settings = result["settings"]
+    model = MODELS.get(settings["model"], settings["model"])
+    lines = [
+        f"**{settings['task']}, {model}: {settings['rows']:,} training rows, {settings['epochs']} epochs, accuracy on "
+        f"{result['reported_rows']:,} rows that chose nothing**",
+        "",
+        "| | best learning rate | accuracy, % | sd | s.e.m. | trained parameters |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for method, row in result["methods"].items():
+        lines.append(
+            f"| {METHODS[method]} | {row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''} "
+            f"| {100 * row['mean']:.2f} | {_points(row['sd'])} | {_points(row['sem'])} | {row['trained_parameters']:,} |"
+        )
+    difference = result["adapters - full"]
+    text = f"Adapters minus full fine-tuning: {100 * difference['mean']:+.2f} points"
+    if difference["interval"]:
+        low, high = difference["interval"]
+        text += f", 95 % interval {100 * low:+.2f} to {100 * high:+.2f} (paired t, {difference['n']} seeds)"
+    lines += ["", text + ".", "", _origin(result, f"seeds {', '.join(map(str, result['seeds']))}")]
+    return "\n".join(lines)
+
+
+def replace_section(text, tables):
+    """The README's text with `tables` between the two markers; ValueError without them."""
+    if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
+        raise ValueError(f"it must hold the lines {START} and {END}, once each and in this order")
+    before, rest = text.split(START)
+    return f"{before}{START}\n{tables}\n{END}{rest.split(END)[1]}"
+
+
+def _key(result):
+    settings = result["settings"]
+    if result["kind"] == "quality":
+        return ("quality", result["settings"]["task"], settings["model"], settings["rows"], settings["epochs"])
+    # Strings and numbers only: they are sorted.
+    return ("step", settings["model"], settings["batches"], settings["precision"], settings["batch_size"],
+            settings["bottleneck"], settings["xla"])
+
+
+def _origin(result, what):
+    versions = result["versions"]
+    if result["kind"] == "step":
+        versions = {**versions["torch"], **versions["tensorflow"]}
+    names = {"tensorflow": "TensorFlow", "torch": "PyTorch", "adapters": "adapters", "peft": "peft"}
+    used = ", ".join(f"{label} {versions[name]}" for name, label in names.items() if name in versions)
+    machine, git = result["machine"], result["git"]
+    commit = (git["commit"] or "unknown")[:7] + (" with changes" if git["dirty"] else "")
+    busy = result.get("busy_cores_in_pauses", 0)
+    warning = f" Other programs used {busy:.1f} cores meanwhile." if busy > 0.15 else ""
+    return (
+        f"<sub>{what}; {machine['cores']} cores of {machine['cpu']}; {used}; {result['date'][:10]}, commit {commit}; "
+        f"[{result['file']}](benchmarks/results/{result['file']}).{warning}</sub>"
+    )
+
+
+def _points(value):
+    return "" if value is None else f"{100 * value:.2f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=f"{__doc__} They stand in the README between the lines {START} and {END}; everything else in it "
+        "stays as it is."
+    )
+    parser.add_argument("--readme", type=pathlib.Path, default=HERE.parent / "README.md", help="default: the repository's")
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="default: benchmarks/results")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the README is out of date")
+    options = parser.parse_args()
+    try:
+        old = options.readme.read_text(encoding="utf-8")
+        new = replace_section(old, make_tables(read_results(options.results)))
+    except (OSError, ValueError) as error:
+        print(f"{options.readme}: {error}", file=sys.stderr)
+        sys.exit(2)
+    if options.check:
+        if new != old:
+            sys.exit("The README's benchmark tables are out of date: run python benchmarks/table.py")
+        return
+    if new != old:
+        options.readme.write_text(new, encoding="utf-8")
+    print("Updated." if new != old else "Nothing to do.")
+
+
+if __name__ == "__main__":
+    main()

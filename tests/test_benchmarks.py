@@ -1,0 +1,417 @@
+"""The benchmarks' arithmetic, files and processes; no time is measured here."""
+
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import batches as batches_script  # noqa: E402
+import pairing  # noqa: E402
+import provenance  # noqa: E402
+import quality  # noqa: E402
+import step  # noqa: E402
+import table  # noqa: E402
+import torch_environment  # noqa: E402
+import worker_protocol  # noqa: E402
+
+FAKE_WORKER = f"""
+import sys, time
+sys.path.insert(0, {str(BENCHMARKS)!r})
+from worker_protocol import serve
+
+class Arm:
+    trained_parameters = 7
+    batch_count = 2
+    details = {{"versions": {{"fake": "1"}}}}
+    def __init__(self, settings):
+        print("a library's chatter on standard output")
+        self.settings, self.seen = settings, []
+        if settings.get("fail") == "build":
+            raise ValueError("no such thing")
+    def step(self, index):
+        print("more chatter")
+        self.seen.append(index)
+        if self.settings.get("fail") == "die":
+            import os
+            print("last words", file=sys.stderr, flush=True)
+            os._exit(3)
+        with open(self.settings["trace"], "a") as file:
+            file.write(f"{{self.settings['arm']}} {{index}}\\n")
+    def save(self, directory):
+        with open(directory + "/weights", "wb") as file:
+            file.write(b"x" * 1234)
+
+serve(Arm)
+"""
+
+
+@pytest.fixture
+def fake_worker(tmp_path):
+    script = tmp_path / "fake_worker.py"
+    script.write_text(textwrap.dedent(FAKE_WORKER))
+    made = []
+
+    def make(arm):
+        made.append(worker_protocol.Worker(arm, [sys.executable, str(script)], log=tmp_path / f"{arm}.log"))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.close()
+
+
+def test_a_worker_builds_warms_up_steps_and_finishes(fake_worker, tmp_path):
+    worker = fake_worker("one")
+    built = worker.ask("build", arm="one", trace=str(tmp_path / "trace"))
+    assert built["trained_parameters"] == 7 and built["versions"] == {"fake": "1"} and built["built_rss_mib"] > 1
+    assert worker.ask("warm-up").keys() == {"first_step_s", "warm_up_s", "peak_rss_mib"}
+    assert len(worker.ask("steps", count=3)["step_ms"]) == 3
+    assert len(worker.ask("steps", count=1)["step_ms"]) == 1
+    finished = worker.ask("finish")
+    assert finished["saved_bytes"] == 1234 and finished["peak_rss_mib"] >= built["built_rss_mib"]
+    assert worker.process.wait(10) == 0
+    # The warm-up goes once over the batches; turns go on where the last one stopped.
+    assert (tmp_path / "trace").read_text().split() == "one 0 one 1 one 0 one 1 one 0 one 1".split()
+
+
+def test_an_error_in_a_worker_reaches_the_driver_and_the_worker_lives_on(fake_worker, tmp_path):
+    worker = fake_worker("one")
+    with pytest.raises(worker_protocol.WorkerError, match="one: ValueError: no such thing"):
+        worker.ask("build", fail="build")
+    assert worker.ask("build", arm="one", trace=str(tmp_path / "trace"))["trained_parameters"] == 7
+    with pytest.raises(worker_protocol.WorkerError, match="unknown request 'dance'"):
+        worker.ask("dance")
+
+
+def test_a_worker_that_dies_is_reported_with_its_last_words(fake_worker):
+    worker = fake_worker("one")
+    worker.ask("build", fail="die")
+    with pytest.raises(worker_protocol.WorkerError, match=r"one: the worker ended \(status 3\)[\s\S]*last words"):
+        worker.ask("warm-up")
+
+
+def test_workers_take_turns_and_every_second_round_goes_backwards(fake_worker, tmp_path):
+    workers = {}
+    for arm in ("a", "b"):
+        workers[arm] = fake_worker(arm)
+        workers[arm].ask("build", arm=arm, trace=str(tmp_path / "trace"))
+    lines = []
+    busy = iter([0.0, 0.25, 0.5, 0.25])
+    turns, others = step.alternate(workers, rounds=2, steps=2, log=lines.append, pause=0.0, busy=lambda pause: next(busy))
+    assert (tmp_path / "trace").read_text().split("\n")[:-1] == "a 0,a 1,b 0,b 1,b 0,b 1,a 0,a 1".split(",")
+    assert {arm: [len(turn) for turn in rows] for arm, rows in turns.items()} == {"a": [2, 2], "b": [2, 2]}
+    assert others == 0.25 and len(lines) == 2
+
+
+def test_summary_of_steps_by_hand():
+    summary = pairing.summarise_steps([[10.0, 30.0], [40.0, 60.0], [20.0, 20.0]], batch_size=8)
+    assert summary == {"step_ms": {"median": 20.0, "min": 20.0, "max": 50.0}, "examples_per_second": 400.0}
+
+
+def test_ratio_is_taken_within_each_round():
+    # The second round was slow for both: the ratio of the two medians, 4/1, would be wrong.
+    ratio = pairing.paired_ratio([[2.0, 2.0], [8.0], [4.0]], [[1.0], [4.0], [1.0, 1.0]])
+    assert ratio["rounds"] == [2.0, 2.0, 4.0]
+    assert (ratio["median"], ratio["min"], ratio["max"], ratio["interval"]) == (2.0, 2.0, 4.0, None)
+
+
+def test_bootstrap_interval_lies_within_the_rounds_and_is_the_same_twice():
+    top, bottom = [[value] for value in (1.0, 1.1, 1.2, 1.3, 1.4)], [[1.0]] * 5
+    ratio = pairing.paired_ratio(top, bottom)
+    low, high = ratio["interval"]
+    assert 1.0 <= low < ratio["median"] == 1.2 < high <= 1.4
+    assert pairing.paired_ratio(top, bottom) == ratio
+    assert pairing.paired_ratio([[3.0]] * 5, bottom)["interval"] == [3.0, 3.0]
+
+
+def test_rounds_that_cannot_be_paired_are_refused():
+    with pytest.raises(ValueError, match="2 and 1 rounds"):
+        pairing.paired_ratio([[1.0], [1.0]], [[1.0]])
+    with pytest.raises(ValueError, match="2 and 1 values"):
+        pairing.paired_difference([1.0, 1.0], [1.0])
+
+
+def test_only_ratios_whose_arms_ran_are_made():
+    turns = {"adapters": [[1.0]], "full": [[2.0]], "forward-plain": [[1.0]]}
+    assert list(pairing.paired_ratios(turns)) == ["full / adapters"]
+    assert pairing.paired_ratios(turns)["full / adapters"]["median"] == 2.0
+
+
+def test_paired_difference_by_hand():
+    # Differences 1, 2, 3: mean 2, sd 1, s.e.m. 1/sqrt(3); t(0.975, 2) = 4.302653.
+    difference = pairing.paired_difference([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+    assert difference["mean"] == 2.0 and difference["sd"] == 1.0 and difference["n"] == 3
+    assert difference["sem"] == pytest.approx(1 / math.sqrt(3))
+    assert difference["interval"] == pytest.approx([2 - 4.302653 / math.sqrt(3), 2 + 4.302653 / math.sqrt(3)], abs=1e-5)
+    assert pairing.paired_difference([2.0], [1.0])["interval"] is None
+
+
+def test_a_result_is_never_overwritten(tmp_path):
+    path = tmp_path / "results" / "one.json"
+    step.write_result(path, {"a": 1})
+    with pytest.raises(FileExistsError):
+        step.write_result(path, {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 1}
+    done = _run("step.py", "--output", str(path), "--arms", "adapters")
+    assert done.returncode == 2 and "never edited" in done.stderr
+
+
+def test_options_depend_on_the_model_and_turns_are_whole(capsys):
+    assert step.parse(["--model", "bert-base"])[1].batch_size == 16
+    options = step.parse(["--model", "bert-base", "--batches", "short"])[1]
+    assert (options.batch_size, options.steps) == (32, 8)
+    assert step.parse(["--batch-size", "4", "--steps", "12"])[1].steps == 12
+    for arguments in (["--steps", "3"], ["--rounds", "0"], ["--arms", "full", "full"]):
+        with pytest.raises(SystemExit):
+            step.parse(arguments)
+
+
+def test_packed_rows_are_full_and_in_order():
+    packed = batches_script.pack([[5, 6, 7], [8], [9, 10, 11, 12]], 2, 5, cls_id=1, sep_id=2)
+    assert packed.tolist() == [[1, 5, 6, 7, 2], [1, 8, 9, 10, 2]]
+    assert batches_script.pack([[5, 6, 7]], 2, 5, cls_id=1, sep_id=2) is None
+
+
+def test_short_batches_are_sorted_padded_to_their_longest_and_keep_their_labels():
+    rows = [[1, 5, 5, 2], [1, 2], [1, 6, 2], [1, 2]]
+    made = batches_script.sort_into_batches(rows, np.array([3, 0, 2, 1]), 2, pad_id=0)
+    assert [ids.tolist() for ids, _, _ in made] == [[[1, 2], [1, 2]], [[1, 6, 2, 0], [1, 5, 5, 2]]]
+    assert [mask.tolist() for _, mask, _ in made] == [[[1, 1], [1, 1]], [[1, 1, 1, 0], [1, 1, 1, 1]]]
+    assert [labels.tolist() for _, _, labels in made] == [[0, 1], [2, 3]]
+
+
+def test_the_command_is_kept_without_paths_of_the_machine():
+    arguments = ["/home/me/benchmarks/step.py", "--data-dir", "/data/tfds", "--output=/tmp/a.json", "--model", "minilm"]
+    assert provenance.command(arguments) == (
+        "python benchmarks/step.py --data-dir .../tfds --output=.../a.json --model minilm"
+    )
+
+
+def test_provenance_says_where_a_result_comes_from():
+    about = provenance.provenance()
+    assert about["machine"]["cores"] >= 1 and about["machine"]["cpu"]
+    assert set(about["git"]) == {"commit", "dirty"}
+    assert 0 <= provenance.busy_cores(0.05) <= os.cpu_count()
+
+
+# The study
+
+
+def fake_run(accuracy, validation=0.5, rate=1e-3, seed=0):
+    return {
+        "accuracy": accuracy, "validation_best": validation, "learning_rate": rate, "seed": seed, "best_epoch": 1,
+        "seconds": 1.0, "trained_parameters": 10,
+    }
+
+
+RATES = {"adapters": [1e-3, 3e-3], "full": [1e-5, 5e-5]}
+
+
+def test_the_study_chooses_by_validation_and_runs_the_other_seeds_at_the_best_rate(tmp_path):
+    calls = []
+
+    def train(method, rate, seed):
+        calls.append((method, rate, seed))
+        # The rate that is worse on the reported rows is the better one on the validation rows.
+        good = rate in (3e-3, 5e-5)
+        return {**fake_run(0.8 if good else 0.9, 0.95 if good else 0.6)}
+
+    best = quality.study(
+        {"rows": 1}, learning_rates=RATES, seeds=[5, 6], runs=quality.Runs(tmp_path), train=train, log=lambda line: None
+    )
+    assert calls == [
+        ("adapters", 1e-3, 5), ("adapters", 3e-3, 5), ("full", 1e-5, 5), ("full", 5e-5, 5),
+        ("adapters", 3e-3, 6), ("full", 5e-5, 6),
+    ]
+    assert {method: [run["seed"] for run in runs] for method, runs in best.items()} == {"adapters": [5, 6], "full": [5, 6]}
+    assert all(run["accuracy"] == 0.8 for run in best["adapters"])
+
+
+def test_a_killed_study_goes_on_without_repeating_a_run(tmp_path):
+    calls = []
+
+    def train(method, rate, seed):
+        calls.append((method, rate, seed))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return fake_run(0.9)
+
+    def run_study(settings):
+        return quality.study(
+            settings, learning_rates=RATES, seeds=[0, 1], runs=quality.Runs(tmp_path), train=train, log=lambda line: None
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study({"rows": 1})
+    with open(tmp_path / "runs.jsonl", "a") as file:
+        file.write('{"half a li')
+    run_study({"rows": 1})
+    assert calls[2] == calls[3] and len(calls) == 7 and len(set(calls)) == 6
+    assert len(quality.Runs(tmp_path).runs) == 6
+    run_study({"rows": 1})
+    assert len(calls) == 7
+    run_study({"rows": 2})  # other settings are other runs
+    assert len(calls) == 13 and len((tmp_path / "runs.jsonl").read_text().splitlines()) == 12
+
+
+def test_of_equal_rates_the_smaller_is_chosen_and_a_diverged_one_never():
+    runs = [fake_run(0.9, 0.7, 3e-3), fake_run(0.8, 0.7, 1e-3), fake_run(None, 0.99, 1e-2)]
+    assert quality.choose(runs)["learning_rate"] == 1e-3
+    with pytest.raises(RuntimeError, match="every learning rate"):
+        quality.choose(runs[2:])
+
+
+def test_summary_of_the_study_by_hand():
+    best = {
+        "adapters": [fake_run(0.90), fake_run(0.88, seed=1)],
+        "full": [fake_run(0.89, rate=5e-5), fake_run(0.89, rate=5e-5, seed=1)],
+    }
+    summary = quality.summarise(best, {"adapters": [3e-4, 1e-3, 3e-3], "full": [1e-5, 5e-5]})
+    assert summary["methods"]["adapters"]["mean"] == pytest.approx(0.89)
+    assert summary["methods"]["adapters"]["sd"] == pytest.approx(0.01 * math.sqrt(2))
+    assert not summary["methods"]["adapters"]["at_edge_of_grid"] and summary["methods"]["full"]["at_edge_of_grid"]
+    assert summary["adapters - full"]["mean"] == pytest.approx(0.0)
+    # t(0.975, 1) = 12.7062 and s.e.m. 0.01
+    assert summary["adapters - full"]["interval"] == pytest.approx([-0.127062, 0.127062], abs=1e-6)
+    assert "adapters - full: +0.00 points, 95 % interval -12.71 to +12.71" in quality.describe(summary)
+
+
+# The tables
+
+
+def step_result(**changes):
+    result = {
+        "kind": "step",
+        "date": "2026-01-02T03:04:05+00:00",
+        "settings": {
+            "model": "bert-base", "batches": "t128", "batch_size": 16, "precision": "float32", "bottleneck": 64,
+            "rounds": 5, "steps": 4, "xla": False,
+        },
+        "batches": {"lengths": [128, 128], "text": "glue/sst2, validation split"},
+        "weights": "random",
+        "versions": {"tensorflow": {"tensorflow": "2.21.0"}, "torch": {"torch": "2.13.0"}},
+        "machine": {"cpu": "A Processor", "cores": 2},
+        "git": {"commit": "0123456789abcdef", "dirty": False},
+        "arms": {
+            "full": _arm(3000.0, 5.3, 5000.0, 109_483_778, 437_000_000),
+            "adapters": _arm(2000.4, 8.0, 4000.0, 2_417_666, 9_680_000),
+        },
+        "ratios": {"full / adapters": {"median": 1.5, "min": 1.4, "max": 1.6, "interval": [1.45, 1.55]}},
+    }
+    return {**result, **changes}
+
+
+def _arm(step_ms, rate, memory, trained, saved):
+    return {
+        "step_ms": {"median": step_ms, "min": step_ms - 10, "max": step_ms + 10}, "examples_per_second": rate,
+        "peak_rss_mib": memory, "trained_parameters": trained, "saved_bytes": saved,
+    }
+
+
+STEP_TABLE = """\
+**BERT-base (12 x 768), random weights, 16 rows of 128 tokens, float32**
+
+| | ms per step (min to max) | examples/s | peak memory, MiB | trained parameters | saved, MB |
+|---|---:|---:|---:|---:|---:|
+| **adapters**, tf_adapters | 2000 (1990 to 2010) | 8.0 | 4,000 | 2,417,666 | 9.7 |
+| full fine-tuning, TensorFlow | 3000 (2990 to 3010) | 5.3 | 5,000 | 109,483,778 | 437.0 |
+
+| step time, paired by round | median | interval |
+|---|---:|---:|
+| full / adapters | 1.50 | 1.45 to 1.55 |
+
+<sub>5 rounds of 4 steps, glue/sst2, validation split; 2 cores of A Processor; TensorFlow 2.21.0, PyTorch 2.13.0; \
+2026-01-02, commit 0123456; [a.json](benchmarks/results/a.json).</sub>"""
+
+
+def test_table_of_a_step_result(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(step_result()))
+    assert table.make_tables(table.read_results(tmp_path)) == STEP_TABLE
+
+
+def test_table_of_the_study_and_of_the_newest_result_only(tmp_path):
+    best = {"adapters": [fake_run(0.90), fake_run(0.88)], "full": [fake_run(0.89, rate=5e-5)] * 2}
+    summary = {
+        "kind": "quality", "date": "2026-01-02", "seeds": [0, 1], "reported_rows": 872,
+        "settings": {"task": "glue/sst2", "model": "minilm", "rows": 8000, "epochs": 3},
+        "versions": {"tensorflow": "2.21.0"}, "machine": {"cpu": "A Processor", "cores": 2},
+        "git": {"commit": "0123456789", "dirty": True}, **quality.summarise(best, RATES),
+    }
+    (tmp_path / "sst2").mkdir()
+    (tmp_path / "sst2" / "summary.json").write_text(json.dumps(summary))
+    (tmp_path / "new.json").write_text(json.dumps(step_result(date="2026-02-01T00:00:00+00:00")))
+    (tmp_path / "old.json").write_text(json.dumps(step_result(weights="pretrained")))
+    text = table.make_tables(table.read_results(tmp_path))
+    assert "| **adapters** | 0.001 (edge of its grid) | 89.00 | 1.41 | 1.00 | 10 |" in text
+    assert "Adapters minus full fine-tuning: +0.00 points, 95 % interval -12.71 to +12.71 (paired t, 2 seeds)." in text
+    assert "commit 0123456 with changes" in text
+    assert "new.json" in text and "old.json" not in text
+
+
+def test_the_readme_is_checked_and_written(tmp_path):
+    readme, results = tmp_path / "README.md", tmp_path / "results"
+    results.mkdir()
+    (results / "a.json").write_text(json.dumps(step_result()))
+    arguments = ("table.py", "--readme", str(readme), "--results", str(results))
+    readme.write_text("no markers")
+    done = _run(*arguments)
+    assert done.returncode == 2 and "benchmarks:start" in done.stderr
+    readme.write_text(f"before\n{table.START}\nold\n{table.END}\nafter\n")
+    assert _run(*arguments, "--check").returncode == 1
+    assert "old" in readme.read_text()
+    assert _run(*arguments).returncode == 0
+    assert readme.read_text() == f"before\n{table.START}\n{STEP_TABLE}\n{table.END}\nafter\n"
+    assert _run(*arguments, "--check").returncode == 0
+
+
+def test_the_results_in_the_repository_make_tables():
+    assert table.make_tables(table.read_results(BENCHMARKS / "results"))
+
+
+# The commands
+
+
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "table.py", "torch_environment.py", "batches.py"])
+def test_help_works_without_tensorflow(script):
+    done = _run(script, "--help")
+    assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
+    assert "tensorflow" not in done.stderr
+
+
+def test_an_environment_that_is_there_is_not_made_again(tmp_path):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    (tmp_path / torch_environment.STAMP).write_text(json.dumps({"requirements": list(torch_environment.REQUIREMENTS)}))
+    lines = []
+    assert torch_environment.torch_python(tmp_path, log=lines.append) == python and not lines
+
+
+@pytest.mark.slow
+def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
+    """The real workers on a real model; the PyTorch arm too where its environment was made."""
+    arms = ["adapters", "forward-adapters"]
+    environment = torch_environment.FOLDER / "bin" / "python"
+    if environment.exists():
+        arms.append("torch-adapters")
+    done = _run("step.py", "--smoke", "--batches", "short", "--threads", "1", "--arms", *arms, "--output", str(tmp_path / "a.json"))
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "a.json").read_text())
+    assert {row["trained_parameters"] for arm, row in result["arms"].items() if "forward" not in arm} == {605_186}
+    assert result["arms"]["adapters"]["saved_bytes"] > 4 * 605_186
+    assert table.step_table({**result, "file": "a.json"})
+
+
+def _run(script, *arguments):
+    return subprocess.run(
+        [sys.executable, str(BENCHMARKS / script), *arguments], capture_output=True, text=True, timeout=600
+    )
