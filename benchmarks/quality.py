@@ -136,13 +136,14 @@ def summarise(best, learning_rates):
 
 def describe(summary):
     """The summary as lines of text, in percentage points."""
-    lines = [f"{'method':10}{'best rate':>10}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}{'s/run':>8}  accuracies"]
+    titles = f"{'method':10}{'best rate':>10}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}{'s/run':>8}"
+    lines = [f"{titles}  accuracies"]
     for method, row in summary["methods"].items():
         accuracies = " ".join(f"{100 * value:.2f}" for value in row["accuracies"])
         edge = "  (rate at the edge of its grid)" if row["at_edge_of_grid"] else ""
         lines.append(
-            f"{method:10}{row['learning_rate']:10g}{100 * row['mean']:9.2f}{_points(row['sd']):>7}{_points(row['sem']):>8}"
-            f"{row['trained_parameters']:13,}{row['seconds']:8.0f}  {accuracies}{edge}"
+            f"{method:10}{row['learning_rate']:10g}{100 * row['mean']:9.2f}{_points(row['sd']):>7}"
+            f"{_points(row['sem']):>8}{row['trained_parameters']:13,}{row['seconds']:8.0f}  {accuracies}{edge}"
         )
     difference = summary["adapters - full"]
     text = f"adapters - full: {100 * difference['mean']:+.2f} points"
@@ -175,6 +176,7 @@ def make_trainer(settings, model_source, data_dir):
         sys.exit(f"--rows and --validation-rows ask for {needed} rows, and the training split has {len(task.train)}.")
     wordpiece = tf_adapters.WordPiece.from_directory(find_files(model_source), max_length=settings["max_length"])
     versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
+    git = git_state()  # now: a commit during the study does not change the code that runs
     keras.mixed_precision.set_global_policy(settings["precision"])
 
     def train(method, learning_rate, seed):
@@ -197,7 +199,7 @@ def make_trainer(settings, model_source, data_dir):
         about = {
             "trained_parameters": tf_adapters.parameter_counts(model).trainable,
             "versions": versions,
-            "git": git_state(),
+            "git": git,
         }
         epochs = _Epochs()
         with tempfile.TemporaryDirectory() as folder:
@@ -217,7 +219,8 @@ def make_trainer(settings, model_source, data_dir):
                 # A rate that is too high is a finding about the grid, not the end of the study.
                 if "diverged" not in str(error):
                     raise
-                return {"accuracy": None, "failure": f"training diverged after {len(epochs.accuracies)} epochs", **about}
+                failure = f"training diverged after {len(epochs.accuracies)} epochs"
+                return {"accuracy": None, "failure": failure, **about}
         if result.interrupted:
             raise KeyboardInterrupt
         logits = Scorer(model, wordpiece, batch_size=settings["batch_size"]).logits(reported.text, reported.text_pair)
@@ -266,10 +269,10 @@ class _Epochs:
 
 def parse(arguments=None):
     parser = argparse.ArgumentParser(
-        description=__doc__ + " The learning rate and the epoch are chosen on validation rows that are sampled from the "
-        "training split; the accuracies reported are those of the task's own validation split (SST-2: 872 rows), which "
-        "chooses nothing. Each finished run is one line of runs.jsonl in the output folder: the same command goes on "
-        "where a killed one stopped.",
+        description=__doc__ + " The learning rate and the epoch are chosen on validation rows that are sampled from "
+        "the training split; the accuracies reported are those of the task's own validation split (SST-2: 872 "
+        "rows), which chooses nothing. Each finished run is one line of runs.jsonl in the output folder: the same "
+        "command goes on where a killed one stopped.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--data-dir", help="folder with tfds glue/sst2; default: tensorflow_datasets' own")
@@ -323,7 +326,8 @@ def main():
         except RuntimeError as error:
             sys.exit(str(error))
         summary = {"kind": "quality", **provenance(), "settings": settings, "seeds": options.seeds, **outcome}
-        summary["versions"] = best["adapters"][0]["versions"]
+        # Of the runs, which may be older than this command.
+        summary |= {name: best["adapters"][0][name] for name in ("versions", "git")}
         summary["reported_rows"] = best["adapters"][0]["reported_rows"]
         (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
         print(describe(summary))

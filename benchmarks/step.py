@@ -110,9 +110,9 @@ def measure(settings, *, torch_python, data_dir, split, log):
             for worker in workers.values():
                 worker.close()
     versions = {"tensorflow": {}, "torch": {}}
-    for arm in arms:
-        versions["torch" if arm in TORCH_ARMS else "tensorflow"] = arms[arm].pop("versions")
-        arms[arm] |= {**summarise_steps(turns[arm], settings["batch_size"]), "turns_ms": _rounded(turns[arm])}
+    for arm, row in arms.items():
+        versions["torch" if arm in TORCH_ARMS else "tensorflow"] = row.pop("versions")
+        row |= {**summarise_steps(turns[arm], settings["batch_size"]), "turns_ms": _rounded(turns[arm])}
     result["versions"] = versions
     result["arms"] = arms
     result["ratios"] = paired_ratios(turns)
@@ -150,14 +150,14 @@ def _write_batches(folder, settings, data_dir, split, log):
         command += [f"--{name.replace('_', '-')}", str(settings["model_source" if name == "model" else name])]
     if data_dir:
         command += ["--data-dir", str(data_dir)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    )
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise WorkerError("The batches could not be made:\n" + "\n".join(done.stderr.splitlines()[-8:]))
     settings.pop("model_source")
     about = json.loads((folder / "batches.json").read_text())
-    log(f"{len(about['lengths'])} batches of {settings['batch_size']} rows, {about['text']}, lengths {about['lengths']}")
+    lengths = about["lengths"]
+    log(f"{len(lengths)} batches of {settings['batch_size']} rows, {about['text']}, lengths {lengths}")
     return about
 
 
@@ -201,7 +201,7 @@ def parse(arguments=None):
     parser.add_argument("--threads", type=int, default=usable_cores(), help="of each worker")
     parser.add_argument("--seed", type=int, default=0, help="chooses the sentences and initial weights")
     parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")
-    parser.add_argument("--output", type=pathlib.Path, help="new JSON file; default: a dated name in benchmarks/results")
+    parser.add_argument("--output", type=pathlib.Path, help="new JSON file; default: dated, in benchmarks/results")
     parser.add_argument("--smoke", action="store_true", help="batches of 2 rows, one round, nothing kept: does it run?")
     options = parser.parse_args(arguments)
     if options.smoke:

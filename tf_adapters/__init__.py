@@ -18,6 +18,7 @@ _PUBLIC = {
     "adapter_names": "models.injection",
     "add_adapters": "models.injection",
     "backbone_digest": "models.state",
+    "backbone_directory": "models.state",
     "disable_adapters": "models.injection",
     "fit": "training.fit",
     "frozen_digest": "training.trainable",

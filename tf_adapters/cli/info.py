@@ -53,6 +53,7 @@ def info(
 def _show_directory(console, directory, as_json):
     from tf_adapters.cli.report import show_numbers
     from tf_adapters.saving.directory import directory_size, read_settings
+    from tf_adapters.training.layout import RESUME_FOLDER
 
     settings = read_settings(directory)
     size = directory_size(directory)
@@ -84,6 +85,8 @@ def _show_directory(console, directory, as_json):
     rows["head layers"] = str(head["layers"])
     rows["size"] = f"{size / 1e6:.2f} MB ({size:,} bytes)"
     rows.update(settings["metrics"] or {})
+    if (directory / RESUME_FOLDER).is_dir():
+        rows["run"] = "not finished: this is its best epoch so far; `train ... --resume` goes on with it"
     show_numbers(console, str(directory), rows)
 
 
@@ -111,6 +114,7 @@ def _show_model(console, source, adapter_size, as_json):
         title_justify="left",
         box=box.SIMPLE,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("recipe", no_wrap=True)
     for name in ("adapters", "adapter", "norms", "head", "trained", "share"):

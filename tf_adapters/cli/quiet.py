@@ -9,14 +9,17 @@ import tempfile
 
 @contextlib.contextmanager
 def _without_native_stderr():
-    """Send what is written to file descriptor 2 to a file, which is shown if the block fails."""
+    """Send what is written to file descriptor 2 to a file, which is shown if the block fails.
+
+    Not when the user interrupts it.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             os.dup2(kept, 2)
             file.seek(0)
             os.write(2, file.read())

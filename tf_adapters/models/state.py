@@ -128,3 +128,8 @@ def state_of(model):
 def backbone_digest(model):
     """SHA-256 of the model's pretrained encoder as it was before any training; see `ModelState.digest`."""
     return state_of(model).digest(model)
+
+
+def backbone_directory(model):
+    """Folder of the files that `load_backbone` read, where the vocabulary is, or None for a model built otherwise."""
+    return state_of(model).directory
