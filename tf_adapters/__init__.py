@@ -5,8 +5,20 @@ milliseconds and brings in nothing that is not needed.
 """
 
 import importlib
+import os
+import sys
 
+from tf_adapters._installation import check_installation
 from tf_adapters._version import __version__
+
+try:
+    check_installation()
+except ImportError as error:
+    # The console script imports this package before any code of the command line can catch the error.
+    if os.path.basename(sys.argv[0]) != "tf-adapters":
+        raise
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
 
 _PUBLIC = {
     "AdapterConfig": "config",

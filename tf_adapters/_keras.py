@@ -6,9 +6,6 @@ transformers' TensorFlow models are Keras 2 models, so Keras is `tf_keras`, and
 
 import os
 
-from tf_adapters._installation import check_installation
-
-check_installation()
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 import tf_keras as keras  # noqa: E402

@@ -14,13 +14,6 @@ def main(arguments=None):
     # Before TensorFlow is imported, which reads them once.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    from tf_adapters._installation import check_installation
-
-    try:
-        check_installation()
-    except ImportError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     from tf_adapters.cli.app import app
 
     with warnings.catch_warnings():

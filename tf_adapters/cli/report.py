@@ -15,14 +15,16 @@ EXAMPLES = 4
 
 def show_numbers(console, title, numbers):
     """Print a table of named numbers."""
-    table = _table(title)
+    table = _table()
     for name, value in numbers.items():
         table.add_row(name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else str(value))
+    # Not as the table's title, which is broken into lines of the table's width.
+    console.print(title)
     console.print(table, soft_wrap=False)
 
 
-def _table(title):
-    table = Table(title=title, title_justify="left", show_header=False)
+def _table():
+    table = Table(show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     return table
@@ -42,7 +44,7 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
     with counting_rows(console, "scoring", total=len(rows)) as advance:
         logits = scorer.logits(rows.text, rows.text_pair, progress=advance)
     numbers = METRICS[task.metric](rows.labels, logits)
-    table = _table(f"{task.name}: result")
+    table = _table()
     for name, value in numbers.items():
         table.add_row(f"{split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
     table.add_row("best epoch", f"{result.best_epoch} of {settings['epochs']}, by validation")
@@ -51,6 +53,7 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
     table.add_row("", ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in parts.items() if number))
     table.add_row("saved", f"{output} ({directory_size(output) / 1e6:.2f} MB)")
     table.add_row("time", f"{seconds:.0f} s, {result.seconds:.0f} s of it training and validation")
+    console.print(f"{task.name}: result")
     console.print(table, soft_wrap=False)
     chosen = np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(int)
     console.print(f"Predictions on {split} rows that were not trained on:")
