@@ -14,7 +14,7 @@ import numpy as np
 
 import tf_adapters
 from tf_adapters._keras import keras
-from tf_adapters.saving.directory import directory_size
+from tf_adapters.saving.settings import directory_size
 from tf_adapters.tasks.rows import sample_rows
 from tf_adapters.text.batching import training_batches
 from tf_adapters.training.scoring import Scorer

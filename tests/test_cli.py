@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,23 +82,46 @@ def test_console_script_with_transformers_5_says_what_to_install(tmp_path):
     )
 
 
-def test_missing_tf_keras_says_what_to_install(cli, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    outcome = cli("info", "minilm")
-    assert outcome.status == 2
-    assert "run `pip install tf-keras` in the version of your TensorFlow" in outcome.err
-
-
-def test_missing_transformers_says_what_to_install(cli, monkeypatch):
-    import importlib.metadata
-
-    def version(name):
+@pytest.mark.parametrize(
+    "hidden, message",
+    [
+        ("tf_keras", "run `pip install tf-keras` in the version of your TensorFlow"),
+        ("transformers", "run `pip install 'transformers>=4.48,<5'`"),
+    ],
+)
+def test_missing_package_is_one_sentence_at_import_and_at_the_command_line(hidden, message):
+    code = f"""
+import importlib.metadata, importlib.util, sys
+find_spec, version = importlib.util.find_spec, importlib.metadata.version
+importlib.util.find_spec = lambda name, *rest: None if name == {hidden!r} else find_spec(name, *rest)
+def hide(name):
+    if name == {hidden!r}:
         raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+importlib.metadata.version = hide
+sys.argv[0] = sys.argv[1]
+import tf_adapters
+"""
+    outcome = shell([sys.executable, "-c", code, "script.py"])
+    assert outcome.returncode == 1 and message in outcome.stderr.splitlines()[-1]
+    assert outcome.stderr.splitlines()[-1].startswith("ImportError: tf_adapters needs ")
+    outcome = shell([sys.executable, "-c", code, "/usr/bin/tf-adapters"])
+    assert outcome.returncode == 2 and message in outcome.stderr
+    assert outcome.stderr.startswith("error: ") and outcome.stderr.count("\n") == 1
 
-    monkeypatch.setattr("importlib.metadata.version", version)
-    outcome = cli("info", "minilm")
-    assert outcome.status == 2
-    assert "run `pip install 'transformers>=4.48,<5'`" in outcome.err
+
+def test_pairs_and_single_texts_are_not_mixed_up(cli, adapter_directory, sentences, tmp_path):
+    arguments = ("predict", adapter_directory, "--input", sentences / "test.csv", "--output", tmp_path / "o.jsonl")
+    outcome = cli(*arguments, "--text-pair-column", "label")
+    assert outcome.status == 2 and "was trained on single texts" in outcome.err
+    copy = tmp_path / "pairs"
+    shutil.copytree(adapter_directory, copy)
+    settings = json.loads((copy / "tf_adapters.json").read_text())
+    settings["task"]["text_pairs"] = True
+    (copy / "tf_adapters.json").write_text(json.dumps(settings))
+    for command in ("predict", "evaluate"):
+        outcome = cli(command, copy, "--input", sentences / "test.csv")
+        assert outcome.status == 2 and "give the second by --text-pair-column" in outcome.err
 
 
 # Training

@@ -191,6 +191,8 @@ def edit(directory, **changes):
         (lambda d: ((d / "tf_adapters.json").unlink(), (d / "adapter_config.json").write_text("{}")), "AdapterHub or PEFT"),
         (lambda d: (d / "tf_adapters.json").write_text("{"), "is damaged"),
         (lambda d: (d / "tf_adapters.json").write_text("[]"), "is damaged"),
+        (lambda d: edit(d, backbone=None), "is damaged: 'backbone' is None"),
+        (lambda d: edit(d, weights={}), "is damaged: it lacks 'weights.sha256'"),
         (lambda d: edit(d, format_version=2), "format_version 2.*upgrade"),
         (lambda d: edit(d, adapter={"size": 3}), "Unknown adapter config key 'size'"),
         (lambda d: (d / "adapter.safetensors").unlink(), "missing, truncated"),

@@ -104,6 +104,18 @@ def test_training_learns_logs_and_keeps_the_best_epoch(checkpoint, task, wordpie
     assert settings["task"]["name"] == "files" and settings["text"] == wordpiece.settings()
 
 
+def test_tensorboard_logs_are_written_or_the_package_is_named(checkpoint, task, wordpiece, tmp_path, monkeypatch):
+    import importlib.util
+
+    if importlib.util.find_spec("tensorboard") is not None:
+        fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path, **SETTINGS, tensorboard=True)
+        (file,) = (tmp_path / "tensorboard").glob("events.*")
+        assert b"validation_accuracy" in file.read_bytes()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="pip install tensorboard"):
+        fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path, **SETTINGS, tensorboard=True)
+
+
 def test_two_runs_with_one_seed_agree_and_another_seed_differs(checkpoint, task, wordpiece, tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path / name, **{**SETTINGS, "seed": seed})

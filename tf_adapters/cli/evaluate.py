@@ -57,6 +57,12 @@ def evaluate(
                 raise InputError(f"--{name} {value} and --input {input_file} exclude each other: give one of them.")
     if output is not None:
         check_new_file(output, overwrite=overwrite)
+    from tf_adapters.cli.trained import check_pairs, task_of
+    from tf_adapters.saving.settings import read_settings
+
+    settings = read_settings(directory)
+    if input_file is not None:
+        check_pairs(settings, text_pair_column, directory)
     from tf_adapters.cli.quiet import import_tensorflow
 
     console = terminal()
@@ -64,14 +70,11 @@ def evaluate(
         import_tensorflow()
     from tf_adapters.cli.progress import counting_rows
     from tf_adapters.cli.report import show_numbers
-    from tf_adapters.cli.trained import task_of
     from tf_adapters.saving.atomic import write_text
-    from tf_adapters.saving.directory import read_settings
     from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric
     from tf_adapters.tasks.own_files import rows_from_file
     from tf_adapters.training.pipeline import load_pipeline
 
-    settings = read_settings(directory)
     kind, labels = task_of(settings)
     trained = settings["task"] or {}
     columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}

@@ -42,17 +42,17 @@ def info(
         raise InputError(
             f"--adapter-size {adapter_size} is for a model, and {source} is an adapter directory: leave it out."
         )
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
     if trained:
         _show_directory(console, directory, as_json)
     else:
+        with console.status("Loading TensorFlow ..."):
+            import_tensorflow()
         _show_model(console, source, adapter_size, as_json)
 
 
 def _show_directory(console, directory, as_json):
     from tf_adapters.cli.report import show_numbers
-    from tf_adapters.saving.directory import directory_size, read_settings
+    from tf_adapters.saving.settings import directory_size, read_settings
     from tf_adapters.training.layout import RESUME_FOLDER
 
     settings = read_settings(directory)

@@ -50,8 +50,11 @@ def predict(
         if not output.endswith((".csv", ".jsonl")):
             raise InputError(f"--output {output}: the name must end in .jsonl or .csv, or be - for standard output.")
         check_new_file(output, overwrite=overwrite)
+    from tf_adapters.cli.trained import check_pairs, task_of
+    from tf_adapters.saving.settings import read_settings
     from tf_adapters.tasks.files import read_chunks
 
+    check_pairs(read_settings(directory), text_pair_column, directory)
     chunks = read_chunks(
         input_file,
         text_column=text_column,
@@ -71,7 +74,6 @@ def predict(
 
         scorer, settings = load_pipeline(directory, backbone=model, batch_size=batch_size)
     from tf_adapters.cli.progress import counting_rows
-    from tf_adapters.cli.trained import task_of
     from tf_adapters.saving.atomic import replacing
 
     kind, labels = task_of(settings)

@@ -5,10 +5,8 @@ import shlex
 import numpy as np
 from rich.table import Table
 
-from tf_adapters.cli.progress import counting_rows
-from tf_adapters.saving.directory import directory_size
+from tf_adapters.saving.settings import directory_size
 from tf_adapters.tasks.metrics import METRICS, probabilities
-from tf_adapters.training.scoring import Scorer
 
 EXAMPLES = 4
 
@@ -32,6 +30,9 @@ def _table():
 
 def show_report(console, model, task, wordpiece, output, result, counts, seconds, settings):
     """Print held-out results, what was trained, sizes, times, examples and what to do next."""
+    from tf_adapters.cli.progress import counting_rows
+    from tf_adapters.training.scoring import Scorer
+
     split, rows = (
         ("test", task.test)
         if task.test is not None and task.test.labels is not None

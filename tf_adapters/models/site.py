@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tf_adapters.layers.layer_norm import layer_norm
+
 
 class Switch(tf.__internal__.tracking.AutoTrackable):
     """The variables that say which adapter acts at a site.
@@ -72,7 +74,11 @@ class AdapterSite:
         hidden_states = self.dense(inputs=hidden_states)
         hidden_states = self.dropout(inputs=hidden_states, training=training)
         hidden_states = self._adapt(hidden_states, training)
-        return self.LayerNorm(inputs=hidden_states + input_tensor)
+        summed = hidden_states + input_tensor
+        norm = self.LayerNorm
+        if summed.dtype != tf.float32:
+            return norm(inputs=summed)
+        return layer_norm(summed, tf.convert_to_tensor(norm.gamma), tf.convert_to_tensor(norm.beta), norm.epsilon)
 
     def _adapt(self, hidden_states, training):
         if not self.adapters:

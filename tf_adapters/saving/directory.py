@@ -25,9 +25,9 @@ from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import write_safetensors, write_text
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
+from tf_adapters.saving.settings import FORMAT_VERSION, read_settings
 from tf_adapters.training.trainable import parameter_counts
 
-FORMAT_VERSION = 1
 _NEXT_WEIGHTS_FILE = ".adapter.safetensors.next"
 
 
@@ -148,40 +148,6 @@ def load_trained(directory, *, backbone=None):
         raise
     load_adapter(model, directory)
     return model, settings
-
-
-def read_settings(directory):
-    """The checked content of a directory's `tf_adapters.json`.
-
-    Raises:
-        InputError: no such directory, no adapter in it, not JSON, a newer format.
-    """
-    directory = pathlib.Path(directory)
-    path = directory / SETTINGS_FILE
-    if not directory.is_dir():
-        raise InputError(f"{directory}: there is no such directory.")
-    if not path.exists():
-        other = " (adapter_config.json there is of AdapterHub or PEFT)" if (directory / "adapter_config.json").exists() else ""
-        raise InputError(f"{directory} is no adapter directory: it holds no {SETTINGS_FILE}{other}.")
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        version = settings["format_version"]
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged: {error!r}.") from None
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise InputError(
-            f"{path} has format_version {version!r}; this version of tf_adapters reads up to {FORMAT_VERSION}: upgrade it."
-        )
-    missing = {"adapter", "backbone", "head", "trainable", "weights"} - set(settings)
-    if missing:
-        raise InputError(f"{path} is damaged: it lacks {sorted(missing)[0]!r}.")
-    return settings
-
-
-def directory_size(directory):
-    """Bytes of the three files that make the adapter."""
-    files = (pathlib.Path(directory) / name for name in (SETTINGS_FILE, WEIGHTS_FILE, CARD_FILE))
-    return sum(file.stat().st_size for file in files if file.exists())
 
 
 def _collect(model, state):

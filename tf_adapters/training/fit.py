@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import hashlib
+import importlib.util
 import io
 import math
 import os
@@ -120,6 +121,8 @@ def fit(
     state = state_of(model)
     if state.trainable is None:
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
+    if tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise InputError("tensorboard=True (--tensorboard) needs the package tensorboard: run `pip install tensorboard`.")
     if jit_compile and len(task.train) < batch_size:
         raise InputError(
             f"batch_size={batch_size} is above the {len(task.train)} training rows, and with XLA only full batches train."
@@ -356,6 +359,7 @@ class _Run(keras.callbacks.Callback):
                     "kind": self.task.kind,
                     "metric": self.task.metric,
                     "source": self.task.source,
+                    "text_pairs": self.task.train.text_pair is not None,
                 },
                 metrics={f"validation {name}": number for name, number in numbers.items()},
             )

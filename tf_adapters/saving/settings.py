@@ -1,0 +1,73 @@
+"""Reads an adapter directory's `tf_adapters.json`; needs no TensorFlow."""
+
+import json
+import pathlib
+
+from tf_adapters.errors import InputError
+from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
+
+FORMAT_VERSION = 1
+
+_OPTIONAL_DICT = (dict, type(None))
+# What other code reads without asking, with the types that it may have.
+_CONTENT = {
+    "adapter": _OPTIONAL_DICT,
+    "trainable": str,
+    "recipe": (str, type(None)),
+    "task": _OPTIONAL_DICT,
+    "metrics": _OPTIONAL_DICT,
+    "text": _OPTIONAL_DICT,
+    "head": {"type": str, "layers": int, "num_labels": int, "labels": (list, type(None))},
+    "backbone": {
+        "source": (str, type(None)),
+        "model_type": str,
+        "hidden_size": int,
+        "num_hidden_layers": int,
+        "sha256": str,
+        "weights_saved": bool,
+    },
+    "parameters": {name: int for name in ("total", "trained", "adapter", "layer_norm", "head", "backbone")},
+    "weights": {"sha256": str},
+}
+
+
+def read_settings(directory):
+    """The checked content of a directory's `tf_adapters.json`.
+
+    Raises:
+        InputError: no such directory, no adapter in it, not JSON, a newer format.
+    """
+    directory = pathlib.Path(directory)
+    path = directory / SETTINGS_FILE
+    if not directory.is_dir():
+        raise InputError(f"{directory}: there is no such directory.")
+    if not path.exists():
+        other = " (adapter_config.json there is of AdapterHub or PEFT)" if (directory / "adapter_config.json").exists() else ""
+        raise InputError(f"{directory} is no adapter directory: it holds no {SETTINGS_FILE}{other}.")
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        version = settings["format_version"]
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged: {error!r}.") from None
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise InputError(
+            f"{path} has format_version {version!r}; this version of tf_adapters reads up to {FORMAT_VERSION}: upgrade it."
+        )
+    _check(settings, _CONTENT, path, "")
+    return settings
+
+
+def _check(values, content, path, where):
+    for name, wanted in content.items():
+        if name not in values:
+            raise InputError(f"{path} is damaged: it lacks {where + name!r}.")
+        if not isinstance(values[name], dict if isinstance(wanted, dict) else wanted):
+            raise InputError(f"{path} is damaged: {where + name!r} is {values[name]!r}.")
+        if isinstance(wanted, dict):
+            _check(values[name], wanted, path, f"{where}{name}.")
+
+
+def directory_size(directory):
+    """Bytes of the three files that make the adapter."""
+    files = (pathlib.Path(directory) / name for name in (SETTINGS_FILE, WEIGHTS_FILE, CARD_FILE))
+    return sum(file.stat().st_size for file in files if file.exists())
