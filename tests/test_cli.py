@@ -287,9 +287,9 @@ def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_dire
     )
 
 
-def test_predict_reads_the_first_rows_before_it_loads_the_model(cli, tmp_path):
+def test_predict_reads_the_first_rows_before_it_loads_the_model(cli, adapter_directory, tmp_path):
     (tmp_path / "t.csv").write_text("body\nx\n")
-    outcome = cli("predict", tmp_path / "no adapter here", "--input", tmp_path / "t.csv")
+    outcome = cli("predict", adapter_directory, "--model", tmp_path / "no encoder", "--input", tmp_path / "t.csv")
     assert outcome.status == 2 and "has no column 'text'" in outcome.err
 
 
