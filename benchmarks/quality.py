@@ -286,7 +286,7 @@ def parse(arguments=None):
     parser.add_argument("--max-length", type=int, default=128, help="tokens kept of a sentence")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="the grid is run at the first")
     parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3])
-    parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4])
+    parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4, 2e-4])
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
     parser.add_argument("--output", type=pathlib.Path, help="folder; default: benchmarks/results/sst2-minilm")
     parser.add_argument("--smoke", action="store_true", help="64 rows, 1 epoch, 2 seeds, nothing kept: does it run?")

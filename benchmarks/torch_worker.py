@@ -2,7 +2,8 @@
 
 It imports nothing of tf_adapters. What trains is made equal to the TensorFlow arms:
 two adapters per block at the same bottleneck with exact GELU, the blocks' LayerNorms
-and the classifier; the pooler is frozen. LoRA has other parameters by its nature.
+and the classifier, and the pooler where pretraining left it untrained, as in
+`tf_adapters.models.state.untrained_layers`. LoRA has other parameters by its nature.
 """
 
 import contextlib
@@ -73,6 +74,9 @@ def _build(name, settings):
         for key, parameter in model.named_parameters():
             if "encoder.layer" in key and "LayerNorm" in key:
                 parameter.requires_grad = True
+        bert = model.bert
+        if not bert.pooler.dense.bias.any() and bert.encoder.layer[0].output.dense.bias.any():
+            bert.pooler.requires_grad_(True)
     elif name == "torch-lora":
         import peft
 

@@ -82,7 +82,9 @@ def _show_directory(console, directory, as_json):
         rows[f"adapter {name}"] = "all" if name == "blocks" and value is None else str(value)
     rows["encoder"] = f"{backbone['source']} ({backbone['num_hidden_layers']} x {backbone['hidden_size']})"
     rows["encoder digest"] = backbone["sha256"]
-    rows["head layers"] = str(head["layers"])
+    rows["head layers"] = str(head["layers"]) + (
+        ", on the pooler, which pretraining left untrained" if head["pooler"] else ""
+    )
     rows["size"] = f"{size / 1e6:.2f} MB ({size:,} bytes)"
     rows.update(settings["metrics"] or {})
     if (directory / RESUME_FOLDER).is_dir():

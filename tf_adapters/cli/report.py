@@ -31,6 +31,7 @@ def _table():
 def show_report(console, model, task, wordpiece, output, result, counts, seconds, settings):
     """Print held-out results, what was trained, sizes, times, examples and what to do next."""
     from tf_adapters.cli.progress import counting_rows
+    from tf_adapters.models.state import state_of
     from tf_adapters.training.scoring import Scorer
 
     split, rows = (
@@ -52,6 +53,8 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
     table.add_row("trained", f"{counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%})")
     parts = {kind: getattr(counts, kind) for kind in ("adapter", "layer_norm", "head", "backbone")}
     table.add_row("", ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in parts.items() if number))
+    if state_of(model).newly_initialized:
+        table.add_row("", "the head includes the pooler: pretraining left it untrained")
     table.add_row("saved", f"{output} ({directory_size(output) / 1e6:.2f} MB)")
     table.add_row("time", f"{seconds:.0f} s, {result.seconds:.0f} s of it training and validation")
     console.print(f"{task.name}: result")

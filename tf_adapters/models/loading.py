@@ -43,7 +43,8 @@ def load_backbone(source="minilm", *, head="classification", num_labels=2, label
 
     Returns: a built TFBertFor... model. Weights of a head in the checkpoint are used where
         name and shape fit; otherwise the head is initialised at random, as is a pooler
-        that the checkpoint lacks, which then counts as part of the head and is warned of.
+        that the checkpoint lacks, with a warning. A pooler that is lacking or was never
+        trained (all-MiniLM-L6-v2's) counts as part of the head.
 
     Raises:
         InputError: nothing there, wrong architecture, missing or truncated weights, ...
@@ -66,9 +67,15 @@ def load_backbone(source="minilm", *, head="classification", num_labels=2, label
     model.build_in_name_scope()
     if head_layers == 2:
         use_two_layer_head(model)
+    lacks_pooler = _read_weights(model, family, directory)
     state = state_of(model)
     state.source, state.directory = str(source), str(directory)
-    _read_weights(model, state, directory)
+    if lacks_pooler:
+        state.newly_initialized = [family.pooler(model)]
+        warnings.warn(
+            f"{directory} has no pooler weights: the pooler starts at random, trains and is saved with the head.",
+            stacklevel=2,
+        )
     keep_float32(model, state)
     return model
 
@@ -146,9 +153,8 @@ def _fetch(source, revision, config_only):
     return pathlib.Path(config).parent
 
 
-def _read_weights(model, state, directory):
-    """Assign every weight of the checkpoint, one tensor in memory at a time."""
-    family = state.family
+def _read_weights(model, family, directory):
+    """Assign every weight of the checkpoint, one tensor in memory at a time; True if it lacks the pooler."""
     prefix = model.base_model_prefix + "."
     named = named_weights(model.weights)
     pooler = family.pooler(model)
@@ -197,9 +203,4 @@ def _read_weights(model, state, directory):
             if not np.isfinite(value).all():
                 raise InputError(f"{weights.path}: {keys[name]} holds NaN or infinity.")
             variable.assign(value.T if transposed else value)
-    if missing_pooler:
-        state.newly_initialized = [pooler]
-        warnings.warn(
-            f"{directory} has no pooler weights: the pooler starts at random, trains and is saved with the head.",
-            stacklevel=3,
-        )
+    return bool(missing_pooler)

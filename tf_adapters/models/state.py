@@ -42,8 +42,8 @@ class ModelState:
         switched: variables whose values belong to the active adapter: LayerNorms, then head.
         pristine: their values before injection.
         freezing: list of `(layer, trainable, its trainable and its other weights)` before injection.
-        newly_initialized: layers of the encoder that the checkpoint lacked; they train
-            and are saved with the head.
+        newly_initialized: layers of the encoder that pretraining did not train; they train
+            and are saved with the head. See `untrained_layers`.
         trainable: what `set_trainable` was last called with, or None.
         source, directory: where `load_backbone` found the weights.
     """
@@ -59,7 +59,7 @@ class ModelState:
         self.switched = []
         self.pristine = []
         self.freezing = []
-        self.newly_initialized = []
+        self.newly_initialized = untrained_layers(model, self.family)
         self.trainable = None
         self.source = None
         self.directory = None
@@ -71,7 +71,7 @@ class ModelState:
         return [variable for layer in layers.values() for variable in layer.weights]
 
     def head_variables(self, model):
-        """Variables outside the pretrained encoder, and those the checkpoint lacked."""
+        """Variables outside the pretrained encoder, and those of it that pretraining did not train."""
         fresh = [variable for layer in self.newly_initialized for variable in layer.weights]
         inside = {id(variable) for variable in self.family.main_layer(model).weights} - {id(v) for v in fresh}
         return [variable for variable in model.weights if id(variable) not in inside]
@@ -116,13 +116,32 @@ def state_of(model):
     """
     state = getattr(model, "_tf_adapters", None)
     if state is None:
-        state = ModelState(model)
+        family_of(model)
         if not model.built or not model.weights:
             raise InputError(
                 f"model={type(model).__name__} has no weights yet: call it once, or model.build_in_name_scope(), first."
             )
-        model._tf_adapters = state
+        state = model._tf_adapters = ModelState(model)
     return state
+
+
+def untrained_layers(model, family):
+    """The pooler, in a list, where the encoder was pretrained and its pooler was not; otherwise an empty list.
+
+    Encoders that were trained by mean pooling or masked words alone lack a pooler, or carry
+    it as it was initialised (all-MiniLM-L6-v2). The sign is a bias of zeros, which no
+    training leaves, beside blocks whose biases are not zeros. A frozen random projection in
+    front of the classifier would cost accuracy, so such a pooler is a part of the head.
+    """
+    pooler = family.pooler(model)
+    if pooler is None:
+        return []
+    block = family.blocks(model)[0]
+    return [pooler] if not _has_biases(pooler) and _has_biases(block) else []
+
+
+def _has_biases(layer):
+    return any(np.any(variable.numpy()) for variable in layer.weights if variable.name.endswith("bias:0"))
 
 
 def backbone_digest(model):

@@ -223,6 +223,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics):
             "layers": 2 if type(getattr(model, "classifier", None)).__name__ == "TwoLayerHead" else 1,
             "num_labels": config.num_labels,
             "labels": labels,
+            "pooler": bool(state.newly_initialized),
         },
         "text": None if text is None else text.settings(),
         "backbone": {

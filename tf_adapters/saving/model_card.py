@@ -31,7 +31,7 @@ def model_card(settings):
     rows += [
         ("Encoder", f"{backbone['source']} ({backbone['model_type']}, {backbone['num_hidden_layers']} x {backbone['hidden_size']})"),
         ("Encoder digest", backbone["sha256"]),
-        ("Head", f"{head['type']}, {head['layers']} layer(s)"),
+        ("Head", f"{head['type']}, {head['layers']} layer(s)" + (", with the encoder's pooler" if head["pooler"] else "")),
         ("Labels", ", ".join(head["labels"]) if head["labels"] else head["num_labels"]),
     ]
     rows += [(name, f"{value:.4f}") for name, value in (settings["metrics"] or {}).items() if isinstance(value, float)]

@@ -17,7 +17,7 @@ _CONTENT = {
     "task": _OPTIONAL_DICT,
     "metrics": _OPTIONAL_DICT,
     "text": _OPTIONAL_DICT,
-    "head": {"type": str, "layers": int, "num_labels": int, "labels": (list, type(None))},
+    "head": {"type": str, "layers": int, "num_labels": int, "labels": (list, type(None)), "pooler": bool},
     "backbone": {
         "source": (str, type(None)),
         "model_type": str,
