@@ -166,7 +166,6 @@ def make_trainer(settings, model_source, data_dir):
     from tf_adapters._keras import keras
     from tf_adapters.models.loading import find_files
     from tf_adapters.tasks.metrics import METRICS
-    from tf_adapters.tasks.rows import take_rows
     from tf_adapters.training.scoring import Scorer
 
     task = tf_adapters.load_task(settings["task"], data_dir=data_dir)
@@ -187,8 +186,8 @@ def make_trainer(settings, model_source, data_dir):
         order = np.random.RandomState(seed).permutation(len(task.train))[:needed]
         data = dataclasses.replace(
             task,
-            train=take_rows(task.train, order[: settings["rows"]]),
-            validation=take_rows(task.train, order[settings["rows"] :]),
+            train=task.train.take(order[: settings["rows"]]),
+            validation=task.train.take(order[settings["rows"] :]),
             test=None,
         )
         model = tf_adapters.load_backbone(model_source, labels=list(task.labels))

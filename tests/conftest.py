@@ -64,7 +64,7 @@ def tiny_inputs(batch=3, length=10, *, seed=0):
     }
 
 
-def write_checkpoint(directory, *, dtype=np.float32, prefix="", drop=(), seed=0, **changes):
+def write_checkpoint(directory, *, dtype=np.float32, prefix="", drop=(), zero=(), seed=0, **changes):
     """A checkpoint directory as PyTorch's BertModel saves it: config, safetensors, vocabulary.
 
     The names are written out by hand here, independently of the loader under test.
@@ -102,6 +102,8 @@ def write_checkpoint(directory, *, dtype=np.float32, prefix="", drop=(), seed=0,
     arrays = {}
     for name, shape in shapes.items():
         value = random.normal(0, 0.05, shape) + (name.endswith("LayerNorm.weight") and 1.0)
+        if name in zero:
+            value = np.zeros(shape)
         if not name.startswith(tuple(drop)) or not drop:
             arrays[prefix + name] = value.astype(dtype)
     save_file(arrays, str(directory / "model.safetensors"))

@@ -141,7 +141,7 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
         (["--learning-rate=inf"], "--learning-rate inf must be"),
         (["--epochs=0"], "--epochs 0 must be at least 1"),
         (["--batch-size=0"], "--batch-size 0 must be at least 1"),
-        (["--batch-size=4", "--xla"], "--batch-size 4 is above the 2 training rows"),
+        (["--batch-size=4", "--xla"], "--batch-size 4 is above the 2 training examples"),
         (["--max-train-rows=0"], "--max-train-rows 0 must be at least 1"),
         (["--seed=-1"], "--seed -1 must lie between 0 and 4294967295"),
         (["--max-length=65"], "--max-length 65 is beyond the 64 positions of encoder: give --max-length 64 or less"),

@@ -143,7 +143,7 @@ def test_two_layer_head_is_rebuilt(checkpoint, tmp_path):
     model = load_backbone(checkpoint, head_layers=2, labels=["b", "a"])
     save_adapter(train(set_trainable(model, "head")), tmp_path)
     fresh, settings = load_trained(tmp_path)
-    assert settings["head"] == {"type": "classification", "layers": 2, "num_labels": 2, "labels": ["b", "a"]}
+    assert settings["head"] == {"type": "classification", "layers": 2, "num_labels": 2, "labels": ["b", "a"], "pooler": False}
     assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
     with pytest.raises(InputError, match="2 layer"):
         load_adapter(load_backbone(checkpoint), tmp_path)
@@ -156,6 +156,17 @@ def test_missing_pooler_is_part_of_the_saved_head(tmp_path):
     save_adapter(model, tmp_path / "a")
     with pytest.warns(UserWarning):
         fresh, _ = load_trained(tmp_path / "a")
+    assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
+
+
+def test_untrained_pooler_is_part_of_the_saved_head_and_the_card_says_so(tmp_path):
+    write_checkpoint(tmp_path / "bert", zero=("pooler.dense.bias",))
+    model = trained(tmp_path / "bert")
+    model.bert.pooler.dense.kernel.assign(model.bert.pooler.dense.kernel + 1.0)
+    save_adapter(model, tmp_path / "a")
+    assert "with the encoder's pooler" in (tmp_path / "a" / "README.md").read_text()
+    fresh, settings = load_trained(tmp_path / "a")
+    assert settings["head"]["pooler"] and not settings["backbone"]["weights_saved"]
     assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
 
 

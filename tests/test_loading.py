@@ -3,9 +3,10 @@ import shutil
 
 import numpy as np
 import pytest
+import transformers
 
-from tests.conftest import minilm_directory, tiny_inputs, tiny_model, write_checkpoint
-from tf_adapters import InputError, add_adapters, load_backbone, set_trainable
+from tests.conftest import minilm_directory, tiny_config, tiny_inputs, tiny_model, write_checkpoint
+from tf_adapters import InputError, add_adapters, backbone_digest, load_backbone, set_trainable
 from tf_adapters.models.names import named_weights
 
 
@@ -157,6 +158,29 @@ def test_pooler_that_is_missing_is_warned_of_and_trains_as_part_of_the_head(tmp_
     assert {v.name.split("/", 1)[1] for v in model.trainable_variables} == {
         "bert/pooler/dense/kernel:0", "bert/pooler/dense/bias:0", "classifier/kernel:0", "classifier/bias:0",
     }
+
+
+def test_pooler_that_pretraining_left_untrained_keeps_its_weights_and_trains_as_part_of_the_head(tmp_path, recwarn):
+    arrays = write_checkpoint(tmp_path, zero=("pooler.dense.bias",))
+    model = load_backbone(tmp_path)
+    assert not [warning for warning in recwarn if "pooler" in str(warning.message)]
+    np.testing.assert_array_equal(model.bert.pooler.dense.kernel, arrays["pooler.dense.weight"].T)
+    set_trainable(add_adapters(model), "head")
+    assert any("pooler/dense/kernel" in variable.name for variable in model.trainable_variables)
+
+
+def test_own_model_with_an_untrained_pooler_has_the_digest_of_the_loaded_one(tmp_path):
+    write_checkpoint(tmp_path, zero=("pooler.dense.bias",))
+    own = transformers.TFBertForSequenceClassification(tiny_config())
+    own.build_in_name_scope()
+    own.set_weights(load_backbone(tmp_path).get_weights())
+    assert backbone_digest(own) == backbone_digest(load_backbone(tmp_path))
+
+
+def test_pooler_of_a_trained_or_of_an_all_random_encoder_is_not_part_of_the_head(checkpoint):
+    for model in (load_backbone(checkpoint), tiny_model()):
+        set_trainable(add_adapters(model), "head")
+        assert not any("pooler" in variable.name for variable in model.trainable_variables)
 
 
 def test_directory_that_holds_adapters_fails_loudly(tmp_path):

@@ -71,8 +71,9 @@ def evaluate(
     from tf_adapters.cli.progress import counting_rows
     from tf_adapters.cli.report import show_numbers
     from tf_adapters.saving.atomic import write_text
-    from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric
+    from tf_adapters.tasks.metrics import check_metric, default_metric
     from tf_adapters.tasks.own_files import rows_from_file
+    from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.pipeline import load_pipeline
 
     kind, labels = task_of(settings)
@@ -93,8 +94,8 @@ def evaluate(
     with console.status("Loading the encoder ..."):
         scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size)
     with counting_rows(console, "scoring", total=len(rows)) as advance:
-        logits = scorer.logits(rows.text, rows.text_pair, progress=advance)
-    numbers = METRICS[metric](rows.labels, logits)
+        outputs = get_kind(kind).predict(scorer, rows, progress=advance)
+    numbers = get_kind(kind).score(metric, rows, outputs)
     show_numbers(console, f"{directory} on {name}", {**numbers, "rows": len(rows)})
     if output is not None:
         content = {"directory": str(directory), "data": name, "rows": len(rows), "metrics": numbers}

@@ -108,21 +108,12 @@ def _write_csv(file, chunks):
 def _predict(scorer, chunk, kind, labels, progress):
     import tensorflow as tf
 
-    from tf_adapters.tasks.metrics import probabilities
+    from tf_adapters.tasks.rows import Rows
+    from tf_adapters.training.kinds import get_kind
 
     pair = None if chunk.text_pair is None else tf.constant(chunk.text_pair)
-    logits = scorer.logits(tf.constant(chunk.text), pair, progress=progress)
-    values = probabilities(logits, kind=kind)
-    if kind == "regression":
-        return [{"value": float(value)} for value in values.reshape(-1)]
-    rows = []
-    for row in values.tolist():
-        result = {"probabilities": dict(zip(labels, row))}
-        if kind == "multi-label":
-            rows.append({"labels": [label for label, value in zip(labels, row) if value > 0.5], **result})
-        else:
-            rows.append({"label": labels[max(range(len(row)), key=row.__getitem__)], **result})
-    return rows
+    rows, kind = Rows(tf.constant(chunk.text), pair), get_kind(kind)
+    return kind.records(rows, kind.predict(scorer, rows, progress=progress), labels)
 
 
 def _flat(row):

@@ -6,7 +6,6 @@ import numpy as np
 from rich.table import Table
 
 from tf_adapters.saving.settings import directory_size
-from tf_adapters.tasks.metrics import METRICS, probabilities
 
 EXAMPLES = 4
 
@@ -32,8 +31,10 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
     """Print held-out results, what was trained, sizes, times, examples and what to do next."""
     from tf_adapters.cli.progress import counting_rows
     from tf_adapters.models.state import state_of
+    from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.scoring import Scorer
 
+    kind = get_kind(task.kind)
     split, rows = (
         ("test", task.test)
         if task.test is not None and task.test.labels is not None
@@ -44,8 +45,8 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
     )
     scorer = Scorer(model, wordpiece, batch_size=settings["batch_size"])
     with counting_rows(console, "scoring", total=len(rows)) as advance:
-        logits = scorer.logits(rows.text, rows.text_pair, progress=advance)
-    numbers = METRICS[task.metric](rows.labels, logits)
+        outputs = kind.predict(scorer, rows, progress=advance)
+    numbers = kind.score(task.metric, rows, outputs)
     table = _table()
     for name, value in numbers.items():
         table.add_row(f"{split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
@@ -62,31 +63,15 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
     chosen = np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(int)
     console.print(f"Predictions on {split} rows that were not trained on:")
     for index in chosen:
-        text = rows.text[int(index)].numpy().decode()
-        if rows.text_pair is not None:
-            text += " | " + rows.text_pair[int(index)].numpy().decode()
-        console.print(f"  {describe(logits[index], task.kind, task.labels)}  {shorten(text)}")
+        prediction, text = kind.describe(rows, int(index), outputs[index], task.labels)
+        console.print(f"  {prediction}  {shorten(text)}")
     console.print("Next:")
-    predict = f"echo 'a quiet, moving film' | tf-adapters predict {shlex.quote(str(output))} --input -"
-    if rows.text_pair is not None:
-        predict = f"tf-adapters predict {shlex.quote(str(output))} --input FILE --text-column A --text-pair-column B"
     for command in (
-        predict,
+        kind.example_command(shlex.quote(str(output)), rows),
         f"tf-adapters info {shlex.quote(str(output))}",
         "tf-adapters train --help",
     ):
         console.print(f"  {command}")
-
-
-def describe(logits, kind, labels):
-    """One row's prediction in words."""
-    values = probabilities(logits[np.newaxis], kind=kind)[0]
-    if kind == "regression":
-        return f"{float(np.ravel(values)[0]):.3f}"
-    if kind == "multi-label":
-        return "|".join(label for label, value in zip(labels, values) if value > 0.5) or "(none)"
-    best = int(np.argmax(values))
-    return f"{labels[best]} ({values[best]:.2f})"
 
 
 def shorten(text, width=60):

@@ -224,11 +224,15 @@ def _train(console, data, source, output, recipe, adapter, settings, resume, sta
     from tf_adapters.cli.report import show_report
     from tf_adapters.models.state import state_of
 
+    from tf_adapters.training.kinds import get_kind
+
+    kind = get_kind(data.kind)
     keras.mixed_precision.set_global_policy(settings["precision"])
     with console.status(f"Loading {source} ..."):
         backbone = load_backbone(
             source,
-            num_labels=max(1, len(data.labels)),
+            head=kind.head,
+            num_labels=kind.num_labels(data.labels),
             labels=list(data.labels) or None,
             head_layers=recipe.head_layers,
         )

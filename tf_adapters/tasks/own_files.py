@@ -40,25 +40,22 @@ def task_from_files(
 
     Raises: InputError, naming file, line and fix, for anything unusable.
     """
-    check_kind(kind)
     metric = metric or default_metric(kind)
     check_metric(metric, kind=kind)
-    _check_separator(label_separator)
     reading = {
+        "kind": kind,
         "text_column": text_column,
         "text_pair_column": text_pair_column,
         "label_column": label_column,
+        "label_separator": label_separator,
         "format": format,
     }
-    table = read_rows(train, **reading)
-    labels = find_labels(table.labels, kind=kind, path=train, lines=table.lines, separator=label_separator)
+    rows, labels = _read(train, labels=None, **reading)
     check_metric(metric, kind=kind, labels=labels)
-    encoding = {"kind": kind, "labels": labels, "label_separator": label_separator}
-    splits = {"train": _encoded(table, train, **encoding)}
-    del table  # the label cells, before the next file is read
+    splits = {"train": rows}
     for split, path in (("validation", validation), ("test", test)):
         if path is not None:
-            splits[split] = rows_from_file(path, **reading, **encoding)
+            splits[split] = rows_from_file(path, labels=labels, **reading)
     paths = {"train": train, "validation": validation, "test": test}
     source = ", ".join(
         f"{split} {os.path.basename(os.fspath(paths[split]))} ({len(splits[split])} rows)" for split in splits
@@ -68,7 +65,26 @@ def task_from_files(
     )
 
 
-def rows_from_file(
+def rows_from_file(path, *, kind, labels, **reading):
+    """The labelled rows of one file, for labels that are already known (to evaluate).
+
+    Args:
+        labels: label names in index order; empty where the kind has none.
+        kind and others: as in `task_from_files`.
+
+    Returns: the kind's rows, such as `Rows`.
+
+    Raises: InputError, for anything unusable, a label that is not in `labels` included.
+    """
+    return _read(path, kind=kind, labels=labels, **reading)[0]
+
+
+def _read(path, *, kind, labels, **reading):
+    """Rows and labels of a file; the labels are found if they are None."""
+    return _READERS.get(kind, _read_sentences)(path, kind=kind, labels=labels, **reading)
+
+
+def _read_sentences(
     path,
     *,
     kind,
@@ -79,36 +95,18 @@ def rows_from_file(
     label_separator="|",
     format=None,
 ):
-    """The labelled rows of one file, for labels that are already known (to evaluate).
-
-    Args:
-        labels: label names in index order; ignored for regression.
-        format: "csv", "tsv" or "jsonl" in place of the extension's.
-        Others: as in `task_from_files`.
-
-    Returns: `Rows`.
-
-    Raises: InputError, for anything unusable, a label that is not in `labels` included.
-    """
     check_kind(kind)
-    _check_separator(label_separator)
+    if not label_separator:
+        raise InputError(f"label_separator is {label_separator!r} and must have at least one character.")
     table = read_rows(
-        path,
-        text_column=text_column,
-        text_pair_column=text_pair_column,
-        label_column=label_column,
-        format=format,
+        path, text_column=text_column, text_pair_column=text_pair_column, label_column=label_column, format=format
     )
-    return _encoded(table, path, kind=kind, labels=labels, label_separator=label_separator)
+    cells = {"kind": kind, "path": path, "lines": table.lines, "separator": label_separator}
+    if labels is None:
+        labels = find_labels(table.labels, **cells)
+    numbers = encode_labels(table.labels, labels=labels, **cells)
+    return Rows(text=table.text, text_pair=table.text_pair, labels=numbers), labels
 
 
-def _check_separator(separator):
-    if not separator:
-        raise InputError(f"label_separator is {separator!r} and must have at least one character.")
-
-
-def _encoded(table, path, *, kind, labels, label_separator):
-    numbers = encode_labels(
-        table.labels, kind=kind, labels=labels, path=path, lines=table.lines, separator=label_separator
-    )
-    return Rows(text=table.text, text_pair=table.text_pair, labels=numbers)
+# Kinds whose files are no tables. A reader takes what `_read_sentences` does, and refuses what it has no use for.
+_READERS = {}

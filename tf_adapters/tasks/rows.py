@@ -1,6 +1,7 @@
 """Texts and labels of one split, and the task they belong to."""
 
 import dataclasses
+import hashlib
 from typing import Dict, Optional, Tuple
 
 import numpy as np
@@ -27,6 +28,34 @@ class Rows:
     def __len__(self):
         return int(self.text.shape[0])
 
+    def take(self, chosen):
+        """The rows at the indices `chosen` (int array), in that order."""
+        import tensorflow as tf
+
+        return Rows(
+            text=tf.gather(self.text, chosen),
+            text_pair=None if self.text_pair is None else tf.gather(self.text_pair, chosen),
+            labels=None if self.labels is None else self.labels[chosen],
+        )
+
+    def encode(self, wordpiece, index):
+        """Encoded rows at an int64 tensor of indices, as `WordPiece.encode` returns them; also in a graph."""
+        import tensorflow as tf
+
+        pair = None if self.text_pair is None else tf.gather(self.text_pair, index)
+        return wordpiece.encode(tf.gather(self.text, index), pair)
+
+    def digest(self):
+        """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes in one pass."""
+        import tensorflow as tf
+
+        digest = hashlib.sha256()
+        for texts in (self.text, self.text_pair):
+            if texts is not None:
+                digest.update(tf.strings.to_hash_bucket_fast(texts, 2**62).numpy().tobytes())
+        digest.update(np.ascontiguousarray(self.labels).tobytes())
+        return digest.hexdigest()
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -34,7 +63,7 @@ class Task:
 
     Attributes:
         name: str, as given on the command line, or "files".
-        kind: "classification", "regression" or "multi-label".
+        kind: name of a `training.kinds.Kind`, such as "classification".
         labels: label names in index order; empty for regression.
         metric: name in `tasks.metrics.METRICS` that chooses the best epoch.
         train, validation, test: `Rows`; test may be None, and its labels are
@@ -74,7 +103,7 @@ def sample_rows(rows, *, count, seed):
     The choice is the same on every machine and NumPy version.
 
     Args:
-        rows: `Rows`.
+        rows: `Rows`, or the rows of another kind of task.
         count: int, at least 1; all rows are returned if there are no more.
         seed: int, 0 to 2**32 - 1.
 
@@ -90,15 +119,4 @@ def sample_rows(rows, *, count, seed):
         return rows
     # RandomState's stream is frozen by NumPy; a Generator's may change between versions.
     chosen = np.sort(np.random.RandomState(seed).permutation(len(rows))[:count])
-    return take_rows(rows, chosen)
-
-
-def take_rows(rows, chosen):
-    """The rows at the indices `chosen` (int array), in that order."""
-    import tensorflow as tf
-
-    return Rows(
-        text=tf.gather(rows.text, chosen),
-        text_pair=None if rows.text_pair is None else tf.gather(rows.text_pair, chosen),
-        labels=None if rows.labels is None else rows.labels[chosen],
-    )
+    return rows.take(chosen)

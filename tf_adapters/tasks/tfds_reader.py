@@ -6,7 +6,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.metrics import default_metric
-from tf_adapters.tasks.rows import Rows, Splits, take_rows
+from tf_adapters.tasks.rows import Rows, Splits
 
 VALIDATION_NAMES = ("validation", "dev", "valid", "val")
 # A data set on disk does not keep the order of its columns, so that a pair that is found needs one:
@@ -254,7 +254,7 @@ def _known_only(rows, kind):
     if not known.any():
         return Rows(text=rows.text, text_pair=rows.text_pair)
     rows = Rows(text=rows.text, text_pair=rows.text_pair, labels=labels)
-    return rows if known.all() else take_rows(rows, np.flatnonzero(known))
+    return rows if known.all() else rows.take(np.flatnonzero(known))
 
 
 def _part(rows, *, held_out):
@@ -262,4 +262,4 @@ def _part(rows, *, held_out):
 
     texts = [rows.text] if rows.text_pair is None else [rows.text, rows.text_pair]
     bucket = tf.strings.to_hash_bucket_fast(tf.strings.join([_SEED, *texts], separator="\n"), 10).numpy()
-    return take_rows(rows, np.flatnonzero((bucket == 0) == held_out))
+    return rows.take(np.flatnonzero((bucket == 0) == held_out))

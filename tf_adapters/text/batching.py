@@ -49,7 +49,7 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
     k on, at the cost of one epoch's permutation and one window.
 
     Args:
-        rows: `Rows` with labels.
+        rows: `Rows` with labels, or `PackedExamples`.
         wordpiece: `WordPiece`.
         batch_size: int.
         epochs: int.
@@ -62,7 +62,8 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
             not full; in each epoch it holds other rows.
     Returns: `tf.data.Dataset` of `(inputs, labels)`: a dict of the int32 tensors
         `input_ids`, `attention_mask` and `token_type_ids`, `(batch, length)`, and
-        labels `(batch, ...)`, with the number of steps left as its cardinality.
+        labels `(batch, ...)`, or `(batch, length)` with -1 where a token has none; with
+        the number of steps left as its cardinality.
     Raises: InputError, for arguments that cannot be used.
     Reference: the windows are the mega-batches of `group_by_length` in HuggingFace's Trainer.
     """
@@ -71,8 +72,10 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
         raise InputError("rows holds 0 examples: training needs at least one.")
     if rows.labels is None:
         raise InputError("rows.labels is None: training needs labels; give a split that has them.")
-    if len(rows.labels) != count:
-        raise InputError(f"rows.labels has {len(rows.labels)} entries for {count} rows: "
+    per_token = isinstance(rows.labels, tf.RaggedTensor)
+    labels_count = int(rows.labels.nrows()) if per_token else len(rows.labels)
+    if labels_count != count:
+        raise InputError(f"rows.labels has {labels_count} entries for {count} rows: "
                          "give one label a row.")
     steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=drop_remainder)
     _check_positive(epochs, "epochs")
@@ -90,7 +93,7 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
     used = steps * batch_size if drop_remainder else count
     windows = -(-used // window_rows)  # in an epoch
     with tf.device("CPU:0"):
-        labels = tf.constant(rows.labels)
+        labels = rows.labels if per_token else tf.constant(rows.labels)
 
     # index_shuffle would give a window's rows without the whole permutation, but uses so few bits of its
     # seed that among 64 rows seeds 0 and 2**31 agree.
@@ -108,8 +111,7 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
     @tf.autograph.experimental.do_not_convert
     def encoded_window(epoch, permutation, window):
         index = permutation[window * window_rows:tf.minimum((window + 1) * window_rows, used)]
-        pair = None if rows.text_pair is None else tf.gather(rows.text_pair, index)
-        encoded = wordpiece.encode(tf.gather(rows.text, index), pair)
+        encoded = rows.encode(wordpiece, index)
 
         batches = tf.size(index, out_type=tf.int64) // batch_size
         full = batches * batch_size
@@ -131,6 +133,8 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
     def padded_batch(encoded, window_labels, start):
         batch = {name: ragged[start:start + batch_size] for name, ragged in encoded.items()}
         inputs, batch_labels = _pad(batch, wordpiece, lengths), window_labels[start:start + batch_size]
+        if per_token:
+            batch_labels = batch_labels.to_tensor(-1, shape=tf.shape(inputs["input_ids"]))
         if drop_remainder:
             for tensor in (*inputs.values(), batch_labels):
                 tensor.set_shape([batch_size, *tensor.shape[1:]])

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import hashlib
 import importlib.util
 import io
 import math
@@ -24,6 +23,7 @@ from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import default_lengths, steps_per_epoch, training_batches
 from tf_adapters.training.dropout import seed_dropout
+from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
 from tf_adapters.training.resume import ResumeFile, read_info
 from tf_adapters.training.schedules import WarmupLinearDecay
@@ -123,23 +123,28 @@ def fit(
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
     if tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise InputError("tensorboard=True (--tensorboard) needs the package tensorboard: run `pip install tensorboard`.")
-    if jit_compile and len(task.train) < batch_size:
+    kind = get_kind(task.kind)
+    examples = kind.examples(task.train, wordpiece)
+    if jit_compile and len(examples) < batch_size:
         raise InputError(
-            f"batch_size={batch_size} is above the {len(task.train)} training rows, and with XLA only full batches train."
+            f"batch_size={batch_size} is above the {len(examples)} training examples, and with XLA only full batches "
+            "train."
         )
-    steps = epochs * steps_per_epoch(len(task.train), batch_size=batch_size, drop_remainder=jit_compile)
+    steps = epochs * steps_per_epoch(len(examples), batch_size=batch_size, drop_remainder=jit_compile)
     dropout = seed_dropout(model, seed)
-    metrics = _training_metrics(task.kind)
+    losses = kind.losses()
     model.compile(
         optimizer=keras.optimizers.Adam(WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction)),
-        loss=_loss(task.kind),
-        metrics=metrics,
         jit_compile=jit_compile,
+        **losses,
     )
+    metrics = tf.nest.flatten(losses["metrics"])
     model.optimizer.build(model.trainable_variables)
     run = _Run(
         model=model,
         task=task,
+        kind=kind,
+        examples=examples,
         wordpiece=wordpiece,
         output=pathlib.Path(output),
         steps=steps,
@@ -156,8 +161,8 @@ def fit(
             "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
             "text": wordpiece.settings(),
             "frozen_weights": frozen_digest(model),
-            "training_data": _rows_digest(task.train),
-            "validation_data": _rows_digest(task.validation),
+            "training_data": task.train.digest(),
+            "validation_data": task.validation.digest(),
         },
         variables={
             "trainable": model.trainable_variables,
@@ -183,24 +188,6 @@ def fit(
     return run.train(epochs, batch_size, seed, jit_compile)
 
 
-def _loss(kind):
-    if kind == "regression":
-        return keras.losses.MeanSquaredError()
-    if kind == "multi-label":
-        return keras.losses.BinaryCrossentropy(from_logits=True)
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
-def _training_metrics(kind):
-    """Metrics of the epoch under way. The loss is among them because Keras' own running mean
-    of it cannot be restored in the middle of an epoch."""
-    if kind == "regression":
-        return [keras.metrics.MeanSquaredError(name="loss_mean")]
-    if kind == "multi-label":
-        return [keras.metrics.BinaryCrossentropy(name="loss_mean", from_logits=True)]
-    return [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)]
-
-
 def _optimizer_variables(optimizer):
     variables = list(optimizer.variables)
     if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
@@ -211,26 +198,18 @@ def _optimizer_variables(optimizer):
     return variables
 
 
-def _rows_digest(rows):
-    """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes in one pass."""
-    digest = hashlib.sha256()
-    for texts in (rows.text, rows.text_pair):
-        if texts is not None:
-            digest.update(tf.strings.to_hash_bucket_fast(texts, 2**62).numpy().tobytes())
-    digest.update(np.ascontiguousarray(rows.labels).tobytes())
-    return digest.hexdigest()
-
-
 class _Run(keras.callbacks.Callback):
     """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
 
     def __init__(
-        self, *, model, task, wordpiece, output, steps, steps_per_epoch, settings, variables, metrics, scorer, recipe,
-        checkpoint_seconds, tensorboard, reporter,
+        self, *, model, task, kind, examples, wordpiece, output, steps, steps_per_epoch, settings, variables, metrics,
+        scorer, recipe, checkpoint_seconds, tensorboard, reporter,
     ):
         super().__init__()
         self.trained = model
         self.task = task
+        self.kind = kind
+        self.examples = examples
         self.wordpiece = wordpiece
         self.output = output
         self.steps = steps
@@ -276,7 +255,7 @@ class _Run(keras.callbacks.Callback):
                 while self.done < self.steps and not self.stopping.is_set():
                     epoch, offset = divmod(self.done, self.steps_per_epoch)
                     batches = training_batches(
-                        self.task.train,
+                        self.examples,
                         self.wordpiece,
                         batch_size=batch_size,
                         epochs=epochs,
@@ -285,8 +264,7 @@ class _Run(keras.callbacks.Callback):
                         lengths=default_lengths(self.wordpiece.max_length) if drop_remainder else None,
                         drop_remainder=drop_remainder,
                     )
-                    if self.task.kind == "regression":
-                        batches = batches.map(lambda inputs, labels: (inputs, labels[:, tf.newaxis]))
+                    batches = batches.map(lambda inputs, labels: (inputs, self.kind.targets(labels)))
                     # The rest of a begun epoch first: fit() counts the same steps for each epoch.
                     self.trained.fit(
                         batches,
@@ -324,7 +302,7 @@ class _Run(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.done += 1
-        self.reporter.step(self.done, {"loss": logs["loss_mean"]})
+        self.reporter.step(self.done, {"loss": self.kind.running_loss(logs)})
         if self.done % self.steps_per_epoch == 0:
             return  # on_epoch_end saves
         if self.stopping.is_set() or time.monotonic() - self.saved_at >= self.checkpoint_seconds:
@@ -335,17 +313,16 @@ class _Run(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if self.done != (epoch + 1) * self.steps_per_epoch:
             return  # stopped within the epoch
-        loss = float(logs["loss_mean"])
+        loss = float(self.kind.running_loss(logs))
         if not math.isfinite(loss):
             raise InputError(
                 f"The training loss of epoch {epoch + 1} is {loss}: training diverged. Try a lower --learning-rate; "
                 f"the best epoch before it is kept in {self.output}."
             )
         validation = self.task.validation
-        logits = self.scorer.logits(validation.text, validation.text_pair)
-        metric = METRICS[self.task.metric]
-        numbers = metric(validation.labels, logits)
-        value = numbers[metric.primary]
+        outputs = self.kind.predict(self.scorer, validation)
+        numbers = self.kind.score(self.task.metric, validation, outputs)
+        value = numbers[METRICS[self.task.metric].primary]
         better = not math.isnan(value) and (self.best["value"] is None or value > self.best["value"])
         if better:
             self.best = {"value": value, "epoch": epoch + 1, "metrics": numbers}
@@ -359,7 +336,7 @@ class _Run(keras.callbacks.Callback):
                     "kind": self.task.kind,
                     "metric": self.task.metric,
                     "source": self.task.source,
-                    "text_pairs": self.task.train.text_pair is not None,
+                    **self.kind.about(self.task.train),
                 },
                 metrics={f"validation {name}": number for name, number in numbers.items()},
             )

@@ -10,7 +10,7 @@ class Scorer:
     """Computes logits in batches sorted by length, traced once for all calls.
 
     Args:
-        model: a classification model.
+        model: a model with a head.
         wordpiece: `WordPiece`.
         batch_size: int.
         lengths: tuple of padded lengths for XLA, or None to pad to each batch's longest.
@@ -25,9 +25,28 @@ class Scorer:
 
         @tf.function(input_signature=[specs], jit_compile=jit_compile or None)
         def forward(inputs):
-            return model(inputs, training=False).logits
+            outputs = model(inputs, training=False)
+            if "logits" in outputs:
+                return outputs.logits
+            return tf.stack([outputs.start_logits, outputs.end_logits], axis=-1)
 
         self._forward = forward
+
+    def batches(self, encoded):
+        """Logits of encoded examples, a batch at a time.
+
+        Args:
+            encoded: dict, as `WordPiece.encode` returns it.
+
+        Returns: iterator of `(positions, logits)`: int64 array of where the batch's examples
+            stand in `encoded`, and their float32 logits, `(examples, labels)`,
+            `(examples, length, labels)` for tokens, or `(examples, length, 2)`, start and
+            end, for spans; each example comes once, padding examples never.
+        """
+        for positions, inputs in sorted_batches(
+            encoded, batch_size=self.batch_size, wordpiece=self.wordpiece, lengths=self.lengths
+        ):
+            yield positions, self._forward(inputs).numpy()[: len(positions)]
 
     def logits(self, text, text_pair=None, *, progress=None):
         """Logits of a chunk of texts.
@@ -40,10 +59,7 @@ class Scorer:
         """
         encoded = self.wordpiece.encode(text, text_pair)
         result, rows = None, int(text.shape[0])
-        for positions, inputs in sorted_batches(
-            encoded, batch_size=self.batch_size, wordpiece=self.wordpiece, lengths=self.lengths
-        ):
-            logits = self._forward(inputs).numpy()[: len(positions)]
+        for positions, logits in self.batches(encoded):
             if result is None:
                 result = np.empty((rows, *logits.shape[1:]), np.float32)
             result[positions] = logits

@@ -1,9 +1,4 @@
-"""Metrics, from the labels and the raw outputs (logits) of a head.
-
-Each is better when greater. A metric returns all its numbers by name; the one
-that `primary` names chooses the best epoch. scikit-learn and SciPy compute them
-and are imported at the first use.
-"""
+"""Metrics of texts, from the labels and the raw outputs (logits) of a head, by scikit-learn and SciPy."""
 
 import dataclasses
 import warnings
@@ -147,39 +142,15 @@ def _pearson_spearman(labels, predictions):
 
 
 _CLASSES, _SCORES, _SETS = "classification", "regression", "multi-label"
-METRICS = {
-    metric.name: metric
-    for metric in (
-        Metric("accuracy", "accuracy", (_CLASSES,), _accuracy),
-        Metric("f1", "f1", (_CLASSES,), _f1),
-        Metric("macro-f1", "macro_f1", (_CLASSES, _SETS), _macro_f1),
-        Metric("micro-f1", "micro_f1", (_CLASSES, _SETS), _micro_f1),
-        Metric("matthews", "matthews", (_CLASSES,), _matthews),
-        Metric("pearson-spearman", "pearson_spearman", (_SCORES,), _pearson_spearman),
-        Metric("multi-label", "micro_f1", (_SETS,), _multi_label),
-    )
-}
-_DEFAULTS = {_CLASSES: "accuracy", _SCORES: "pearson-spearman", _SETS: "multi-label"}
-
-
-def default_metric(kind):
-    """The metric that a kind of task has unless another is asked for."""
-    if kind not in _DEFAULTS:
-        raise InputError(f"kind is {kind!r} and must be one of {', '.join(_DEFAULTS)}.")
-    return _DEFAULTS[kind]
-
-
-def check_metric(name, *, kind, labels=None):
-    """Raise InputError unless `name` is a metric for this kind and, if they are given, these labels."""
-    fitting = [metric.name for metric in METRICS.values() if kind in metric.kinds]
-    if name not in METRICS:
-        raise InputError(f"metric is {name!r} and must be one of {', '.join(fitting or METRICS)}.")
-    if name not in fitting:
-        raise InputError(f"metric {name!r} is not for {kind} tasks: use one of {', '.join(fitting)}.")
-    if name == "f1" and labels is not None and len(labels) != 2:
-        raise InputError(
-            f"metric 'f1' needs two labels, and there are {len(labels)}: use 'macro-f1' or 'micro-f1'."
-        )
+SENTENCE_METRICS = (
+    Metric("accuracy", "accuracy", (_CLASSES,), _accuracy),
+    Metric("f1", "f1", (_CLASSES,), _f1),
+    Metric("macro-f1", "macro_f1", (_CLASSES, _SETS), _macro_f1),
+    Metric("micro-f1", "micro_f1", (_CLASSES, _SETS), _micro_f1),
+    Metric("matthews", "matthews", (_CLASSES,), _matthews),
+    Metric("pearson-spearman", "pearson_spearman", (_SCORES,), _pearson_spearman),
+    Metric("multi-label", "micro_f1", (_SETS,), _multi_label),
+)
 
 
 def probabilities(logits, *, kind):
@@ -191,7 +162,8 @@ def probabilities(logits, *, kind):
 
     Returns: float64 array of the same shape.
     """
-    default_metric(kind)
+    if kind not in (_CLASSES, _SCORES, _SETS):
+        raise InputError(f"kind is {kind!r} and must be one of {_CLASSES}, {_SCORES}, {_SETS}.")
     logits = np.asarray(logits, np.float64)
     if kind == "regression":
         return logits

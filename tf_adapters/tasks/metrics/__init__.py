@@ -1,0 +1,34 @@
+"""Metrics by name. A new one is an entry in the file of its kind; a new kind is a file and two lines here.
+
+Each is better when greater. A metric returns all its numbers by name; the one
+that `primary` names chooses the best epoch. scikit-learn, SciPy and seqeval
+compute them where they can, and are imported at the first use.
+"""
+
+from tf_adapters.errors import InputError
+from tf_adapters.tasks.metrics.sentences import SENTENCE_METRICS, Metric, probabilities
+
+__all__ = ["METRICS", "Metric", "check_metric", "default_metric", "probabilities"]
+
+METRICS = {metric.name: metric for metric in SENTENCE_METRICS}
+_DEFAULTS = {"classification": "accuracy", "regression": "pearson-spearman", "multi-label": "multi-label"}
+
+
+def default_metric(kind):
+    """The metric that a kind of task has unless another is asked for."""
+    if kind not in _DEFAULTS:
+        raise InputError(f"kind is {kind!r} and must be one of {', '.join(_DEFAULTS)}.")
+    return _DEFAULTS[kind]
+
+
+def check_metric(name, *, kind, labels=None):
+    """Raise InputError unless `name` is a metric for this kind and, if they are given, these labels."""
+    fitting = [metric.name for metric in METRICS.values() if kind in metric.kinds]
+    if name not in METRICS:
+        raise InputError(f"metric is {name!r} and must be one of {', '.join(fitting or METRICS)}.")
+    if name not in fitting:
+        raise InputError(f"metric {name!r} is not for {kind} tasks: use one of {', '.join(fitting)}.")
+    if name == "f1" and labels is not None and len(labels) != 2:
+        raise InputError(
+            f"metric 'f1' needs two labels, and there are {len(labels)}: use 'macro-f1' or 'micro-f1'."
+        )

@@ -1,0 +1,13 @@
+"""What each kind of task does its own way. A new kind is a file here and a line below."""
+
+from tf_adapters.errors import InputError
+from tf_adapters.training.kinds.sentences import Classification, MultiLabel, Regression
+
+_KINDS = {kind.name: kind for kind in (Classification(), Regression(), MultiLabel())}
+
+
+def get_kind(name):
+    """The `Kind` of that name; raises InputError with the known ones otherwise."""
+    if name not in _KINDS:
+        raise InputError(f"kind={name!r} is unknown: use one of {', '.join(_KINDS)}.")
+    return _KINDS[name]

@@ -1,0 +1,75 @@
+"""The interface between the training loop, the commands and the kinds of tasks."""
+
+from tf_adapters.tasks.metrics import METRICS
+
+
+class Kind:
+    """A kind of task: which head, which examples, which loss, and what logits mean.
+
+    *Rows* are what a task holds and what is predicted, one each: a text, a sentence of
+    words, a question. *Examples* are what the encoder reads: one for each row, or several
+    where a row is longer than the encoder's window.
+
+    Attributes:
+        name: str, as `Task.kind` and `--kind`.
+        head: str, as in `load_backbone`.
+    """
+
+    name = None
+    head = "classification"
+
+    def num_labels(self, labels):
+        """Outputs of the head for these label names."""
+        return max(1, len(labels))
+
+    def losses(self):
+        """Arguments for `compile`: `loss`, of `targets(...)` and the model's outputs, and `metrics`.
+
+        The metrics are the loss's means over an epoch: Keras' own running mean of it
+        cannot be restored in the middle of one.
+        """
+        raise NotImplementedError
+
+    def running_loss(self, logs):
+        """The loss's mean over the epoch so far, from the logs that Keras gives a callback."""
+        return logs["loss_mean"]
+
+    def about(self, rows):
+        """What `predict` and `evaluate` must know of the training rows; a dict for JSON."""
+        return {}
+
+    def targets(self, labels):
+        """What the loss takes, from a batch's labels as `training_batches` gives them."""
+        return labels
+
+    def examples(self, rows, wordpiece):
+        """Training examples of rows, for `training_batches`."""
+        return rows
+
+    def predict(self, scorer, rows, *, progress=None):
+        """What the model says of each row, in the rows' order.
+
+        Args:
+            scorer: `Scorer`.
+            rows: the kind's rows, with labels or without.
+            progress: function called with the number of rows done after each batch, or None.
+
+        Returns: a sequence of one output a row, as `score`, `records` and `describe` take it.
+        """
+        raise NotImplementedError
+
+    def score(self, metric, rows, outputs):
+        """Numbers of a metric by name, from labelled rows and what `predict` returned."""
+        return METRICS[metric](rows.labels, outputs)
+
+    def records(self, rows, outputs, labels):
+        """One JSON object for each row, for `tf-adapters predict`; a list of dicts."""
+        raise NotImplementedError
+
+    def example_command(self, directory, rows):
+        """A `tf-adapters predict` command to try on a directory (quoted for the shell)."""
+        raise NotImplementedError
+
+    def describe(self, rows, index, output, labels):
+        """One row and its prediction in words, a pair of str: `("positive (0.98)", "a quiet film")`."""
+        raise NotImplementedError

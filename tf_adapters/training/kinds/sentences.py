@@ -1,0 +1,102 @@
+"""One label, one number or a set of labels for a text or a pair of texts."""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.tasks.metrics import probabilities
+from tf_adapters.training.kinds.kind import Kind
+
+
+class _Sentences(Kind):
+    def about(self, rows):
+        return {"text_pairs": rows.text_pair is not None}
+
+    def predict(self, scorer, rows, *, progress=None):
+        """Logits, a float32 array `(rows, outputs)`."""
+        return scorer.logits(rows.text, rows.text_pair, progress=progress)
+
+    def example_command(self, directory, rows):
+        if rows.text_pair is not None:
+            return f"tf-adapters predict {directory} --input FILE --text-column A --text-pair-column B"
+        return f"echo 'a quiet, moving film' | tf-adapters predict {directory} --input -"
+
+    def describe(self, rows, index, output, labels):
+        text = rows.text[index].numpy().decode()
+        if rows.text_pair is not None:
+            text += " | " + rows.text_pair[index].numpy().decode()
+        return self.label(output, labels), text
+
+    def label(self, output, labels):
+        """What one row's logits say, in words."""
+        raise NotImplementedError
+
+
+class Classification(_Sentences):
+    """One of several labels. Outputs are logits, `(rows, labels)`."""
+
+    name = "classification"
+
+    def losses(self):
+        return {
+            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
+        }
+
+    def records(self, rows, outputs, labels):
+        values = probabilities(outputs, kind=self.name)
+        return [
+            {"label": labels[best], "probabilities": dict(zip(labels, row))}
+            for best, row in zip(values.argmax(-1).tolist(), values.tolist())
+        ]
+
+    def label(self, output, labels):
+        values = probabilities(output, kind=self.name)
+        best = int(np.argmax(values))
+        return f"{labels[best]} ({values[best]:.2f})"
+
+
+class MultiLabel(_Sentences):
+    """Any number of several labels. Outputs are logits, `(rows, labels)`."""
+
+    name = "multi-label"
+
+    def losses(self):
+        return {
+            "loss": keras.losses.BinaryCrossentropy(from_logits=True),
+            "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", from_logits=True)],
+        }
+
+    def records(self, rows, outputs, labels):
+        return [
+            {
+                "labels": [label for label, value in zip(labels, row) if value > 0.5],
+                "probabilities": dict(zip(labels, row)),
+            }
+            for row in probabilities(outputs, kind=self.name).tolist()
+        ]
+
+    def label(self, output, labels):
+        values = probabilities(output, kind=self.name)
+        return "|".join(label for label, value in zip(labels, values) if value > 0.5) or "(none)"
+
+
+class Regression(_Sentences):
+    """A number. Outputs are `(rows, 1)`."""
+
+    name = "regression"
+
+    def losses(self):
+        return {
+            "loss": keras.losses.MeanSquaredError(),
+            "metrics": [keras.metrics.MeanSquaredError(name="loss_mean")],
+        }
+
+    def targets(self, labels):
+        return labels[:, tf.newaxis]
+
+    def records(self, rows, outputs, labels):
+        return [{"value": value} for value in np.asarray(outputs, np.float64).reshape(-1).tolist()]
+
+    def label(self, output, labels):
+        return f"{float(np.ravel(output)[0]):.3f}"
