@@ -1,4 +1,4 @@
-"""SST-2 on MiniLM: adapter tuning against full fine-tuning, each at its own best learning rate."""
+"""SST-2 on MiniLM: adapter tuning against full fine-tuning, each at its own best learning rate and dropout."""
 
 import argparse
 import gc
@@ -36,12 +36,11 @@ class Runs:
             os.truncate(self.path, len(complete))
         self.runs = [json.loads(line) for line in complete.decode().splitlines()]
 
-    def find(self, settings, method, learning_rate, seed):
-        """The finished run, or None."""
+    def find(self, settings, identity):
+        """The finished run with these settings and this method, learning rate, dropout and seed, or None."""
         for run in self.runs:
-            if (run["settings"], run["method"], run["learning_rate"], run["seed"]) == (
-                settings, method, learning_rate, seed,
-            ):
+            # The first runs were made before dropout was a part of the grid, with the encoder's own.
+            if run["settings"] == settings and all(run.get(name) == value for name, value in identity.items()):
                 return run
         return None
 
@@ -55,33 +54,34 @@ class Runs:
         self.runs.append(run)
 
 
-def study(settings, *, learning_rates, seeds, runs, train, log=print):
-    """Do what is missing: the grid at the first seed, then the best rate at the others.
+def study(settings, *, grids, seeds, runs, train, log=print):
+    """Do what is missing: the grid at the first seed, then its best point at the others.
 
-    The rate is chosen by the validation rows, which the reported rows have no part in.
+    The point is chosen by the validation rows, which the reported rows have no part in.
 
     Args:
         settings: dict that a run must equal to count as this study's.
-        learning_rates: dict from method to its grid.
+        grids: dict from method to its points, pairs of learning rate and dropout (None: the
+            encoder's own).
         seeds: ints; the grid is run at the first.
         runs: `Runs`.
-        train: function of method, learning rate and seed that returns a run's results, a dict.
+        train: function of method, learning rate, dropout and seed that returns a run's results, a dict.
         log: function for progress lines.
 
-    Returns: dict from method to its runs at the best rate, in the order of the seeds.
+    Returns: dict from method to its runs at the best point, in the order of the seeds.
     """
-    total = sum(map(len, learning_rates.values())) + len(learning_rates) * (len(seeds) - 1)
+    total = sum(map(len, grids.values())) + len(grids) * (len(seeds) - 1)
     count = 0
 
-    def get(method, rate, seed):
+    def get(method, rate, dropout, seed):
         nonlocal count
         count += 1
-        what = f"run {count}/{total}: {method}, learning rate {rate:g}, seed {seed}"
-        run = runs.find(settings, method, rate, seed)
+        what = f"run {count}/{total}: {method}, learning rate {rate:g}, dropout {_dropout(dropout)}, seed {seed}"
+        identity = {"method": method, "learning_rate": rate, "dropout": dropout, "seed": seed}
+        run = runs.find(settings, identity)
         if run is None:
             log(f"{what} ...")
-            identity = {"method": method, "learning_rate": rate, "seed": seed}
-            run = {**identity, **train(method, rate, seed), **identity, "settings": settings}
+            run = {**identity, **train(**identity), **identity, "settings": settings}
             runs.add(run)
         else:
             log(f"{what}, done before")
@@ -94,13 +94,18 @@ def study(settings, *, learning_rates, seeds, runs, train, log=print):
             )
         return run
 
-    grids = {method: [get(method, rate, seeds[0]) for rate in rates] for method, rates in learning_rates.items()}
+    first = {method: [get(method, *point, seeds[0]) for point in points] for method, points in grids.items()}
     best = {}
-    for method, grid in grids.items():
+    for method, grid in first.items():
         chosen = choose(grid)
-        log(f"{method}: best learning rate {chosen['learning_rate']:g}")
-        best[method] = [chosen] + [get(method, chosen["learning_rate"], seed) for seed in seeds[1:]]
+        point = chosen["learning_rate"], chosen.get("dropout")
+        log(f"{method}: best learning rate {point[0]:g} with dropout {_dropout(point[1])}")
+        best[method] = [chosen] + [get(method, *point, seed) for seed in seeds[1:]]
     return best
+
+
+def _dropout(rate):
+    return "of the encoder" if rate is None else f"{rate:g}"
 
 
 def choose(grid):
@@ -111,7 +116,7 @@ def choose(grid):
     return max(grid, key=lambda run: (run["validation_best"], -run["learning_rate"]))
 
 
-def summarise(best, learning_rates):
+def summarise(best, grids):
     """Means, spreads and the paired difference, as a dict for JSON; accuracies from 0 to 1."""
     methods = {}
     for method, runs in best.items():
@@ -119,10 +124,11 @@ def summarise(best, learning_rates):
         if failed:
             raise RuntimeError(f"{method} diverged at its best learning rate with seed {failed[0]}: give a lower grid.")
         rate = runs[0]["learning_rate"]
-        rates = sorted(learning_rates[method])
+        rates = sorted({rate for rate, _ in grids[method]})
         methods[method] = {
             "learning_rate": rate,
-            "grid": rates,
+            "dropout": runs[0].get("dropout"),
+            "grid": grids[method],
             # A best rate at the edge says that the grid may not hold the true best.
             "at_edge_of_grid": len(rates) > 1 and rate in (rates[0], rates[-1]),
             "trained_parameters": runs[0]["trained_parameters"],
@@ -136,13 +142,13 @@ def summarise(best, learning_rates):
 
 def describe(summary):
     """The summary as lines of text, in percentage points."""
-    titles = f"{'method':10}{'best rate':>10}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}{'s/run':>8}"
+    titles = f"{'method':10}{'best rate':>10}{'dropout':>16}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}{'s/run':>8}"
     lines = [f"{titles}  accuracies"]
     for method, row in summary["methods"].items():
         accuracies = " ".join(f"{100 * value:.2f}" for value in row["accuracies"])
         edge = "  (rate at the edge of its grid)" if row["at_edge_of_grid"] else ""
         lines.append(
-            f"{method:10}{row['learning_rate']:10g}{100 * row['mean']:9.2f}{_points(row['sd']):>7}"
+            f"{method:10}{row['learning_rate']:10g}{_dropout(row['dropout']):>16}{100 * row['mean']:9.2f}{_points(row['sd']):>7}"
             f"{_points(row['sem']):>8}{row['trained_parameters']:13,}{row['seconds']:8.0f}  {accuracies}{edge}"
         )
     difference = summary["adapters - full"]
@@ -178,7 +184,7 @@ def make_trainer(settings, model_source, data_dir):
     git = git_state()  # now: a commit during the study does not change the code that runs
     keras.mixed_precision.set_global_policy(settings["precision"])
 
-    def train(method, learning_rate, seed):
+    def train(method, learning_rate, dropout, seed):
         started = time.monotonic()
         keras.backend.clear_session()
         keras.utils.set_random_seed(seed)
@@ -210,6 +216,7 @@ def make_trainer(settings, model_source, data_dir):
                     output=pathlib.Path(folder) / "run",
                     epochs=settings["epochs"],
                     learning_rate=learning_rate,
+                    dropout=dropout,
                     batch_size=settings["batch_size"],
                     seed=seed,
                     reporter=epochs.reporter(),
@@ -268,7 +275,7 @@ class _Epochs:
 
 def parse(arguments=None):
     parser = argparse.ArgumentParser(
-        description=__doc__ + " The learning rate and the epoch are chosen on validation rows that are sampled from "
+        description=__doc__ + " Learning rate, dropout and epoch are chosen on validation rows that are sampled from "
         "the training split; the accuracies reported are those of the task's own validation split (SST-2: 872 "
         "rows), which chooses nothing. Each finished run is one line of runs.jsonl in the output folder: the same "
         "command goes on where a killed one stopped.",
@@ -286,13 +293,17 @@ def parse(arguments=None):
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="the grid is run at the first")
     parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3])
     parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4, 2e-4])
+    parser.add_argument(
+        "--dropouts", type=float, nargs="*", default=[0.0],
+        help="in the grid of both methods, besides the encoder's own",
+    )
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
     parser.add_argument("--output", type=pathlib.Path, help="folder; default: benchmarks/results/sst2-minilm")
     parser.add_argument("--smoke", action="store_true", help="64 rows, 1 epoch, 2 seeds, nothing kept: does it run?")
     options = parser.parse_args(arguments)
     if options.smoke:
         options.rows, options.validation_rows, options.epochs, options.seeds = 64, 32, 1, [0, 1]
-        options.adapter_learning_rates, options.full_learning_rates = [1e-3], [5e-5]
+        options.adapter_learning_rates, options.full_learning_rates, options.dropouts = [1e-3], [5e-5], []
     if len(set(options.seeds)) != len(options.seeds):
         parser.error("--seeds names a seed twice.")
     return options
@@ -306,19 +317,23 @@ def main():
     name_of_model = os.path.basename(os.path.abspath(options.model)) if is_path else options.model
     settings = {"model": name_of_model, **{name: getattr(options, name) for name in names}}
     rates = {"adapters": options.adapter_learning_rates, "full": options.full_learning_rates}
+    grids = {
+        method: [(rate, dropout) for dropout in (None, *options.dropouts) for rate in values]
+        for method, values in rates.items()
+    }
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.output or (pathlib.Path(temporary) if options.smoke else RESULTS / "sst2-minilm")
         runs = Runs(folder)
         try:
             best = study(
                 settings,
-                learning_rates=rates,
+                grids=grids,
                 seeds=options.seeds,
                 runs=runs,
                 train=_lazily(settings, options.model, options.data_dir),
                 log=_log,
             )
-            outcome = summarise(best, rates)
+            outcome = summarise(best, grids)
         except KeyboardInterrupt:
             _log("Stopped; the finished runs are kept, and the same command goes on.")
             sys.exit(130)
@@ -338,11 +353,11 @@ def _lazily(*arguments):
     """A trainer that is made at the first run that is missing."""
     made = []
 
-    def train(*run):
+    def train(**run):
         if not made:
             _log("Loading TensorFlow and the data ...")
             made.append(make_trainer(*arguments))
-        return made[0](*run)
+        return made[0](**run)
 
     return train
 

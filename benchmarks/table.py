@@ -87,13 +87,13 @@ def quality_table(result):
         f"**{settings['task']}, {model}: {settings['rows']:,} training rows, {settings['epochs']} epochs, accuracy on "
         f"{result['reported_rows']:,} rows that chose nothing**",
         "",
-        "| | best learning rate | accuracy, % | sd | s.e.m. | trained parameters |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| | best learning rate | dropout | accuracy, % | sd | s.e.m. | trained parameters |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for method, row in result["methods"].items():
         lines.append(
             f"| {METHODS[method]} | {row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''} "
-            f"| {100 * row['mean']:.2f} | {_points(row['sd'])} | {_points(row['sem'])} "
+            f"| {_dropout(row['dropout'])} | {100 * row['mean']:.2f} | {_points(row['sd'])} | {_points(row['sem'])} "
             f"| {row['trained_parameters']:,} |"
         )
     difference = result["adapters - full"]
@@ -136,6 +136,10 @@ def _origin(result, what):
         f"<sub>{what}; {machine['cores']} cores of {machine['cpu']}; {used}; {result['date'][:10]}, commit {commit}; "
         f"[{result['file']}](benchmarks/results/{result['file']}).{warning}</sub>"
     )
+
+
+def _dropout(rate):
+    return "encoder's" if rate is None else f"{rate:g}"
 
 
 def _points(value):

@@ -141,6 +141,7 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
         (["--learning-rate=inf"], "--learning-rate inf must be"),
         (["--epochs=0"], "--epochs 0 must be at least 1"),
         (["--batch-size=0"], "--batch-size 0 must be at least 1"),
+        (["--dropout=1"], "--dropout 1.0 must be at least 0 and below 1"),
         (["--batch-size=4", "--xla"], "--batch-size 4 is above the 2 training examples"),
         (["--max-train-rows=0"], "--max-train-rows 0 must be at least 1"),
         (["--seed=-1"], "--seed -1 must lie between 0 and 4294967295"),

@@ -215,24 +215,24 @@ def fake_run(accuracy, validation=0.5, rate=1e-3, seed=0):
     }
 
 
-RATES = {"adapters": [1e-3, 3e-3], "full": [1e-5, 5e-5]}
+GRIDS = {"adapters": [(1e-3, None), (3e-3, 0.0)], "full": [(1e-5, None), (5e-5, None)]}
 
 
 def test_the_study_chooses_by_validation_and_runs_the_other_seeds_at_the_best_rate(tmp_path):
     calls = []
 
-    def train(method, rate, seed):
-        calls.append((method, rate, seed))
+    def train(method, learning_rate, dropout, seed):
+        calls.append((method, learning_rate, dropout, seed))
         # The rate that is worse on the reported rows is the better one on the validation rows.
-        good = rate in (3e-3, 5e-5)
+        good = learning_rate in (3e-3, 5e-5)
         return {**fake_run(0.8 if good else 0.9, 0.95 if good else 0.6)}
 
     best = quality.study(
-        {"rows": 1}, learning_rates=RATES, seeds=[5, 6], runs=quality.Runs(tmp_path), train=train, log=lambda line: None
+        {"rows": 1}, grids=GRIDS, seeds=[5, 6], runs=quality.Runs(tmp_path), train=train, log=lambda line: None
     )
     assert calls == [
-        ("adapters", 1e-3, 5), ("adapters", 3e-3, 5), ("full", 1e-5, 5), ("full", 5e-5, 5),
-        ("adapters", 3e-3, 6), ("full", 5e-5, 6),
+        ("adapters", 1e-3, None, 5), ("adapters", 3e-3, 0.0, 5), ("full", 1e-5, None, 5), ("full", 5e-5, None, 5),
+        ("adapters", 3e-3, 0.0, 6), ("full", 5e-5, None, 6),
     ]
     assert list(best) == ["adapters", "full"]
     assert all([run["seed"] for run in runs] == [5, 6] for runs in best.values())
@@ -242,15 +242,15 @@ def test_the_study_chooses_by_validation_and_runs_the_other_seeds_at_the_best_ra
 def test_a_killed_study_goes_on_without_repeating_a_run(tmp_path):
     calls = []
 
-    def train(method, rate, seed):
-        calls.append((method, rate, seed))
+    def train(**run):
+        calls.append(tuple(run.values()))
         if len(calls) == 3:
             raise KeyboardInterrupt
         return fake_run(0.9)
 
     def run_study(settings):
         return quality.study(
-            settings, learning_rates=RATES, seeds=[0, 1], runs=quality.Runs(tmp_path), train=train, log=lambda _: None
+            settings, grids=GRIDS, seeds=[0, 1], runs=quality.Runs(tmp_path), train=train, log=lambda _: None
         )
 
     with pytest.raises(KeyboardInterrupt):
@@ -278,7 +278,9 @@ def test_summary_of_the_study_by_hand():
         "adapters": [fake_run(0.90), fake_run(0.88, seed=1)],
         "full": [fake_run(0.89, rate=5e-5), fake_run(0.89, rate=5e-5, seed=1)],
     }
-    summary = quality.summarise(best, {"adapters": [3e-4, 1e-3, 3e-3], "full": [1e-5, 5e-5]})
+    summary = quality.summarise(
+        best, {"adapters": [(rate, None) for rate in (3e-4, 1e-3, 3e-3)], "full": [(1e-5, None), (5e-5, None)]}
+    )
     assert summary["methods"]["adapters"]["mean"] == pytest.approx(0.89)
     assert summary["methods"]["adapters"]["sd"] == pytest.approx(0.01 * math.sqrt(2))
     assert not summary["methods"]["adapters"]["at_edge_of_grid"] and summary["methods"]["full"]["at_edge_of_grid"]
@@ -347,14 +349,14 @@ def test_table_of_the_study_and_of_the_newest_result_only(tmp_path):
         "kind": "quality", "date": "2026-01-02", "seeds": [0, 1], "reported_rows": 872,
         "settings": {"task": "glue/sst2", "model": "minilm", "rows": 8000, "epochs": 3},
         "versions": {"tensorflow": "2.21.0"}, "machine": {"cpu": "A Processor", "cores": 2},
-        "git": {"commit": "0123456789", "dirty": True}, **quality.summarise(best, RATES),
+        "git": {"commit": "0123456789", "dirty": True}, **quality.summarise(best, GRIDS),
     }
     (tmp_path / "sst2").mkdir()
     (tmp_path / "sst2" / "summary.json").write_text(json.dumps(summary))
     (tmp_path / "new.json").write_text(json.dumps(step_result(date="2026-02-01T00:00:00+00:00")))
     (tmp_path / "old.json").write_text(json.dumps(step_result(weights="pretrained")))
     text = table.make_tables(table.read_results(tmp_path))
-    assert "| **adapters** | 0.001 (edge of its grid) | 89.00 | 1.41 | 1.00 | 10 |" in text
+    assert "| **adapters** | 0.001 (edge of its grid) | encoder's | 89.00 | 1.41 | 1.00 | 10 |" in text
     assert "Adapters minus full fine-tuning: +0.00 points, 95 % interval -12.71 to +12.71 (paired t, 2 seeds)." in text
     assert "commit 0123456 with changes" in text
     assert "new.json" in text and "old.json" not in text

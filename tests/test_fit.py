@@ -304,6 +304,12 @@ def test_dropout_replacement_changes_no_weight_and_no_rate():
     assert len({tuple(layer.generator.state.numpy()) for layer in layers}) == len(layers)
 
 
+def test_dropout_of_encoder_and_head_is_overridden_and_comes_back_and_the_adapters_own_stays():
+    model = add_adapters(tiny_model(), AdapterConfig(4, dropout=0.2))
+    assert sorted(layer.rate for layer in seed_dropout(model, 1, rate=0.0)) == [0.0] * (2 + 3 * 4) + [0.2] * 8
+    assert sorted(layer.rate for layer in seed_dropout(model, 1)) == [0.1] * (2 + 3 * 4) + [0.2] * 8
+
+
 def test_plain_keras_fit_trains_adapters_with_xla_and_mixed_precision(float32_policy):
     for policy, xla in (("float32", True), ("mixed_bfloat16", False)):
         float32_policy(policy)

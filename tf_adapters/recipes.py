@@ -5,6 +5,7 @@ Where a paper and its published code differ, `source` says which one is followed
 """
 
 import dataclasses
+from typing import Optional
 
 from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
@@ -22,6 +23,7 @@ class Recipe:
         epochs, batch_size, max_length: ints; max_length counts special tokens.
         warmup_fraction: float, share of the steps with a rising learning rate,
             after which it falls linearly to zero.
+        dropout: float, of the encoder and the head while training, or None for the encoder's own.
         source: str, paper, section, and what is followed where sources differ.
     """
 
@@ -34,6 +36,7 @@ class Recipe:
     max_length: int
     source: str
     warmup_fraction: float = 0.1
+    dropout: Optional[float] = None
 
 
 _REPORT = (

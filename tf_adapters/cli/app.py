@@ -27,7 +27,6 @@ _OPTION_NAMES = {
     "bottleneck_size": "--adapter-size",
     "count": "--max-train-rows",
     "directory": "--model",
-    "dropout": "--adapter-dropout",
     "mode": "--trainable",
     "peak": "--learning-rate",
 }

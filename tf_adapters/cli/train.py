@@ -112,6 +112,11 @@ def train(
         ),
     ] = None,
     batch_size: Annotated[Optional[int], _run(help="Rows per step. Without a recipe 32.")] = None,
+    dropout: Annotated[
+        Optional[float],
+        _run(help="Dropout of the encoder and the head, in place of the encoder's own (BERT's is 0.1). Adapters have "
+             "`--adapter-dropout`."),
+    ] = None,
     seed: Annotated[int, _run(help="Decides every random choice.")] = 0,
     precision: Annotated[str, _run(help="`float32`, `mixed_bfloat16` or `mixed_float16`.")] = "float32",
     xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
@@ -158,6 +163,7 @@ def train(
         "epochs": epochs,
         "learning_rate": learning_rate,
         "batch_size": batch_size,
+        "dropout": dropout,
         "max_length": max_length,
         "seed": seed,
         "precision": precision,
@@ -195,7 +201,7 @@ def train(
     recipe = get_recipe(recipe)
     changes = {name: value for name, value in adapter_options.values() if value is not None}
     adapter = dataclasses.replace(recipe.adapter, **changes)
-    for name in ("epochs", "learning_rate", "batch_size", "max_length"):
+    for name in ("epochs", "learning_rate", "batch_size", "dropout", "max_length"):
         settings[name] = getattr(recipe, name) if settings[name] is None else settings[name]
     keras.utils.set_random_seed(seed)
     with console.status("Reading the data ..."):
@@ -265,6 +271,7 @@ def _train(console, data, source, output, recipe, adapter, settings, resume, sta
         learning_rate=settings["learning_rate"],
         batch_size=settings["batch_size"],
         warmup_fraction=recipe.warmup_fraction,
+        dropout=settings["dropout"],
         seed=settings["seed"],
         jit_compile=settings["xla"],
         resume=resume,
@@ -314,6 +321,8 @@ def _check_run_options(settings, adapter_options, max_train_rows):
     rate = settings["learning_rate"]
     if rate is not None and not 0 < rate < math.inf:
         raise InputError(f"--learning-rate {rate} must be a number above 0, such as 1e-3.")
+    if settings["dropout"] is not None and not 0 <= settings["dropout"] < 1:
+        raise InputError(f"--dropout {settings['dropout']} must be at least 0 and below 1.")
     if not 0 <= settings["seed"] < 2**32:
         raise InputError(f"--seed {settings['seed']} must lie between 0 and {2**32 - 1}.")
     if settings["precision"] not in PRECISIONS:

@@ -1,11 +1,16 @@
 """Makes a whole model's dropout follow from one seed and fit into a checkpoint."""
 
 from tf_adapters._keras import keras
+from tf_adapters.layers.adapter import AdapterLayer
 from tf_adapters.layers.dropout import SeededDropout
 
 
-def seed_dropout(model, seed):
+def seed_dropout(model, seed, *, rate=None):
     """Replace each Keras Dropout of a model by a SeededDropout, or seed those there anew.
+
+    Args:
+        rate: float in [0, 1), for the encoder and the head (adapters have their config's), or
+            None for the rates that they were built with, whatever an earlier call said.
 
     Returns: the list of SeededDropout layers, in an order that depends on the model alone.
     """
@@ -15,13 +20,15 @@ def seed_dropout(model, seed):
             continue
         for attribute, value in sorted(vars(owner).items()):
             if isinstance(value, keras.layers.Dropout):
+                built_with = getattr(value, "rate_built_with", value.rate)
                 dropout = SeededDropout(
-                    value.rate,
+                    built_with if rate is None or isinstance(owner, AdapterLayer) else rate,
                     noise_shape=value.noise_shape,
                     seed=(seed * 1_000_003 + len(layers)) % 2**31,
                     name=value.name,
                     dtype=value.dtype_policy,
                 )
+                dropout.rate_built_with = built_with
                 setattr(owner, attribute, dropout)
                 layers.append(dropout)
     return layers

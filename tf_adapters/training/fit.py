@@ -76,6 +76,7 @@ def fit(
     learning_rate,
     batch_size=32,
     warmup_fraction=0.1,
+    dropout=None,
     seed=0,
     jit_compile=False,
     resume=False,
@@ -100,6 +101,7 @@ def fit(
         epochs, batch_size: ints.
         learning_rate: float, the peak.
         warmup_fraction: float, share of the steps with a rising rate.
+        dropout: float in [0, 1), of the encoder and the head, or None for the encoder's own.
         seed: int, decides the order of the rows and the dropout.
         jit_compile: bool, compile the training step with XLA; batches are then padded to a
             small set of lengths, and the last, partial batch of an epoch is dropped.
@@ -118,6 +120,8 @@ def fit(
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{name}={value!r} must be an integer of at least 1.")
+    if dropout is not None and not 0 <= dropout < 1:
+        raise InputError(f"dropout={dropout!r} must be at least 0 and below 1.")
     state = state_of(model)
     if state.trainable is None:
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
@@ -131,7 +135,7 @@ def fit(
             "train."
         )
     steps = epochs * steps_per_epoch(len(examples), batch_size=batch_size, drop_remainder=jit_compile)
-    dropout = seed_dropout(model, seed)
+    dropout_layers = seed_dropout(model, seed, rate=dropout)
     losses = kind.losses()
     model.compile(
         optimizer=keras.optimizers.Adam(WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction)),
@@ -154,6 +158,7 @@ def fit(
             "learning_rate": learning_rate,
             "batch_size": batch_size,
             "warmup_fraction": warmup_fraction,
+            "dropout": dropout,
             "seed": seed,
             "jit_compile": jit_compile,
             "precision": keras.mixed_precision.global_policy().name,
@@ -167,7 +172,7 @@ def fit(
         variables={
             "trainable": model.trainable_variables,
             "optimizer": _optimizer_variables(model.optimizer),
-            "dropout": [layer.generator.state for layer in dropout],
+            "dropout": [layer.generator.state for layer in dropout_layers],
             "metric": [variable for metric in metrics for variable in metric.variables],
         },
         metrics=metrics,
