@@ -9,7 +9,8 @@ import types
 import pytest
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import FIELD_LIMIT, read_chunks, read_rows
+from tf_adapters.tasks.files import FIELD_LIMIT, BadRows, read_chunks, read_rows
+from tf_adapters.tasks.own_files import rows_from_file
 
 
 def write(tmp_path, name, content):
@@ -245,3 +246,56 @@ def test_whole_files_of_several_chunks_keep_their_order(tmp_path):
     table = read_rows(write(tmp_path, "a.txt", "\n".join(texts)))
     assert [text.decode() for text in table.text.numpy()] == texts
     assert table.labels is None and table.text_pair is None and table.lines[-1] == 40_000
+
+
+# Rows that cannot be used
+
+
+BAD_CSV = (
+    b"text,label\n"
+    b"good,1\n"
+    b"one,two,three\n"  # 3: fields
+    b'"never closed,0\n'  # 4: quote
+    b"na\xefve,1\n"  # 5: encoding
+    b",0\n"  # 6: empty text
+    b'"two\nlines",0\n'
+    b"fine,1\n"
+)
+
+
+def test_bad_rows_are_left_out_and_counted_with_their_lines(tmp_path):
+    path = write(tmp_path, "a.csv", BAD_CSV)
+    bad = BadRows()
+    table = read_rows(path, label_column="label", bad_rows=bad)
+    assert [text.decode() for text in table.text.numpy()] == ["good", "two\nlines", "fine"]
+    assert table.labels == ["1", "0", "1"] and table.lines.tolist() == [2, 7, 9]
+    assert bad.count == 4
+    assert [re.search(r"line (\d+)", example)[1] for example in bad.examples] == ["3", "4", "5", "6"]
+
+
+def test_bad_rows_are_the_first_error_without_a_counter(tmp_path):
+    with pytest.raises(InputError, match="line 3: has 3 fields where the header has 2"):
+        read_rows(write(tmp_path, "a.csv", BAD_CSV), label_column="label")
+
+
+def test_json_lines_and_blank_lines_are_counted_too(tmp_path):
+    path = write(tmp_path, "a.jsonl", b'{"text": "a"}\n\n{"text": 3}\n{"txt": "b"}\n{"text"\n[1]\n{"text": "c"}\n')
+    bad = BadRows()
+    assert [text.decode() for text in read_rows(path, bad_rows=bad).text.numpy()] == ["a", "c"]
+    assert bad.count == 5
+
+
+def test_a_file_of_bad_rows_alone_is_an_error_that_shows_the_first(tmp_path):
+    with pytest.raises(InputError, match="no usable row; the first problem: .*line 1: is not JSON"):
+        read_rows(write(tmp_path, "a.jsonl", b"{\n{\n"), bad_rows=BadRows())
+
+
+@pytest.mark.parametrize(
+    "kind, cells, count",
+    [("classification", "a b  c a", 2), ("regression", "1 2.5 x inf 3", 2), ("multi-label", "a|b a|| b a|z", 2)],
+)
+def test_rows_with_unusable_or_unknown_labels_are_counted(tmp_path, kind, cells, count):
+    lines = "".join(f"row,{cell}\n" for cell in cells.split(" "))
+    bad, labels = BadRows(), ("a", "b") if kind != "regression" else ()
+    rows = rows_from_file(write(tmp_path, "a.csv", "text,label\n" + lines), kind=kind, labels=labels, bad_rows=bad)
+    assert bad.count == count and len(rows) == len(rows.labels) == len(cells.split(" ")) - count

@@ -10,6 +10,9 @@
 Each may be compressed (`.csv.gz`). The encoding is UTF-8, with or without a
 byte order mark. Empty lines at the end are ignored; elsewhere they are an
 error, since a prediction must not silently change its number of rows.
+
+A row that cannot be used is an error with its line, or, where a `BadRows` is
+given, left out and counted.
 """
 
 import csv
@@ -56,6 +59,31 @@ class Chunk:
         return len(self.text)
 
 
+class BadRow(InputError):
+    """One row of a file cannot be used; the rows around it can."""
+
+
+class BadRows:
+    """Counts the rows that are left out, and keeps what was wrong with the first of them.
+
+    Attributes:
+        count: int.
+        examples: list of str, at most `MOST_EXAMPLES` messages with file and line.
+    """
+
+    MOST_EXAMPLES = 5
+
+    def __init__(self):
+        self.count = 0
+        self.examples = []
+
+    def add(self, problem):
+        """Count one row; `problem` is its message or BadRow."""
+        self.count += 1
+        if len(self.examples) < self.MOST_EXAMPLES:
+            self.examples.append(str(problem))
+
+
 @dataclasses.dataclass
 class Table:
     """A whole file: texts as tf string tensors `(rows,)`, label cells and lines as in `Chunk`."""
@@ -97,6 +125,7 @@ def read_chunks(
     chunk_rows=1024,
     format=None,
     keep_all_columns=False,
+    bad_rows=None,
 ):
     """Yield a file's rows as `Chunk`s of at most `chunk_rows`, never holding more than one.
 
@@ -111,6 +140,7 @@ def read_chunks(
         chunk_rows: int, at least 1.
         format: "csv", "tsv", "jsonl" or "txt" in place of the extension's.
         keep_all_columns: bool, whether to keep each row's whole record.
+        bad_rows: `BadRows` that counts malformed rows, which are then left out, or None.
 
     Raises: InputError, naming file, line and fix, if the file cannot be read, a
         column is missing, or a row is malformed or has no text.
@@ -129,7 +159,7 @@ def read_chunks(
             f"{_name(path)} is read as plain text, one text a line, and has no column {columns[1]!r}: "
             "use CSV, TSV or JSON lines, or say the format."
         )
-    records = _READERS[format](path, columns)
+    rows = _usable(_READERS[format](path, columns), path, text_column, text_pair_column, bad_rows)
     found = False
     while True:
         chunk = Chunk(
@@ -139,10 +169,10 @@ def read_chunks(
             lines=[],
             records=[] if keep_all_columns else None,
         )
-        for line, record in itertools.islice(records, chunk_rows):
-            chunk.text.append(_checked_text(record[text_column], path, line, text_column))
+        for line, record in itertools.islice(rows, chunk_rows):
+            chunk.text.append(record[text_column])
             if text_pair_column is not None:
-                chunk.text_pair.append(_checked_text(record[text_pair_column], path, line, text_pair_column))
+                chunk.text_pair.append(record[text_pair_column])
             if label_column is not None:
                 chunk.labels.append(record[label_column])
             chunk.lines.append(line)
@@ -152,12 +182,31 @@ def read_chunks(
             break
         found = True
         yield chunk
+    if not found and bad_rows is not None and bad_rows.count:
+        raise InputError(f"{_name(path)} has no usable row; the first problem: {bad_rows.examples[0]}")
     if not found:
         what = "has a header and no rows" if format in ("csv", "tsv") else "is empty"
         raise InputError(f"{_name(path)} {what}: give a file with at least one row.")
 
 
-def read_rows(path, *, text_column="text", text_pair_column=None, label_column=None, format=None):
+def _usable(rows, path, text_column, text_pair_column, bad_rows):
+    """The rows whose record and texts are in order; a reader yields a BadRow in place of a record."""
+    for line, record in rows:
+        try:
+            if isinstance(record, BadRow):
+                raise record
+            for column in (text_column, text_pair_column):
+                if column is not None:
+                    _check_text(record[column], path, line, column)
+        except BadRow as problem:
+            if bad_rows is None:
+                raise
+            bad_rows.add(problem)
+            continue
+        yield line, record
+
+
+def read_rows(path, *, text_column="text", text_pair_column=None, label_column=None, format=None, bad_rows=None):
     """Read a whole file, for training; its texts end up once, in tf string tensors.
 
     Args and Raises: as in `read_chunks`.
@@ -171,6 +220,7 @@ def read_rows(path, *, text_column="text", text_pair_column=None, label_column=N
         label_column=label_column,
         chunk_rows=16384,
         format=format,
+        bad_rows=bad_rows,
     )
     # The first chunk before the slow import: a mistake in the file shows at once.
     first = next(chunks)
@@ -200,11 +250,15 @@ def _name(path):
     return "standard input" if os.fspath(path) == "-" else os.fspath(path)
 
 
+def _bad_row(path, line, problem):
+    return BadRow(f"{_name(path)}, line {line}: {problem}")
+
+
 def _fail(path, line, problem):
-    raise InputError(f"{_name(path)}, line {line}: {problem}")
+    raise _bad_row(path, line, problem)
 
 
-def _checked_text(value, path, line, column):
+def _check_text(value, path, line, column):
     if value is None or (isinstance(value, float) and value != value):
         _fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
     if not isinstance(value, str):
@@ -226,7 +280,6 @@ def _checked_text(value, path, line, column):
                 line,
                 f"column {column!r} holds half of a surrogate pair (\\ud800 to \\udfff); remove it.",
             )
-    return value
 
 
 def _lines(path):
@@ -250,44 +303,50 @@ def _lines(path):
 
 def _decoded(file, name):
     for number, line in enumerate(file, 1):
+        encoding = "utf-8-sig" if number == 1 else "utf-8"
         try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            text = line.decode(encoding)
         except UnicodeDecodeError as error:
-            raise InputError(
-                f"{name}, line {number}: byte {line[error.start]:#04x} is not UTF-8; save the file as UTF-8."
-            ) from None
+            problem = f"byte {line[error.start]:#04x} is not UTF-8; save the file as UTF-8."
+            yield number, line.decode(encoding, "replace").replace("\0", ""), _bad_row(name, number, problem)
+            continue
         if "\0" in text:
-            raise InputError(
-                f"{name}, line {number}: holds a NUL character; save the file as UTF-8 text without it."
-            )
-        yield number, text
+            problem = "holds a NUL character; save the file as UTF-8 text without it."
+            yield number, text.replace("\0", ""), _bad_row(name, number, problem)
+            continue
+        yield number, text, None
+
+
+# Each reader yields the line of a row, and its record: a dict, or the BadRow that it is.
 
 
 def _read_txt(path, columns):
-    for line, text in _without_blank_lines(_lines(path), path):
-        yield line, {columns[0]: text.rstrip("\r\n")}
+    for line, text, problem in _without_blank_lines(_lines(path), path):
+        yield line, problem or {columns[0]: text.rstrip("\r\n")}
 
 
 def _read_jsonl(path, columns):
-    for line, text in _without_blank_lines(_lines(path), path):
-        try:
-            record = json.loads(text)
-        except json.JSONDecodeError as error:
-            _fail(
-                path,
-                line,
-                f"is not JSON ({error.msg} at column {error.colno}); write one JSON object a line.",
-            )
-        except (ValueError, RecursionError) as error:
-            _fail(path, line, f"is not usable JSON ({error}); write one JSON object a line.")
-        if not isinstance(record, dict):
-            _fail(
-                path, line, f"is {text.strip()[:40]!r} and not a JSON object; write one JSON object a line."
-            )
-        for column in columns:
-            if column not in record:
-                _fail(path, line, f"has no key {column!r}; its keys are {_listed(record)}.")
-        yield line, record
+    for line, text, problem in _without_blank_lines(_lines(path), path):
+        yield line, problem or _json_record(path, line, text, columns)
+
+
+def _json_record(path, line, text, columns):
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        return _bad_row(
+            path, line, f"is not JSON ({error.msg} at column {error.colno}); write one JSON object a line."
+        )
+    except (ValueError, RecursionError) as error:
+        return _bad_row(path, line, f"is not usable JSON ({error}); write one JSON object a line.")
+    if not isinstance(record, dict):
+        return _bad_row(
+            path, line, f"is {text.strip()[:40]!r} and not a JSON object; write one JSON object a line."
+        )
+    for column in columns:
+        if column not in record:
+            return _bad_row(path, line, f"has no key {column!r}; its keys are {_listed(record)}.")
+    return record
 
 
 def _read_csv(path, columns):
@@ -295,61 +354,92 @@ def _read_csv(path, columns):
 
 
 def _read_tsv(path, columns):
-    rows = _without_blank_lines(_lines(path), path)
-    yield from _with_header(((line, text.rstrip("\r\n").split("\t")) for line, text in rows), path, columns)
+    lines = _without_blank_lines(_lines(path), path)
+    rows = ((line, problem or text.rstrip("\r\n").split("\t")) for line, text, problem in lines)
+    yield from _with_header(rows, path, columns)
 
 
 _READERS = {"csv": _read_csv, "tsv": _read_tsv, "jsonl": _read_jsonl, "txt": _read_txt}
 
 
+class _CsvLines:
+    """The lines of a CSV file for `csv.reader`, remembered until their row is complete.
+
+    Attributes:
+        row: list of the `(number, text, problem)` that were read since it was last emptied.
+    """
+
+    def __init__(self, lines):
+        self.lines = lines
+        self.returned = []
+        self.row = []
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        line = self.returned.pop() if self.returned else next(self.lines)
+        self.row.append(line)
+        return line[1]
+
+    def retreat(self):
+        """Return all lines but the first, so that only it is lost where a quote is never closed."""
+        self.returned.extend(reversed(self.row[1:]))
+
+
 def _csv_rows(path):
     # Raised for the process, never lowered: a restore could meet another thread's reading.
     csv.field_size_limit(max(FIELD_LIMIT, csv.field_size_limit()))
-    reader = csv.reader((text for _, text in _lines(path)), strict=True)
+    lines = _CsvLines(_lines(path))
+    reader = csv.reader(lines, strict=True)
     blank = None
     while True:
-        line = reader.line_num + 1
+        lines.row.clear()
         try:
             row = next(reader, None)
         except csv.Error as error:
-            if "unexpected end of data" in str(error):
-                _fail(
-                    path,
-                    line,
-                    'a quote (") is opened in this row and never closed; close it or write it twice ("").',
-                )
-            if "field larger" in str(error):
-                _fail(path, line, f"a field has more than {FIELD_LIMIT} characters; is a quote never closed?")
-            _fail(
-                path,
-                line,
-                f'is not valid CSV ({error}); put the field in quotes and write a quote in it twice ("").',
-            )
+            line = lines.row[0][0]
+            lines.retreat()
+            row = _bad_row(path, line, _csv_problem(error))
         if row is None:
             return
+        line = lines.row[0][0]
         if not row:
             blank = blank or line
             continue
         if blank:
-            _fail(path, blank, "is empty; remove it.")
-        yield line, row
+            yield blank, _bad_row(path, blank, "is empty; remove it.")
+            blank = None
+        problem = next((problem for _, _, problem in lines.row if problem), None)
+        yield line, row if isinstance(row, BadRow) else problem or row
+
+
+def _csv_problem(error):
+    if "unexpected end of data" in str(error):
+        return 'a quote (") is opened in this row and never closed; close it or write it twice ("").'
+    if "field larger" in str(error):
+        return f"a field has more than {FIELD_LIMIT} characters; is a quote never closed?"
+    return f'is not valid CSV ({error}); put the field in quotes and write a quote in it twice ("").'
 
 
 def _without_blank_lines(lines, path):
     blank = None
-    for line, text in lines:
+    for line, text, problem in lines:
         if not text.strip("\r\n"):
             blank = blank or line
             continue
         if blank:
-            _fail(path, blank, "is empty; remove it.")
-        yield line, text
+            yield blank, "", _bad_row(path, blank, "is empty; remove it.")
+            blank = None
+        yield line, text, problem
 
 
 def _with_header(rows, path, columns):
     _, header = next(rows, (1, None))
     if header is None:
         raise InputError(f"{_name(path)} is empty: give a file with a header and at least one row.")
+    if isinstance(header, BadRow):
+        raise header
     for column in columns:
         if header.count(column) != 1:
             problem = "has no column" if column not in header else "has more than one column"
@@ -357,13 +447,13 @@ def _with_header(rows, path, columns):
                 f"{_name(path)} {problem} {column!r}: the columns of its first line are {_listed(header)}."
             )
     for line, row in rows:
-        if len(row) != len(header):
-            _fail(
-                path,
-                line,
-                f"has {len(row)} fields where the header has {len(header)}; quote or remove separators.",
-            )
-        yield line, dict(zip(header, row))
+        if isinstance(row, BadRow):
+            yield line, row
+        elif len(row) != len(header):
+            problem = f"has {len(row)} fields where the header has {len(header)}; quote or remove separators."
+            yield line, _bad_row(path, line, problem)
+        else:
+            yield line, dict(zip(header, row))
 
 
 def _listed(names, most=20):

@@ -91,19 +91,48 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     encoded = np.zeros(shape, np.float32 if kind == "multi-label" else np.int32)
     for row, (cell, line) in enumerate(zip(cells, lines)):
         for name in _cell_names(cell, kind, path, line, separator):
-            if name not in index:
-                known = ", ".join(repr(label) for label in labels[:20]) + (
-                    ", ..." if len(labels) > 20 else ""
-                )
-                raise InputError(
-                    f"{path}, line {line}: the label {name!r} is not among those of the training rows "
-                    f"({known}); correct it, or add rows with it to the training file."
-                )
+            _check_known(name, index, path, line)
             if kind == "multi-label":
                 encoded[row, index[name]] = 1
             else:
                 encoded[row] = index[name]
     return encoded
+
+
+def usable_cells(cells, *, kind, labels, path, bad_rows, lines=None, separator="|"):
+    """Which label cells can be used; the others are counted.
+
+    Args:
+        labels: label names in index order, or None where any will do.
+        bad_rows: `files.BadRows`.
+        Others: as in `find_labels`.
+
+    Returns: NumPy array of bool, `(rows,)`.
+    """
+    check_kind(kind)
+    index = None if labels is None else dict.fromkeys(labels)
+    usable = np.ones(len(cells), bool)
+    for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
+        try:
+            if kind == "regression":
+                _score(cell, path, line)
+                continue
+            for name in _cell_names(cell, kind, path, line, separator):
+                if index is not None:
+                    _check_known(name, index, path, line)
+        except InputError as problem:
+            bad_rows.add(problem)
+            usable[row] = False
+    return usable
+
+
+def _check_known(name, index, path, line):
+    if name not in index:
+        known = ", ".join(repr(label) for label in itertools.islice(index, 20)) + (", ..." if len(index) > 20 else "")
+        raise InputError(
+            f"{path}, line {line}: the label {name!r} is not among those of the training rows "
+            f"({known}); correct it, or add rows with it to the training file."
+        )
 
 
 def _line_numbers(lines):

@@ -1,10 +1,14 @@
 """A task from the user's own files."""
 
+import dataclasses
+import itertools
 import os
+
+import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.files import read_rows
-from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels
+from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels, usable_cells
 from tf_adapters.tasks.metrics import check_metric, default_metric
 from tf_adapters.tasks.rows import Rows, Task
 
@@ -21,6 +25,7 @@ def task_from_files(
     metric=None,
     label_separator="|",
     format=None,
+    bad_rows=None,
 ):
     """A task from CSV, TSV or JSON lines files (see `tasks.files`).
 
@@ -35,6 +40,7 @@ def task_from_files(
         metric: name in `tasks.metrics.METRICS`, or None for the kind's usual one.
         label_separator: str between the labels of a multi-label cell.
         format: "csv", "tsv" or "jsonl" in place of the files' extensions.
+        bad_rows: `files.BadRows` that counts unusable rows, which are then left out, or None.
 
     Returns: `Task` with name "files".
 
@@ -49,6 +55,7 @@ def task_from_files(
         "label_column": label_column,
         "label_separator": label_separator,
         "format": format,
+        "bad_rows": bad_rows,
     }
     rows, labels = _read(train, labels=None, **reading)
     check_metric(metric, kind=kind, labels=labels)
@@ -60,6 +67,8 @@ def task_from_files(
     source = ", ".join(
         f"{split} {os.path.basename(os.fspath(paths[split]))} ({len(splits[split])} rows)" for split in splits
     )
+    if bad_rows is not None and bad_rows.count:
+        source += f"; {bad_rows.count} unusable rows were left out"
     return Task(
         name="files", kind=kind, labels=labels, metric=metric, source=f"The user's files: {source}.", **splits
     )
@@ -94,18 +103,29 @@ def _read_sentences(
     label_column="label",
     label_separator="|",
     format=None,
+    bad_rows=None,
 ):
     check_kind(kind)
     if not label_separator:
         raise InputError(f"label_separator is {label_separator!r} and must have at least one character.")
     table = read_rows(
-        path, text_column=text_column, text_pair_column=text_pair_column, label_column=label_column, format=format
+        path,
+        text_column=text_column,
+        text_pair_column=text_pair_column,
+        label_column=label_column,
+        format=format,
+        bad_rows=bad_rows,
     )
-    cells = {"kind": kind, "path": path, "lines": table.lines, "separator": label_separator}
+    rows, cells, lines = Rows(text=table.text, text_pair=table.text_pair), table.labels, table.lines
+    reading = {"kind": kind, "path": path, "separator": label_separator}
+    if bad_rows is not None:
+        usable = usable_cells(cells, labels=labels, lines=lines, bad_rows=bad_rows, **reading)
+        if not usable.all():
+            rows, cells, lines = rows.take(np.flatnonzero(usable)), list(itertools.compress(cells, usable)), lines[usable]
     if labels is None:
-        labels = find_labels(table.labels, **cells)
-    numbers = encode_labels(table.labels, labels=labels, **cells)
-    return Rows(text=table.text, text_pair=table.text_pair, labels=numbers), labels
+        labels = find_labels(cells, lines=lines, **reading)
+    numbers = encode_labels(cells, labels=labels, lines=lines, **reading)
+    return dataclasses.replace(rows, labels=numbers), labels
 
 
 # Kinds whose files are no tables. A reader takes what `_read_sentences` does, and refuses what it has no use for.
