@@ -1,57 +1,19 @@
 """SST-2 on MiniLM: adapter tuning against full fine-tuning, each at its own best learning rate and dropout."""
 
 import argparse
-import gc
+import itertools
 import json
 import os
 import pathlib
 import sys
 import tempfile
-import time
 
 from pairing import mean_and_spread, paired_difference
-from provenance import git_state, provenance
-from worker_protocol import installed_versions
+from provenance import provenance
+from training_runs import Runs, held_out_of_train, make_run
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 METHODS = ("adapters", "full")
-
-
-class Runs:
-    """The finished runs of a folder: `runs.jsonl`, one line each, only ever added to.
-
-    Args:
-        folder: path; made when the first run is added.
-    """
-
-    def __init__(self, folder):
-        self.path = pathlib.Path(folder) / "runs.jsonl"
-        self.runs = []
-        if not self.path.exists():
-            return
-        text = self.path.read_bytes()
-        complete = text[: text.rfind(b"\n") + 1]
-        if complete != text:
-            # A killed command left half a line; the next one must not continue it.
-            os.truncate(self.path, len(complete))
-        self.runs = [json.loads(line) for line in complete.decode().splitlines()]
-
-    def find(self, settings, identity):
-        """The finished run with these settings and this method, learning rate, dropout and seed, or None."""
-        for run in self.runs:
-            # The first runs were made before dropout was a part of the grid, with the encoder's own.
-            if run["settings"] == settings and all(run.get(name) == value for name, value in identity.items()):
-                return run
-        return None
-
-    def add(self, run):
-        """Append one finished run."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(run) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.runs.append(run)
 
 
 def study(settings, *, grids, seeds, runs, train, log=print):
@@ -165,112 +127,23 @@ def _points(value):
 
 def make_trainer(settings, model_source, data_dir):
     """The function that trains and scores one run; loads TensorFlow and the data once."""
-    import dataclasses
-
-    import numpy as np
     import tf_adapters
-    from tf_adapters._keras import keras
-    from tf_adapters.models.loading import find_files
-    from tf_adapters.tasks.metrics import METRICS
-    from tf_adapters.training.scoring import Scorer
 
     task = tf_adapters.load_task(settings["task"], data_dir=data_dir)
-    reported = task.validation
     needed = settings["rows"] + settings["validation_rows"]
     if needed > len(task.train):
         sys.exit(f"--rows and --validation-rows ask for {needed} rows, and the training split has {len(task.train)}.")
-    wordpiece = tf_adapters.WordPiece.from_directory(find_files(model_source), max_length=settings["max_length"])
-    versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
-    git = git_state()  # now: a commit during the study does not change the code that runs
-    keras.mixed_precision.set_global_policy(settings["precision"])
+    run = make_run(settings, model_source)
 
     def train(method, learning_rate, dropout, seed):
-        started = time.monotonic()
-        keras.backend.clear_session()
-        keras.utils.set_random_seed(seed)
-        # Both methods see the same rows at one seed: that is the pair.
-        order = np.random.RandomState(seed).permutation(len(task.train))[:needed]
-        data = dataclasses.replace(
-            task,
-            train=task.train.take(order[: settings["rows"]]),
-            validation=task.train.take(order[settings["rows"] :]),
-            test=None,
-        )
-        model = tf_adapters.load_backbone(model_source, labels=list(task.labels))
-        if method == "adapters":
-            config = tf_adapters.AdapterConfig(bottleneck_size=settings["bottleneck"], sharing="none")
-            tf_adapters.add_adapters(model, config, seed=seed)
-        tf_adapters.set_trainable(model, method)
-        about = {
-            "trained_parameters": tf_adapters.parameter_counts(model).trainable,
-            "versions": versions,
-            "git": git,
-        }
-        epochs = _Epochs()
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                result = tf_adapters.fit(
-                    model,
-                    data,
-                    wordpiece,
-                    output=pathlib.Path(folder) / "run",
-                    epochs=settings["epochs"],
-                    learning_rate=learning_rate,
-                    dropout=dropout,
-                    batch_size=settings["batch_size"],
-                    seed=seed,
-                    reporter=epochs.reporter(),
-                )
-            except tf_adapters.InputError as error:
-                # A rate that is too high is a finding about the grid, not the end of the study.
-                if "diverged" not in str(error):
-                    raise
-                failure = f"training diverged after {len(epochs.accuracies)} epochs"
-                return {"accuracy": None, "failure": failure, **about}
-        if result.interrupted:
-            raise KeyboardInterrupt
-        logits = Scorer(model, wordpiece, batch_size=settings["batch_size"]).logits(reported.text, reported.text_pair)
-        del model
-        gc.collect()
-        return {
-            "accuracy": METRICS["accuracy"](reported.labels, logits)["accuracy"],
-            "reported_rows": len(reported),
-            "best_epoch": result.best_epoch,
-            "validation_best": max(epochs.accuracies),
-            "validation_accuracies": epochs.accuracies,
-            "seconds": round(time.monotonic() - started, 1),
-            "training_seconds": round(result.seconds, 1),
-            **about,
-        }
+        data, reported = held_out_of_train(task, settings["rows"], settings["validation_rows"], seed)
+        done = run(data, {"reported": reported}, method, learning_rate, dropout, seed, log=_log)
+        scores = done.pop("scores")
+        if scores is None:
+            return {"accuracy": None, **done}
+        return {"accuracy": scores["reported"]["accuracy"], "reported_rows": len(reported), **done}
 
     return train
-
-
-class _Epochs:
-    """Collects the validation accuracies and shows that a run advances."""
-
-    def __init__(self):
-        self.accuracies = []
-
-    def reporter(self):
-        from tf_adapters.training.fit import Reporter
-
-        outer = self
-
-        class Collector(Reporter):
-            def start(self, steps, done):
-                self.steps, self.shown = steps, time.monotonic()
-
-            def step(self, done, numbers):
-                if time.monotonic() - self.shown > 20:
-                    self.shown = time.monotonic()
-                    _log(f"  step {done}/{self.steps}, loss {numbers['loss']:.3f}")
-
-            def epoch(self, epoch, numbers, best):
-                outer.accuracies.append(numbers["accuracy"])
-                _log(f"  epoch {epoch}: validation {100 * numbers['accuracy']:.2f} %")
-
-        return Collector()
 
 
 def parse(arguments=None):
@@ -287,23 +160,23 @@ def parse(arguments=None):
     parser.add_argument("--rows", type=int, default=8000, help="training rows, sampled by the seed")
     parser.add_argument("--validation-rows", type=int, default=1000, help="rows that choose rate and epoch")
     parser.add_argument("--epochs", type=int, default=3, help="of both methods")
-    parser.add_argument("--batch-size", type=int, default=32, help="of both methods")
+    parser.add_argument("--batch-size", type=int, default=16, help="of both methods")
     parser.add_argument("--bottleneck", type=int, default=64, help="units of an adapter")
+    parser.add_argument("--train-layer-norm", default="all", help="none, encoder or all")
     parser.add_argument("--max-length", type=int, default=128, help="tokens kept of a sentence")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="the grid is run at the first")
-    parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3])
-    parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4, 2e-4])
-    parser.add_argument(
-        "--dropouts", type=float, nargs="*", default=[0.0],
-        help="in the grid of both methods, besides the encoder's own",
-    )
+    parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3])
+    parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4])
+    dropout = {"type": lambda text: None if text == "encoder" else float(text), "nargs": "+", "metavar": "RATE"}
+    parser.add_argument("--adapter-dropouts", default=[0.0], **dropout, help="`encoder` for the encoder's own rate")
+    parser.add_argument("--full-dropouts", default=[None], **dropout, help="`encoder` (the default, None) or rates")
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
     parser.add_argument("--output", type=pathlib.Path, help="folder; default: benchmarks/results/sst2-minilm")
     parser.add_argument("--smoke", action="store_true", help="64 rows, 1 epoch, 2 seeds, nothing kept: does it run?")
     options = parser.parse_args(arguments)
     if options.smoke:
         options.rows, options.validation_rows, options.epochs, options.seeds = 64, 32, 1, [0, 1]
-        options.adapter_learning_rates, options.full_learning_rates, options.dropouts = [1e-3], [5e-5], []
+        options.adapter_learning_rates, options.full_learning_rates = [1e-3], [5e-5]
     if len(set(options.seeds)) != len(options.seeds):
         parser.error("--seeds names a seed twice.")
     return options
@@ -312,14 +185,16 @@ def parse(arguments=None):
 def main():
     options = parse()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    names = ("task", "rows", "validation_rows", "epochs", "batch_size", "bottleneck", "max_length", "precision")
+    names = (
+        "task", "rows", "validation_rows", "epochs", "batch_size", "bottleneck", "train_layer_norm", "max_length",
+        "precision",
+    )
     is_path = os.path.isdir(options.model)
     name_of_model = os.path.basename(os.path.abspath(options.model)) if is_path else options.model
     settings = {"model": name_of_model, **{name: getattr(options, name) for name in names}}
-    rates = {"adapters": options.adapter_learning_rates, "full": options.full_learning_rates}
     grids = {
-        method: [(rate, dropout) for dropout in (None, *options.dropouts) for rate in values]
-        for method, values in rates.items()
+        "adapters": list(itertools.product(options.adapter_learning_rates, options.adapter_dropouts)),
+        "full": list(itertools.product(options.full_learning_rates, options.full_dropouts)),
     }
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.output or (pathlib.Path(temporary) if options.smoke else RESULTS / "sst2-minilm")

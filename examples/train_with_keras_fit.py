@@ -11,9 +11,9 @@ import argparse
 import pathlib
 
 import numpy as np
+import tf_keras as keras
 
 import tf_adapters
-from tf_adapters._keras import keras
 from tf_adapters.saving.settings import directory_size
 from tf_adapters.tasks.rows import sample_rows
 from tf_adapters.text.batching import training_batches

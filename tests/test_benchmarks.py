@@ -20,7 +20,9 @@ import provenance
 import quality
 import step
 import table
+import tasks as tasks_script
 import torch_environment
+import training_runs
 import worker_protocol
 
 FAKE_WORKER = f"""
@@ -228,7 +230,7 @@ def test_the_study_chooses_by_validation_and_runs_the_other_seeds_at_the_best_ra
         return {**fake_run(0.8 if good else 0.9, 0.95 if good else 0.6)}
 
     best = quality.study(
-        {"rows": 1}, grids=GRIDS, seeds=[5, 6], runs=quality.Runs(tmp_path), train=train, log=lambda line: None
+        {"rows": 1}, grids=GRIDS, seeds=[5, 6], runs=training_runs.Runs(tmp_path), train=train, log=lambda line: None
     )
     assert calls == [
         ("adapters", 1e-3, None, 5), ("adapters", 3e-3, 0.0, 5), ("full", 1e-5, None, 5), ("full", 5e-5, None, 5),
@@ -250,7 +252,7 @@ def test_a_killed_study_goes_on_without_repeating_a_run(tmp_path):
 
     def run_study(settings):
         return quality.study(
-            settings, grids=GRIDS, seeds=[0, 1], runs=quality.Runs(tmp_path), train=train, log=lambda _: None
+            settings, grids=GRIDS, seeds=[0, 1], runs=training_runs.Runs(tmp_path), train=train, log=lambda _: None
         )
 
     with pytest.raises(KeyboardInterrupt):
@@ -259,7 +261,7 @@ def test_a_killed_study_goes_on_without_repeating_a_run(tmp_path):
         file.write('{"half a li')
     run_study({"rows": 1})
     assert calls[2] == calls[3] and len(calls) == 7 and len(set(calls)) == 6
-    assert len(quality.Runs(tmp_path).runs) == 6
+    assert len(training_runs.Runs(tmp_path).runs) == 6
     run_study({"rows": 1})
     assert len(calls) == 7
     run_study({"rows": 2})  # other settings are other runs
@@ -385,7 +387,7 @@ def test_the_results_in_the_repository_make_tables():
 # The commands
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "pipeline.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = _run(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
@@ -420,3 +422,24 @@ def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
 def _run(script, *arguments):
     command = [sys.executable, str(BENCHMARKS / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+# Every task
+
+
+def test_summary_of_the_tasks_by_hand():
+    def run(method, seed, reported, other, task="ud/en_ewt"):
+        return {
+            "settings": {"task": task}, "method": method, "seed": seed, "metric": "accuracy", "train_rows": 9,
+            "reported_rows": 5, "constant": 0.25, "primary": {"reported": reported, "ud/tr_imst": other},
+        }
+
+    runs = [run("adapters", 0, 0.8, 0.5), run("adapters", 1, 0.9, 0.7), run("full", 0, 0.9, 0.4), run("full", 1, 0.9, 0.4)]
+    summary = tasks_script.summarise(runs)
+    results = summary["ud/en_ewt"]["results"]
+    assert results["reported"]["adapters"]["mean"] == pytest.approx(0.85)
+    assert results["reported"]["adapters - full"]["mean"] == pytest.approx(-0.05)
+    assert results["ud/tr_imst"]["adapters - full"]["mean"] == pytest.approx(0.2)
+    lines = tasks_script.describe(summary).splitlines()
+    assert lines[1].split() == ["ud/en_ewt", "accuracy", "9", "25.0", "85.0", "±", "7.1", "90.0", "±", "0.0", "2"]
+    assert lines[2].split() == ["on", "ud/tr_imst", "accuracy", "9", "60.0", "±", "14.1", "40.0", "±", "0.0", "2"]

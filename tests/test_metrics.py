@@ -89,7 +89,7 @@ def test_every_metric_returns_floats_and_its_primary_number():
         "multi-label": (np.float32([[0, 1], [1, 1]]), np.float32([[1, 1], [-1, 2]])),
     }
     for name, metric in METRICS.items():
-        for kind in metric.kinds:
+        for kind in set(metric.kinds) & set(data):  # those of words and spans have tests of their own
             values = metric(*data[kind])
             assert metric.name == name and metric.primary in values
             assert all(type(value) is float for value in values.values())

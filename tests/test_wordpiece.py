@@ -208,6 +208,82 @@ def test_the_known_exceptions_are_these_three(tokenizers_of):
     assert ours._words(tf.constant(["a\U0001d16d\u302e"]))[0].numpy()[0].decode() == "a\U0001d16d\u302e"
 
 
+def assert_offsets_equal_hf(pair, texts):
+    ours, theirs = pair
+    pieces, starts, ends = ours.tokenize_with_offsets(tf.constant(texts))
+    tokens = ours.tokenize(tf.constant(texts))
+    assert pieces.to_list() == tokens.to_list()
+    got = [list(zip(*row)) for row in zip(starts.to_list(), ends.to_list())]
+    expected = theirs(list(texts), add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    different = [(text, a, b) for text, a, b in zip(texts, got, expected) if a != b]
+    assert not different, f"{len(different)} of {len(texts)} differ: {ascii(different[:2])}"
+
+
+OFFSET_SETTINGS = pytest.mark.parametrize("settings", [
+    {"do_lower_case": True}, {"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False},
+], ids=lambda settings: "-".join(f"{key}={value}" for key, value in settings.items()))
+
+
+@OFFSET_SETTINGS
+def test_offsets_equal_hf_on_every_text_of_xquad(tokenizers_of, settings):
+    texts = []
+    for language in ("en", "de", "es"):
+        path = DATA / "xquad" / f"xquad.{language}.json"
+        if not path.is_file():
+            pytest.skip(f"needs the real data sets at {DATA}")
+        for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
+            for paragraph in article["paragraphs"]:
+                texts += [paragraph["context"], *[question["question"] for question in paragraph["qas"]]]
+    assert len(texts) == 3 * (240 + 1190)
+    assert_offsets_equal_hf(tokenizers_of(**settings), texts)
+
+
+@OFFSET_SETTINGS
+def test_offsets_equal_hf_where_characters_vanish_multiply_or_are_many(tokenizers_of, settings):
+    texts = [
+        "", "   ", "\u0301", " e\u0301\u0327x caf\u00e9s ", "\ufeffhello wor\u00adld a\u200bb",
+        "한국어 텍스트 각", "İstanbul ẞ ǰ ﬃ ½",
+        "x" * 150 + " y " + "é" * 101 + "z", "🙂 unk🙂x", "中国 人abc", "tab\there\r\nnew", "don't-stop", "Ａｂ क्षि ΐ",
+    ]
+    generator = random.Random(2)
+    blocks = [(32, 127), (0xA0, 0x250), (0x300, 0x315), (0x370, 0x590), (0x1E00, 0x2100), (0x4E00, 0x4F00),
+              (0xAC00, 0xD7A4)]
+    for _ in range(2000):
+        drawn = [generator.choice(blocks) for _ in range(generator.randint(0, 30))]
+        texts.append("".join(chr(generator.randrange(*block)) for block in drawn))
+    assert_offsets_equal_hf(tokenizers_of(**settings), texts)
+
+
+def test_offsets_are_characters_of_the_original_text():
+    ours = WordPiece(TOY)
+    pieces, starts, ends = ours.tokenize_with_offsets(["  Go\u0301odness,\u00e9 zz", "", "中"])
+    assert pieces.to_list() == [[4, 5, 11, 13, 1], [], [14]]
+    assert starts.to_list() == [[2, 7, 11, 12, 14], [], [0]]
+    assert ends.to_list() == [[7, 11, 12, 13, 16], [], [1]]
+    assert {ragged.dtype for ragged in (pieces, starts, ends)} == {tf.int32}
+    assert [ragged.to_list() for ragged in ours.tokenize_with_offsets(tf.constant([], tf.string))] == [[], [], []]
+
+
+def test_offsets_come_from_a_graph_of_unknown_batch_size_with_the_plain_operation():
+    ours = WordPiece(TOY)
+    function = tf.function(ours.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)])
+    for texts in (["good badness", ""], ["a"], []):
+        texts = tf.constant(texts, tf.string)
+        for got, expected in zip(function(texts), ours.tokenize_with_offsets(texts)):
+            assert got.to_list() == expected.to_list()
+    kinds = {operation.type for operation in function.get_concrete_function().graph.get_operations()}
+    assert {kind for kind in kinds if "Wordpiece" in kind or "Regex" in kind} == {"WordpieceTokenizeWithOffsets"}
+
+
+def test_offsets_of_reordered_marks_are_a_known_exception(tokenizers_of):
+    ours, theirs = tokenizers_of(do_lower_case=True)
+    text = "\u08d9\u065ce"
+    assert theirs(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"] == [(1, 3)]
+    _, starts, ends = ours.tokenize_with_offsets([text])
+    assert (starts.to_list(), ends.to_list()) == ([[0]], [[3]])
+    assert "Offsets differ" in KNOWN_EXCEPTIONS["order of spacing marks"]
+
+
 def test_bytes_that_are_not_utf8_are_dropped():
     ours = WordPiece(TOY)
     texts = tf.constant([b"go\xffod", b"\xc3", b"good\xe4\xb8", b"\xed\xa0\x80bad", b"\xf8\x88\x80\x80\x80a"])

@@ -10,6 +10,8 @@ import typer
 from tf_adapters.cli.evaluate import evaluate
 from tf_adapters.cli.info import info
 from tf_adapters.cli.predict import predict
+from tf_adapters.cli.submit import submit
+from tf_adapters.cli.tasks import tasks
 from tf_adapters.cli.train import train
 from tf_adapters.errors import InputError
 
@@ -54,7 +56,7 @@ def _command(function):
     return run
 
 
-for command in (train, evaluate, predict, info):
+for command in (train, evaluate, predict, submit, tasks, info):
     app.command(command.__name__)(_command(command))
 
 

@@ -2,12 +2,14 @@
 
 import json
 import pathlib
-from typing import Annotated, Optional
+from typing import Annotated, List, Optional
 
 import typer
 
 from tf_adapters.cli import options
 from tf_adapters.cli.output import check_new_file
+from tf_adapters.cli.plots import check_plot, draw_confusion
+from tf_adapters.cli.report import show_bad_rows, show_numbers, show_results
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
@@ -15,8 +17,12 @@ from tf_adapters.errors import InputError
 def evaluate(
     directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory.")],
     task: Annotated[
-        Optional[str],
-        typer.Option(help="Named task. Default: the one that the directory was trained on.", rich_help_panel="Data"),
+        Optional[List[str]],
+        typer.Option(
+            help="Named task, again for each further one (`--task xnli/sw --task xnli/ur`). Default: the one that the "
+            "directory was trained on.",
+            rich_help_panel="Data",
+        ),
     ] = None,
     data_dir: options.DataDir = None,
     split: Annotated[
@@ -26,9 +32,11 @@ def evaluate(
         ),
     ] = None,
     input_file: Annotated[
-        Optional[pathlib.Path],
+        Optional[List[pathlib.Path]],
         typer.Option(
-            "--input", help="Your labelled rows, in place of a task: .csv, .tsv or .jsonl.", rich_help_panel="Data"
+            "--input",
+            help="Your labelled rows, in place of a task, again for each further file.",
+            rich_help_panel="Data",
         ),
     ] = None,
     text_column: options.TextColumn = None,
@@ -36,70 +44,129 @@ def evaluate(
     label_column: options.LabelColumn = None,
     label_separator: options.LabelSeparator = "|",
     format: options.Format = None,
+    skip_bad_rows: options.SkipBadRows = False,
     metric: Annotated[
         Optional[str],
         typer.Option(help="accuracy, f1, macro-f1, matthews, ... Default: the one that chose the best epoch."),
     ] = None,
+    source_language: Annotated[
+        str, typer.Option(help="Language that was trained on, for the means over several languages.")
+    ] = "en",
     model: options.Source = None,
     batch_size: options.BatchSize = 32,
     output: Annotated[Optional[pathlib.Path], typer.Option(help="Write the numbers to this JSON file too.")] = None,
+    plot: Annotated[
+        Optional[pathlib.Path],
+        typer.Option(help="Draw the confusion matrix of the first data set to this .png, .pdf or .svg file."),
+    ] = None,
     overwrite: options.Overwrite = False,
 ):
-    """Score an adapter directory on labelled rows.
+    """Score an adapter directory on labelled rows, class by class.
 
     The task that it was trained on: `tf-adapters evaluate adapters/rotten-tomatoes`
 
     Your own rows: `tf-adapters evaluate adapters/mine --input test.csv --text-column text --label-column label`
+
+    One adapter on several languages: `tf-adapters evaluate adapters/nli --task xnli/en --task xnli/sw --task xnli/ur`
     """
-    if input_file is not None:
-        for name, value in (("task", task), ("split", split), ("data-dir", data_dir)):
-            if value is not None:
-                raise InputError(f"--{name} {value} and --input {input_file} exclude each other: give one of them.")
-    if output is not None:
-        check_new_file(output, overwrite=overwrite)
+    if input_file:
+        for name, value in (("task", task and task[0]), ("split", split), ("data-dir", data_dir)):
+            if value:
+                raise InputError(f"--{name} {value} and --input {input_file[0]} exclude each other: give one of them.")
+    for name, values in (("task", task), ("input", input_file)):
+        twice = next((value for value in values or () if values.count(value) > 1), None)
+        if twice is not None:
+            raise InputError(f"--{name} {twice} is given twice.")
+    for option, path in (("--output", output), ("--plot", plot)):
+        if path is not None:
+            check_new_file(path, overwrite=overwrite, option=option)
+    if plot is not None:
+        check_plot(plot)
     from tf_adapters.cli.trained import check_pairs, task_of
     from tf_adapters.saving.settings import read_settings
 
     settings = read_settings(directory)
-    if input_file is not None:
+    if input_file:
         check_pairs(settings, text_pair_column, directory)
     from tf_adapters.cli.quiet import import_tensorflow
 
     console = terminal()
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
-    from tf_adapters.cli.progress import counting_rows
-    from tf_adapters.cli.report import show_numbers
     from tf_adapters.saving.atomic import write_text
+    from tf_adapters.tasks.files import BadRows
     from tf_adapters.tasks.metrics import check_metric, default_metric
     from tf_adapters.tasks.own_files import rows_from_file
-    from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.pipeline import load_pipeline
 
     kind, labels = task_of(settings)
     trained = settings["task"] or {}
-    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
-    if input_file is not None:
-        columns = {**columns, "text_column": text_column or "text", "label_column": label_column or "label"}
-        rows = rows_from_file(
-            input_file, kind=kind, labels=labels, label_separator=label_separator, format=format, **columns
-        )
-        name = input_file.name
-    else:
-        rows, name = _rows_of_task(
-            task or trained.get("name"), split, kind, labels, directory, data_dir=data_dir, **columns
-        )
-    metric = metric or trained.get("metric") or default_metric(kind)
+    metric = metric or trained.get("metric") or default_metric(kind, labels)
     check_metric(metric, kind=kind, labels=labels)
+    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
+    bad_rows = BadRows() if skip_bad_rows else None
+    if input_file:
+        reading = {"format": format, "label_separator": label_separator, "bad_rows": bad_rows}
+        reading.update({name: column for name, column in columns.items() if column is not None})
+        # Before the encoder is loaded, so that a mistake in the second file shows at once.
+        sets = [(path.name, rows_from_file(path, kind=kind, labels=labels, **reading)) for path in input_file]
+    else:
+        names = task or [trained.get("name")]
+        sets = [_rows_of_task(name, split, kind, labels, directory, data_dir=data_dir, **columns) for name in names]
+    show_bad_rows(console, bad_rows)
     with console.status("Loading the encoder ..."):
         scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size)
-    with counting_rows(console, "scoring", total=len(rows)) as advance:
-        outputs = get_kind(kind).predict(scorer, rows, progress=advance)
-    numbers = get_kind(kind).score(metric, rows, outputs)
-    show_numbers(console, f"{directory} on {name}", {**numbers, "rows": len(rows)})
+    results = [_score(console, scorer, kind, labels, metric, name, rows) for name, rows in sets]
+    show_results(console, directory, results, metric, settings)
+    means = {}
+    if task and len(task) > 1:
+        means = _means(dict(zip(task, results)), metric, source_language)
+        if means:
+            show_numbers(console, "Means over languages (He et al. 2021: target is all but the source, distant is "
+                         "outside the Indo-European family)", means)
     if output is not None:
-        content = {"directory": str(directory), "data": name, "rows": len(rows), "metrics": numbers}
+        several = {"results": results, "means": means}
+        content = {"directory": str(directory), "metric": metric, **(results[0] if len(results) == 1 else several)}
         write_text(output, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    if plot is not None:
+        draw_confusion(results[0], plot)
+
+
+def _score(console, scorer, kind_name, labels, metric, name, rows):
+    """Everything that is known of one data set, as a dict for JSON."""
+    from tf_adapters.cli.progress import counting_rows
+    from tf_adapters.tasks.analysis import class_report
+    from tf_adapters.tasks.metrics import METRICS
+    from tf_adapters.training.kinds import get_kind
+
+    kind = get_kind(kind_name)
+    with counting_rows(console, f"scoring {name}", total=len(rows)) as advance:
+        outputs = kind.predict(scorer, rows, progress=advance)
+    result = {"data": name, "rows": len(rows), "metrics": kind.score(metric, rows, outputs)}
+    interval = kind.interval(metric, rows, outputs)
+    constant = kind.constant(rows, labels)
+    result["interval"] = interval and list(interval)
+    result["constant"] = None if constant is None else kind.score(metric, rows, constant)[METRICS[metric].primary]
+    classes = kind.classes(rows, outputs)
+    if classes is not None:
+        report = class_report(*classes, labels)
+        result["classes"] = report.classes
+        result["confusion"] = None if report.confusion is None else report.confusion.tolist()
+        result["most_confused"] = [] if report.confusion is None else report.most_confused()
+    return result
+
+
+def _means(results, metric, source):
+    from tf_adapters.tasks.languages import INDO_EUROPEAN, OTHER_FAMILIES, group_means, language_of
+    from tf_adapters.tasks.metrics import METRICS
+
+    if source not in INDO_EUROPEAN | OTHER_FAMILIES:
+        raise InputError(f"--source-language {source} is not a known language code, such as en.")
+    languages = [language_of(task) for task in results]
+    if None in languages or len(set(languages)) < len(languages):
+        return {}
+    scores = (result["metrics"][METRICS[metric].primary] for result in results.values())
+    return group_means(dict(zip(languages, scores)), source=source)
 
 
 def _rows_of_task(task, split, kind, labels, directory, **options):
@@ -126,4 +193,4 @@ def _rows_of_task(task, split, kind, labels, directory, **options):
             f"Task {task!r} has labels {', '.join(found.labels) or 'none (regression)'}, and {directory} was "
             f"trained for {', '.join(labels) or 'regression'}: give the task or the files that it was trained for."
         )
-    return found.rows, f"{task}, {candidate} split"
+    return f"{task}, {candidate} split", found.rows

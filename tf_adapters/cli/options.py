@@ -16,18 +16,38 @@ DataDir = Annotated[
 Format = Annotated[
     Optional[str],
     typer.Option(
-        help="`csv`, `tsv`, `jsonl` or `txt`, where the name of your file does not say which.", rich_help_panel="Data"
+        help="`csv`, `tsv`, `jsonl` or `txt`, for words `conllu`, `columns` or `txt`, for questions `squad`, where the name of "
+        "your file does not say which.",
+        rich_help_panel="Data",
     ),
 ]
 LabelColumn = Annotated[
-    Optional[str], typer.Option(help="Column of the label. Default for files: `label`.", rich_help_panel="Data")
+    Optional[str],
+    typer.Option(
+        help="Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column.",
+        rich_help_panel="Data",
+    ),
 ]
 LabelSeparator = Annotated[str, typer.Option(help="Between the labels of a multi-label cell.", rich_help_panel="Data")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output file that is there.")]
+SkipBadRows = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad-rows",
+        help="Leave out rows of your files that cannot be used (fields, quotes, JSON, labels), and count them.",
+        rich_help_panel="Data",
+    ),
+]
 Source = Annotated[Optional[str], typer.Option(help="Pretrained encoder, if it is not where the directory says.")]
 TextColumn = Annotated[
-    Optional[str], typer.Option(help="Column of the text. Default for files: `text`.", rich_help_panel="Data")
+    Optional[str],
+    typer.Option(
+        help="Column of the text. Default for files: `text`; of words CoNLL-U's FORM or the first column, of questions "
+        "`question`.",
+        rich_help_panel="Data",
+    ),
 ]
 TextPairColumn = Annotated[
-    Optional[str], typer.Option(help="Column of a second text, for pairs of sentences.", rich_help_panel="Data")
+    Optional[str],
+    typer.Option(help="Column of a second text, for pairs of sentences; of questions `context`.", rich_help_panel="Data"),
 ]

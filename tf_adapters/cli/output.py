@@ -6,22 +6,22 @@ import pathlib
 from tf_adapters.errors import InputError
 
 
-def check_writable(path):
+def check_writable(path, *, option="--output"):
     """Raise InputError unless `path` can be made where it says."""
     ancestor = pathlib.Path(path).absolute().parent
     while not os.path.lexists(ancestor):
         ancestor = ancestor.parent
     if not ancestor.is_dir():
-        raise InputError(f"--output {path}: {ancestor} is not a directory; give a path below one.")
+        raise InputError(f"{option} {path}: {ancestor} is not a directory; give a path below one.")
     if not os.access(ancestor, os.W_OK | os.X_OK):
-        raise InputError(f"--output {path}: {ancestor} cannot be written to; give a path where you may write.")
+        raise InputError(f"{option} {path}: {ancestor} cannot be written to; give a path where you may write.")
 
 
-def check_new_file(path, *, overwrite):
+def check_new_file(path, *, overwrite, option="--output"):
     """Raise InputError unless a file may be written to `path`."""
     path = pathlib.Path(path)
     if path.is_dir():
-        raise InputError(f"--output {path} is a directory: give the name of a file.")
+        raise InputError(f"{option} {path} is a directory: give the name of a file.")
     if path.exists() and not overwrite:
-        raise InputError(f"--output {path} is there already: replace it by --overwrite, or give another name.")
-    check_writable(path)
+        raise InputError(f"{option} {path} is there already: replace it by --overwrite, or give another name.")
+    check_writable(path, option=option)

@@ -1,6 +1,8 @@
 """`tf-adapters predict`."""
 
 import csv
+import dataclasses
+import functools
 import itertools
 import json
 import pathlib
@@ -23,11 +25,12 @@ def predict(
         str,
         typer.Option(
             "--input",
-            help="Rows to label: .csv, .tsv, .jsonl, .txt (a text per line), or - for lines of standard input.",
+            help="Rows to label: .csv, .tsv, .jsonl, .txt (a text per line), or - for lines of standard input; for words "
+            "also .conllu and column files, for questions also SQuAD's JSON.",
             rich_help_panel="Data",
         ),
     ],
-    text_column: Annotated[str, typer.Option(help="Column of the text.", rich_help_panel="Data")] = "text",
+    text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     format: options.Format = None,
     output: Annotated[
@@ -39,8 +42,9 @@ def predict(
 ):
     """Label texts: one object a row, in order, with `label` and `probabilities`.
 
-    Regression gives `value`, multi-label gives `labels`. Files of any length are read and
-    written in constant memory; the output file appears when it is complete.
+    Regression gives `value`, multi-label gives `labels`, words give `words` and `labels`, questions give `answer`
+    and `n_best`. Files of any length are read and written in constant memory; the output file appears when it is
+    complete.
 
     A file: `tf-adapters predict adapters/rotten-tomatoes --input reviews.csv --text-column text --output labels.jsonl`
 
@@ -52,11 +56,14 @@ def predict(
         check_new_file(output, overwrite=overwrite)
     from tf_adapters.cli.trained import check_pairs, task_of
     from tf_adapters.saving.settings import read_settings
-    from tf_adapters.tasks.files import read_chunks
+    from tf_adapters.tasks.own_files import unlabelled_chunks
 
-    check_pairs(read_settings(directory), text_pair_column, directory)
-    chunks = read_chunks(
+    settings = read_settings(directory)
+    check_pairs(settings, text_pair_column, directory)
+    kind, labels = task_of(settings)
+    chunks = unlabelled_chunks(
         input_file,
+        kind=kind,
         text_column=text_column,
         text_pair_column=text_pair_column,
         chunk_rows=CHUNK_ROWS,
@@ -72,14 +79,14 @@ def predict(
         import_tensorflow()
         from tf_adapters.training.pipeline import load_pipeline
 
-        scorer, settings = load_pipeline(directory, backbone=model, batch_size=batch_size)
+        scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size)
     from tf_adapters.cli.progress import counting_rows
     from tf_adapters.saving.atomic import replacing
 
-    kind, labels = task_of(settings)
+    value_range = (settings["task"] or {}).get("value_range")
     # A bar and the rows would overwrite each other on one terminal.
     with counting_rows(console, "predicting", shown=output != "-" or not sys.stdout.isatty()) as advance:
-        rows = (_predict(scorer, chunk, kind, labels, advance) for chunk in chunks)
+        rows = (_predict(scorer, chunk, kind, labels, value_range, advance) for chunk in chunks)
         if output == "-":
             # JSON is UTF-8, whatever the terminal's encoding.
             sys.stdout.reconfigure(encoding="utf-8")
@@ -105,14 +112,12 @@ def _write_csv(file, chunks):
         writer.writerows(rows)
 
 
-def _predict(scorer, chunk, kind, labels, progress):
-    import tensorflow as tf
-
-    from tf_adapters.tasks.rows import Rows
+def _predict(scorer, chunk, kind, labels, value_range, progress):
     from tf_adapters.training.kinds import get_kind
 
-    pair = None if chunk.text_pair is None else tf.constant(chunk.text_pair)
-    rows, kind = Rows(tf.constant(chunk.text), pair), get_kind(kind)
+    rows, kind = chunk.rows(), get_kind(kind)
+    if value_range is not None:
+        rows = dataclasses.replace(rows, value_range=tuple(value_range))
     return kind.records(rows, kind.predict(scorer, rows, progress=progress), labels)
 
 
@@ -120,8 +125,11 @@ def _flat(row):
     """One CSV row: probabilities in a column each."""
     flat = {}
     for name, value in row.items():
-        if name == "probabilities":
+        if isinstance(value, dict):
             flat.update({f"probability_{label}": number for label, number in value.items()})
         else:
-            flat[name] = "|".join(value) if isinstance(value, list) else value
+            # The labels of a text read as in the training file; other lists are JSON, which can be read again.
+            of_text = set(row) == {"labels", "probabilities"}
+            text = "|".join if of_text else functools.partial(json.dumps, ensure_ascii=False)
+            flat[name] = text(value) if isinstance(value, list) else value
     return flat

@@ -65,6 +65,9 @@ class TrainingProgress(Reporter):
             self.task = self.progress.add_task("", total=steps, completed=done, note="")
             self.progress.start()
 
+    def note(self, text):
+        self.console.print(text)
+
     def step(self, done, numbers):
         note = f"loss {numbers['loss']:.4f}"
         if self.progress is not None:

@@ -1,13 +1,16 @@
 """What `train` and `evaluate` print at the end."""
 
+import dataclasses
 import shlex
 
 import numpy as np
-from rich.table import Table
+from rich import box
+from rich.table import Column, Table
 
 from tf_adapters.saving.settings import directory_size
 
 EXAMPLES = 4
+MOST_COLUMNS = 8
 
 
 def show_numbers(console, title, numbers):
@@ -20,6 +23,73 @@ def show_numbers(console, title, numbers):
     console.print(table, soft_wrap=False)
 
 
+def show_bad_rows(console, bad_rows):
+    """Say how many rows were left out (`BadRows` or None), and what was wrong with the first."""
+    if bad_rows is not None and bad_rows.count:
+        console.print(f"{bad_rows.count:,} unusable rows were left out, among them:")
+        for example in bad_rows.examples:
+            console.print(f"  {example}")
+
+
+def show_results(console, directory, results, metric, settings):
+    """Print what `evaluate` found: numbers, how certain they are, and for one data set the classes."""
+    from tf_adapters.tasks.metrics import METRICS
+
+    primary = METRICS[metric].primary
+    for result in results:
+        rows = dict(result["metrics"])
+        if result["interval"]:
+            low, high = result["interval"]
+            rows[f"{primary}, 95 % interval"] = f"{low:.4f} to {high:.4f} (bootstrap over rows)"
+        if result["constant"] is not None:
+            rows[f"{primary} of one constant answer"] = result["constant"]
+        show_numbers(console, f"{directory} on {result['data']}", {**rows, "rows": f"{result['rows']:,}"})
+        if len(results) == 1 and result.get("classes"):
+            _show_classes(console, result)
+    console.print(_reliability(settings))
+
+
+def _show_classes(console, result):
+    classes = result["classes"]
+    table = Table("label", *(_right(name) for name in ("precision", "recall", "F1", "rows")), box=box.SIMPLE)
+    for label, numbers in classes.items():
+        values = (f"{numbers[name]:.3f}" for name in ("precision", "recall", "f1"))
+        table.add_row(label, *values, f"{numbers['rows']:,}")
+    console.print(table)
+    if result["confusion"] is None:
+        return
+    if len(classes) <= MOST_COLUMNS:
+        table = Table("true \\ predicted", *(_right(label) for label in classes), box=box.SIMPLE)
+        for label, row in zip(classes, result["confusion"]):
+            table.add_row(label, *(f"{count:,}" for count in row))
+        console.print(table)
+    elif result["most_confused"]:
+        console.print("Most confused (--plot draws all):")
+        for true, taken, count in result["most_confused"]:
+            console.print(f"  {true} taken for {taken}: {count:,}")
+
+
+def _right(name):
+    return Column(name, justify="right")
+
+
+def _reliability(settings):
+    """What the spread over seeds is known to be, in a sentence."""
+    seeds, training = settings.get("seeds"), settings.get("training") or {}
+    if seeds:
+        from tf_adapters.tasks.analysis import summary_of_seeds
+
+        split = "test" if all("test" in run for run in seeds["runs"]) else "validation"
+        numbers = summary_of_seeds([run[split] for run in seeds["runs"]])
+        spread = f", sd {numbers['sd']:.4f}, s.e.m. {numbers['sem']:.4f}" if numbers["sd"] is not None else ""
+        return (
+            f"This is seed {training.get('seed')}, the best by validation of {numbers['n']}, whose {split} "
+            f"{seeds['metric']} has mean {numbers['mean']:.4f}{spread}."
+        )
+    seed = f" ({training['seed']})" if "seed" in training else ""
+    return f"One seed{seed}: how much another one differs is not known; `train --seeds 5` measures it."
+
+
 def _table():
     table = Table(show_header=False)
     table.add_column(no_wrap=True)
@@ -27,29 +97,39 @@ def _table():
     return table
 
 
-def show_report(console, model, task, wordpiece, output, result, counts, seconds, settings):
-    """Print held-out results, what was trained, sizes, times, examples and what to do next."""
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """Predictions on rows that were not trained on: test where it has labels, otherwise validation."""
+
+    split: str
+    rows: object
+    outputs: object
+    numbers: dict
+
+
+def predict_held_out(console, model, task, wordpiece, batch_size):
+    """Score a trained model on the task's held-out rows; returns `HeldOut`."""
     from tf_adapters.cli.progress import counting_rows
-    from tf_adapters.models.state import state_of
     from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.scoring import Scorer
 
-    kind = get_kind(task.kind)
-    split, rows = (
-        ("test", task.test)
-        if task.test is not None and task.test.labels is not None
-        else (
-            "validation",
-            task.validation,
-        )
-    )
-    scorer = Scorer(model, wordpiece, batch_size=settings["batch_size"])
+    kind, labelled = get_kind(task.kind), task.test is not None and task.test.labels is not None
+    split, rows = ("test", task.test) if labelled else ("validation", task.validation)
+    scorer = Scorer(model, wordpiece, batch_size=batch_size)
     with counting_rows(console, "scoring", total=len(rows)) as advance:
         outputs = kind.predict(scorer, rows, progress=advance)
-    numbers = kind.score(task.metric, rows, outputs)
+    return HeldOut(split, rows, outputs, kind.score(task.metric, rows, outputs))
+
+
+def show_report(console, model, task, output, result, counts, seconds, settings, held_out):
+    """Print held-out results, what was trained, sizes, times, examples and what to do next."""
+    from tf_adapters.models.state import state_of
+    from tf_adapters.training.kinds import get_kind
+
+    kind, rows, outputs = get_kind(task.kind), held_out.rows, held_out.outputs
     table = _table()
-    for name, value in numbers.items():
-        table.add_row(f"{split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
+    for name, value in held_out.numbers.items():
+        table.add_row(f"{held_out.split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
     table.add_row("best epoch", f"{result.best_epoch} of {settings['epochs']}, by validation")
     table.add_row("trained", f"{counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%})")
     parts = {kind: getattr(counts, kind) for kind in ("adapter", "layer_norm", "head", "backbone")}
@@ -61,7 +141,7 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
     console.print(f"{task.name}: result")
     console.print(table, soft_wrap=False)
     chosen = np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(int)
-    console.print(f"Predictions on {split} rows that were not trained on:")
+    console.print(f"Predictions on {held_out.split} rows that were not trained on:")
     for index in chosen:
         prediction, text = kind.describe(rows, int(index), outputs[index], task.labels)
         console.print(f"  {prediction}  {shorten(text)}")
@@ -72,6 +152,20 @@ def show_report(console, model, task, wordpiece, output, result, counts, seconds
         "tf-adapters train --help",
     ):
         console.print(f"  {command}")
+
+
+def show_seeds(console, runs):
+    """Print every seed's numbers, their mean and their spread."""
+    columns = [split for split in ("validation", "test") if split in runs.summary()]
+    table = Table("seed", *(_right(f"{split} {runs.metric.replace('_', ' ')}") for split in columns), box=box.SIMPLE)
+    best = runs.best()["seed"]
+    for run in runs.runs:
+        mark = "  kept" if run["seed"] == best else ""
+        table.add_row(f"{run['seed']}{mark}", *(f"{run[split]:.4f}" for split in columns))
+    table.add_section()
+    for name, title in (("mean", "mean"), ("sd", "standard deviation"), ("sem", "standard error")):
+        table.add_row(title, *(f"{runs.summary()[split][name]:.4f}" for split in columns))
+    console.print(table)
 
 
 def shorten(text, width=60):

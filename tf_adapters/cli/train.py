@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import pathlib
-import shutil
 import time
 from typing import Annotated, Optional
 
@@ -15,6 +14,8 @@ from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
 DEFAULT_TASK = "rotten-tomatoes"
+# Kinds of tasks whose files are tables.
+LABELLED_TEXTS = ("classification", "regression", "multi-label")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -57,7 +58,10 @@ def train(
     format: options.Format = None,
     kind: Annotated[
         Optional[str],
-        _data(help="What your labels are: `classification` (the default), `regression` or `multi-label`."),
+        _data(
+            help="What your labels are: `classification` (the default), `regression`, `multi-label`, "
+            "`token-classification` (.conllu and column files) or `question-answering` (SQuAD's JSON)."
+        ),
     ] = None,
     metric: Annotated[
         Optional[str], _data(help="What chooses the best epoch of your files: accuracy, f1, macro-f1, matthews, ...")
@@ -65,6 +69,14 @@ def train(
     max_train_rows: Annotated[
         Optional[int], _data(help="Train on a sample of this many rows, drawn by the seed.")
     ] = None,
+    low_resource: Annotated[
+        Optional[int],
+        _data(
+            help="The low-resource protocol of He et al. (2021): train on this many rows (1000 or 5000), validate on 1,000 "
+            "of the others, test on the original validation rows; drawn by the seed."
+        ),
+    ] = None,
+    skip_bad_rows: options.SkipBadRows = False,
     max_length: Annotated[
         Optional[int],
         _data(help="Tokens kept of a text (of a pair), special tokens included. Without a recipe 128."),
@@ -118,6 +130,10 @@ def train(
              "`--adapter-dropout`."),
     ] = None,
     seed: Annotated[int, _run(help="Decides every random choice.")] = 0,
+    seeds: Annotated[
+        int,
+        _run(help="Train with this many seeds from `--seed` on, report mean and spread, and keep the best by validation."),
+    ] = 1,
     precision: Annotated[str, _run(help="`float32`, `mixed_bfloat16` or `mixed_float16`.")] = "float32",
     xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
     resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
@@ -181,10 +197,13 @@ def train(
         "--adapter-dropout": ("dropout", adapter_dropout),
         "--train-layer-norm": ("train_layer_norm", train_layer_norm),
     }
-    _check_run_options(settings, adapter_options, max_train_rows)
+    _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds)
     _check_output(output, resume, overwrite)
     columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
     if task is None:
+        if kind is None and train_file.name.removesuffix(".gz").endswith(".conllu"):
+            kind = "token-classification"
+    if task is None and (kind is None or kind in LABELLED_TEXTS):
         columns = {**columns, "text_column": text_column or "text", "label_column": label_column or "label"}
         _peek((train_file, validation, test), {**columns, "format": format})
 
@@ -194,16 +213,20 @@ def train(
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
     from tf_adapters import load_task, task_from_files
-    from tf_adapters._keras import keras
     from tf_adapters.recipes import get_recipe
+    from tf_adapters.cli.report import show_bad_rows
+    from tf_adapters.cli.runs import Runner, run_once, run_seeds
+    from tf_adapters.tasks.files import BadRows
     from tf_adapters.tasks.rows import sample_rows
+    from tf_adapters.tasks.sampling import low_resource as sample_low_resource
+    from tf_adapters.training.kinds import get_kind
 
     recipe = get_recipe(recipe)
     changes = {name: value for name, value in adapter_options.values() if value is not None}
     adapter = dataclasses.replace(recipe.adapter, **changes)
     for name in ("epochs", "learning_rate", "batch_size", "dropout", "max_length"):
         settings[name] = getattr(recipe, name) if settings[name] is None else settings[name]
-    keras.utils.set_random_seed(seed)
+    bad_rows = BadRows() if skip_bad_rows else None
     with console.status("Reading the data ..."):
         if task is None:
             data = task_from_files(
@@ -214,78 +237,24 @@ def train(
                 metric=metric,
                 label_separator=label_separator,
                 format=format,
+                bad_rows=bad_rows,
                 **columns,
             )
         else:
             data = load_task(task, data_dir=data_dir, **columns)
-    if max_train_rows is not None:
-        data = dataclasses.replace(data, train=sample_rows(data.train, count=max_train_rows, seed=seed))
-    _train(console, data, model, output, recipe, adapter, settings, resume, started)
+    show_bad_rows(console, bad_rows)
+    if max_length is None:
+        settings["max_length"] = get_kind(data.kind).max_length or recipe.max_length
 
+    def sampled(seed):
+        if low_resource is not None:
+            return sample_low_resource(data, count=low_resource, seed=seed)
+        if max_train_rows is not None:
+            return dataclasses.replace(data, train=sample_rows(data.train, count=max_train_rows, seed=seed))
+        return data
 
-def _train(console, data, source, output, recipe, adapter, settings, resume, started):
-    from tf_adapters import WordPiece, add_adapters, fit, load_backbone, parameter_counts, set_trainable
-    from tf_adapters._keras import keras
-    from tf_adapters.cli.progress import TrainingProgress
-    from tf_adapters.cli.report import show_report
-    from tf_adapters.models.state import state_of
-
-    from tf_adapters.training.kinds import get_kind
-
-    kind = get_kind(data.kind)
-    keras.mixed_precision.set_global_policy(settings["precision"])
-    with console.status(f"Loading {source} ..."):
-        backbone = load_backbone(
-            source,
-            head=kind.head,
-            num_labels=kind.num_labels(data.labels),
-            labels=list(data.labels) or None,
-            head_layers=recipe.head_layers,
-        )
-    positions = backbone.config.max_position_embeddings
-    if settings["max_length"] > positions:
-        raise InputError(
-            f"--max-length {settings['max_length']} is beyond the {positions} positions of {source}: "
-            f"give --max-length {positions} or less."
-        )
-    wordpiece = WordPiece.from_directory(state_of(backbone).directory, max_length=settings["max_length"])
-    if settings["trainable"] == "adapters":
-        add_adapters(backbone, adapter, seed=settings["seed"])
-    set_trainable(backbone, settings["trainable"])
-    counts = parameter_counts(backbone)
-    console.print(
-        f"Task {data.name}: {len(data.train):,} training, {len(data.validation):,} validation"
-        + (f", {len(data.test):,} test rows" if data.test is not None else " rows")
-        + (f", labels {_listed(data.labels)}" if data.labels else ", regression")
-    )
-    console.print(f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {source}")
-    if not resume:
-        # Its files would be shown together with this run's; everything else is replaced in one stroke.
-        shutil.rmtree(output / "tensorboard", ignore_errors=True)
-    result = fit(
-        backbone,
-        data,
-        wordpiece,
-        output=output,
-        epochs=settings["epochs"],
-        learning_rate=settings["learning_rate"],
-        batch_size=settings["batch_size"],
-        warmup_fraction=recipe.warmup_fraction,
-        dropout=settings["dropout"],
-        seed=settings["seed"],
-        jit_compile=settings["xla"],
-        resume=resume,
-        recipe=recipe.name,
-        tensorboard=settings["tensorboard"],
-        checkpoint_seconds=settings["checkpoint_seconds"],
-        reporter=TrainingProgress(console, settings["epochs"]),
-    )
-    if result.interrupted:
-        console.print(
-            f"Stopped after step {result.steps}; the state is saved. Go on with the same command and --resume."
-        )
-        raise typer.Exit(130)
-    show_report(console, backbone, data, wordpiece, output, result, counts, time.monotonic() - started, settings)
+    runner = Runner(console, model, recipe, adapter, settings, sampled)
+    (run_once if seeds == 1 else run_seeds)(runner, output, seeds=seeds, resume=resume, started=started)
 
 
 def _check_data_options(task, output, of_files, columns, data_dir):
@@ -314,10 +283,16 @@ def _check_data_options(task, output, of_files, columns, data_dir):
     return task, output
 
 
-def _check_run_options(settings, adapter_options, max_train_rows):
+def _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds):
     for name in ("epochs", "batch_size", "max_length"):
         _check_positive(f"--{name.replace('_', '-')}", settings[name])
     _check_positive("--max-train-rows", max_train_rows)
+    _check_positive("--low-resource", low_resource)
+    _check_positive("--seeds", seeds)
+    if low_resource is not None and max_train_rows is not None:
+        raise InputError(
+            f"--low-resource {low_resource} and --max-train-rows {max_train_rows} exclude each other: give one of them."
+        )
     rate = settings["learning_rate"]
     if rate is not None and not 0 < rate < math.inf:
         raise InputError(f"--learning-rate {rate} must be a number above 0, such as 1e-3.")
@@ -361,12 +336,12 @@ def _parse_blocks(text):
 
 def _check_output(output, resume, overwrite):
     from tf_adapters.saving.layout import SETTINGS_FILE
-    from tf_adapters.training.layout import RESUME_FOLDER
+    from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
 
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output} is a file: give a directory.")
     check_writable(output / SETTINGS_FILE)
-    unfinished = (output / RESUME_FOLDER).is_dir()
+    unfinished = (output / RESUME_FOLDER).is_dir() or (output / SEEDS_FILE).exists() or any(output.glob(".seed-*"))
     if resume:
         if overwrite:
             raise InputError("--resume and --overwrite exclude each other: give one of them.")
@@ -392,7 +367,3 @@ def _peek(paths, reading):
     for path in paths:
         if path is not None:
             next(read_chunks(path, chunk_rows=1, **reading))
-
-
-def _listed(labels, most=12):
-    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "")

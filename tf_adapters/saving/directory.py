@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from tf_adapters.models.injection import add_adapters, remove_adapters, set_acti
 from tf_adapters.models.loading import load_backbone
 from tf_adapters.models.names import named_weights, to_pytorch
 from tf_adapters.models.state import state_of
-from tf_adapters.saving.atomic import write_safetensors, write_text
+from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
 from tf_adapters.saving.settings import FORMAT_VERSION, read_settings
@@ -31,7 +32,7 @@ from tf_adapters.training.trainable import parameter_counts
 _NEXT_WEIGHTS_FILE = ".adapter.safetensors.next"
 
 
-def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics=None):
+def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics=None, training=None):
     """Save what was trained, atomically; a directory that is there is replaced.
 
     Written are the active adapter, the head and every other weight that trains at the
@@ -46,6 +47,7 @@ def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics
         task: dict that JSON can hold, or None: name, kind ("classification", "regression",
             "multi-label"), metric.
         metrics: dict of floats, or None: results to keep, by name.
+        training: dict that JSON can hold, or None: learning rate, seed and what else the run had.
 
     Returns: the directory, a `pathlib.Path`.
 
@@ -61,14 +63,33 @@ def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics
     arrays = _collect(model, state)
     next_weights = directory / _NEXT_WEIGHTS_FILE
     write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
-    settings = _settings(model, state, arrays, _sha256(next_weights), text, recipe, task, metrics)
+    settings = _settings(model, state, arrays, _sha256(next_weights), text, recipe, task, metrics, training)
+    _commit(directory, settings)
+    return directory
+
+
+def copy_adapter(source, directory, **additions):
+    """Copy an adapter directory, atomically, with entries added to its settings.
+
+    Args:
+        source, directory: paths; one that is there is replaced.
+        additions: entries for `tf_adapters.json`.
+    """
+    source, directory = pathlib.Path(source), pathlib.Path(directory)
+    settings = read_settings(source)
+    with replacing(directory / _NEXT_WEIGHTS_FILE) as temporary:
+        shutil.copyfile(_weights_path(source, settings), temporary)
+    _commit(directory, {**settings, **additions})
+
+
+def _commit(directory, settings):
+    """Make the weights that lie under their other name, and these settings, the directory's content."""
     write_text(directory / CARD_FILE, model_card(settings))
     write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
     try:
-        os.replace(next_weights, directory / WEIGHTS_FILE)
+        os.replace(directory / _NEXT_WEIGHTS_FILE, directory / WEIGHTS_FILE)
     except OSError as error:
         raise InputError(f"{directory / WEIGHTS_FILE} cannot be written: {error.strerror}.") from None
-    return directory
 
 
 def load_adapter(model, directory, *, name="default", head=True):
@@ -201,7 +222,7 @@ def _stored_shape(variable, transposed):
     return tuple(variable.shape)[::-1] if transposed else tuple(variable.shape)
 
 
-def _settings(model, state, arrays, sha256, text, recipe, task, metrics):
+def _settings(model, state, arrays, sha256, text, recipe, task, metrics, training):
     from tf_adapters._version import __version__
 
     adapter = state.adapters.get(state.active)
@@ -218,6 +239,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics):
         "recipe": recipe,
         "task": task,
         "metrics": metrics,
+        "training": training,
         "head": {
             "type": next((head for head, cls in state.family.heads.items() if type(model) is cls), type(model).__name__),
             "layers": 2 if type(getattr(model, "classifier", None)).__name__ == "TwoLayerHead" else 1,
@@ -277,14 +299,19 @@ def _read_arrays(directory, settings):
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    directory = pathlib.Path(directory)
+    path = _weights_path(pathlib.Path(directory), settings)
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path} is no complete safetensors file: {error}.") from None
+
+
+def _weights_path(directory, settings):
+    """Path of the weights that the settings describe."""
     for file in (WEIGHTS_FILE, _NEXT_WEIGHTS_FILE):
         path = directory / file
         if path.exists() and _sha256(path) == settings["weights"]["sha256"]:
-            try:
-                return load_file(path)
-            except SafetensorError as error:
-                raise InputError(f"{path} is no complete safetensors file: {error}.") from None
+            return path
     raise InputError(
         f"{directory / WEIGHTS_FILE} is missing, truncated or not the file that {SETTINGS_FILE} describes: copy the "
         "directory again as a whole."

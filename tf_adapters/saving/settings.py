@@ -17,6 +17,7 @@ _CONTENT = {
     "task": _OPTIONAL_DICT,
     "metrics": _OPTIONAL_DICT,
     "text": _OPTIONAL_DICT,
+    "training": _OPTIONAL_DICT,
     "head": {"type": str, "layers": int, "num_labels": int, "labels": (list, type(None)), "pooler": bool},
     "backbone": {
         "source": (str, type(None)),

@@ -23,17 +23,21 @@ import json
 import os
 import sys
 import zlib
-from typing import List, Optional
+from typing import List, Optional, Union
 
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks.stored_texts import StoredTexts
 
 FORMATS = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "txt",
 }  # fmt: skip
 # Bounds what a quote that is never closed can swallow; csv's own limit is 131,072.
 FIELD_LIMIT = 16 * 1024 * 1024
+# A larger file's texts stay on disk while a model trains on them.
+MOST_BYTES_IN_MEMORY = 256 * 1024 * 1024
 
 
 @dataclasses.dataclass
@@ -57,6 +61,13 @@ class Chunk:
 
     def __len__(self):
         return len(self.text)
+
+    def rows(self):
+        """The texts as `Rows` without labels, to predict."""
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            return Rows(tf.constant(self.text), None if self.text_pair is None else tf.constant(self.text_pair))
 
 
 class BadRow(InputError):
@@ -86,10 +97,10 @@ class BadRows:
 
 @dataclasses.dataclass
 class Table:
-    """A whole file: texts as tf string tensors `(rows,)`, label cells and lines as in `Chunk`."""
+    """A whole file: texts as in `rows.Rows`, label cells and lines as in `Chunk`."""
 
-    text: "tf.Tensor"  # noqa: F821
-    text_pair: Optional["tf.Tensor"]  # noqa: F821
+    text: Union["tf.Tensor", StoredTexts]  # noqa: F821
+    text_pair: Union["tf.Tensor", StoredTexts, None]  # noqa: F821
     labels: Optional[list]
     lines: np.ndarray
 
@@ -207,7 +218,7 @@ def _usable(rows, path, text_column, text_pair_column, bad_rows):
 
 
 def read_rows(path, *, text_column="text", text_pair_column=None, label_column=None, format=None, bad_rows=None):
-    """Read a whole file, for training; its texts end up once, in tf string tensors.
+    """Read a whole file, for training; its texts end up once, in tf string tensors or, if it is large, on disk.
 
     Args and Raises: as in `read_chunks`.
 
@@ -226,24 +237,41 @@ def read_rows(path, *, text_column="text", text_pair_column=None, label_column=N
     first = next(chunks)
     import tensorflow as tf
 
-    texts, pairs, lines = [], [], []
-    labels = None if label_column is None else []
+    on_disk = _size(path) > MOST_BYTES_IN_MEMORY
+    columns = [StoredTexts() if on_disk else [] for _ in range(1 if text_pair_column is None else 2)]
+    labels, lines = None if label_column is None else [], []
     same = {}  # label cells repeat, and each read makes a new str
     with tf.device("CPU:0"):
         for chunk in itertools.chain([first], chunks):
-            texts.append(tf.constant(chunk.text))
-            if text_pair_column is not None:
-                pairs.append(tf.constant(chunk.text_pair))
+            for column, texts in zip(columns, (chunk.text, chunk.text_pair)):
+                column.extend(texts if on_disk else [tf.constant(texts)])
             if labels is not None:
                 labels.extend(
                     same.setdefault(cell, cell) if type(cell) is str else cell for cell in chunk.labels
                 )
             lines.append(np.asarray(chunk.lines, np.int64))
-        del first, chunk
-        text = tf.concat(texts, 0)
-        texts.clear()
-        text_pair = tf.concat(pairs, 0) if pairs else None
+        del first, chunk, texts
+        if not on_disk:
+            columns = [_joined(column) for column in columns]
+    text, text_pair = (*columns, None)[:2]
     return Table(text=text, text_pair=text_pair, labels=labels, lines=np.concatenate(lines))
+
+
+def _joined(tensors):
+    """One tensor of a list of them, which is emptied."""
+    import tensorflow as tf
+
+    joined = tf.concat(tensors, 0)
+    tensors.clear()
+    return joined
+
+
+def _size(path):
+    """About how many bytes of text a file holds; 0 for standard input."""
+    if os.fspath(path) == "-":
+        return 0
+    size = os.path.getsize(path)
+    return 4 * size if os.fspath(path).endswith(".gz") else size
 
 
 def _name(path):

@@ -7,10 +7,12 @@ import os
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import read_rows
+from tf_adapters.tasks.files import read_chunks, read_rows
 from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels, usable_cells
 from tf_adapters.tasks.metrics import check_metric, default_metric
 from tf_adapters.tasks.rows import Rows, Task
+from tf_adapters.tasks.squad import read_question_chunks, read_questions
+from tf_adapters.tasks.words import read_word_chunks, read_words
 
 
 def task_from_files(
@@ -27,7 +29,7 @@ def task_from_files(
     format=None,
     bad_rows=None,
 ):
-    """A task from CSV, TSV or JSON lines files (see `tasks.files`).
+    """A task from CSV, TSV or JSON lines files (see `tasks.files`), or from the files of other kinds of tasks.
 
     The training file defines the labels: numbers sorted by value, anything else
     by code point. For F1 the second of two labels is the positive one.
@@ -36,18 +38,18 @@ def task_from_files(
         train, validation, test: str or path-like; test may be None.
         text_column, text_pair_column, label_column: str, columns or JSON keys,
             the same in all files; text_pair_column may be None.
-        kind: "classification", "regression" or "multi-label".
+        kind: "classification", "regression", "multi-label", "token-classification" (see
+            `tasks.words`) or "question-answering" (see `tasks.squad`).
         metric: name in `tasks.metrics.METRICS`, or None for the kind's usual one.
         label_separator: str between the labels of a multi-label cell.
-        format: "csv", "tsv" or "jsonl" in place of the files' extensions.
+        format: "csv", "tsv" or "jsonl", or another of the kind's formats, in place of the files' extensions.
         bad_rows: `files.BadRows` that counts unusable rows, which are then left out, or None.
 
     Returns: `Task` with name "files".
 
     Raises: InputError, naming file, line and fix, for anything unusable.
     """
-    metric = metric or default_metric(kind)
-    check_metric(metric, kind=kind)
+    check_metric(metric or default_metric(kind), kind=kind)
     reading = {
         "kind": kind,
         "text_column": text_column,
@@ -58,6 +60,7 @@ def task_from_files(
         "bad_rows": bad_rows,
     }
     rows, labels = _read(train, labels=None, **reading)
+    metric = metric or default_metric(kind, labels)
     check_metric(metric, kind=kind, labels=labels)
     splits = {"train": rows}
     for split, path in (("validation", validation), ("test", test)):
@@ -86,6 +89,30 @@ def rows_from_file(path, *, kind, labels, **reading):
     Raises: InputError, for anything unusable, a label that is not in `labels` included.
     """
     return _read(path, kind=kind, labels=labels, **reading)[0]
+
+
+def unlabelled_chunks(path, *, kind, text_column=None, text_pair_column=None, chunk_rows=1024, format=None):
+    """Yield a file's rows in chunks, to predict, never holding more than one.
+
+    Each chunk has a method `rows()`, which needs TensorFlow; the reading does not. The file's
+    first mistakes are found at the first `next`.
+
+    Args:
+        kind: as in `task_from_files`.
+        text_column, text_pair_column: columns or JSON keys; None for the kind's usual ones.
+        chunk_rows: int, at least 1.
+        format: in place of the extension's.
+
+    Raises: InputError, naming file, line and fix, for anything unusable.
+    """
+    reading = {"chunk_rows": chunk_rows, "format": format}
+    if kind == "token-classification":
+        if text_pair_column is not None:
+            raise InputError(f"text_pair_column={text_pair_column!r}: {kind} has no pairs of texts, leave it out.")
+        return read_word_chunks(path, text_column=text_column, **reading)
+    if kind == "question-answering":
+        return read_question_chunks(path, text_column=text_column, text_pair_column=text_pair_column, **reading)
+    return read_chunks(path, text_column=text_column or "text", text_pair_column=text_pair_column, **reading)
 
 
 def _read(path, *, kind, labels, **reading):
@@ -129,4 +156,4 @@ def _read_sentences(
 
 
 # Kinds whose files are no tables. A reader takes what `_read_sentences` does, and refuses what it has no use for.
-_READERS = {}
+_READERS = {"token-classification": read_words, "question-answering": read_questions}

@@ -6,14 +6,22 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks import rotten_tomatoes
+from tf_adapters.tasks.additional import ADDITIONAL
 from tf_adapters.tasks.glue import GLUE
+from tf_adapters.tasks.named_entities import ENTITY_TASKS, wikiann
 from tf_adapters.tasks.rows import Rows, Task
+from tf_adapters.tasks.squad import QUESTION_TASKS
+from tf_adapters.tasks.tae import TAE
 from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, read_splits
+from tf_adapters.tasks.universal_dependencies import TREEBANKS, Treebank
+from tf_adapters.tasks.xnli import XNLI
 
-TASKS = {
-    "rotten-tomatoes": rotten_tomatoes.load,
-    **{f"glue/{task.config}": task.load for task in GLUE},
-}
+# Each has a `name`, a `load`, and an `about` for the list of tasks.
+_NAMED = (*GLUE, *ADDITIONAL, *TAE, *XNLI, *TREEBANKS, *ENTITY_TASKS, *QUESTION_TASKS)
+TASKS = {"rotten-tomatoes": rotten_tomatoes.load, **{task.name: task.load for task in _NAMED}}
+ABOUT = {"rotten-tomatoes": rotten_tomatoes.ABOUT, **{task.name: task.about for task in _NAMED}}
+# Tasks of which there are too many to list: what follows the prefix makes one.
+FAMILIES = {"ud/": Treebank, "ner/wikiann-": wikiann}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +43,8 @@ def load_task(name, *, data_dir=None, text_column=None, text_pair_column=None, l
         name: "rotten-tomatoes", "glue/sst2" and the other names in `TASKS`, or a
             name of TensorFlow Datasets ("imdb_reviews"), whose text and label
             columns are found.
-        data_dir: folder of TensorFlow Datasets, which is read without a network
-            if it holds the data; the default is tensorflow_datasets' own.
+        data_dir: folder with the task's files; for GLUE and other TensorFlow Datasets
+            the one where they are prepared, by default tensorflow_datasets' own.
         text_column, text_pair_column, label_column: columns of a TensorFlow
             Datasets name that is not in `TASKS`, where those found do not serve.
 
@@ -52,8 +60,11 @@ def load_task(name, *, data_dir=None, text_column=None, text_pair_column=None, l
         text_pair_column=text_pair_column,
         label_column=label_column,
     )
-    if "train" not in splits.rows:
-        raise InputError(f"Task {name!r} has no split 'train': use load_split for the splits that it has.")
+    for split in ("train", "validation"):
+        if split not in splits.rows:
+            raise InputError(
+                f"Task {name!r} has no split {split!r}: use load_split for the splits that it has. {splits.source}".strip()
+            )
     return Task(
         name=name,
         kind=splits.kind,
@@ -88,7 +99,7 @@ def load_split(name, split, *, data_dir=None, text_column=None, text_pair_column
     )
     if split not in splits.rows:
         raise InputError(
-            f"Task {name!r} has no split {split!r}: use train, validation or test (if it has one)."
+            f"Task {name!r} has no split {split!r}: use train, validation or test (if it has one). {splits.source}".strip()
         )
     return Split(
         name=split,
@@ -101,18 +112,27 @@ def load_split(name, split, *, data_dir=None, text_column=None, text_pair_column
 
 
 def _load(name, splits, *, data_dir, **columns):
-    if name in TASKS:
+    load = _loader(name)
+    if load is not None:
         for argument, column in columns.items():
             if column is not None:
                 raise InputError(
                     f"{argument} is {column!r}, but the columns of task {name!r} are fixed: leave it out."
                 )
-        return TASKS[name](splits, data_dir=data_dir)
+        return load(splits, data_dir=data_dir)
     # Another spelling of a listed data set would be read without its metric and columns.
     builder = None if _is_listed(name) else _builder_or_none(name, data_dir)
     if builder is None:
         raise InputError(_unknown(name))
     return read_splits(builder, splits, name=name, **columns)
+
+
+def _loader(name):
+    """The `load` of a task in `TASKS` or `FAMILIES`, or None."""
+    if name in TASKS:
+        return TASKS[name]
+    prefix = next((prefix for prefix in FAMILIES if name.startswith(prefix)), None)
+    return None if prefix is None else FAMILIES[prefix](name.removeprefix(prefix)).load
 
 
 def _is_listed(name):
@@ -139,7 +159,8 @@ def _unknown(name):
         pass
     close = difflib.get_close_matches(name.lower(), names, n=3)
     meant = f" (did you mean {' or '.join(repr(match) for match in close)}?)" if close else ""
+    groups = dict.fromkeys(task.partition("/")[0] + "/..." if "/" in task else task for task in TASKS)
     return (
-        f"There is no task {name!r}{meant}: the tasks are {', '.join(TASKS)}, "
+        f"There is no task {name!r}{meant}: the tasks are {', '.join(groups)} (`tf-adapters tasks` lists them), "
         "and the names of TensorFlow Datasets such as imdb_reviews."
     )

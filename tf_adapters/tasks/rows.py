@@ -7,6 +7,7 @@ from typing import Dict, Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.stored_texts import StoredTexts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,47 +15,64 @@ class Rows:
     """The examples of one split, held once.
 
     Attributes:
-        text: tf string tensor, `(rows,)`.
-        text_pair: tf string tensor, `(rows,)`, or None for single sentences.
+        text: tf string tensor, `(rows,)`, or the `StoredTexts` of a large file.
+        text_pair: the same for second texts, or None for single sentences.
         labels: NumPy array: `(rows,)` int32 class indices, `(rows,)` float32 for
             regression, `(rows, labels)` float32 of 0 and 1 for multi-label, or
             None where the labels are unknown.
+        value_range: pair of the least and the greatest label that a regression can have, to
+            which its predictions are clipped, or None.
     """
 
     text: "tf.Tensor"  # noqa: F821
     text_pair: Optional["tf.Tensor"] = None  # noqa: F821
     labels: Optional[np.ndarray] = None
+    value_range: Optional[Tuple[float, float]] = None
 
     def __len__(self):
         return int(self.text.shape[0])
 
     def take(self, chosen):
         """The rows at the indices `chosen` (int array), in that order."""
-        import tensorflow as tf
-
-        return Rows(
-            text=tf.gather(self.text, chosen),
-            text_pair=None if self.text_pair is None else tf.gather(self.text_pair, chosen),
-            labels=None if self.labels is None else self.labels[chosen],
+        chosen = np.asarray(chosen, np.int64)
+        texts = (
+            texts.take(chosen) if isinstance(texts, StoredTexts) else None if texts is None else _gather(texts, chosen)
+            for texts in (self.text, self.text_pair)
         )
+        labels = None if self.labels is None else self.labels[chosen]
+        return Rows(*texts, labels=labels, value_range=self.value_range)
 
     def encode(self, wordpiece, index):
         """Encoded rows at an int64 tensor of indices, as `WordPiece.encode` returns them; also in a graph."""
-        import tensorflow as tf
+        return wordpiece.encode(*self.texts(index))
 
-        pair = None if self.text_pair is None else tf.gather(self.text_pair, index)
-        return wordpiece.encode(tf.gather(self.text, index), pair)
+    def texts(self, index):
+        """String tensors at an int64 tensor or array of indices: texts, and second texts or None; also in a graph."""
+        return _gather(self.text, index), None if self.text_pair is None else _gather(self.text_pair, index)
+
+    def slices(self, size=8192):
+        """Consecutive index arrays of at most `size` rows that cover all rows."""
+        for start in range(0, len(self), size):
+            yield np.arange(start, min(start + size, len(self)))
 
     def digest(self):
-        """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes in one pass."""
+        """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes."""
         import tensorflow as tf
 
         digest = hashlib.sha256()
-        for texts in (self.text, self.text_pair):
-            if texts is not None:
-                digest.update(tf.strings.to_hash_bucket_fast(texts, 2**62).numpy().tobytes())
+        for part in (0, 1):
+            for index in self.slices() if (self.text, self.text_pair)[part] is not None else ():
+                digest.update(tf.strings.to_hash_bucket_fast(self.texts(index)[part], 2**62).numpy().tobytes())
         digest.update(np.ascontiguousarray(self.labels).tobytes())
         return digest.hexdigest()
+
+
+def _gather(texts, index):
+    import tensorflow as tf
+
+    if isinstance(texts, StoredTexts):
+        return texts.gather(tf.convert_to_tensor(index))
+    return tf.gather(texts, index)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ KNOWN_EXCEPTIONS = {
         "When accents are stripped, HuggingFace brings neighbouring combining marks into canonical order. "
         "Here each character is mapped by itself, so two marks that survive the stripping (spacing marks, such "
         "as U+302E and U+1D16D, that have a combining class) next to each other in non-canonical order stay as "
-        "they are."
+        "they are. Offsets differ, by those marks, also where one of the two is stripped."
     ),
     "noncharacters": (
         "TensorFlow 2.19 writes U+FFFD for the 66 noncharacters (U+FDD0 to U+FDEF, and the last two of "
@@ -212,9 +212,42 @@ class WordPiece(tf.Module):
             # Words repeat: look up each different one once.
             distinct, occurrence = tf.unique(words)
             pieces = tf.gather(self._wordpiece.tokenize(distinct), occurrence)
-            # Rows of words of pieces -> rows of pieces, by the splits alone.
-            row_splits = tf.gather(pieces.row_splits, _splits(words_per_text))
-            return tf.RaggedTensor.from_row_splits(pieces.flat_values, row_splits, validate=False)
+            return _rows_of_pieces(pieces, words_per_text)
+
+    @_no_autograph
+    def tokenize_with_offsets(self, text):
+        """Split texts into wordpieces, and say where in the texts they stand.
+
+        A piece reaches from its first to its last character: accents that are stripped, and other characters that are
+        dropped, belong to it where they lie between the two. The pieces of one character that becomes
+        several (a Hangul syllable) all have its place. Bytes that are not UTF-8 count as `tf.strings.unicode_decode`
+        replaces them.
+
+        Args:
+            text: strings, `(batch,)`.
+        Returns: `(pieces, starts, ends)`, int32 RaggedTensors, `(batch, (tokens))`: what
+            `tokenize` returns, and of each piece the first character in the original text and the one after its
+            last, in Unicode code points from 0.
+        Raises: InputError, if `text` is not a list or rank-1 tensor of strings.
+        """
+        text = _checked_text(text, "text")
+        with tf.device("CPU:0"):
+            characters = self._characters(text)
+            words, words_per_text = self._words_of(characters, text)
+            distinct, occurrence = tf.unique(words)
+            pieces, first_bytes, _ = self._wordpiece.tokenize_with_offsets(distinct)
+            pieces, first_bytes = tf.gather(pieces, occurrence), tf.gather(first_bytes, occurrence)
+
+            # The pieces tile the characters of the words, so that one ends where the next one begins.
+            widths = _utf8_bytes(characters.code_points)
+            bytes_before = tf.concat([[0], tf.cumsum(widths)], axis=0)
+            word_bytes = tf.gather(bytes_before, tf.gather(characters.word_splits, pieces.value_rowids()))
+            character_of_byte = tf.repeat(tf.range(tf.size(widths)), widths)
+            begin = tf.gather(character_of_byte, word_bytes + tf.cast(first_bytes.flat_values, tf.int32))
+            last = tf.concat([begin[1:], [tf.size(widths)]], axis=0)[: tf.size(begin)] - 1
+            starts = pieces.with_values(tf.gather(characters.places, begin))
+            ends = pieces.with_values(tf.gather(characters.places, tf.maximum(last, begin)) + 1)
+            return tuple(_rows_of_pieces(ragged, words_per_text) for ragged in (pieces, starts, ends))
 
     @_no_autograph
     def encode(self, text, text_pair=None):
@@ -234,9 +267,9 @@ class WordPiece(tf.Module):
         first = self.tokenize(text)
         with tf.device("CPU:0"):
             rows = first.nrows(out_type=tf.int64)
-            cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
-            sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
             if text_pair is None:
+                cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
+                sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
                 first = _keep_first(first, tf.minimum(first.row_lengths(), self.max_length - 2))
                 input_ids = tf.concat([cls, first, sep], axis=1)
                 return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
@@ -253,11 +286,23 @@ class WordPiece(tf.Module):
                     "text and text_pair must have equally many rows")]):
                 kept_first, kept_second = _longest_first(
                     first.row_lengths(), second.row_lengths(), tf.constant(self.max_length - 3, tf.int64))
-            first, second = _keep_first(first, kept_first), _keep_first(second, kept_second)
+            return self.join(_keep_first(first, kept_first), _keep_first(second, kept_second))
+
+    @_no_autograph
+    def join(self, first, second):
+        """Add special tokens to pairs of token rows: `[CLS] first [SEP] second [SEP]`.
+
+        Args:
+            first, second: int32 RaggedTensors, `(batch, (tokens))`, as `tokenize` returns them.
+        Returns: dict, as of `encode`.
+        """
+        with tf.device("CPU:0"):
+            rows = first.nrows(out_type=tf.int64)
+            cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
+            sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
             input_ids = tf.concat([cls, first, sep, second, sep], axis=1)
-            in_second = _positions(input_ids) >= tf.gather(kept_first + 2, input_ids.value_rowids())
-            token_type_ids = input_ids.with_values(tf.cast(in_second, tf.int32))
-            return {"input_ids": input_ids, "token_type_ids": token_type_ids}
+            in_second = _positions(input_ids) >= tf.gather(first.row_lengths() + 2, input_ids.value_rowids())
+            return {"input_ids": input_ids, "token_type_ids": input_ids.with_values(tf.cast(in_second, tf.int32))}
 
     @_no_autograph
     def pad(self, encoded, *, length=None, multiple_of=8):
@@ -306,6 +351,10 @@ class WordPiece(tf.Module):
 
     def _words(self, text):
         """Normalise and split: words as a flat string tensor, and how many each text has."""
+        return self._words_of(self._characters(text), text)
+
+    def _characters(self, text):
+        """Normalise and split: `_Characters` of the words of all texts."""
         characters = tf.strings.unicode_decode(text, "UTF-8", errors="replace", replacement_char=0xFFFD)
         code_points, texts = characters.values, characters.value_rowids()
         page = tf.gather(self._pages, code_points // _PAGE)
@@ -322,19 +371,49 @@ class WordPiece(tf.Module):
         text_before = tf.concat([[-1], texts[:-1]], axis=0)
         starts = (texts != text_before) | (kind == _ISOLATED) | (before != _WORD)
         in_word = tf.where(kind != _SPACE)[:, 0]
-        starts = tf.gather(starts, in_word)
-        code_points = tf.gather(code_points, in_word)
-        first = tf.where(starts)[:, 0]
-        total = tf.shape(in_word, out_type=tf.int64)
-        splits = tf.concat([first, total], axis=0)
+        first = tf.where(tf.gather(starts, in_word))[:, 0]
+        texts = tf.gather(texts, in_word)
+        return _Characters(
+            code_points=tf.gather(code_points, in_word),
+            places=tf.cast(tf.gather(source, in_word) - tf.gather(characters.row_starts(), texts), tf.int32),
+            texts=texts,
+            word_splits=tf.concat([first, tf.shape(in_word, out_type=tf.int64)], axis=0),
+        )
+
+    def _words_of(self, characters, text):
+        splits = characters.word_splits
         words = tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_splits(code_points, splits, validate=False), "UTF-8")
+            tf.RaggedTensor.from_row_splits(characters.code_points, splits, validate=False), "UTF-8")
         # HuggingFace counts characters, tensorflow-text bytes: decide here.
         words = tf.where(splits[1:] - splits[:-1] > _MAX_WORD_CHARACTERS, self.unk_token, words)
-        text_of_word = tf.gather(tf.gather(texts, in_word), first)
+        text_of_word = tf.gather(characters.texts, splits[:-1])
         words_per_text = tf.math.unsorted_segment_sum(
             tf.ones_like(text_of_word), text_of_word, tf.shape(text, out_type=tf.int64)[0])
         return words, words_per_text
+
+
+class _Characters(NamedTuple):
+    """The normalised characters of the words of a batch of texts, without what lies between the words.
+
+    Int tensors `(characters,)`: the code points, the place in its text of the original character that each comes
+    from, and its text; and `(words + 1,)`: where each word begins.
+    """
+
+    code_points: tf.Tensor
+    places: tf.Tensor
+    texts: tf.Tensor
+    word_splits: tf.Tensor
+
+
+def _rows_of_pieces(ragged, words_per_text):
+    """Rows of words of pieces to rows of pieces, by the splits alone."""
+    row_splits = tf.gather(ragged.row_splits, _splits(words_per_text))
+    return tf.RaggedTensor.from_row_splits(ragged.flat_values, row_splits, validate=False)
+
+
+def _utf8_bytes(code_points):
+    """How many bytes each code point takes in UTF-8."""
+    return 1 + sum(tf.cast(code_points >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
 
 
 def _splits(lengths):

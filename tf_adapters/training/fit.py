@@ -56,6 +56,9 @@ class Reporter:
     def start(self, steps, done):
         """Training begins: `steps` in all, `done` of them before a resume."""
 
+    def note(self, text):
+        """Something about the training examples that the user should know, before `start`."""
+
     def step(self, done, numbers):
         """A step is done; `numbers` are the epoch's training means so far."""
 
@@ -144,6 +147,9 @@ def fit(
     )
     metrics = tf.nest.flatten(losses["metrics"])
     model.optimizer.build(model.trainable_variables)
+    reporter = reporter or Reporter()
+    for note in getattr(examples, "notes", ()):
+        reporter.note(note)
     run = _Run(
         model=model,
         task=task,
@@ -166,6 +172,7 @@ def fit(
             "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
             "text": wordpiece.settings(),
             "frozen_weights": frozen_digest(model),
+            "training_rows": len(task.train),
             "training_data": task.train.digest(),
             "validation_data": task.validation.digest(),
         },
@@ -186,7 +193,7 @@ def fit(
         recipe=recipe,
         checkpoint_seconds=checkpoint_seconds,
         tensorboard=tensorboard,
-        reporter=reporter or Reporter(),
+        reporter=reporter,
     )
     if resume:
         run.restore()
@@ -201,6 +208,13 @@ def _optimizer_variables(optimizer):
         extra = [getattr(scale, name, None) for name in ("_current_loss_scale", "_counter")]
         variables += [variable for variable in extra if variable is not None and id(variable) not in known]
     return variables
+
+
+# Of a run's settings, what the adapter directory keeps.
+_KEPT = (
+    "epochs", "learning_rate", "batch_size", "warmup_fraction", "dropout", "seed", "precision", "jit_compile",
+    "training_rows",
+)
 
 
 class _Run(keras.callbacks.Callback):
@@ -344,6 +358,7 @@ class _Run(keras.callbacks.Callback):
                     **self.kind.about(self.task.train),
                 },
                 metrics={f"validation {name}": number for name, number in numbers.items()},
+                training={name: self.settings[name] for name in _KEPT},
             )
         row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
         row.update({f"validation_{name}": number for name, number in numbers.items()})

@@ -2,3 +2,4 @@
 
 RESUME_FOLDER = ".resume"
 LOG_FILE = "log.csv"
+SEEDS_FILE = "seeds.json"

@@ -7,18 +7,28 @@ compute them where they can, and are imported at the first use.
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.metrics.sentences import SENTENCE_METRICS, Metric, probabilities
+from tf_adapters.tasks.metrics.spans import SPAN_METRICS
+from tf_adapters.tasks.metrics.words import WORD_METRICS, are_entity_tags, default_word_metric
 
 __all__ = ["METRICS", "Metric", "check_metric", "default_metric", "probabilities"]
 
-METRICS = {metric.name: metric for metric in SENTENCE_METRICS}
-_DEFAULTS = {"classification": "accuracy", "regression": "pearson-spearman", "multi-label": "multi-label"}
+METRICS = {metric.name: metric for metric in (*SENTENCE_METRICS, *WORD_METRICS, *SPAN_METRICS)}
+# A metric's name, or a function of the label names (None where they are not known yet) that returns it.
+_DEFAULTS = {
+    "classification": "accuracy",
+    "regression": "pearson-spearman",
+    "multi-label": "multi-label",
+    "token-classification": default_word_metric,
+    "question-answering": "squad",
+}
 
 
-def default_metric(kind):
-    """The metric that a kind of task has unless another is asked for."""
+def default_metric(kind, labels=None):
+    """The metric that a kind of task, with these labels if they are known, has unless another is asked for."""
     if kind not in _DEFAULTS:
         raise InputError(f"kind is {kind!r} and must be one of {', '.join(_DEFAULTS)}.")
-    return _DEFAULTS[kind]
+    default = _DEFAULTS[kind]
+    return default(labels) if callable(default) else default
 
 
 def check_metric(name, *, kind, labels=None):
@@ -31,4 +41,9 @@ def check_metric(name, *, kind, labels=None):
     if name == "f1" and labels is not None and len(labels) != 2:
         raise InputError(
             f"metric 'f1' needs two labels, and there are {len(labels)}: use 'macro-f1' or 'micro-f1'."
+        )
+    if name == "entity-f1" and labels is not None and not are_entity_tags(labels):
+        raise InputError(
+            f"metric 'entity-f1' needs tags such as B-PER, I-PER and O, and the labels are {', '.join(labels[:20])}: use "
+            "'token-accuracy'."
         )

@@ -2,8 +2,13 @@
 
 from tf_adapters.errors import InputError
 from tf_adapters.training.kinds.sentences import Classification, MultiLabel, Regression
+from tf_adapters.training.kinds.spans import QuestionAnswering
+from tf_adapters.training.kinds.tokens import TokenClassification
 
-_KINDS = {kind.name: kind for kind in (Classification(), Regression(), MultiLabel())}
+_KINDS = {
+    kind.name: kind
+    for kind in (Classification(), Regression(), MultiLabel(), TokenClassification(), QuestionAnswering())
+}
 
 
 def get_kind(name):

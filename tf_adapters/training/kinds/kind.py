@@ -1,5 +1,8 @@
 """The interface between the training loop, the commands and the kinds of tasks."""
 
+import numpy as np
+
+from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS
 
 
@@ -13,10 +16,12 @@ class Kind:
     Attributes:
         name: str, as `Task.kind` and `--kind`.
         head: str, as in `load_backbone`.
+        max_length: int, the usual `WordPiece.max_length` where a recipe's is not for it, or None.
     """
 
     name = None
     head = "classification"
+    max_length = None
 
     def num_labels(self, labels):
         """Outputs of the head for these label names."""
@@ -61,6 +66,25 @@ class Kind:
     def score(self, metric, rows, outputs):
         """Numbers of a metric by name, from labelled rows and what `predict` returned."""
         return METRICS[metric](rows.labels, outputs)
+
+    def classes(self, rows, outputs):
+        """True and predicted classes for `analysis.class_report`, int arrays; None where there are no classes."""
+        return None
+
+    def constant(self, rows, labels):
+        """Outputs of the best guess that looks at no row (the most frequent class), or None."""
+        return None
+
+    def interval(self, metric, rows, outputs):
+        """A 95 % bootstrap interval over rows of a metric's main number, or None where it is not defined."""
+        primary = METRICS[metric].primary
+        if not isinstance(outputs, np.ndarray):
+            return None
+
+        def score(index):
+            return METRICS[metric](rows.labels[index], outputs[index])[primary]
+
+        return bootstrap_interval(score, len(rows), resamples=1000 if len(rows) <= 20_000 else 100)
 
     def records(self, rows, outputs, labels):
         """One JSON object for each row, for `tf-adapters predict`; a list of dicts."""

@@ -14,7 +14,8 @@ class _Sentences(Kind):
 
     def predict(self, scorer, rows, *, progress=None):
         """Logits, a float32 array `(rows, outputs)`."""
-        return scorer.logits(rows.text, rows.text_pair, progress=progress)
+        parts = [scorer.logits(*rows.texts(index), progress=progress) for index in rows.slices()]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def example_command(self, directory, rows):
         if rows.text_pair is not None:
@@ -22,10 +23,8 @@ class _Sentences(Kind):
         return f"echo 'a quiet, moving film' | tf-adapters predict {directory} --input -"
 
     def describe(self, rows, index, output, labels):
-        text = rows.text[index].numpy().decode()
-        if rows.text_pair is not None:
-            text += " | " + rows.text_pair[index].numpy().decode()
-        return self.label(output, labels), text
+        texts = (texts.numpy()[0].decode() for texts in rows.texts([index]) if texts is not None)
+        return self.label(output, labels), " | ".join(texts)
 
     def label(self, output, labels):
         """What one row's logits say, in words."""
@@ -36,6 +35,13 @@ class Classification(_Sentences):
     """One of several labels. Outputs are logits, `(rows, labels)`."""
 
     name = "classification"
+
+    def classes(self, rows, outputs):
+        return rows.labels, outputs.argmax(-1)
+
+    def constant(self, rows, labels):
+        counts = np.bincount(rows.labels, minlength=len(labels))
+        return np.tile(np.eye(len(labels))[counts.argmax()], (len(rows), 1))
 
     def losses(self):
         return {
@@ -61,6 +67,12 @@ class MultiLabel(_Sentences):
 
     name = "multi-label"
 
+    def classes(self, rows, outputs):
+        return rows.labels.astype(int), (outputs > 0).astype(int)
+
+    def constant(self, rows, labels):
+        return np.tile(np.where(rows.labels.mean(0) > 0.5, 1.0, -1.0), (len(rows), 1))
+
     def losses(self):
         return {
             "loss": keras.losses.BinaryCrossentropy(from_logits=True),
@@ -85,6 +97,17 @@ class Regression(_Sentences):
     """A number. Outputs are `(rows, 1)`."""
 
     name = "regression"
+
+    def about(self, rows):
+        return {**super().about(rows), "value_range": rows.value_range}
+
+    def predict(self, scorer, rows, *, progress=None):
+        """Predicted values, a float32 array `(rows, 1)`, within the rows' range of values if they have one."""
+        values = super().predict(scorer, rows, progress=progress)
+        return values if rows.value_range is None else np.clip(values, *rows.value_range)
+
+    def constant(self, rows, labels):
+        return np.full((len(rows), 1), rows.labels.mean())
 
     def losses(self):
         return {

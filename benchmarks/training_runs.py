@@ -1,0 +1,179 @@
+"""Whole trainings as measurements: one run, and the file that finished runs are kept in."""
+
+import dataclasses
+import gc
+import json
+import os
+import pathlib
+import tempfile
+import time
+
+from provenance import git_state
+from worker_protocol import installed_versions
+
+
+class Runs:
+    """The finished runs of a folder: `runs.jsonl`, one line each, only ever added to.
+
+    Args:
+        folder: path; made when the first run is added.
+    """
+
+    def __init__(self, folder):
+        self.path = pathlib.Path(folder) / "runs.jsonl"
+        self.runs = []
+        if not self.path.exists():
+            return
+        text = self.path.read_bytes()
+        complete = text[: text.rfind(b"\n") + 1]
+        if complete != text:
+            # A killed command left half a line; the next one must not continue it.
+            os.truncate(self.path, len(complete))
+        self.runs = [json.loads(line) for line in complete.decode().splitlines()]
+
+    def find(self, settings, identity):
+        """The finished run with these settings and this method, learning rate, dropout and seed, or None.
+
+        A name that a run does not have counts as None: options come with the years.
+        """
+        for run in self.runs:
+            if run["settings"] == settings and all(run.get(name) == value for name, value in identity.items()):
+                return run
+        return None
+
+    def add(self, run):
+        """Append one finished run."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(run) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.runs.append(run)
+
+
+def held_out_of_train(task, rows, validation_rows, seed):
+    """The task with a validation split drawn from its training rows, and its own validation rows to report on.
+
+    Both methods of a pair see the same rows at one seed.
+
+    Returns: `(task, rows to report on)`.
+    """
+    import numpy as np
+
+    order = np.random.RandomState(seed).permutation(len(task.train))[: rows + validation_rows]
+    train, validation = task.train.take(order[:rows]), task.train.take(order[rows:])
+    return dataclasses.replace(task, train=train, validation=validation, test=None), task.validation
+
+
+def make_run(settings, model_source):
+    """A function that trains and scores once; loads TensorFlow and the vocabulary now.
+
+    Args:
+        settings: dict with epochs, batch_size, bottleneck, train_layer_norm, max_length, precision.
+        model_source: as in `load_backbone`.
+
+    Returns: function of a `Task`, a dict of labelled rows to score by name, "adapters" or
+        "full", learning rate, dropout (None: the encoder's own) and seed, and `log`; it
+        returns a dict for JSON: `scores` (by the names of the rows; None with a
+        `failure` if training diverged), validation numbers, parameters, seconds, versions.
+    """
+    import tf_adapters
+    from tf_adapters._keras import keras
+    from tf_adapters.models.loading import find_files
+    from tf_adapters.tasks.metrics import METRICS
+    from tf_adapters.training.kinds import get_kind
+    from tf_adapters.training.scoring import Scorer
+
+    wordpiece = tf_adapters.WordPiece.from_directory(find_files(model_source), max_length=settings["max_length"])
+    versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
+    git = git_state()  # now: a commit during the study does not change the code that runs
+    keras.mixed_precision.set_global_policy(settings["precision"])
+
+    def run(task, scored, method, learning_rate, dropout, seed, *, log):
+        started = time.monotonic()
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(seed)
+        kind = get_kind(task.kind)
+        labels = list(task.labels) or None
+        model = tf_adapters.load_backbone(
+            model_source, head=kind.head, num_labels=kind.num_labels(task.labels), labels=labels
+        )
+        if method == "adapters":
+            config = tf_adapters.AdapterConfig(
+                bottleneck_size=settings["bottleneck"], sharing="none", train_layer_norm=settings["train_layer_norm"]
+            )
+            tf_adapters.add_adapters(model, config, seed=seed)
+        tf_adapters.set_trainable(model, method)
+        about = {
+            "trained_parameters": tf_adapters.parameter_counts(model).trainable,
+            "versions": versions,
+            "git": git,
+        }
+        epochs = _Epochs(METRICS[task.metric].primary, log)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                result = tf_adapters.fit(
+                    model,
+                    task,
+                    wordpiece,
+                    output=pathlib.Path(folder) / "run",
+                    epochs=settings["epochs"],
+                    learning_rate=learning_rate,
+                    dropout=dropout,
+                    batch_size=settings["batch_size"],
+                    seed=seed,
+                    reporter=epochs.reporter(),
+                )
+            except tf_adapters.InputError as error:
+                # A rate that is too high is a finding about the grid, not the end of the study.
+                if "diverged" not in str(error):
+                    raise
+                return {"scores": None, "failure": f"training diverged after {len(epochs.values)} epochs", **about}
+        if result.interrupted:
+            raise KeyboardInterrupt
+        scorer = Scorer(model, wordpiece, batch_size=settings["batch_size"])
+        scores = {
+            name: kind.score(task.metric, rows, kind.predict(scorer, rows)) for name, rows in scored.items()
+        }
+        del model, scorer
+        gc.collect()
+        return {
+            "scores": scores,
+            "best_epoch": result.best_epoch,
+            "validation_best": max(epochs.values),
+            "validation_accuracies": epochs.values,
+            "seconds": round(time.monotonic() - started, 1),
+            "training_seconds": round(result.seconds, 1),
+            **about,
+        }
+
+    return run
+
+
+class _Epochs:
+    """Collects the validation numbers and shows that a run advances."""
+
+    def __init__(self, metric, log):
+        self.metric = metric
+        self.log = log
+        self.values = []
+
+    def reporter(self):
+        from tf_adapters.training.fit import Reporter
+
+        outer = self
+
+        class Collector(Reporter):
+            def start(self, steps, done):
+                self.steps, self.shown = steps, time.monotonic()
+
+            def step(self, done, numbers):
+                if time.monotonic() - self.shown > 20:
+                    self.shown = time.monotonic()
+                    outer.log(f"  step {done}/{self.steps}, loss {numbers['loss']:.3f}")
+
+            def epoch(self, epoch, numbers, best):
+                outer.values.append(numbers[outer.metric])
+                outer.log(f"  epoch {epoch}: validation {100 * numbers[outer.metric]:.2f} %")
+
+        return Collector()

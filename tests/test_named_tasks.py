@@ -1,0 +1,679 @@
+"""The papers' named tasks: on the published rows where these are at hand, on small files in their layout everywhere."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import SHARED
+from tf_adapters.errors import InputError
+from tf_adapters.tasks import Rows, Task, load_task, published_files, tfds_reader
+from tf_adapters.tasks.additional import ADDITIONAL
+from tf_adapters.tasks.glue import GLUE
+from tf_adapters.tasks.published import PublishedTask, split_by_key
+from tf_adapters.tasks.published_files import UTF8_OR_MAC, Layout, read_records
+from tf_adapters.tasks.registry import ABOUT, TASKS, load_split
+from tf_adapters.tasks.sampling import low_resource
+from tf_adapters.tasks.stored_texts import StoredTexts
+from tf_adapters.tasks.tae import TAE
+from tf_adapters.tasks.xnli import LANGUAGES
+
+DATA = SHARED / "data"
+ALL_SPLITS = ("train", "validation", "test")
+
+
+def real(folder):
+    """The folder of real data, or skip the test."""
+    if not (DATA / folder).is_dir():
+        pytest.skip(f"the published files are not in ../shared/data/{folder}")
+    return DATA
+
+
+def refused(message):
+    return pytest.raises(InputError, match=re.escape(message))
+
+
+def write(path, *lines, ending="\n", encoding="utf-8"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + ending for line in lines).encode(encoding))
+    return path
+
+
+def texts(rows):
+    return [text.decode() for text in rows.text.numpy()]
+
+
+def splits_of(task):
+    return task.train, task.validation, task.test
+
+
+def sizes(task):
+    return tuple(map(len, splits_of(task)))
+
+
+def named(entries, name):
+    return next(entry for entry in entries if entry.name == name)
+
+
+# GLUE
+
+
+PAIR = "index\tsentence1\tsentence2"
+SIMILARITY = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+
+
+def write_glue(folder):
+    """The nine tasks in the layout of the GLUE download, with a row or a few a split."""
+    write(folder / "CoLA/train.tsv", 'gj04\t1\t\tThe "cat sat.', "gj04\t0\t*\tCat the.")
+    write(folder / "CoLA/dev.tsv", "gj04\t0\t*\tSat the.")
+    write(folder / "CoLA/test.tsv", "index\tsentence", "0\tBill whistled.")
+    for name, header, row, test in (
+        ("SST-2", "sentence\tlabel", "fun \t1", "index\tsentence\n0\tdull"),
+        ("RTE", f"{PAIR}\tlabel", "0\ta\tb\tnot_entailment", f"{PAIR}\n0\tc\td"),
+        ("WNLI", f"{PAIR}\tlabel", "0\ta\tb\t1", f"{PAIR}\n0\tc\td"),
+        ("QNLI", "index\tquestion\tsentence\tlabel", "0\tq\ts\tentailment", "index\tquestion\tsentence\n0\tq\ts"),
+        (
+            "STS-B",
+            f"{SIMILARITY}\tscore",
+            "0\tg\tf\ty\t0\tn\tn\ta\tb\t3.800",
+            f"{SIMILARITY}\n0\tg\tf\ty\t0\tn\tn\tc\td",
+        ),
+        (
+            "MRPC",
+            "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+            '1\t10\t20\tHe said "yes .\tYes .',
+            "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\tc\td",
+        ),
+        (
+            "QQP",
+            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+            "7\t1\t2\tHow?\tWhy?\t1\n8\t1\t2\tbroken",
+            "id\tquestion1\tquestion2\n0\tc\td\n1\te\tf",
+        ),
+    ):
+        for split in ("train", "dev"):
+            write(folder / name / f"{split}.tsv", header, row)
+        write(folder / name / "test.tsv", test)
+    parses = "index\tpromptID\tpairID\tgenre\tp1\tp2\tq1\tq2\tsentence1\tsentence2"
+    write(folder / "MNLI/train.tsv", f"{parses}\tlabel1\tgold_label", "0\t" * 8 + "a\tb\tneutral\tneutral")
+    for kind, label in (("matched", "contradiction"), ("mismatched", "entailment")):
+        row = "0\t" * 8 + f"{kind}\tb" + f"\t{label}" * 6
+        labels = "".join(f"\tlabel{i}" for i in range(1, 6))
+        write(folder / f"MNLI/dev_{kind}.tsv", f"{parses}{labels}\tgold_label", row)
+        write(folder / f"MNLI/test_{kind}.tsv", parses, "0\t" * 8 + f"{kind}\tb")
+    write(folder / "diagnostic/diagnostic.tsv", "index\tsentence1\tsentence2", "0\tc\td")
+    return folder
+
+
+def test_original_glue_files_are_read_in_their_layouts(tmp_path):
+    write_glue(tmp_path)
+    read = {task.config: load_task(task.name, data_dir=tmp_path) for task in GLUE}
+    assert texts(read["cola"].train) == ['The "cat sat.', "Cat the."] and read["cola"].train.labels.tolist() == [1, 0]
+    assert texts(read["cola"].test) == ["Bill whistled."]
+    assert texts(read["sst2"].train) == ["fun "]
+    assert texts(read["mrpc"].train) == ['He said "yes .'] and read["mrpc"].train.labels.tolist() == [1]
+    assert {name: task.validation.labels.tolist() for name, task in read.items()} == {
+        "cola": [0], "sst2": [1], "mrpc": [1], "qqp": [1], "stsb": [np.float32(3.8)], "mnli": [2], "qnli": [0],
+        "rte": [1], "wnli": [1],
+    }  # fmt: skip
+    assert all(task.test.labels is None for task in read.values())
+    assert all((task.train.text_pair is None) == (name in ("cola", "sst2")) for name, task in read.items())
+    assert "2 malformed rows are left out" in read["qqp"].source  # one of train, one of dev
+    assert read["stsb"].train.value_range == read["stsb"].validation.take([0]).value_range == (0, 5)
+    assert read["rte"].train.value_range is None
+
+
+def test_mnli_has_matched_and_mismatched_splits_in_original_files(tmp_path):
+    write_glue(tmp_path)
+    read = lambda split: load_split("glue/mnli", split, data_dir=tmp_path).rows  # noqa: E731
+    assert texts(read("validation")) == texts(read("validation_matched")) == ["matched"]
+    assert texts(read("validation_mismatched")) == ["mismatched"] and read("validation_mismatched").labels == [0]
+    assert texts(read("test")) == ["matched"] and texts(read("test_mismatched")) == ["mismatched"]
+    assert texts(read("diagnostic")) == ["c"] and read("diagnostic").labels is None
+
+
+def test_original_files_may_lie_in_a_folder_named_glue_and_are_taken_before_prepared_ones(tmp_path):
+    write_glue(tmp_path / "glue")
+    assert "which are there too" not in load_task("glue/rte", data_dir=tmp_path).source
+    write(tmp_path / "glue/rte/2.0.0/dataset_info.json", "{}")
+    task = load_task("glue/rte", data_dir=tmp_path)
+    assert task.source.startswith(
+        "The original TSV files in RTE of the GLUE download. The TensorFlow Datasets that are there too were not read."
+    )
+
+
+def test_absent_original_files_are_absent_splits_and_named(tmp_path):
+    write_glue(tmp_path)
+    (tmp_path / "QNLI/train.tsv").unlink()
+    assert len(load_split("glue/qnli", "validation", data_dir=tmp_path).rows) == 1
+    with refused(f"Task 'glue/qnli' has no split 'train': use load_split for the splits that it has."):
+        load_task("glue/qnli", data_dir=tmp_path)
+    with refused(f"{tmp_path}/QNLI has no train.tsv."):
+        load_split("glue/qnli", "train", data_dir=tmp_path)
+    for file in (tmp_path / "QNLI").iterdir():
+        file.unlink()
+    with refused(f"Task 'glue/qnli': {tmp_path} holds the original files of CoLA, SST-2, MRPC, QQP, STS-B, MNLI, RTE"):
+        load_task("glue/qnli", data_dir=tmp_path)
+
+
+def test_an_original_row_that_is_no_row_of_the_task_is_named_with_its_line(tmp_path):
+    write_glue(tmp_path)
+    write(tmp_path / "RTE/train.tsv", "index\tsentence1\tsentence2\tlabel", "0\ta\tb\tmaybe")
+    with refused("RTE/train.tsv, line 2: the label 'maybe' of glue/rte is none of entailment, not_entailment."):
+        load_task("glue/rte", data_dir=tmp_path)
+    write(tmp_path / "RTE/train.tsv", "index\tsentence1\tsentence2\tlabel", "0\ta\tb")
+    with refused("RTE/train.tsv, line 2: has 3 cells where 4 belong"):
+        load_task("glue/rte", data_dir=tmp_path)
+    write(tmp_path / "STS-B/train.tsv", "sentence1\tsentence2\tscore", "a\tb\tfive")
+    with refused("STS-B/train.tsv, line 2: the score 'five' of glue/stsb is no number."):
+        load_task("glue/stsb", data_dir=tmp_path)
+
+
+def test_labels_of_the_original_files_are_those_of_tensorflow_datasets_in_its_order():
+    try:
+        tfds = tfds_reader.import_tfds()
+    except InputError as error:
+        pytest.skip(str(error))
+    for task in GLUE:
+        label = tfds.builder(task.name).info.features["label"]
+        assert task.labels == (tuple(label.names) if task.kind == "classification" else ()), task.name
+
+
+@pytest.mark.parametrize("config", ["cola", "sst2", "mrpc", "rte", "stsb", "wnli"])
+def test_original_files_and_tensorflow_datasets_hold_the_same_rows(config):
+    real("tfds"), real("glue")
+    try:
+        theirs = load_task(f"glue/{config}", data_dir=DATA / "tfds")
+    except InputError as error:
+        pytest.skip(str(error))
+    ours = load_task(f"glue/{config}", data_dir=DATA)
+    assert (ours.kind, ours.labels, ours.metric) == (theirs.kind, theirs.labels, theirs.metric)
+    for split in ALL_SPLITS:
+        rows = [getattr(task, split) for task in (ours, theirs)]
+        columns = [
+            [part.numpy() for part in (one.text, one.text_pair) if part is not None]
+            + ([] if one.labels is None else [one.labels])
+            for one in rows
+        ]
+        first, second = (sorted(zip(*columns)) for columns in columns)
+        assert first == second, split
+
+
+@pytest.mark.parametrize(
+    "config, rows, labels",
+    [
+        ("cola", (8551, 1043, 1063), [2528, 6023]),
+        ("sst2", (67349, 872, 1821), [29780, 37569]),
+        ("mrpc", (3668, 408, 1725), [1194, 2474]),
+        ("rte", (2490, 277, 3000), [1249, 1241]),
+        ("wnli", (635, 71, 146), [323, 312]),
+        ("stsb", (5749, 1500, 1379), None),
+    ],
+)
+def test_original_glue_files_have_their_published_numbers_of_rows(config, rows, labels):
+    task = load_task(f"glue/{config}", data_dir=real("glue"))
+    assert sizes(task) == rows
+    if labels is None:
+        assert (task.train.labels.min(), task.train.labels.max()) == (0, 5)
+    else:
+        assert np.bincount(task.train.labels).tolist() == labels
+
+
+def test_qnli_of_which_only_the_development_rows_are_at_hand():
+    data = real("glue/QNLI")
+    rows = load_split("glue/qnli", "validation", data_dir=data).rows
+    assert len(rows) == 5463 and np.bincount(rows.labels).tolist() == [2702, 2761]
+    with refused("QNLI has no train.tsv and no test.tsv."):
+        load_task("glue/qnli", data_dir=data)
+
+
+def test_test_rows_come_in_the_order_of_the_test_file_by_either_door():
+    real("tfds"), real("glue")
+    task = next(task for task in GLUE if task.config == "mrpc")
+    index, rows = task.test_rows(data_dir=DATA)
+    assert index == [str(i) for i in range(1725)] and task.count_test_rows(data_dir=DATA) == 1725
+    try:
+        other_index, other_rows = task.test_rows(data_dir=DATA / "tfds")
+    except InputError as error:
+        pytest.skip(str(error))
+    assert other_index == index and task.count_test_rows(data_dir=DATA / "tfds") == 1725
+    assert texts(other_rows) == texts(rows)
+    assert (other_rows.text_pair == rows.text_pair).numpy().all()
+
+
+# The low-resource protocol
+
+
+def numbered(count, start=0):
+    numbers = np.arange(start, start + count)
+    return Rows(text=tf.constant([f"{i}" for i in numbers]), labels=numbers.astype(np.int32))
+
+
+def many(count):
+    return Task("t", "classification", ("a", "b"), "accuracy", numbered(count), numbered(7, 90000), source="Rows.")
+
+
+def test_low_resource_draws_training_and_validation_rows_by_the_seed():
+    task = low_resource(many(3000), count=500, seed=3)
+    drawn = np.random.RandomState(3).permutation(3000)
+    assert task.train.labels.tolist() == sorted(drawn[:500].tolist())
+    assert task.validation.labels.tolist() == sorted(drawn[500:1500].tolist())
+    assert texts(task.train) == [str(i) for i in task.train.labels]
+    assert task.test.labels.tolist() == list(range(90000, 90007))
+    assert not set(task.train.labels) & set(task.validation.labels)
+    assert task.train.labels[:3].tolist() == [0, 3, 5]  # pinned: the same rows for ever
+    assert low_resource(many(3000), count=500, seed=4).train.labels.tolist() != task.train.labels.tolist()
+    assert task.source == (
+        "Rows. Low-resource protocol of He et al. 2021: 500 of 3,000 training rows drawn by seed 3 without "
+        "stratification, another 1,000 of the rest as validation, the original validation split as test."
+    )
+
+
+def test_low_resource_takes_all_rows_and_not_one_more():
+    assert sizes(low_resource(many(1500), count=500, seed=0)) == (500, 1000, 7)
+    with refused("has 1,500 training rows, too few for 501 to train on and 1,000 to validate: draw 500 or fewer."):
+        low_resource(many(1500), count=501, seed=0)
+    with refused("Task 't' has 1,000 training rows, and 1,000 of them would validate: it is too small"):
+        low_resource(many(1000), count=1, seed=0)
+    for arguments, message in (({"count": 0, "seed": 0}, "count=0 must"), ({"count": 1, "seed": -1}, "seed=-1 must")):
+        with refused(message):
+            low_resource(many(3000), **arguments)
+    unlabelled = dataclasses.replace(many(3000), validation=Rows(text=tf.constant(["a"])))
+    with refused("Task 't' has no validation labels"):
+        low_resource(unlabelled, count=1, seed=0)
+
+
+def test_low_resource_on_real_rows_is_without_mrpc_at_five_thousand():
+    data = real("glue")
+    task = low_resource(load_task("glue/rte", data_dir=data), count=1000, seed=0)
+    assert sizes(task) == (1000, 1000, 277)
+    with refused("Task 'glue/mrpc' has 3,668 training rows, too few for 5,000"):
+        low_resource(load_task("glue/mrpc", data_dir=data), count=5000, seed=0)
+
+
+# Published files
+
+
+def test_a_split_of_ours_is_eighty_ten_ten_and_never_parts_equal_keys():
+    keys = np.random.RandomState(0).randint(0, 300, 1000).astype(np.uint64)
+    parts = split_by_key(keys)
+    assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(1000))
+    held = [set(keys[part]) for part in parts.values()]
+    assert not held[0] & held[1] and not held[0] & held[2] and not held[1] & held[2]
+    distinct = split_by_key(np.random.RandomState(0).permutation(1000).astype(np.uint64))
+    assert {split: len(part) for split, part in distinct.items()} == {"train": 800, "validation": 100, "test": 100}
+    assert all((np.diff(part) > 0).all() for part in parts.values())
+
+
+def small(tmp_path, *lines, **changes):
+    write(tmp_path / "a.csv", "text,label", *lines)
+    settings = {"name": "small", "files": {"all": ("a.csv",)}, "layout": Layout("csv"), "origin": "a shop."}
+    return PublishedTask(**{**settings, **changes})
+
+
+def test_twins_that_differ_in_case_punctuation_or_link_stay_together(tmp_path):
+    lines = [f"\"Word{i // 3}, {'A' if i % 3 else 'a'}{'!' * (i % 3)} http://t.co/{i}\",{i % 2}" for i in range(300)]
+    rows = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path).rows
+    assert sum(map(len, rows.values())) == 300
+    words = [{re.match(r"Word\d+", text)[0] for text in texts(part)} for part in rows.values()]
+    assert [len(part) for part in words] == [80, 10, 10] and len(set.union(*words)) == 100
+    # Pinned: a run of next year must hold out the same rows.
+    assert sorted(words[2])[:4] == ["Word1", "Word15", "Word29", "Word32"]
+
+
+def test_rows_are_cleaned_and_what_is_left_out_is_counted(tmp_path):
+    lines = [f"t{i},{label}" for i, label in enumerate(["Y", "Yes", " N ", "No"] * 5)]
+    task = small(
+        tmp_path, *lines, "x,NA", "y,", " ,Y",
+        labels=("no", "yes"),
+        spellings={"Y": "yes", "Yes": "yes", "N": "no", "No": "no"},
+        dropped={"NA": "without a verdict", "": "without a label"},
+    )  # fmt: skip
+    splits = task.load(("train",), data_dir=tmp_path)
+    assert splits.labels == ("no", "yes") and list(splits.rows) == ["train"] and len(splits.rows["train"]) == 16
+    label = {f"t{i}": [1, 1, 0, 0][i % 4] for i in range(20)}
+    assert splits.rows["train"].labels.tolist() == [label[text] for text in texts(splits.rows["train"])]
+    assert splits.source == (
+        "a.csv: 20 rows (left out: 1 without a verdict, 1 without a label, 1 without a text). They are split 80/10/10 "
+        "by a fixed hash of their words, equal texts together. Origin: a shop."
+    )
+
+
+def test_labels_that_are_not_given_are_found_and_sorted(tmp_path):
+    lines = [f"t{i},{label}" for i, label in enumerate(["10", "9", "2"] * 10)]
+    splits = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path)
+    assert splits.labels == ("2", "9", "10")
+    rows = splits.rows["train"]
+    assert [["10", "9", "2"][int(text[1:]) % 3] for text in texts(rows)] == [splits.labels[i] for i in rows.labels]
+
+
+def test_published_files_that_are_others_are_named(tmp_path):
+    rows = [f"t{i},a" for i in range(20)]
+    with refused("Task 'small' is read from files: give the folder that holds a.csv as data_dir (--data-dir)."):
+        small(tmp_path).load(ALL_SPLITS)
+    with refused(f"Task 'small': {tmp_path} does not hold b.csv or c/b.csv. Origin: a shop."):
+        small(tmp_path, files={"all": ("b.csv", "c/b.csv")}).load(ALL_SPLITS, data_dir=tmp_path)
+    with refused(f"data_dir is '{tmp_path}/a.csv', which is no directory: give the folder that holds a.csv."):
+        small(tmp_path).load(ALL_SPLITS, data_dir=tmp_path / "a.csv")
+    with refused("a.csv has no column 'sentence': the columns of its first line are 'text', 'label'."):
+        small(tmp_path, *rows, layout=Layout("csv", text="sentence")).load(ALL_SPLITS, data_dir=tmp_path)
+    with refused("a.csv, line 22: the label 'c' is not among those of task 'small' ('a', 'b')."):
+        small(tmp_path, *rows, "x,c", labels=("a", "b")).load(ALL_SPLITS, data_dir=tmp_path)
+    with refused("a.csv, line 22: the label is empty"):
+        small(tmp_path, *rows, "x,").load(ALL_SPLITS, data_dir=tmp_path)
+    with refused("a.csv, line 2: has 3 cells where 2 belong"):
+        small(tmp_path, "a,b,c").load(ALL_SPLITS, data_dir=tmp_path)
+    with refused("has 3 usable rows, and at least 10 are needed"):
+        small(tmp_path, "a,x", "b,y", "c,x").load(ALL_SPLITS, data_dir=tmp_path)
+    with refused("holds no row that can be used"):
+        small(tmp_path).load(ALL_SPLITS, data_dir=tmp_path)
+
+
+def records(path, **layout):
+    return [(record.line, record.text, record.label) for record in read_records(path, Layout(**layout))]
+
+
+def test_csv_lines_may_end_by_a_carriage_return_and_fields_may_hold_line_breaks(tmp_path):
+    path = write(tmp_path / "a.csv", "text,label", '"a\nb",x', "c,y", ending="\r")
+    assert records(path, format="csv") == [(2, "a\nb", "x"), (4, "c", "y")]
+
+
+def test_tsv_has_no_quotes_and_a_carriage_return_is_text(tmp_path):
+    path = write(tmp_path / "a.tsv", "text\tlabel", '"a\rb\tx', "c\ty", ending="\r\n")
+    assert records(path, format="tsv") == [(2, '"a\rb', "x"), (3, "c", "y")]
+
+
+def test_utf8_that_a_spreadsheet_took_for_windows_and_wrote_as_mac_is_restored(tmp_path):
+    row = "it’s “fine” – £5 café,x"
+    broken = row.encode("utf-8").replace("”".encode(), b"\xe2\x80\x1f").decode("cp1252").encode("mac-roman")
+    broken = broken.replace(b"\x1f", b"\x9d")  # the byte that Windows-1252 lacks came through as it was
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"text,label\n" + broken + b"\ncaf\x8e,y\n")
+    assert records(path, format="csv", encoding=UTF8_OR_MAC) == [(2, row[:-2], "x"), (3, "café", "y")]
+    path.write_bytes(f"text,label\n{row}\n".encode())
+    assert records(path, format="csv", encoding=UTF8_OR_MAC) == [(2, row[:-2], "x")]
+    path.write_bytes(b"text,label\nfine,x\ncaf\x8e,y\n")
+    with refused("a.csv, line 3: byte 0x8e is not UTF-8; get the file as it was published."):
+        records(path, format="csv")
+
+
+def test_large_files_are_held_on_disk(tmp_path, monkeypatch):
+    lines = [f"t{i},{'xy'[i % 2]}" for i in range(20)]
+    in_memory = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path).rows
+    monkeypatch.setattr(published_files, "MOST_BYTES_IN_MEMORY", 10)
+    on_disk = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path).rows
+    for split in ALL_SPLITS:
+        assert isinstance(on_disk[split].text, StoredTexts)
+        assert on_disk[split].text[np.arange(len(on_disk[split]))].tolist() == in_memory[split].text.numpy().tolist()
+        assert on_disk[split].labels.tolist() == in_memory[split].labels.tolist()
+
+
+def test_json_lines_may_hold_labels_that_are_no_strings(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": true, "id": 1}', "", '{"text": "b", "label": 3}')
+    assert records(path, format="jsonl") == [(1, "a", "true"), (3, "b", "3")]
+    with refused("a.jsonl, line 1: is no JSON object with 'body', 'label' (KeyError: 'body')"):
+        records(path, format="jsonl", text="body")
+
+
+# The 17 tasks of Houlsby et al.
+
+
+def test_there_are_seventeen_additional_tasks_and_eight_of_task_adaptation():
+    assert len(ADDITIONAL) == 17 and len(TAE) == 8
+    assert {task.metric for task in ADDITIONAL} == {"accuracy"}
+    assert {task.name for task in TAE if task.metric == "micro-f1"} == {"tae/chemprot", "tae/rct"}
+    assert all(task.metric in ("micro-f1", "macro-f1") for task in TAE)
+
+
+@pytest.mark.parametrize(
+    "name, rows, train_labels",
+    [
+        # The sizes are those of a tenth cut off twice from 14,640, 3,118, 40,000, 4,225 and 5,574 rows.
+        ("crowdflower/airline", (11712, 1464, 1464), [7368, 2480, 1864]),
+        ("crowdflower/corporate-messaging", (2494, 312, 312), [582, 180, 27, 1705]),
+        (
+            "crowdflower/emotion",
+            (32000, 4000, 4000),
+            [94, 136, 649, 598, 1446, 4107, 1066, 3051, 6933, 1245, 4156, 1735, 6784],
+        ),
+        ("crowdflower/global-warming", (3380, 422, 423), [891, 2489]),
+        ("sms-spam", (4459, 557, 558), [3870, 589]),
+    ],
+)
+def test_additional_tasks_on_their_published_rows(name, rows, train_labels):
+    data = real("crowdflower" if "/" in name else "sms_spam")
+    task = load_task(name, data_dir=data)
+    assert sizes(task) == rows
+    assert np.bincount(task.train.labels).tolist() == train_labels
+    assert task.kind == "classification" and len(task.labels) == len(train_labels)
+    words = [
+        {" ".join(re.findall(r"\w+", re.sub(r"https?://\S+", " ", text.casefold()))) or text for text in texts(split)}
+        for split in (task.train, task.validation, task.test)
+    ]
+    assert not words[0] & words[1] and not words[0] & words[2] and not words[1] & words[2]
+
+
+def test_global_warming_merges_its_spellings_and_counts_what_it_leaves_out():
+    source = load_task("crowdflower/global-warming", data_dir=real("crowdflower")).source
+    assert source.startswith("global_warming.csv: 4,225 rows (left out: 1,862 without a verdict, 3 without a label).")
+
+
+def test_tweets_have_their_apostrophes_back():
+    task = load_task("crowdflower/corporate-messaging", data_dir=real("crowdflower"))
+    everything = "\n".join(text for rows in splits_of(task) for text in texts(rows))
+    assert everything.count("today’s multigenerational") == 1 and "£5.8bn Rights Issue" in everything
+    assert "‰Û" not in everything.replace("‰Û_", "")
+
+
+STANCE = named(ADDITIONAL, "crowdflower/progressive-stance").layout.label
+OPINION = named(ADDITIONAL, "crowdflower/progressive-opinion").layout.label
+POLITICS = "_unit_id,_golden,audience,audience:confidence,bias,bias:confidence,message,message:confidence,label,text"
+
+
+@pytest.mark.parametrize(
+    "name, file, header, cells, labels",
+    [
+        ("disasters", "socialmedia-disaster-tweets-DFE.csv", "_unit_id,choose_one,keyword,text",
+         [("0,Relevant,fire,T", "Relevant"), ("0,Not Relevant,fire,T", "Not Relevant"), ("0,Can't Decide,,T", None)],
+         ("Not Relevant", "Relevant")),
+        ("economic-news-relevance", "Full-Economic-News-DFE-839861.csv",
+         "_unit_id,positivity,relevance,relevance:confidence,headline,text",
+         [('0,3,yes,1,h,"T"', "yes"), ('0,,no,1,h,"T"', "no"), ("0,,not sure,1,h,T", None)], ("no", "yes")),
+        ("us-economic-performance", "us-economic-newspaper.csv",
+         "_unit_id,positivity,positivity:confidence,relevance,headline,next_sentence,previous_sentence,text",
+         [("0,3,1,yes,h,n,p,T", "yes"), ("0,,,no,h,n,p,T", "no"), ("0,,,not sure,h,n,p,T", None)], ("no", "yes")),
+        ("political-audience", "Political-media-DFE.csv", POLITICS,
+         [("0,FALSE,national,1,neutral,1,policy,1,From: A,T", "national"),
+          ("0,FALSE,constituency,1,partisan,1,attack,1,From: A,T", "constituency")], ("constituency", "national")),
+        ("political-bias", "Political-media-DFE.csv", POLITICS,
+         [("0,FALSE,national,1,neutral,1,policy,1,From: A,T", "neutral"),
+          ("0,FALSE,national,1,partisan,1,attack,1,From: A,T", "partisan")], ("neutral", "partisan")),
+        ("political-message", "Political-media-DFE.csv", POLITICS,
+         [("0,FALSE,national,1,neutral,1,policy,1,From: A,T", "policy"),
+          ("0,FALSE,national,1,partisan,1,attack,1,From: A,T", "attack")],
+         ("attack", "constituency", "information", "media", "mobilization", "other", "personal", "policy", "support")),
+        ("primary-emotions", "primary-plutchik-wheel-DFE.csv", "_unit_id,emotion,emotion:confidence,id,sentence",
+         [("0,Joy,1,7,T", "Joy"), ("0,Anger,1,7,T", "Anger")], ("Anger", "Joy")),
+        ("progressive-opinion", "progressive-tweet-sentiment.csv", f"_unit_id,{STANCE},{OPINION},target,tweet",
+         [("0,for,explicit,Atheism,T", "explicit"), ("0,against,none,Atheism,T", "none")], ("explicit", "none")),
+        ("progressive-stance", "progressive-tweet-sentiment.csv", f"_unit_id,{STANCE},{OPINION},target,tweet",
+         [("0,for,explicit,Atheism,T", "for"), ("0,against,none,Atheism,T", "against")], ("against", "for")),
+    ],
+)  # fmt: skip
+def test_crowdflower_tasks_that_are_not_at_hand_read_the_published_layout(tmp_path, name, file, header, cells, labels):
+    lines, expected = [], {}
+    for i in range(60):
+        row, label = cells[i % len(cells)]
+        lines.append(row.replace("T", f"text number {i}", 1) if row[-1] != '"' else row[:-2] + f'text number {i}"')
+        if label is not None:
+            expected[f"text number {i}"] = label
+    write(tmp_path / file, header, *lines)
+    task = load_task(f"crowdflower/{name}", data_dir=tmp_path)
+    assert task.labels == labels
+    read = [(text, task.labels[i]) for rows in splits_of(task) for text, i in zip(texts(rows), rows.labels)]
+    assert len(read) == len(expected) and dict(read) == expected
+    assert f"Origin: {file} of Crowdflower's Data for Everyone" in task.source
+
+
+def test_newsgroups_are_read_from_both_folders_of_the_split_by_date(tmp_path):
+    for half in ("train", "test"):
+        for group in ("sci.space", "alt.atheism"):
+            for i in range(10):
+                post = tmp_path / f"20news-bydate-{half}" / group / str(i)
+                post.parent.mkdir(parents=True, exist_ok=True)
+                post.write_bytes(f"From: a{i} in {group} {half}\n\ncaf\xe9".encode("latin-1"))
+    task = load_task("20-newsgroups", data_dir=tmp_path)
+    assert task.labels == ("alt.atheism", "sci.space") and sizes(task) == (32, 4, 4)
+    for text, label in zip(texts(task.train), task.train.labels):
+        assert f"in {task.labels[label]} " in text and text.endswith("café")
+
+
+def test_customer_complaints_without_a_text_are_left_out(tmp_path):
+    header = "Date received,Product,Sub-product,Issue,Sub-issue,Consumer complaint narrative,Company"
+    issues = ('"Billing, other"', "Fees")
+    rows = [f"1/1/15,Loan,,{issues[i % 2]},,My story {i},B" for i in range(20)]
+    write(tmp_path / "complaints.csv", header, *rows, "1/1/15,Loan,,Fees,,,B")
+    task = load_task("customer-complaints", data_dir=tmp_path)
+    assert task.labels == ("Billing, other", "Fees") and sizes(task) == (16, 2, 2)
+    assert task.source.startswith("complaints.csv: 20 rows (left out: 1 without a text).")
+
+
+def test_the_news_aggregator_has_no_header_and_no_quotes(tmp_path):
+    rows = [f'{i}\t"Headline {i}\thttp://x\tReuters\t{"btem"[i % 4]}\tstory\twww.x\t1394470370698' for i in range(20)]
+    write(tmp_path / "newsCorpora.csv", *rows)
+    task = load_task("news-aggregator", data_dir=tmp_path)
+    assert task.labels == ("b", "e", "m", "t") and sizes(task) == (16, 2, 2)
+    for text, label in zip(texts(task.train), task.train.labels):
+        assert "btem"[int(text.split()[1]) % 4] == task.labels[label] and text.startswith('"Headline')
+
+
+def test_sms_spam_is_read_with_and_without_the_header_of_some_copies(tmp_path):
+    rows = [f"{'spam' if i % 3 else 'ham'}\tmessage {i}" for i in range(20)]
+    for header in ((), ("Label\tSMS",)):
+        write(tmp_path / "SMSSpamCollection", *header, *rows)
+        task = load_task("sms-spam", data_dir=tmp_path)
+        assert sizes(task) == (16, 2, 2) and task.labels == ("ham", "spam")
+
+
+# Task adaptation
+
+
+@pytest.mark.parametrize(
+    "name, rows, classes",
+    [
+        ("chemprot", (4169, 2427, 3469), 13),
+        ("acl-arc", (1688, 114, 139), 6),
+        ("scierc", (3219, 455, 974), 7),
+    ],
+)
+def test_task_adaptation_tasks_have_the_sizes_of_he_et_al_table_8(name, rows, classes):
+    task = load_task(f"tae/{name}", data_dir=real("tae"))
+    assert (sizes(task), len(task.labels)) == (rows, classes)
+
+
+@pytest.mark.parametrize(
+    "name, folder",
+    [
+        ("rct", "rct-20k"),
+        ("hyperpartisan", "hyperpartisan_news"),
+        ("agnews", "ag"),
+        ("helpfulness", "amazon"),
+        ("imdb", "imdb"),
+    ],
+)
+def test_task_adaptation_tasks_that_are_not_at_hand_read_the_published_layout(tmp_path, name, folder):
+    for file, rows in (("train", ("b", "a")), ("dev", ("a",)), ("test", ("b", "b"))):
+        lines = [json.dumps({"text": f"{file} {i}", "label": label, "id": i}) for i, label in enumerate(rows)]
+        write(tmp_path / folder / f"{file}.jsonl", *lines)
+    task = load_task(f"tae/{name}", data_dir=tmp_path)
+    assert task.labels == ("a", "b") and sizes(task) == (2, 1, 2)
+    assert (task.train.labels.tolist(), task.validation.labels.tolist()) == ([1, 0], [0])
+    # The training file defines the labels of a split that is read alone.
+    split = load_split(f"tae/{name}", "test", data_dir=tmp_path)
+    assert split.labels == ("a", "b") and split.rows.labels.tolist() == [1, 1]
+    assert split.source.startswith("test.jsonl: 2 rows. The split is the official one.")
+    (tmp_path / folder / "dev.jsonl").unlink()
+    with refused(f"Task 'tae/{name}' has no split 'validation'"):
+        load_task(f"tae/{name}", data_dir=tmp_path)
+    with refused(f"{folder}/train.jsonl or tae/{folder}/train.jsonl. Origin: train.jsonl"):
+        load_task(f"tae/{name}", data_dir=tmp_path / folder)
+
+
+# XNLI
+
+
+def test_xnli_is_read_from_the_file_of_all_languages(tmp_path):
+    header = "language\tgold_label\tparse1\tparse2\tsentence1\tsentence2\tpromptID"
+    rows = ["de\tneutral\t\t\tEr sagt\tJa\t1", "en\tentailment\t\t\tHe says\tYes\t1", "de\tcontradiction\t\t\tA\tB\t2"]
+    for part in ("dev", "test"):
+        write(tmp_path / f"XNLI-1.0/xnli.{part}.tsv", header, *rows)
+    write(tmp_path / "XNLI-MT-1.0/multinli/multinli.train.de.tsv", "premise\thypo\tlabel", "P\tH\tcontradictory", "P\tH")
+    task = load_task("xnli/de", data_dir=tmp_path)
+    assert task.labels == ("entailment", "neutral", "contradiction")
+    assert texts(task.test) == ["Er sagt", "A"] and task.test.labels.tolist() == [1, 2]
+    assert [pair.decode() for pair in task.test.text_pair.numpy()] == ["Ja", "B"]
+    assert task.train.labels.tolist() == [2] and texts(task.train) == ["P"]
+    assert "validation: xnli.dev.tsv; test: xnli.test.tsv. 1 malformed rows are left out." in task.source
+    assert texts(load_split("xnli/en", "validation", data_dir=tmp_path).rows) == ["He says"]
+    with refused("Task 'xnli/en' has no split 'train': use load_split for the splits that it has. XNLI, en:"):
+        load_task("xnli/en", data_dir=tmp_path)
+    write_glue(tmp_path)
+    assert load_task("xnli/en", data_dir=tmp_path).train.labels.tolist() == [1]
+    with refused("xnli.test.tsv holds no row that can be used"):
+        load_split("xnli/th", "test", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("language", ["en", "my", "sw", "ur"])
+def test_xnli_is_read_from_one_file_a_language(language):
+    for split, rows, first in (("validation", 2490, 1), ("test", 5010, 2)):
+        read = load_split(f"xnli/{language}", split, data_dir=real("xnli"))
+        assert np.bincount(read.rows.labels).tolist() == [rows // 3] * 3 and read.rows.labels[0] == first
+    if language == "en":
+        assert texts(read.rows)[0].startswith("Well, I wasn't even thinking about that")
+
+
+def test_xnli_labels_are_those_of_mnli_so_that_its_adapters_can_be_evaluated():
+    assert named(GLUE, "glue/mnli").labels == ("entailment", "neutral", "contradiction")
+    assert len(LANGUAGES) == 16
+    with refused("Task 'xnli/sw': /nowhere holds none of XNLI-MT-1.0/multinli/multinli.train.sw.tsv, "):
+        load_split("xnli/sw", "test", data_dir="/nowhere")
+    with refused("Task 'xnli/sw' is read from files: give their folder as data_dir (--data-dir). Origin: XNLI-1.0.zip"):
+        load_split("xnli/sw", "test")
+
+
+# The list of tasks
+
+
+def test_every_named_task_says_what_it_is():
+    assert list(ABOUT) == list(TASKS) and len(TASKS) == len(set(TASKS))
+    assert all(about.origin and about.kind and about.metric for about in ABOUT.values())
+
+
+def test_the_list_of_tasks_shows_each_on_a_line(cli):
+    lines = cli("tasks").out.splitlines()
+    assert [line.split()[0] for line in lines[1 : 1 + len(TASKS)]] == list(TASKS)
+    row = next(line for line in lines if line.startswith("glue/stsb"))
+    assert row.split()[:4] == ["glue/stsb", "regression", "pearson-spearman", "yes"]
+    assert len(cli("tasks", "tae/").out.splitlines()) == 10  # a header, eight tasks, a remark
+    listed = json.loads(cli("tasks", "crowdflower/", "--json").out)
+    assert len(listed) == 13 and listed["crowdflower/airline"]["run_on_real_rows"] is True
+    outcome = cli("tasks", "nothing")
+    assert (outcome.status, outcome.err) == (
+        2, "error: nothing: no task's name starts so; `tf-adapters tasks` lists all.\n",
+    )  # fmt: skip
+
+
+def test_the_list_of_tasks_needs_no_tensorflow():
+    code = (
+        "import sys\nfrom tf_adapters.cli.main import main\nmain(['tasks'])\n"
+        "print(sorted({'tensorflow', 'tf_keras', 'transformers', 'sklearn'} & set(sys.modules)))"
+    )
+    root = pathlib.Path(__file__).parents[1]
+    result = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,815 @@
+"""Answers in a context: files, alignment, windows, loss, decoding, metric, training and prediction."""
+
+import dataclasses
+import io
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import SHARED, VOCABULARY, WORDS, minilm_directory, tiny_model, write_checkpoint
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    fit,
+    load_backbone,
+    load_task,
+    load_trained,
+    set_trainable,
+    task_from_files,
+)
+from tf_adapters._keras import keras
+from tf_adapters.tasks.answers import Answer, Answers, n_best_spans
+from tf_adapters.tasks.files import BadRows
+from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric
+from tf_adapters.tasks.metrics.spans import normalize_answer
+from tf_adapters.tasks.own_files import rows_from_file
+from tf_adapters.tasks.registry import load_split
+from tf_adapters.tasks.rows import Task, sample_rows
+from tf_adapters.tasks.spans import SpanRowsBuilder
+from tf_adapters.tasks.squad import XQUAD_LANGUAGES, read_question_chunks, read_questions
+from tf_adapters.text.batching import training_batches
+from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
+from tf_adapters.training.fit import Reporter
+from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.kinds.spans import QuestionAnswering, best_spans, position_crossentropy
+from tf_adapters.training.scoring import Scorer
+
+KIND = get_kind("question-answering")
+SQUAD = METRICS["squad"]
+SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=8, seed=3)
+
+
+def wordpiece(max_length=32):
+    return WordPiece(VOCABULARY, max_length=max_length)
+
+
+def rows_of(*questions, labelled=True):
+    """Rows of (question, context, *answers); an answer is a text, at its first place, or a pair with its place."""
+    builder = SpanRowsBuilder(labelled=labelled)
+    for number, (question, context, *answers) in enumerate(questions):
+        pairs = [(answer, context.find(answer)) if isinstance(answer, str) else answer for answer in answers]
+        builder.add(f"q{number}", question, context, pairs)
+    return builder.rows()
+
+
+def random_rows(count, *, seed, words=(20, 60)):
+    """Contexts of random words with a `zz` or `zz y` somewhere, which is the answer."""
+    random = np.random.default_rng(seed)
+    questions = []
+    for number in range(count):
+        context = random.choice(WORDS, random.integers(*words)).tolist()
+        place = int(random.integers(0, len(context)))
+        answer = ("zz", "zz y")[number % 2]
+        context[place] = answer
+        questions.append(("who is it", " ".join(context), answer))
+    return rows_of(*questions)
+
+
+def squad_file(path, articles):
+    """SQuAD v1.1 JSON of {title: [(context, [(id, question, [(text, start), ...]), ...]), ...]}."""
+    data = [
+        {
+            "title": title,
+            "paragraphs": [
+                {
+                    "context": context,
+                    "qas": [
+                        {
+                            "id": id,
+                            "question": question,
+                            "answers": [{"text": text, "answer_start": start} for text, start in answers],
+                        }
+                        for id, question, answers in questions
+                    ],
+                }
+                for context, questions in paragraphs
+            ],
+        }
+        for title, paragraphs in articles.items()
+    ]
+    path.write_text(json.dumps({"version": "1.1", "data": data}), encoding="utf-8")
+    return path
+
+
+ARTICLES = {
+    "Ada": [
+        ("Ada sang.", [("1", "Who?", [("Ada", 0)]), ("2", "Did what?", [("sang", 4), ("sang.", 4)])]),
+        ("Élan 🙂 here", [("3", "Where?", [("here", 7)])]),
+    ],
+    "Bob": [("Ada sang.", [("4", "Who sang?", [("Ada", 0)])])],
+}
+
+
+# --- metric
+
+
+def test_metric_agrees_with_published_examples_of_the_official_script():
+    """Of the SQuAD metric card in HuggingFace's evaluate, which runs the official script; there as percentages."""
+    year, name, change = (["1976"], "1976"), (["Beyoncé and Bruno Mars"], "Beyonce"), (["climate change"],) * 2
+    cases = [
+        ([year], {"exact_match": 1.0, "f1": 1.0}),
+        ([(["1976"], "1999")], {"exact_match": 0.0, "f1": 0.0}),
+        ([year, name, (change[0], "climate change")], {"exact_match": 0.6666666666666667, "f1": 0.6666666666666667}),
+    ]
+    for questions, expected in cases:
+        references, answers = zip(*questions)
+        assert SQUAD(references, answers) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "references, answer, exact_match, f1",
+    [
+        (["The Panthers' 308."], "panthers 308", 1, 1),
+        (["a theatre"], "an  THEATRE!", 1, 1),
+        (["to be or not to be"], "to be", 0, 2 * 2 / (2 + 6)),
+        (["be be"], "be be be", 0, 2 * 2 / (3 + 2)),
+        (["red fox", "quick red fox jumps", "dog"], "the quick red fox", 0, 2 * 3 / (3 + 4)),
+        (["die Katze"], "Katze", 0, 2 / 3),  # an article of another language is a word
+        (["the"], "a", 1, 0),  # as in version 1.1 of the script: nothing in common
+        (["x"], "", 0, 0),
+    ],
+)
+def test_metric_of_one_question(references, answer, exact_match, f1):
+    assert SQUAD([references], [answer]) == pytest.approx({"f1": f1, "exact_match": exact_match}, abs=1e-12)
+
+
+def test_metric_agrees_with_transformers_on_random_answers():
+    squad_metrics = pytest.importorskip("transformers.data.metrics.squad_metrics")
+    random = np.random.default_rng(0)
+    words = "the a An theatre Fox fox, (fox) don't 308-yard é $5 — x.y A der".split()
+
+    def text():
+        return " ".join(random.choice(words, random.integers(1, 6)))
+
+    references = [[text() for _ in range(random.integers(1, 4))] for _ in range(500)]
+    # The script for version 2 takes two empty texts for equal; that of version 1.1 does not.
+    references = [kept for some in references if (kept := [one for one in some if normalize_answer(one)])]
+    answers = [text() for _ in references]
+    exact_match, f1 = SQUAD.each(references, answers)
+    for row, (some, answer) in enumerate(zip(references, answers)):
+        assert exact_match[row] == max(squad_metrics.compute_exact(one, answer) for one in some)
+        assert f1[row] == pytest.approx(max(squad_metrics.compute_f1(one, answer) for one in some), abs=1e-12)
+    assert 0.01 < exact_match.mean() < 0.5 and 0.2 < f1.mean() < 0.8
+
+
+def test_metric_is_registered_and_names_what_it_lacks():
+    assert default_metric("question-answering") == "squad" and SQUAD.primary == "f1"
+    check_metric("squad", kind="question-answering", labels=())
+    with pytest.raises(InputError, match="metric 'accuracy' is not for question-answering tasks: use one of squad"):
+        check_metric("accuracy", kind="question-answering")
+    with pytest.raises(InputError, match="these questions have none"):
+        SQUAD(None, ["a"])
+    with pytest.raises(InputError, match="references of 1 questions and 2 answers"):
+        SQUAD([["a"]], ["a", "b"])
+    with pytest.raises(InputError, match="references of 0 questions"):
+        SQUAD([], [])
+    with pytest.raises(InputError, match="question 1 has none"):
+        SQUAD([["a"], []], ["a", "b"])
+    numbers = SQUAD([["a"], ["b"]], [Answer("b", 0, 1, 1.0), Answer("b", 0, 1, math.nan)])
+    assert math.isnan(numbers["f1"]) and math.isnan(numbers["exact_match"])
+
+
+# --- files
+
+
+def test_squad_json_is_read_with_each_context_once(tmp_path):
+    rows, labels = read_questions(squad_file(tmp_path / "a.json", ARTICLES))
+    assert labels == () and len(rows) == 4
+    assert rows.ids.tolist() == ["1", "2", "3", "4"] and rows.questions[1] == "Did what?"
+    assert rows.contexts.tolist() == ["Ada sang.", "Élan 🙂 here"] and rows.context_of.tolist() == [0, 0, 1, 0]
+    assert list(rows.labels) == [["Ada"], ["sang", "sang."], ["here"], ["Ada"]]
+    assert rows.labels.starts.tolist() == [0, 4, 4, 7, 0]
+    taken = rows.take(np.array([3, 1]))
+    assert taken.ids.tolist() == ["4", "2"] and list(taken.labels) == [["Ada"], ["sang", "sang."]]
+    assert taken.labels.starts.tolist() == [0, 4, 4] and taken.labels.row.tolist() == [0, 1, 1]
+    assert taken.contexts is rows.contexts and taken.context(1) == "Ada sang."
+    assert [part.tolist() for part in rows.take(np.array([2])).used_contexts()] == [["Élan 🙂 here"], [0]]
+
+
+def test_digest_tells_questions_contexts_and_answers_apart_but_not_how_they_are_stored(tmp_path):
+    rows = read_questions(squad_file(tmp_path / "a.json", ARTICLES))[0]
+    alone = rows_of(("Who?", "Ada sang.", "Ada"))
+    assert rows.take(np.array([0])).digest() == alone.digest() == rows_of(("Who?", "Ada sang.", "Ada")).digest()
+    others = [
+        rows_of(("Who!", "Ada sang.", "Ada")),
+        rows_of(("Who?", "Ada sang!", "Ada")),
+        rows_of(("Who?", "Ada sang.", "sang")),
+        rows_of(("Who?", "Ada sang.", ("Ada", -1))),
+        rows_of(("Who?", "Ada sang.", "Ada", "sang")),
+        rows_of(("Who?", "Ada sang."), labelled=False),
+    ]
+    assert len({rows.digest() for rows in (alone, *others)}) == 7
+    sample = sample_rows(rows, count=2, seed=0)
+    assert len(sample) == 2 and sample.labels[0] == rows.labels[int(sample.ids[0]) - 1]
+
+
+@pytest.mark.parametrize(
+    "text, start, after",
+    [("sang", 6, 10), ("Ada", -1, 2), ("Ada", 9, 12), ("Ada sang..", 0, 10)],
+)
+def test_answer_outside_its_paragraph_is_named_or_left_out_and_counted(tmp_path, text, start, after):
+    articles = {"A": [("Ada sang.", [("id7", "Who?", [("Ada", 0), (text, start)]), ("id8", "Who?", [("Ada", 0)])])]}
+    path = squad_file(tmp_path / "bad.json", articles)
+    message = f"question 'id7': the answer {text!r} from character {start} to {after} lies outside its paragraph of 9"
+    message = "bad.json, " + message
+    with pytest.raises(InputError, match=message):
+        read_questions(path)
+    bad = BadRows()
+    rows, _ = read_questions(path, bad_rows=bad)
+    assert rows.ids.tolist() == ["id8"] and list(rows.labels) == [["Ada"]]
+    assert bad.count == 1 and message in bad.examples[0]
+    # To predict, answers are not looked at.
+    assert [chunk.ids.tolist() for chunk in read_question_chunks(path)] == [["id7", "id8"]]
+
+
+def squad_with(**question):
+    question = {"id": "7", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}], **question}
+    return {"data": [{"title": "A", "paragraphs": [{"context": "Ada sang.", "qas": [question]}]}]}
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("", "bad.json is not JSON .* say the format of the file"),
+        ("[1]", "is not SQuAD v1.1: it has no list 'data'"),
+        ('{"question": "a"}\n{"question": "b"}', "is not JSON .*jsonl"),
+        ({"data": [{"title": "x"}]}, r"data\[0\] has no list 'paragraphs'"),
+        ({"data": [{"paragraphs": [{"context": "c"}]}]}, r"data\[0\].paragraphs\[0\] has no list 'qas'"),
+        ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\[0\].paragraphs\[0\] has no text 'context'"),
+        ({"data": [3]}, r"data\[0\] is 3 and not an object"),
+        ({"data": []}, "has no usable question: give a file"),
+        (squad_with(question=" "), "question '7' has no text 'question'"),
+        (squad_with(question="a\0"), "'question' of question '7' holds a NUL"),
+        (squad_with(question="a\ud800"), "holds half of a surrogate pair"),
+        (squad_with(is_impossible=True, answers=[]), r"'7': is_impossible is true, and .* \(SQuAD v2\) are not"),
+        (squad_with(answers=[]), "question '7': the question has no answer"),
+        (squad_with(answers=[{"text": "Ada"}]), "needs a `text` and an `answer_start`"),
+        (squad_with(answers=[{"text": "Ada", "answer_start": "0"}]), "a whole number"),
+        (squad_with(answers=[{"text": "", "answer_start": 0}]), "a text that is not empty"),
+    ],
+)
+def test_squad_json_that_cannot_be_used_is_named(tmp_path, content, message):
+    path = tmp_path / "bad.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(InputError, match=message):
+        read_questions(path)
+
+
+def test_question_ids_must_differ(tmp_path):
+    with pytest.raises(InputError, match="the question id '1' is there twice"):
+        read_questions(squad_file(tmp_path / "a.json", {"A": ARTICLES["Ada"], "B": ARTICLES["Ada"]}))
+    with pytest.raises(InputError, match="no usable question; the first problem: .*lies outside"):
+        articles = {"A": [("Ada sang.", [("7", "Who?", [("Ada", 9)])])]}
+        read_questions(squad_file(tmp_path / "b.json", articles), bad_rows=BadRows())
+
+
+def test_tables_of_questions_are_read(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        'id,question,context,answers,answer_start\nx,Who?,"Ada sang, Ada.",Ada,10\ny,What?,"Ada sang, Ada.",sang,\n'
+    )
+    rows, _ = read_questions(tmp_path / "a.csv")
+    assert rows.ids.tolist() == ["x", "y"] and list(rows.labels) == [["Ada"], ["sang"]]
+    assert rows.labels.starts.tolist() == [10, 4] and len(rows.contexts) == 1
+    records = [
+        {"question": "a", "context": "Ada sang", "answers": ["Ada", "sang"]},
+        {"question": "b", "context": "Ada sang", "answers": {"text": ["sang"], "answer_start": [4]}},
+        {"question": "c", "context": "Ada sang", "answers": [{"text": "Ada", "answer_start": 0}]},
+        {"question": "d", "context": "Ada sang", "answers": "Eve"},
+    ]
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows, _ = read_questions(tmp_path / "b.jsonl", text_column="text", label_column="label", format="jsonl")
+    assert rows.ids.tolist() == ["1", "2", "3", "4"]
+    assert list(rows.labels) == [["Ada", "sang"], ["sang"], ["Ada"], ["Eve"]]
+    assert rows.labels.starts.tolist() == [0, 4, 4, 0, -1]  # a text that is not there can be scored, not learned
+    (tmp_path / "c.tsv").write_text("q\tc\ta\nWho?\tAda sang.\tAda\n")
+    rows, _ = read_questions(tmp_path / "c.tsv", text_column="q", text_pair_column="c", label_column="a")
+    assert rows.questions.tolist() == ["Who?"] and rows.labels.starts.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "answers, message",
+    [
+        ([], "line 2: the question has no answer"),
+        (3, "line 2: the answers are 3; give a text"),
+        ({"text": ["Ada"]}, "line 2: the answers need lists"),
+        ([{"text": "Ada", "answer_start": 7}], "line 2: the answer 'Ada' from character 7 to 10 lies outside"),
+    ],
+)
+def test_bad_answers_in_a_table_are_named_with_their_line_or_counted(tmp_path, answers, message):
+    good = {"question": "a", "context": "Ada sang", "answers": "Ada"}
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in (good, {**good, "answers": answers}, good)))
+    with pytest.raises(InputError, match=f"a.jsonl, {message}"):
+        read_questions(path)
+    bad = BadRows()
+    assert len(read_questions(path, bad_rows=bad)[0]) == 2 and bad.count == 1
+
+
+def test_reading_to_predict_needs_no_answers_and_comes_in_chunks(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"question": f"q{n}", "context": "Ada sang"}) + "\n" for n in range(5)))
+    chunks = list(read_question_chunks(path, chunk_rows=2))
+    assert [chunk.questions.tolist() for chunk in chunks] == [["q0", "q1"], ["q2", "q3"], ["q4"]]
+    assert [chunk.ids.tolist() for chunk in chunks] == [["1", "2"], ["3", "4"], ["5"]]
+    assert all(chunk.labels is None and len(chunk.contexts) == 1 for chunk in chunks)
+    squad = squad_file(tmp_path / "b.json", ARTICLES)
+    chunks = list(read_question_chunks(squad, chunk_rows=3))
+    assert [chunk.ids.tolist() for chunk in chunks] == [["1", "2", "3"], ["4"]] and chunks[1].context(0) == "Ada sang."
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    chunk = next(read_question_chunks("-", format="jsonl"))
+    assert len(chunk) == 5 and chunk.rows() is chunk
+
+
+def test_options_and_formats_without_meaning_are_refused(tmp_path):
+    path = squad_file(tmp_path / "a.json", ARTICLES)
+    for options, message in [
+        ({"text_column": "q"}, "text_column is 'q', but SQuAD's JSON has keys of its own"),
+        ({"text_pair_column": "c"}, "text_pair_column is 'c'"),
+        ({"label_column": "a"}, "label_column is 'a'"),
+        ({"label_separator": ","}, "label_separator is ','"),
+        ({"format": "txt"}, "format is 'txt' and must be one of squad, csv, tsv, jsonl"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            read_questions(path, **options)
+    with pytest.raises(InputError, match="standard input has no extension: format must be one of squad"):
+        next(read_question_chunks("-"))
+    with pytest.raises(InputError, match="format is 'txt' and must be one of squad"):
+        read_questions(tmp_path / "a.txt")
+    with pytest.raises(InputError, match="a.csv does not exist"):
+        read_questions(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("text,label\nx,y\n")
+    with pytest.raises(InputError, match="has no column 'question': the columns of its first line are 'text', 'label'"):
+        read_questions(tmp_path / "a.csv")
+
+
+def test_a_task_is_made_from_files(tmp_path):
+    path = squad_file(tmp_path / "a.json", ARTICLES)
+    task = task_from_files(train=path, validation=path, kind="question-answering")
+    assert (task.kind, task.labels, task.metric) == ("question-answering", (), "squad")
+    assert len(task.train) == 4 and task.test is None
+    assert len(rows_from_file(path, kind="question-answering", labels=())) == 4
+
+
+# --- named tasks
+
+
+def many_articles(count, *, title="t{}"):
+    def paragraphs(n):
+        return [(f"context {n} {p}", [(f"{n}-{p}", "Who?", [("context", 0)])]) for p in range(2)]
+
+    return {title.format(n): paragraphs(n) for n in range(count)}
+
+
+def test_squad_holds_out_a_tenth_of_the_articles_and_tests_on_the_development_set(tmp_path):
+    (tmp_path / "squad").mkdir()
+    squad_file(tmp_path / "squad" / "train-v1.1.json", many_articles(40))
+    squad_file(tmp_path / "squad" / "dev-v1.1.json", many_articles(3, title="dev{}"))
+    task = load_task("squad", data_dir=tmp_path)
+    assert (len(task.train), len(task.validation), len(task.test)) == (72, 8, 6)
+    assert task.metric == "squad" and "development set" in task.source and "tenth" in task.source
+    articles = [{id.partition("-")[0] for id in split.ids} for split in (task.train, task.validation)]
+    assert not articles[0] & articles[1] and len(articles[1]) == 4
+    # Fixed for ever: another choice would make old results incomparable.
+    assert sorted(articles[1], key=int) == ["10", "15", "22", "36"]
+    (tmp_path / "squad" / "train-v1.1.json").unlink()
+    assert len(load_split("squad", "test", data_dir=tmp_path / "squad").rows) == 6
+    with pytest.raises(InputError, match="needs train-v1.1.json, which is not in"):
+        load_split("squad", "validation", data_dir=tmp_path)
+    with pytest.raises(InputError, match="Task 'xquad/de' reads xquad.de.json from a folder of yours"):
+        load_task("xquad/de")
+
+
+def test_all_languages_of_xquad_are_split_alike(tmp_path):
+    (tmp_path / "xquad").mkdir()
+    for language in ("en", "zh"):
+        squad_file(tmp_path / "xquad" / f"xquad.{language}.json", many_articles(20))
+    english, chinese = (load_task(f"xquad/{language}", data_dir=tmp_path) for language in ("en", "zh"))
+    for split in ("train", "validation", "test"):
+        assert getattr(english, split).ids.tolist() == getattr(chinese, split).ids.tolist()
+    assert (len(english.train), len(english.validation), len(english.test)) == (32, 4, 4)
+    assert "80/10/10" in english.source and len(XQUAD_LANGUAGES) == 12
+
+
+def test_xquad_reads_its_real_files():
+    if not (SHARED / "data" / "xquad").is_dir():
+        pytest.skip(f"needs the real data sets at {SHARED / 'data'}")
+    tasks = {language: load_task(f"xquad/{language}", data_dir=SHARED / "data") for language in ("en", "de", "es")}
+    for task in tasks.values():
+        assert (len(task.train), len(task.validation), len(task.test)) == (910, 186, 94)
+        used = [set(split.used_contexts()[0]) for split in (task.train, task.validation, task.test)]
+        assert [len(contexts) for contexts in used] == [190, 25, 25] and len(set.union(*used)) == 240
+        assert task.train.ids.tolist() == tasks["en"].train.ids.tolist()
+
+
+# --- windows and alignment
+
+
+def text_of(pieces, ids):
+    return " ".join(pieces.vocabulary[id] for id in ids)
+
+
+def test_a_short_context_is_one_window_with_the_answers_tokens_as_its_label():
+    pieces = wordpiece()
+    rows = rows_of(("who is it", "the Plot, was góod. Very fun", "góod. Very"), ("a", "the cast", "cast"))
+    examples = KIND.examples(rows, pieces)
+    encoded = examples.encode(pieces, tf.range(2, dtype=tf.int64))
+    for name, ragged in pieces.encode(rows.questions.tolist(), [rows.context(0), rows.context(1)]).items():
+        assert encoded[name].to_list() == ragged.to_list()
+    ids = encoded["input_ids"].to_list()
+    assert text_of(pieces, ids[0]) == "[CLS] w ##h ##o is it [SEP] the plot , was good . very fun [SEP]"
+    assert examples.labels.tolist() == [[11, 13, 16], [4, 4, 6]] and examples.labels.dtype == np.int32
+    assert examples.notes == ()
+
+
+def naive_windows(pieces, rows):
+    """Windows and labels by loops over rows, as a second implementation: (ids, start, end) each."""
+    windows = []
+    most, overlap = min(64, pieces.max_length // 3), pieces.max_length // 3
+    for row in range(len(rows)):
+        question = pieces.tokenize([rows.questions[row]]).to_list()[0][:most]
+        ids, starts, ends = (ragged.to_list()[0] for ragged in pieces.tokenize_with_offsets([rows.context(row)]))
+        (text,), begin = rows.labels[row], rows.labels.starts[row]
+        answer = [n for n in range(len(ids)) if ends[n] > begin and starts[n] < begin + len(text)]
+        room = pieces.max_length - 3 - len(question)
+        first = 0
+        while True:
+            part = ids[first : first + room]
+            held = answer[0] >= first and answer[-1] < first + len(part)
+            shift = 2 + len(question) - first
+            start, end = (answer[0] + shift, answer[-1] + shift) if held else (0, 0)
+            windows.append(([2, *question, 3, *part, 3], start, end))
+            if first + room >= len(ids):
+                break
+            first += room - overlap
+    return windows
+
+
+@pytest.mark.parametrize("max_length", [16, 24, 31, 64])
+def test_windows_of_long_contexts_equal_those_of_a_plain_loop(max_length):
+    pieces = wordpiece(max_length)
+    rows = random_rows(25, seed=max_length, words=(1, 90))
+    expected = naive_windows(pieces, rows)
+    examples = KIND.examples(rows, pieces)
+    assert len(examples) == len(expected) > 30 and examples.alignment.left_out == 0
+    encoded = examples.encode(pieces, tf.range(len(examples), dtype=tf.int64))
+    assert encoded["input_ids"].to_list() == [ids for ids, _, _ in expected]
+    assert examples.labels.tolist() == [[start, end, len(ids)] for ids, start, end in expected]
+    # The tokens of a context are stored once, whatever the number of its windows.
+    assert len(examples.tokens) == sum(len(row) for row in pieces.tokenize(rows.contexts.tolist()).to_list())
+    for types, (ids, _, _) in zip(encoded["token_type_ids"].to_list(), expected):
+        assert types == [0] * (ids.index(3) + 1) + [1] * (len(ids) - ids.index(3) - 1)
+
+
+def test_alignments_that_are_impossible_are_counted_and_reported():
+    pieces = wordpiece(24)
+    long = " ".join(["good"] * 40)
+    rows = rows_of(
+        ("a", "the film was good", "film"),  # exact
+        ("a", "the film was good", "lm wa"),  # inside tokens
+        ("a", "the film was good", ("bad", -1)),  # not there
+        ("a", "the \u200b\u200b film", "\u200b"),  # of no token
+        ("a", long, " ".join(["good"] * 30)),  # longer than a window
+        ("a", "the film was good", ("bad", -1), "good"),  # the second reference is there
+        ("the a " * 20, "the film was good", "film"),  # its question is cut
+    )
+    examples = KIND.examples(rows, pieces)
+    alignment = examples.alignment
+    assert alignment.row.tolist() == [0, 1, 5, 6]
+    assert (alignment.elsewhere, alignment.no_token, alignment.too_long, alignment.left_out) == (1, 1, 1, 3)
+    assert (alignment.questions, alignment.inside_token, alignment.cut_questions) == (7, 1, 1)
+    assert list(zip(alignment.first.tolist(), alignment.last.tolist())) == [(1, 1), (1, 2), (3, 3), (1, 1)]
+    assert examples.notes == (
+        "Training questions left out: 3 of 7 (the context has another text at answer_start: 1; "
+        "the answer is of no token: 1; no window holds the whole answer: 1).",
+        "Answers that begin or end inside a token, which is learned whole: 1.",
+        "Questions cut at their end to leave room for the context: 1.",
+    )
+    assert len(examples) == 4 and max(examples.labels[:, 2]) <= 24
+    with pytest.raises(InputError, match="no question to learn: Training questions left out: 1 of 1"):
+        KIND.examples(rows.take(np.array([3])), pieces)
+    with pytest.raises(InputError, match="labels is None"):
+        KIND.examples(rows_of(("a", "b"), labelled=False), pieces)
+    with pytest.raises(InputError, match="max_length=15 has no room for a question and its context: give at least 16"):
+        KIND.examples(rows, wordpiece(15))
+
+
+def test_an_answer_that_fills_a_window_is_learned_in_the_one_that_holds_it():
+    """Every answer up to the overlap lies whole in some window, and a longer one where it happens to fit."""
+    pieces = wordpiece(24)
+    words = [f"{a}" for a in "bcdefghijklmnopqrstuvwxyz" * 2]
+    context = " ".join(words)
+    for length in (1, 8, 9, 20):
+        rows = rows_of(*[("a", context, (" ".join(words[n : n + length]), 2 * n)) for n in range(len(words) - length)])
+        alignment = KIND.examples(rows, pieces).alignment
+        assert alignment.first.tolist() == alignment.row.tolist()
+        assert (alignment.last - alignment.first + 1 == length).all()
+        # Windows of 20 tokens begin at 0, 12, 24 and 36.
+        held = [n for n in range(len(rows)) if any(w <= n and n + length <= min(w + 20, 50) for w in (0, 12, 24, 36))]
+        assert alignment.row.tolist() == held and alignment.too_long == len(rows) - len(held)
+        assert (alignment.too_long == 0) == (length <= 9)
+
+
+def test_texts_are_tokenized_some_at_a_time_with_the_same_result(monkeypatch):
+    pieces, rows = wordpiece(24), random_rows(10, seed=1)
+    contexts, questions = ContextTokens.of(pieces, rows.contexts), question_tokens(pieces, rows.questions)
+    monkeypatch.setattr("tf_adapters.text.windows._TEXTS_AT_ONCE", 3)
+    again = ContextTokens.of(pieces, rows.contexts)
+    for expected, got in zip(dataclasses.astuple(contexts), dataclasses.astuple(again)):
+        np.testing.assert_array_equal(got, expected)
+    assert question_tokens(pieces, rows.questions)[0].to_list() == questions[0].to_list()
+
+
+def test_contexts_without_a_token_have_a_window_and_no_answer():
+    pieces = wordpiece()
+    rows = rows_of(("a", "\u200b"), ("a", "film"), ("a", "\u200b\u200b"), labelled=False)
+    texts, context_of = rows.used_contexts()
+    questions, _ = question_tokens(pieces, rows.questions)
+    windows = cut_windows(pieces, questions, ContextTokens.of(pieces, texts), context_of)
+    assert windows.length.numpy().tolist() == [0, 1, 0]
+
+    class Zeros:
+        wordpiece = pieces
+
+        def batches(self, encoded):
+            yield np.arange(3), np.zeros((3, 8, 2), np.float32)
+
+    outputs = KIND.predict(Zeros(), rows)
+    got = [(answer.text, answer.probability, len(answer.n_best)) for answer in outputs]
+    assert got == [("", 0, 0), ("film", 1, 1), ("", 0, 0)]
+
+
+def test_training_batches_take_windows_and_their_order_depends_on_the_seed():
+    pieces, rows = wordpiece(24), random_rows(20, seed=0)
+    examples = KIND.examples(rows, pieces)
+    ids = examples.encode(pieces, tf.range(len(examples), dtype=tf.int64))["input_ids"].to_list()
+    known = {(tuple(row), *label) for row, label in zip(ids, examples.labels.tolist())}
+
+    def epoch(seed):
+        seen = []
+        for inputs, labels in training_batches(examples, pieces, batch_size=4, epochs=1, seed=seed):
+            for row, mask, label in zip(*(tensor.numpy().tolist() for tensor in (*list(inputs.values())[:2], labels))):
+                seen.append((tuple(row[: sum(mask)]), *label))
+        return seen
+
+    first = epoch(0)
+    assert len(first) == len(examples) and set(first) == known
+    assert epoch(0) == first and epoch(1) != first
+
+
+# --- loss
+
+
+def test_loss_is_the_mean_cross_entropy_of_start_and_end_within_the_window():
+    # Uniform logits over a window of n tokens: ln n, whatever stands on the padding.
+    logits = tf.constant([[0.0] * 4 + [9.0] * 4, [1.0] * 8])
+    losses = position_crossentropy(tf.constant([[2, 4], [0, 8]]), logits)
+    np.testing.assert_allclose(losses, [math.log(4), math.log(8)], rtol=1e-6)
+    padded = tf.pad(logits, [[0, 0], [0, 5]], constant_values=7.0)
+    np.testing.assert_array_equal(position_crossentropy(tf.constant([[2, 4], [0, 8]]), padded), losses)
+    assert position_crossentropy(tf.constant([[2, 4], [0, 8]]), tf.cast(logits, tf.float16)).dtype == tf.float32
+
+
+@pytest.mark.parametrize(
+    "policy, xla", [("float32", False), pytest.param("mixed_float16", True, marks=pytest.mark.slow)]
+)
+def test_a_training_step_reports_half_the_sum_of_both_losses(policy, xla, float32_policy):
+    float32_policy(policy)
+    pieces, rows = wordpiece(24), random_rows(8, seed=0, words=(3, 10))
+    model = add_adapters(tiny_model("question-answering", num_hidden_layers=1), AdapterConfig(4), seed=0)
+    set_trainable(model, "adapters")
+    for layer in model.submodules:
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0.0
+    examples = KIND.examples(rows, pieces)
+    ((inputs, labels),) = training_batches(examples, pieces, batch_size=8, epochs=1, seed=0)
+    outputs, (starts, ends, lengths) = model(inputs, training=False), labels.numpy().T
+    expected = np.mean(
+        [
+            -np.log(np.exp(logits[position]) / np.exp(logits[:length]).sum())
+            for name, positions in (("start_logits", starts), ("end_logits", ends))
+            for logits, position, length in zip(outputs[name].numpy().astype(np.float64), positions, lengths)
+        ]
+    )
+    losses = KIND.losses()
+    model.compile(keras.optimizers.SGD(0.0), jit_compile=xla, **losses)
+    logs = model.train_on_batch(inputs, KIND.targets(labels), return_dict=True)
+    tolerance = 1e-5 if policy == "float32" else 2e-2  # half precision has 11 significant bits, over several layers
+    assert KIND.running_loss(logs) == pytest.approx(expected, rel=tolerance)
+    assert logs["loss"] == pytest.approx(expected, rel=tolerance)
+    assert len([variable for metric in tf.nest.flatten(losses["metrics"]) for variable in metric.variables]) == 4
+
+
+# --- decoding
+
+
+def test_best_spans_equal_those_of_all_pairs():
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(3, 12, 2)).astype(np.float32)
+    begin, after = np.array([3, 2, 5]), np.array([12, 9, 5])
+    window, start, end, score = best_spans(logits, begin, after, longest=4, count=6)
+    for row in range(3):
+        pairs = {
+            (s, e): logits[row, s, 0] + logits[row, e, 1]
+            for s in range(begin[row], after[row])
+            for e in range(s, min(s + 4, after[row]))
+        }
+        expected = sorted(pairs.items(), key=lambda pair: -pair[1])[:6]
+        of_row = window == row
+        got = sorted(zip(zip(start[of_row], end[of_row]), score[of_row]), key=lambda pair: -pair[1])
+        assert [span for span, _ in got] == [span for span, _ in expected]
+        np.testing.assert_allclose([s for _, s in got], [s for _, s in expected])
+    assert (window != 2).all()  # a window without context
+
+
+def test_n_best_keeps_a_span_once_with_its_greatest_score():
+    row = np.array([1, 0, 1, 1, 1, 1])
+    start = np.array([5, 0, 5, 2, 9, 1])
+    end = np.array([7, 3, 7, 4, 9, 2])
+    score = np.array([1.0, 4.0, 3.0, 2.0, 2.0, -9.0])
+    starts, ends, probabilities, counts = n_best_spans(row, start, end, score, rows=3, count=3)
+    assert counts.tolist() == [1, 3, 0]
+    assert starts.tolist() == [[0, 0, 0], [5, 2, 9], [0, 0, 0]] and ends.tolist() == [[3, 0, 0], [7, 4, 9], [0, 0, 0]]
+    expected = np.array([[1, 0, 0], [math.e, 1, 1], [0, 0, 0]]) / np.array([[1], [math.e + 2], [1]])
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-12)
+
+
+class Oracle:
+    """A scorer whose logits say the labels of `examples`, and of windows without the answer nothing."""
+
+    def __init__(self, pieces, examples):
+        self.wordpiece, self.examples = pieces, examples
+
+    def batches(self, encoded):
+        width = int(encoded["input_ids"].bounding_shape()[1])
+        for positions in np.array_split(np.random.default_rng(0).permutation(len(self.examples)), 3):
+            logits = np.zeros((len(positions), width, 2), np.float32)
+            for column in (0, 1):
+                logits[np.arange(len(positions)), self.examples.labels[positions, column], column] = 9.0
+            yield positions, logits
+
+
+def test_right_logits_give_right_answers_over_all_windows():
+    pieces, rows = wordpiece(24), random_rows(40, seed=5, words=(1, 80))
+    progress = []
+    outputs = KIND.predict(Oracle(pieces, KIND.examples(rows, pieces)), rows, progress=progress.append)
+    assert KIND.score("squad", rows, outputs) == {"f1": 1.0, "exact_match": 1.0}
+    assert sum(progress) == 40 and len(outputs) == 40
+    for row, answer in enumerate(outputs):
+        assert answer.text == rows.labels[row][0] == rows.context(row)[answer.start : answer.end]
+        assert answer.start == rows.labels.starts[rows.labels.splits[row]]
+        assert 1 <= len(answer.n_best) <= 20 and answer.n_best[0].text == answer.text
+        numbers = [other.probability for other in answer.n_best]
+        assert numbers == sorted(numbers, reverse=True) and sum(numbers) == pytest.approx(1)
+        assert len({(other.start, other.end) for other in answer.n_best}) == len(answer.n_best)
+    assert KIND.interval("squad", rows, outputs) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("language, inside", [("en", 1), ("de", 1), ("es", 2)])
+def test_right_logits_give_the_answers_of_xquad(language, inside, monkeypatch):
+    """All of the alignment, the windows and the decoding, against real answers and offsets."""
+    if not (SHARED / "data" / "xquad").is_dir():
+        pytest.skip(f"needs the real data sets at {SHARED / 'data'}")
+    pieces = WordPiece.from_directory(minilm_directory(), max_length=384)
+    rows, _ = read_questions(SHARED / "data" / "xquad" / f"xquad.{language}.json")
+    monkeypatch.setattr("tf_adapters.training.kinds.spans._CHUNK_ROWS", len(rows))  # the oracle's windows in one part
+    examples = KIND.examples(rows, pieces)
+    assert len(rows) == 1190 and examples.alignment.left_out == 0
+    outputs = QuestionAnswering(longest_answer=120).predict(Oracle(pieces, examples), rows)
+    texts, references = [answer.text for answer in outputs], [reference for (reference,) in rows.labels]
+    wrong = [pair for pair in zip(texts, references) if pair[0] != pair[1].strip()]
+    assert len(wrong) <= examples.alignment.inside_token == inside
+    assert all(reference.strip() in text for text, reference in wrong)
+
+
+def test_rows_with_logits_that_are_not_numbers_have_no_probability():
+    pieces, rows = wordpiece(), rows_of(("a", "the film", "film"), ("a", "the film", "the"))
+
+    class Broken(Oracle):
+        def batches(self, encoded):
+            for positions, logits in super().batches(encoded):
+                logits[positions == 1, 0, 0] = np.nan
+                yield positions, logits
+
+    outputs = KIND.predict(Broken(pieces, KIND.examples(rows, pieces)), rows)
+    assert outputs[0].probability > 0.9 and math.isnan(outputs[1].probability)
+    assert math.isnan(KIND.score("squad", rows, outputs)["f1"])
+
+
+def test_prediction_in_parts_equals_prediction_at_once(monkeypatch):
+    pieces, rows = wordpiece(24), random_rows(7, seed=2)
+    scorer = Scorer(tiny_model("question-answering", num_hidden_layers=1), pieces, batch_size=4)
+    whole = KIND.predict(scorer, rows)
+    monkeypatch.setattr("tf_adapters.training.kinds.spans._CHUNK_ROWS", 3)
+    parts = KIND.predict(scorer, rows)
+    for name in ("starts", "ends", "counts"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+    np.testing.assert_allclose(parts.probabilities, whole.probabilities, atol=1e-6)
+
+
+def test_longest_answer_and_n_best_are_kept_to():
+    pieces, rows = wordpiece(24), random_rows(5, seed=2)
+    scorer = Scorer(tiny_model("question-answering", num_hidden_layers=1), pieces)
+    for answer in QuestionAnswering(longest_answer=2, n_best=3).predict(scorer, rows):
+        assert len(answer.n_best) == 3
+        assert all(len(pieces.tokenize([other.text]).to_list()[0]) <= 2 for other in answer.n_best)
+    for argument in ("longest_answer", "n_best"):
+        with pytest.raises(InputError, match=f"{argument}=0 must be a positive integer"):
+            QuestionAnswering(**{argument: 0})
+
+
+def test_records_descriptions_and_the_example_command():
+    rows = rows_of(("who", "the film"), labelled=False)
+    outputs = Answers(rows, *map(np.array, ([[4, 0]], [[8, 3]], [[0.75, 0.25]], [2])))
+    best = {"answer": "film", "probability": 0.75, "start": 4, "end": 8}
+    other = {"answer": "the", "probability": 0.25, "start": 0, "end": 3}
+    assert KIND.records(rows, outputs, ()) == [{"id": "q0", **best, "n_best": [best, other]}]
+    json.dumps(KIND.records(rows, outputs, ()))
+    assert KIND.describe(rows, 0, outputs[0], ()) == ("film (0.75)", "who")
+    command = KIND.example_command("DIR", rows)
+    assert command.endswith("| tf-adapters predict DIR --input - --format jsonl")
+    assert set(json.loads(command.split("'")[1])) == {"question", "context"}
+    assert KIND.num_labels(()) == 2
+
+
+# --- training
+
+
+@pytest.fixture(scope="module")
+def task():
+    rows = [random_rows(count, seed=seed) for seed, count in enumerate((48, 16, 16))]
+    return Task("random", "question-answering", (), "squad", *rows)
+
+
+@pytest.fixture(scope="module")
+def one_block(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("encoder") / "one-block"
+    write_checkpoint(directory, num_hidden_layers=1)
+    return directory
+
+
+def new_model(checkpoint):
+    keras.utils.set_random_seed(0)
+    model = load_backbone(checkpoint, head="question-answering", num_labels=2)
+    return set_trainable(add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0), "adapters")
+
+
+def content(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+class Killed(BaseException):
+    """As kill -9: nothing of the run's own code gets to act."""
+
+
+def test_training_learns_and_resumes_bit_equal_and_the_saved_adapter_predicts_the_same(one_block, task, tmp_path):
+    pieces = WordPiece.from_directory(one_block, max_length=48)
+    model = new_model(one_block)
+    result = fit(model, task, pieces, output=tmp_path / "whole", **{**SETTINGS, "epochs": 4})
+    assert result.metrics["f1"] > 0.5 and set(result.metrics) == {"f1", "exact_match"}
+
+    class Kill(Reporter):
+        def step(self, done, numbers):
+            if done == 11:
+                raise Killed
+
+    clock, real = iter(range(0, 10**6, 7)), time.monotonic
+    time.monotonic = lambda: next(clock)
+    try:
+        with pytest.raises(Killed):
+            fit(
+                new_model(one_block), task, pieces, output=tmp_path / "killed", **{**SETTINGS, "epochs": 4},
+                checkpoint_seconds=15, reporter=Kill(),
+            )
+    finally:
+        time.monotonic = real
+    fit(new_model(one_block), task, pieces, output=tmp_path / "killed", **{**SETTINGS, "epochs": 4}, resume=True)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+    saved, settings = load_trained(tmp_path / "whole")
+    assert settings["task"]["kind"] == "question-answering" and settings["task"]["metric"] == "squad"
+    outputs = [KIND.predict(Scorer(each, pieces), task.test) for each in (model, saved)]
+    np.testing.assert_array_equal(outputs[0].starts, outputs[1].starts)
+    np.testing.assert_array_equal(outputs[0].probabilities, outputs[1].probabilities)
+    assert KIND.score("squad", task.test, outputs[1])["f1"] > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy, xla", [("float32", True), ("mixed_bfloat16", False), ("mixed_float16", True)])
+def test_training_works_under_xla_and_mixed_precision(one_block, task, tmp_path, policy, xla, float32_policy):
+    float32_policy(policy)
+    pieces = WordPiece.from_directory(one_block, max_length=48)
+    epochs = []
+
+    class Record(Reporter):
+        def epoch(self, epoch, numbers, best):
+            epochs.append(numbers["loss"])
+
+    settings = {**SETTINGS, "epochs": 3, "jit_compile": xla}
+    fit(new_model(one_block), task, pieces, output=tmp_path, **settings, reporter=Record())
+    assert epochs[-1] < epochs[0] - 0.1

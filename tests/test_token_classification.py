@@ -1,0 +1,813 @@
+"""Labels for words: files, windows, loss, metrics, training and prediction."""
+
+import gzip
+import io
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model, write_checkpoint
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    fit,
+    load_backbone,
+    load_task,
+    load_trained,
+    set_trainable,
+    task_from_files,
+)
+from tf_adapters._keras import keras
+from tf_adapters.tasks.files import BadRows
+from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric
+from tf_adapters.tasks.named_entities import ENTITY_TASKS, wikiann
+from tf_adapters.tasks.own_files import rows_from_file
+from tf_adapters.tasks.registry import load_split
+from tf_adapters.tasks.rows import Task, sample_rows
+from tf_adapters.tasks.universal_dependencies import UPOS, find_treebanks
+from tf_adapters.tasks.words import WordRows, read_word_chunks, read_words
+from tf_adapters.text.batching import training_batches
+from tf_adapters.text.word_windows import _windows, word_windows
+from tf_adapters.training.fit import Reporter
+from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.kinds.tokens import WordCrossentropy, WordCrossentropyMean, WordOutputs
+from tf_adapters.training.scoring import Scorer
+
+KIND = get_kind("token-classification")
+DATA = SHARED / "data"
+
+CONLLU = """\
+# sent_id = 1
+# text = Vámonos al mar
+1-2\tVámonos\t_\t_\t_\t_\t_\t_\t_\t_
+1\tVamos\tir\tVERB\tV\t_\t0\troot\t_\t_
+2\tnos\tnosotros\tPRON\tP\t_\t1\tobj\t_\t_
+3-4\tal\t_\t_\t_\t_\t_\t_\t_\t_
+3\ta\ta\tADP\tE\t_\t5\tcase\t_\t_
+4\tel\tel\tDET\tR\t_\t5\tdet\t_\t_
+4.1\tvisto\tver\tVERB\tV\t_\t_\t_\t0:root\t_
+5\tmar\tmar\tNOUN\tS\t_\t1\tobl\t_\t_
+
+# sent_id = 2
+1\t6 000\t6 000\tNUM\tN\t_\t0\troot\t_\t_
+
+"""
+SENTENCE = "1\tmar\tmar\tNOUN\tS\t_\t0\troot\t_\t_\n"
+
+
+def words_of(rows):
+    return [[word.decode() for word in row] for row in rows.words.to_list()]
+
+
+def names_of(rows):
+    return [[rows.label_names[number] for number in row] for row in rows.labels.to_list()]
+
+
+def word_rows(sentences, labels=None, names=("A", "B", "C")):
+    words = tf.ragged.constant(sentences, dtype=tf.string, ragged_rank=1)
+    labels = None if labels is None else tf.ragged.constant(labels, dtype=tf.int32, ragged_rank=1)
+    return WordRows(words, labels, names)
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+def shared(*parts):
+    path = DATA.joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"needs {path}, which is not part of the repository")
+    return path
+
+
+# Files
+
+
+def test_conllu_gives_the_syntactic_words_and_their_tags(tmp_path):
+    rows, labels = read_words(write(tmp_path / "a.conllu", CONLLU))
+    assert words_of(rows) == [["Vamos", "nos", "a", "el", "mar"], ["6 000"]]
+    assert names_of(rows) == [["VERB", "PRON", "ADP", "DET", "NOUN"], ["NUM"]]
+    assert labels == rows.label_names == ("ADP", "DET", "NOUN", "NUM", "PRON", "VERB")
+    assert rows.labels.dtype == tf.int32
+    # Other columns, the labels given, and any name or ending of the file.
+    rows, labels = read_words(tmp_path / "a.conllu", text_column="lemma", label_column="XPOS", labels=tuple("ENPRSV"))
+    assert words_of(rows)[0] == ["ir", "nosotros", "a", "el", "mar"] and labels == tuple("ENPRSV")
+    assert rows.labels.to_list() == [[5, 2, 0, 3, 4], [1]]
+    with gzip.open(tmp_path / "a.CoNLLU.gz", "wt", encoding="utf-8", newline="\r\n") as file:
+        file.write(CONLLU.rstrip("\n"))
+    assert read_words(tmp_path / "a.CoNLLU.gz")[0].digest() == read_words(tmp_path / "a.conllu")[0].digest()
+    write(tmp_path / "a.txt", CONLLU)
+    assert read_words(tmp_path / "a.txt", format="conllu")[0].digest() == read_words(tmp_path / "a.conllu")[0].digest()
+
+
+def test_column_files_have_the_word_first_and_the_label_last(tmp_path):
+    document = "-DOCSTART- -X- -X- O\n\n"
+    text = f"{document}EU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\n# NN I-NP O\n{document}A NN I-NP O"
+    rows, labels = read_words(write(tmp_path / "eng.train", text))
+    assert words_of(rows) == [["EU", "rejects"], ["#"], ["A"]]
+    assert names_of(rows) == [["B-ORG", "O"], ["O"], ["O"]] and labels == ("B-ORG", "O")
+    rows, labels = read_words(tmp_path / "eng.train", text_column=4, label_column="2")
+    assert words_of(rows)[0] == ["B-ORG", "O"] and labels == ("NN", "NNP", "VBZ")
+    # A tab separates alone: then a word may hold a space.
+    rows, _ = read_words(write(tmp_path / "a.tsv", "13 819\tB-X\r\n%\tO\r\n \t\r\nx\tO\r\n"))
+    assert words_of(rows) == [["13 819", "%"], ["x"]]
+
+
+def test_a_language_before_every_word_is_taken_off_and_one_word_alone_is_no_sign_of_it(tmp_path):
+    text = "en:R.H.\tB-ORG\n\nen:Saunders\tI-ORG\nen::\tO\n"
+    assert words_of(read_words(write(tmp_path / "train", text))[0]) == [["R.H."], ["Saunders", ":"]]
+    assert words_of(read_words(write(tmp_path / "min", text.replace("en:", "zh-min-nan:")))[0])[0] == ["R.H."]
+    for text, expected in (("re:a\tA\nb\tB\n", ["re:a", "b"]), ("a\tA\nre:b\tB\n", ["a", "re:b"])):
+        assert words_of(read_words(write(tmp_path / "b", text))[0]) == [expected]
+    assert [chunk.words for chunk in read_word_chunks(write(tmp_path / "one", "re:a\n"))] == [["re:a"]]
+    with pytest.raises(InputError, match="train, line 5: 'Ltd' does not begin with 'en:' as the words before it do"):
+        read_words(write(tmp_path / "train", "en:R.H.\tB\nen:S\tI\n\nen:x\tO\nLtd\tO\n"))
+
+
+def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", "a quiet , film\nSt.\u00a0Denis\u3000x\nno\n")
+    chunks = list(read_word_chunks(path, chunk_rows=2))
+    assert [len(chunk) for chunk in chunks] == [2, 1] and all(chunk.labels is None for chunk in chunks)
+    assert words_of(chunks[0].rows()) == [["a", "quiet", ",", "film"], ["St.", "Denis", "x"]]
+    assert chunks[0].rows().labels is None and words_of(chunks[1].rows()) == [["no"]]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a b\nc\n")))
+    assert [chunk.words for chunk in read_word_chunks("-")] == [["a", "b", "c"]]
+    (chunk,) = read_word_chunks(write(tmp_path / "a.conllu", CONLLU.replace("NOUN", "_")))
+    assert chunk.words == ["Vamos", "nos", "a", "el", "mar", "6 000"] and chunk.counts == [5, 1]
+    (chunk,) = read_word_chunks(write(tmp_path / "test", "a\nb\n\nc\n"))
+    assert chunk.words == ["a", "b", "c"] and chunk.counts == [2, 1]
+    with pytest.raises(InputError, match="a.txt, line 1: holds only white space"):
+        next(read_word_chunks(write(path, "\u3000 \na\n")))
+    with pytest.raises(InputError, match="a.txt, line 2: is empty; remove it"):
+        list(read_word_chunks(write(path, "a\n\nb\n")))
+
+
+def test_a_chunk_never_holds_much_more_words_than_it_may(tmp_path, monkeypatch):
+    from tf_adapters.tasks import words
+
+    monkeypatch.setattr(words, "_MOST_WORDS_IN_A_CHUNK", 5)
+    path = write(tmp_path / "a.txt", "a b c\n" * 7)
+    assert [chunk.counts for chunk in read_word_chunks(path)] == [[3, 3], [3, 3], [3, 3], [3]]
+    monkeypatch.setattr(words, "MOST_WORDS", 3)
+    with pytest.raises(
+        InputError, match="line 6: the sentence that begins on line 3 has more than 3 words; put an empty"
+    ):
+        list(read_word_chunks(write(tmp_path / "a", "a\n\n" + "b\n" * 4)))
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        (
+            "a.conllu",
+            SENTENCE + "2\tx\tNOUN\n",
+            r"a.conllu, line 2: has 3 columns where CoNLL-U has ten; separate them by",
+        ),
+        (
+            "a.conllu",
+            SENTENCE.replace("1", "x"),
+            r"line 1: the ID is 'x'; give a number, a range \(1-2\), or an empty node",
+        ),
+        (
+            "a.conllu",
+            SENTENCE + SENTENCE,
+            "line 2: the ID is 1 where 2 follows; .* put an empty line after each sentence",
+        ),
+        ("a.conllu", "# x\n" + SENTENCE.replace("mar", ""), "line 2: FORM is empty; fill it in, or remove the row"),
+        ("a.conllu", SENTENCE.replace("NOUN", "_"), "line 1: UPOS is '_', which stands for no label"),
+        ("a.conllu", "1-2\tal" + 8 * "\t_" + "\n", "line 1: the sentence that begins here has no word"),
+        ("a.conllu", "# nothing\n\n", "a.conllu has no words: give a file with at least one sentence"),
+        ("a.txt", "", "a.txt has no words"),
+        ("a.txt", "EU NNP B-ORG\nrejects O\n", "a.txt, line 2: has 2 columns where the first row has 3; correct it"),
+        ("a.txt", "EU\nrejects\n", "line 1: has one column; give a word and its label"),
+        ("a.txt", "EU\tB-ORG\n\tO\n", "line 2: the word is empty; fill it in, or remove the row"),
+        ("a.txt", "EU\tB-ORG\nrejects\t\n", "line 2: the label is empty"),
+        ("a.txt", "EU\tO\nrejects\tO\n", "a.txt has only the label 'O': training needs at least two"),
+        (
+            "a.csv",
+            "EU\tO\n",
+            "a.csv is a table or JSON, and words are read from CoNLL-U or column files: say the format",
+        ),
+    ],
+    ids="columns id order no-form no-tag only-ranges comments empty width one-column no-word no-label one-label "
+    "csv".split(),
+)
+def test_a_mistake_is_named_with_file_line_and_fix(tmp_path, name, text, message):
+    with pytest.raises(InputError, match=message):
+        read_words(write(tmp_path / name, text))
+
+
+def test_an_unknown_label_and_broken_bytes_are_named_with_their_line(tmp_path):
+    path = write(tmp_path / "a.conllu", CONLLU.replace("NUM", "NUMBER"))
+    with pytest.raises(
+        InputError, match=r"a.conllu, line 13: the label 'NUMBER' is not among those known \('ADJ', 'ADP',"
+    ):
+        rows_from_file(path, kind="token-classification", labels=UPOS, text_column="text", label_column="label")
+    path.write_bytes(CONLLU.encode("latin-1"))
+    with pytest.raises(InputError, match="a.conllu, line 3: byte 0xe1 is not UTF-8"):
+        read_words(path)
+    with pytest.raises(InputError, match="b.conllu does not exist"):
+        read_words(tmp_path / "b.conllu")
+
+
+def test_sentences_that_cannot_be_used_are_counted_and_leave_no_label_behind(tmp_path):
+    text = "a B-X\nb O\n\nc NEVER\nd\n\ne O\nf I-X\n"
+    bad = BadRows()
+    rows, labels = read_words(write(tmp_path / "a", text), bad_rows=bad)
+    assert words_of(rows) == [["a", "b"], ["e", "f"]] and labels == ("B-X", "I-X", "O")
+    assert bad.count == 1 and "a, line 5: has 1 columns where the first row has 2" in bad.examples[0]
+    rows, _ = read_words(tmp_path / "a", labels=("B-X", "O"), bad_rows=bad)
+    assert words_of(rows) == [["a", "b"]] and bad.count == 3 and "line 8: the label 'I-X'" in bad.examples[-1]
+    with pytest.raises(InputError, match="a has no usable sentence; the first problem: .*line 1: the label 'B-X'"):
+        read_words(tmp_path / "a", labels=("Y",), bad_rows=BadRows())
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"text_pair_column": "b"}, "text_pair_column is 'b', but token-classification has no pairs"),
+        ({"label_separator": ";"}, "label_separator is ';', but a word has one label"),
+        ({"format": "csv"}, "format is 'csv' and must be one of conllu, columns"),
+        ({"label_column": "POS"}, "label_column is 'POS', and CoNLL-U has the columns ID, FORM,"),
+        ({"format": "columns", "label_column": "tag"}, "label_column is 'tag', .* give a number from 1"),
+        ({"format": "columns", "label_column": 0}, "label_column is 0, .* give a number from 1"),
+        ({"format": "columns", "text_column": 11}, "line 1: has 10 columns, and column 11 was asked for"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        read_words(write(tmp_path / "a.conllu", SENTENCE), **options)
+
+
+def test_rows_are_taken_sampled_and_told_apart():
+    rows = word_rows([["a", "b"], ["c"], []], [[0, 1], [2], []])
+    assert len(rows) == 3 and words_of(rows.take([2, 0])) == [[], ["a", "b"]]
+    assert rows.take(np.array([1, 0])).labels.to_list() == [[2], [0, 1]]
+    sample = sample_rows(rows, count=2, seed=0)
+    assert len(sample) == 2 and sample.label_names == rows.label_names
+    others = [
+        word_rows([["a"], ["b", "c"], []], [[0], [1, 2], []]),
+        word_rows([["a", "b"], ["c"], []], [[0, 1], [1], []]),
+        word_rows([["a", "b"], ["d"], []], [[0, 1], [2], []]),
+        word_rows([["a", "b"], ["c"], []], [[0, 1], [2], []], names=("A", "B", "D")),
+        word_rows([["a", "b"], ["c"], []]),
+    ]
+    assert len({rows.digest(), *(other.digest() for other in others)}) == 6
+    assert word_rows([["a", "b"], ["c"], []], [[0, 1], [2], []]).digest() == rows.digest()
+
+
+# Named tasks
+
+
+def test_a_treebank_is_found_under_its_published_and_its_short_name(tmp_path):
+    for name in ("UD_Spanish-GSD/es_gsd-ud-test.conllu", "ud/it_vit/dev.conllu", "ud/nl_alpino-ud-train.conllu"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / name, CONLLU)
+    assert find_treebanks(tmp_path) == ["es_gsd", "it_vit", "nl_alpino"] and find_treebanks(tmp_path / "ud") == [
+        "it_vit",
+        "nl_alpino",
+    ]
+    split = load_split("ud/es_gsd", "test", data_dir=tmp_path)
+    assert split.labels == split.rows.label_names == UPOS and len(UPOS) == 17
+    assert (split.kind, split.metric) == ("token-classification", "token-accuracy")
+    assert names_of(split.rows) == [["VERB", "PRON", "ADP", "DET", "NOUN"], ["NUM"]]
+    with pytest.raises(InputError, match="'ud/es_gsd' has no split 'train'"):
+        load_task("ud/es_gsd", data_dir=tmp_path)
+    with pytest.raises(InputError, match="'ud/nl_alpino' has no split 'validation'"):
+        load_task("ud/nl_alpino", data_dir=tmp_path)
+    with pytest.raises(InputError, match="'ud/de_gsd' has no files in .* Treebanks in .*: es_gsd, it_vit, nl_alpino"):
+        load_split("ud/de_gsd", "test", data_dir=tmp_path)
+    with pytest.raises(InputError, match="'ud/../x' names no treebank"):
+        load_split("ud/../x", "test", data_dir=tmp_path)
+    with pytest.raises(InputError, match="label_column is 'XPOS', but the columns of task 'ud/es_gsd' are fixed"):
+        load_split("ud/es_gsd", "test", data_dir=tmp_path, label_column="XPOS")
+
+
+def test_a_treebank_without_its_text_and_one_with_another_tag_are_refused(tmp_path):
+    (tmp_path / "fr_ftb").mkdir()
+    path = write(tmp_path / "fr_ftb" / "test.conllu", re.sub(r"(?m)^(\d+)\t[^\t]+", r"\1\t_", CONLLU))
+    with pytest.raises(InputError, match="every word is '_', because fr_ftb is published without its text"):
+        load_split("ud/fr_ftb", "test", data_dir=tmp_path)
+    write(path, CONLLU.replace("DET", "ART"))
+    with pytest.raises(InputError, match="test.conllu, line 8: the label 'ART' is not among those known"):
+        load_split("ud/fr_ftb", "test", data_dir=tmp_path)
+
+
+def test_entity_tasks_read_the_published_layouts_with_fixed_labels(tmp_path):
+    for folder, files in {
+        "ner/conll2003": {
+            "eng.train": "EU NNP I-NP I-ORG\n. . O O\n",
+            "eng.testa": "x NN I-NP O\n",
+            "eng.testb": "y NN I-NP O\n",
+        },
+        "wikiann/tr": {"train": "tr:a\tB-LOC\ntr:b\tO\n", "dev": "tr:c\tO\ntr:d\tO\n"},
+        "ner/NCBI-disease": {
+            "train.txt": "a\tNN\tO\tB-Disease\n",
+            "dev.txt": "b\tNN\tO\tO\n",
+            "test.txt": "c\tNN\tO\tI-Disease\n",
+        },
+    }.items():
+        (tmp_path / folder).mkdir(parents=True)
+        for name, text in files.items():
+            write(tmp_path / folder / name, text)
+    task = load_task("ner/conll2003", data_dir=tmp_path)
+    assert task.labels == ("B-LOC", "B-MISC", "B-ORG", "B-PER", "I-LOC", "I-MISC", "I-ORG", "I-PER", "O")
+    assert [words_of(rows) for rows in (task.train, task.validation, task.test)] == [[["EU", "."]], [["x"]], [["y"]]]
+    assert names_of(task.train) == [["I-ORG", "O"]] and task.metric == "entity-f1"
+    check_metric(task.metric, kind=task.kind, labels=task.labels)
+    task = load_task("ner/wikiann-tr", data_dir=tmp_path)
+    assert words_of(task.train) == [["a", "b"]] and words_of(task.validation) == [["c", "d"]] and task.test is None
+    assert task.labels == load_split("ner/wikiann-tr", "train", data_dir=tmp_path / "wikiann").labels
+    assert names_of(load_split("ner/ncbi-disease", "test", data_dir=tmp_path / "ner/NCBI-disease").rows) == [
+        ["I-Disease"]
+    ]
+    with pytest.raises(
+        InputError, match="'ner/wikiann-de' has no files in .*: looked there and in its folders wikiann/de,"
+    ):
+        load_split("ner/wikiann-de", "test", data_dir=tmp_path)
+    with pytest.raises(InputError, match="names no language"):
+        load_split("ner/wikiann-../x", "test", data_dir=tmp_path)
+    assert {(task.about.kind, task.about.metric) for task in (*ENTITY_TASKS, wikiann("tr"))} == {
+        ("token-classification", "entity-f1")
+    }
+
+
+@pytest.mark.parametrize(
+    "name, sentences, words",
+    [
+        ("ud/en_ewt", (12544, 2001, 2077), (204577, 25147, 25094)),
+        ("ud/fr_sequoia", (2231, 412, 456), (50502, 9999, 10044)),
+        ("ud/tr_imst", (3435, 1100, 1100), (37522, 10542, 10032)),
+        ("ner/ncbi-disease", (5424, 923, 940), (135701, 23969, 24497)),
+    ],
+)
+def test_real_data_have_the_published_sizes(name, sentences, words):
+    shared(*name.replace("ncbi", "NCBI").split("/"))
+    task = load_task(name, data_dir=DATA)
+    splits = (task.train, task.validation, task.test)
+    assert tuple(map(len, splits)) == sentences
+    assert tuple(int(rows.words.flat_values.shape[0]) for rows in splits) == words
+
+
+# Windows
+
+
+@pytest.mark.parametrize("name", ["en_ewt", "fr_sequoia", "tr_imst"])
+def test_pieces_equal_huggingfaces_for_split_words(name):
+    from transformers import BertTokenizerFast
+
+    directory = minilm_directory()
+    rows, _ = read_words(shared("ud", name, "test.conllu"))
+    wordpiece = WordPiece.from_directory(directory, max_length=512)
+    windows = word_windows(rows.words, wordpiece)
+    tokenizer = BertTokenizerFast.from_pretrained(directory)
+    expected = tokenizer(words_of(rows), is_split_into_words=True)
+    assert windows.input_ids.to_list() == expected["input_ids"]
+    first = [
+        [place for place, word in enumerate(words) if word is not None and word != words[place - 1]]
+        for words in map(expected.word_ids, range(len(rows)))
+    ]
+    assert windows.position.tolist() == sum(first, [])
+    assert [len(row) for row in first] == (windows.last - windows.first).tolist()
+
+
+@pytest.fixture(scope="module")
+def letters():
+    """A WordPiece in which a word has as many pieces as letters, and digits are unknown."""
+    return WordPiece(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh", *("##" + letter for letter in "abcdefgh")], max_length=16
+    )
+
+
+def test_short_sentences_are_one_window_each(letters):
+    windows = word_windows(word_rows([["ab", "c"], [], ["9", "\u200b", "a" * 20]]).words, letters)
+    # A word of nothing but a control character is [UNK]; one beyond the window keeps its first pieces, here alone.
+    a, b, c, more = 4, 5, 6, 12
+    assert windows.input_ids.to_list() == [[2, a, more + 1, c, 3], [2, 1, 1, 3], [2, a, *[more] * 13, 3]]
+    assert windows.first.tolist() == [0, 2, 4] and windows.last.tolist() == [2, 4, 5]
+    assert windows.position.tolist() == [1, 3, 1, 2, 1]
+    assert windows.encoded["token_type_ids"].to_list() == [[0] * 5, [0] * 4, [0] * 16]
+    assert word_windows(word_rows([[], []]).words, letters).input_ids.to_list() == []
+
+
+def test_a_long_sentence_is_cut_between_words_with_a_third_of_the_window_in_common(letters):
+    windows = word_windows(word_rows([list("abcdefgh" * 3)]).words, letters)
+    letter = {token: place for place, token in enumerate("abcdefgh", 4)}
+    # 24 words of one piece, 14 in a window; 4 in common, but the last window reaches back to be full.
+    assert windows.input_ids.to_list() == [
+        [2, *(letter[x] for x in ("abcdefgh" * 3)[:14]), 3],
+        [2, *(letter[x] for x in ("abcdefgh" * 3)[10:]), 3],
+    ]
+    # Of the four words 10 to 13 two go to each: word 11 has 2 after it in the first window, 1 before it in the second.
+    assert windows.first.tolist() == [0, 12] and windows.last.tolist() == [12, 24]
+    assert windows.position.tolist() == [*range(1, 13), *range(3, 15)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_word_belongs_to_the_window_in_which_it_has_most_context(seed):
+    random = np.random.default_rng(seed)
+    room = int(random.integers(1, 30))
+    longest = int(random.integers(1, room + 1))
+    rows = np.concatenate([[0], np.cumsum(random.integers(0, 60, 20))])
+    ends = np.concatenate([[0], np.cumsum(random.integers(1, longest + 1, rows[-1]))])
+    start, stop, first, last = _windows(ends, rows, room, room // 3)
+    assert np.concatenate([np.arange(*pair) for pair in zip(first, last)]).tolist() == list(range(rows[-1]))
+    assert (start <= first).all() and (first < last).all() and (last <= stop).all()
+    assert (ends[stop] - ends[start] <= room).all()
+    row_of = np.searchsorted(rows, np.arange(rows[-1]), side="right") - 1
+    assert (row_of[start] == row_of[stop - 1]).all()
+    for word in range(rows[-1]):
+        context = np.minimum(ends[word] - ends[start], ends[stop] - ends[word + 1])[(start <= word) & (word < stop)]
+        (own,) = np.flatnonzero((first <= word) & (word < last))
+        assert min(ends[word] - ends[start[own]], ends[stop[own]] - ends[word + 1]) == context.max()
+    single = np.flatnonzero((ends[rows[1:]] - ends[rows[:-1]] <= room) & (rows[1:] > rows[:-1]))
+    for row in single:
+        assert [rows[row], rows[row + 1]] in np.stack([start, stop], -1).tolist()
+
+
+def test_each_word_of_real_sentences_has_one_label_in_windows_of_16():
+    rows, _ = read_words(shared("ud", "tr_imst", "dev.conllu"), labels=UPOS)
+    wordpiece = WordPiece.from_directory(minilm_directory(), max_length=16)
+    examples = KIND.examples(rows, wordpiece)
+    assert len(examples) > len(rows) and int(tf.reduce_max(examples.input_ids.row_lengths())) == 16
+    labels = examples.labels.flat_values.numpy()
+    assert labels[labels >= 0].tolist() == rows.labels.flat_values.numpy().tolist()
+    # The labelled tokens, without their labels: words' first pieces, in order.
+    first = examples.input_ids.flat_values.numpy()[labels >= 0]
+    pieces = wordpiece.tokenize(rows.words.flat_values)
+    assert first.tolist() == [row[0] if row else wordpiece.unk_id for row in pieces.to_list()]
+
+
+# Loss
+
+
+def test_loss_is_the_mean_over_labelled_tokens_alone():
+    logits = np.log(np.float32([[[0.5, 0.25, 0.25]] * 3, [[0.1, 0.1, 0.8]] * 3]))
+    labels = np.int32([[-1, 0, 1], [2, -1, -1]])
+    expected = -(np.log(0.5) + np.log(0.25) + np.log(0.8)) / 3
+    assert WordCrossentropy()(labels, logits).numpy() == pytest.approx(expected, rel=1e-6)
+    # A running mean counts tokens, not batches: three of the first batch and one of the second.
+    mean = WordCrossentropyMean(name="loss_mean")
+    mean.update_state(labels, logits)
+    mean.update_state(np.int32([[-1, -1, 2]]), logits[:1])
+    assert mean.result().numpy() == pytest.approx((3 * expected - np.log(0.25)) / 4, rel=1e-6)
+    assert [variable.dtype for variable in mean.variables] == [tf.float32, tf.float32]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_loss_of_a_batch_without_labels_is_zero_and_so_is_its_gradient(compiled, dtype):
+    loss = WordCrossentropy()
+
+    @tf.function(jit_compile=compiled)
+    def step(labels, logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            value = loss(labels, logits)
+        return value, tape.gradient(value, logits)
+
+    logits = tf.constant(np.random.default_rng(0).normal(0, 3, (2, 4, 5)), dtype)
+    value, gradient = step(tf.fill([2, 4], -1), logits)
+    assert value.dtype == tf.float32 and value == 0 and not np.any(gradient)
+    labels = tf.constant([[0, -1, 4, 2], [-1, -1, -1, 3]])
+    value, gradient = step(labels, logits)
+    expected = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(
+        tf.boolean_mask(labels, labels >= 0), tf.cast(tf.boolean_mask(logits, labels >= 0), tf.float32)
+    )
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    assert np.array_equal(np.any(gradient, -1), labels >= 0)
+
+
+# Metrics
+
+
+def random_tags(names, seed):
+    """Rows of labels and of logits that are right in about half of the words."""
+    random = np.random.default_rng(seed)
+    splits = np.concatenate([[0], np.cumsum(random.integers(0, 12, 50))])
+    true = random.integers(0, len(names), splits[-1])
+    predicted = np.where(random.random(splits[-1]) < 0.5, true, random.integers(0, len(names), splits[-1]))
+    logits = (
+        np.float32(random.normal(0, 0.1, (splits[-1], len(names))))
+        + 3 * np.eye(len(names), dtype=np.float32)[predicted]
+    )
+    labels = tf.RaggedTensor.from_row_splits(tf.constant(true, tf.int32), splits)
+    return labels, WordOutputs(logits, splits), predicted
+
+
+IOBES = ("B-LOC", "B-PER", "E-PER", "I-LOC", "I-PER", "O", "S-LOC")
+
+
+@pytest.mark.parametrize("names", [("B-D", "I-D", "O"), IOBES, ("B", "I", "O")], ids=["iob", "iobes", "bare"])
+@pytest.mark.parametrize("seed", range(3))
+def test_entity_f1_agrees_with_seqeval(names, seed):
+    from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
+
+    labels, outputs, predicted = random_tags(names, seed)
+    true = [[names[number] for number in row] for row in labels.to_list()]
+    found = [[names[number] for number in row] for row in labels.with_values(tf.constant(predicted)).to_list()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        values = METRICS["entity-f1"](labels, outputs, names)
+    assert list(values) == ["f1", "precision", "recall", "accuracy"]
+    for score, value in zip((f1_score, precision_score, recall_score, accuracy_score), values.values()):
+        assert value == pytest.approx(score(true, found), abs=1e-6)
+    # The counts of the rows, from which intervals are drawn, come to the same.
+    right, predicted, real = METRICS["entity-f1"].counts(labels, outputs, names).sum(0)
+    assert 2 * right / (predicted + real) == pytest.approx(values["f1"], abs=1e-12) and 0 < values["f1"] < 1
+
+
+def test_entity_f1_by_hand():
+    names = ("B-X", "I-X", "O")
+    labels = tf.ragged.constant([[0, 1, 2, 0], [2, 0]], dtype=tf.int32)
+    # The first is found; the second begins a word too early; the last, an inside after O, counts as begun, and is found.
+    logits = np.eye(3, dtype=np.float32)[[0, 1, 0, 1, 2, 1]]
+    values = METRICS["entity-f1"](labels, WordOutputs(logits, labels.row_splits.numpy()), names)
+    assert values == pytest.approx({"f1": 2 / 3, "precision": 2 / 3, "recall": 2 / 3, "accuracy": 3 / 6})
+    nothing = WordOutputs(np.tile(np.float32([0, 0, 1]), (6, 1)), labels.row_splits.numpy())
+    assert METRICS["entity-f1"](labels, nothing, names) == pytest.approx(
+        {"f1": 0, "precision": 0, "recall": 0, "accuracy": 2 / 6}
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_token_accuracy_agrees_with_scikit_learn(seed):
+    from sklearn.metrics import accuracy_score, f1_score
+
+    labels, outputs, predicted = random_tags(UPOS, seed)
+    true = labels.flat_values.numpy()
+    values = METRICS["token-accuracy"](labels, outputs, UPOS)
+    assert values["accuracy"] == pytest.approx(accuracy_score(true, predicted), abs=1e-6)
+    assert values["macro_f1"] == pytest.approx(f1_score(true, predicted, average="macro"), abs=1e-6)
+    right, words, _ = METRICS["token-accuracy"].counts(labels, outputs).sum(0)
+    assert right / words == pytest.approx(values["accuracy"]) and words == len(true)
+
+
+def test_metrics_of_what_is_no_number_and_of_what_does_not_fit():
+    labels, outputs, _ = random_tags(("A", "B"), 0)
+    broken = outputs.flat.copy()
+    broken[3, 0] = np.nan
+    assert np.isnan(list(METRICS["token-accuracy"](labels, WordOutputs(broken, outputs.splits)).values())).all()
+    with pytest.raises(InputError, match="metric 'entity-f1' needs labels"):
+        METRICS["entity-f1"](None, outputs, ("O", "B"))
+    with pytest.raises(
+        InputError, match="metric 'token-accuracy' got .* labels in 49 rows, and outputs of .* words in 50"
+    ):
+        METRICS["token-accuracy"](labels[1:], outputs)
+
+
+def test_the_usual_metric_follows_from_the_labels():
+    for labels, metric in (
+        (("B-PER", "I-PER", "O"), "entity-f1"),
+        (IOBES, "entity-f1"),
+        (("B", "I", "O"), "entity-f1"),
+        (UPOS, "token-accuracy"),
+        (("B-PER", "O", "X"), "token-accuracy"),
+        (("O",), "token-accuracy"),
+        (None, "token-accuracy"),
+    ):
+        assert default_metric("token-classification", labels) == metric
+        check_metric(metric, kind="token-classification", labels=labels)
+    with pytest.raises(
+        InputError, match="'entity-f1' needs tags such as B-PER, I-PER and O, and the labels are ADJ, ADP"
+    ):
+        check_metric("entity-f1", kind="token-classification", labels=UPOS)
+    with pytest.raises(
+        InputError, match="metric 'accuracy' is not for token-classification tasks: use one of token-accuracy, "
+    ):
+        check_metric("accuracy", kind="token-classification")
+    assert default_metric("classification") == "accuracy"
+
+
+# Prediction
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """An encoder of one block: what is tested here does not depend on the depth."""
+    directory = tmp_path_factory.mktemp("one-block")
+    write_checkpoint(directory, num_hidden_layers=1)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def wordpiece(checkpoint):
+    return WordPiece.from_directory(checkpoint, max_length=16)
+
+
+def some_sentences(rows, *, seed=0, longest=30):
+    """Sentences of known words, a third of them of several windows; the label is a function of the word."""
+    random = np.random.default_rng(seed)
+    words = [list(random.choice([*WORDS, "goodness", "x9"], random.integers(1, longest))) for _ in range(rows)]
+    return word_rows(words, [[len(word) % 3 for word in row] for row in words])
+
+
+def test_each_word_is_predicted_from_the_window_it_belongs_to(wordpiece, monkeypatch):
+    from tf_adapters.training.kinds import tokens
+
+    model = tiny_model("token-classification", num_labels=3, num_hidden_layers=1)
+    rows, done = some_sentences(30), []
+    scorer = Scorer(model, wordpiece, batch_size=8)
+    outputs = KIND.predict(scorer, rows, progress=done.append)
+    assert len(outputs) == 30 and sum(done) == 30
+    assert [len(output) for output in outputs] == rows.words.row_lengths().numpy().tolist()
+    for index in range(0, len(rows), 3):
+        windows = word_windows(rows.words[index : index + 1], wordpiece)
+        logits = model(wordpiece.pad(windows.encoded, length=16), training=False).logits.numpy()
+        own = np.repeat(np.arange(len(windows.first)), windows.last - windows.first)
+        np.testing.assert_allclose(outputs[index], logits[own, windows.position], atol=1e-5)
+    # However the rows are cut into chunks, and with rows that have no words.
+    monkeypatch.setattr(tokens, "_CHUNK_ROWS", 7)
+    empty = word_rows([[], ["good"], []])
+    again, done = KIND.predict(scorer, rows), []
+    np.testing.assert_allclose(again.flat, outputs.flat, atol=1e-5)
+    assert [len(output) for output in KIND.predict(scorer, empty, progress=done.append)] == [0, 1, 0] and sum(done) == 3
+    assert len(KIND.predict(scorer, word_rows([[]]))[0]) == 0
+    with pytest.raises(IndexError):
+        outputs[30]
+
+
+def test_examples_are_the_same_however_the_rows_are_cut_into_chunks(wordpiece, monkeypatch):
+    from tf_adapters.training.kinds import tokens
+
+    rows = some_sentences(20)
+    whole = KIND.examples(rows, wordpiece)
+    monkeypatch.setattr(tokens, "_CHUNK_ROWS", 3)
+    parts = KIND.examples(rows, wordpiece)
+    for name in ("input_ids", "token_type_ids", "labels"):
+        assert getattr(parts, name).to_list() == getattr(whole, name).to_list()
+    inputs, labels = next(iter(training_batches(whole, wordpiece, batch_size=4, epochs=1, seed=0)))
+    assert labels.shape == inputs["input_ids"].shape and not np.any((labels >= 0) & (inputs["attention_mask"] == 0))
+
+
+def test_records_hold_every_word_with_its_label_and_probability():
+    rows = word_rows([["Ärger", "b"], ["c"]])
+    flat = np.log(np.float32([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.2, 0.5, 0.3]]))
+    records = KIND.records(rows, WordOutputs(flat, np.array([0, 2, 3])), ("B-X", "I-X", "O"))
+    assert [(record["words"], record["labels"]) for record in records] == [
+        (["Ärger", "b"], ["B-X", "O"]),
+        (["c"], ["I-X"]),
+    ]
+    assert [value for record in records for value in record["probabilities"]] == pytest.approx(
+        [0.7, 0.8, 0.5], abs=1e-6
+    )
+    assert all(type(value) is float for record in records for value in record["probabilities"])
+    output = WordOutputs(flat, np.array([0, 2, 3]))[0]
+    assert KIND.describe(rows, 0, output, ("B-X", "I-X", "O")) == ("Ärger/B-X", "Ärger b")
+    assert KIND.describe(rows, 0, output, ("O", "X", "O"))[0] == "(none)"
+
+
+def test_interval_constant_and_classes():
+    labels, outputs, predicted = random_tags(IOBES, 0)
+    rows = WordRows(tf.fill(labels.flat_values.shape, "w"), labels, IOBES)
+    low, high = KIND.interval("entity-f1", rows, outputs)
+    assert low < METRICS["entity-f1"](labels, outputs, IOBES)["f1"] < high and high - low < 0.3
+    true, found = KIND.classes(rows, outputs)
+    assert true.tolist() == labels.flat_values.numpy().tolist() and found.tolist() == predicted.tolist()
+    constant = KIND.constant(rows, IOBES)
+    share = np.bincount(true).max() / len(true)
+    assert METRICS["token-accuracy"](labels, constant, IOBES)["accuracy"] == pytest.approx(share)
+    assert len(constant) == len(outputs)
+
+
+# Training
+
+
+def new_model(checkpoint, labels=("A", "B", "C")):
+    keras.utils.set_random_seed(0)
+    model = load_backbone(checkpoint, head="token-classification", num_labels=len(labels), labels=list(labels))
+    add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0)
+    return set_trainable(model, "adapters")
+
+
+@pytest.fixture(scope="module")
+def task():
+    return Task("tags", KIND.name, ("A", "B", "C"), "token-accuracy", some_sentences(60), some_sentences(20, seed=1))
+
+
+SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
+
+
+def content(directory):
+    return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir() if path.is_file()}
+
+
+class Killed(BaseException):
+    """As kill -9: nothing of the run's own code gets to act."""
+
+
+@pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)])
+def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
+    checkpoint, task, wordpiece, tmp_path, policy, float32_policy
+):
+    float32_policy(policy)
+    model = new_model(checkpoint)
+    result = fit(model, task, wordpiece, output=tmp_path / "whole", **SETTINGS)
+    steps = -(-len(KIND.examples(task.train, wordpiece)) // 16)
+    assert result.steps == 2 * steps > 2 * len(task.train) // 16  # windows, not rows
+
+    class Kill(Reporter):
+        def step(self, done, numbers):
+            if done == steps - 2:
+                raise Killed
+
+    with pytest.raises(Killed):
+        fit(
+            new_model(checkpoint),
+            task,
+            wordpiece,
+            output=tmp_path / "killed",
+            **SETTINGS,
+            checkpoint_seconds=0,
+            reporter=Kill(),
+        )
+    fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=True)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+    saved, settings = load_trained(tmp_path / "whole")
+    assert settings["task"]["kind"] == settings["head"]["type"] == "token-classification"
+    assert settings["head"]["labels"] == ["A", "B", "C"]
+    expected = KIND.predict(Scorer(model, wordpiece), task.validation)
+    assert np.array_equal(KIND.predict(Scorer(saved, wordpiece), task.validation).flat, expected.flat)
+    assert KIND.score("token-accuracy", task.validation, expected) == result.metrics
+
+
+def test_training_learns_a_function_of_the_word(checkpoint, task, wordpiece, tmp_path):
+    model = set_trainable(
+        load_backbone(checkpoint, head="token-classification", num_labels=3, labels=list("ABC")), "full"
+    )
+    result = fit(model, task, wordpiece, output=tmp_path, **{**SETTINGS, "epochs": 4})
+    assert result.metrics["accuracy"] > 0.95
+
+
+def test_own_files_train_with_the_metric_of_their_labels(checkpoint, wordpiece, tmp_path):
+    write(tmp_path / "a.txt", "good B-X\nfilm I-X\nis O\n\nthe O\nplot B-X\n")
+    task = task_from_files(train=tmp_path / "a.txt", validation=tmp_path / "a.txt", kind="token-classification")
+    assert (task.metric, task.labels, len(task.train)) == ("entity-f1", ("B-X", "I-X", "O"), 2)
+    result = fit(
+        new_model(checkpoint, task.labels), task, wordpiece, output=tmp_path / "out", **{**SETTINGS, "epochs": 1}
+    )
+    assert list(result.metrics) == ["f1", "precision", "recall", "accuracy"]
+    write(tmp_path / "b.conllu", CONLLU)
+    with pytest.raises(InputError, match="b.conllu, line 4: the label 'VERB' is not among those known"):
+        task_from_files(train=tmp_path / "a.txt", validation=tmp_path / "b.conllu", kind="token-classification")
+    with pytest.raises(InputError, match="metric 'entity-f1' needs tags"):
+        task_from_files(
+            train=tmp_path / "b.conllu",
+            validation=tmp_path / "b.conllu",
+            kind="token-classification",
+            metric="entity-f1",
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_xla_compiles_once_per_batch_shape(checkpoint, tmp_path, policy):
+    """Counts the programs that XLA dumps while two epochs train on batches of two lengths."""
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import sys
+import tensorflow as tf
+from tf_adapters import *
+from tf_adapters._keras import keras
+from tf_adapters.tasks.words import WordRows
+from tf_adapters.tasks.rows import Task
+from tf_adapters.text.batching import training_batches, default_lengths
+from tf_adapters.training.kinds import get_kind
+keras.mixed_precision.set_global_policy({policy!r})
+words = tf.ragged.constant([["good"] * n for n in (3, 20, 70) for _ in range(40)])
+rows = WordRows(words, tf.cast(tf.ones_like(words.with_values(tf.zeros(40 * 93, tf.int32))), tf.int32), ("A", "B"))
+task = Task("t", "token-classification", ("A", "B"), "token-accuracy", rows, rows)
+wordpiece = WordPiece.from_directory({str(checkpoint)!r}, max_length=32)
+model = load_backbone({str(checkpoint)!r}, head="token-classification", num_labels=2)
+set_trainable(add_adapters(model, AdapterConfig(4), seed=0), "adapters")
+examples = get_kind(task.kind).examples(rows, wordpiece)
+options = dict(batch_size=8, epochs=2, seed=0, lengths=default_lengths(32), drop_remainder=True)
+batches = training_batches(examples, wordpiece, **options)
+print("shapes", len({{tuple(inputs["input_ids"].shape) for inputs, _ in batches}}))
+result = fit(model, task, wordpiece, output=sys.argv[1], epochs=2, learning_rate=1e-2, batch_size=8, jit_compile=True)
+print("accuracy", result.metrics["accuracy"])
+""")
+    dump = tmp_path / "dump"
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text",
+        "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
+    }
+    result = subprocess.run(
+        [sys.executable, script, tmp_path / "out"], env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "shapes 2" in result.stdout and "accuracy 1.0" in result.stdout
+    programs = [path.name for path in dump.glob("*run_step*before_optimizations.txt")]
+    assert len(programs) == 2, sorted(path.name for path in dump.glob("*before_optimizations.txt"))

@@ -1,0 +1,178 @@
+"""One training, or one for each of several seeds, as `tf-adapters train` runs them."""
+
+import dataclasses
+import shutil
+import time
+from typing import Callable
+
+import typer
+
+from tf_adapters import WordPiece, add_adapters, fit, load_adapter, load_backbone, parameter_counts, set_trainable
+from tf_adapters._keras import keras
+from tf_adapters.cli.progress import TrainingProgress
+from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
+from tf_adapters.config import AdapterConfig
+from tf_adapters.errors import InputError
+from tf_adapters.models.state import state_of
+from tf_adapters.recipes import Recipe
+from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.layout import RESUME_FOLDER
+from tf_adapters.training.seeds import SeedRuns
+
+
+@dataclasses.dataclass(frozen=True)
+class Runner:
+    """Trains on a task; everything but the seed is fixed.
+
+    Attributes:
+        console: rich console.
+        source: str, where the encoder comes from.
+        recipe, adapter: what trains; the adapter's config may differ from the recipe's.
+        settings: dict of the command's options, the first seed among them.
+        task: function from a seed to the `Task` that it trains on.
+    """
+
+    console: object
+    source: str
+    recipe: Recipe
+    adapter: AdapterConfig
+    settings: dict
+    task: Callable
+
+    def build(self, task, seed):
+        """A fresh model that is ready to train, and its WordPiece."""
+        settings, kind = self.settings, get_kind(task.kind)
+        keras.mixed_precision.set_global_policy(settings["precision"])
+        keras.utils.set_random_seed(seed)
+        with self.console.status(f"Loading {self.source} ..."):
+            model = load_backbone(
+                self.source,
+                head=kind.head,
+                num_labels=kind.num_labels(task.labels),
+                labels=list(task.labels) or None,
+                head_layers=self.recipe.head_layers,
+            )
+        positions = model.config.max_position_embeddings
+        if settings["max_length"] > positions:
+            raise InputError(
+                f"--max-length {settings['max_length']} is beyond the {positions} positions of {self.source}: "
+                f"give --max-length {positions} or less."
+            )
+        wordpiece = WordPiece.from_directory(state_of(model).directory, max_length=settings["max_length"])
+        if settings["trainable"] == "adapters":
+            add_adapters(model, self.adapter, seed=seed)
+        set_trainable(model, settings["trainable"])
+        return model, wordpiece
+
+    def train(self, task, model, wordpiece, seed, output, resume):
+        """Train into `output`; the result, a `FitResult`. Exits with status 130 if interrupted."""
+        settings = self.settings
+        if not resume:
+            # Its files would be shown together with this run's; everything else is replaced in one stroke.
+            shutil.rmtree(output / "tensorboard", ignore_errors=True)
+        result = fit(
+            model,
+            task,
+            wordpiece,
+            output=output,
+            epochs=settings["epochs"],
+            learning_rate=settings["learning_rate"],
+            batch_size=settings["batch_size"],
+            warmup_fraction=self.recipe.warmup_fraction,
+            dropout=settings["dropout"],
+            seed=seed,
+            jit_compile=settings["xla"],
+            resume=resume,
+            recipe=self.recipe.name,
+            tensorboard=settings["tensorboard"],
+            checkpoint_seconds=settings["checkpoint_seconds"],
+            reporter=TrainingProgress(self.console, settings["epochs"]),
+        )
+        if result.interrupted:
+            self.console.print(
+                f"Stopped after step {result.steps}; the state is saved. Go on with the same command and --resume."
+            )
+            raise typer.Exit(130)
+        return result
+
+    def announce(self, task, counts):
+        """Say what will be trained on what."""
+        self.console.print(
+            f"Task {task.name}: {len(task.train):,} training, {len(task.validation):,} validation"
+            + (f", {len(task.test):,} test rows" if task.test is not None else " rows")
+            + (f", labels {_listed(task.labels)}" if task.labels else f", {task.kind}")
+        )
+        self.console.print(
+            f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {self.source}"
+        )
+
+
+def run_once(runner, output, *, seeds, resume, started):
+    """Train with the one seed, and report."""
+    seed = runner.settings["seed"]
+    task = runner.task(seed)
+    model, wordpiece = runner.build(task, seed)
+    counts = parameter_counts(model)
+    runner.announce(task, counts)
+    result = runner.train(task, model, wordpiece, seed, output, resume)
+    held_out = predict_held_out(runner.console, model, task, wordpiece, runner.settings["batch_size"])
+    show_report(
+        runner.console, model, task, output, result, counts, time.monotonic() - started, runner.settings, held_out
+    )
+
+
+def run_seeds(runner, output, *, seeds, resume, started):
+    """Train with each seed that is not done, keep the best by validation, and report means and spread."""
+    settings, console = runner.settings, runner.console
+    first = settings["seed"]
+    runs = None
+    for seed in range(first, first + seeds):
+        task = runner.task(seed)
+        if runs is None:
+            metric = METRICS[task.metric].primary
+            common = {"recipe": runner.recipe.name, "adapter": runner.adapter.to_dict(), "source": runner.source}
+            common.update({name: value for name, value in settings.items() if name not in ("checkpoint_seconds", "tensorboard")})
+            runs = SeedRuns(output, metric=metric, settings={**common, "task": task.name, "seeds": seeds}, resume=resume)
+        if runs.done(seed):
+            console.print(f"Seed {seed}: done before.")
+            continue
+        keras.backend.clear_session()
+        model, wordpiece = runner.build(task, seed)
+        counts = parameter_counts(model)
+        if seed == first:
+            runner.announce(task, counts)
+        console.print(f"Seed {seed}, {seed - first + 1} of {seeds}:")
+        folder = runs.folder(seed)
+        result = runner.train(task, model, wordpiece, seed, folder, resume and (folder / RESUME_FOLDER).is_dir())
+        held_out = predict_held_out(console, model, task, wordpiece, settings["batch_size"])
+        runs.add(
+            seed,
+            best_epoch=result.best_epoch,
+            seconds=round(result.seconds, 1),
+            validation=result.metrics[metric],
+            test=held_out.numbers[metric] if held_out.split == "test" else None,
+        )
+    seed = runs.best()["seed"]
+    task = runner.task(seed)
+    model, wordpiece = runner.build(task, seed)
+    counts = parameter_counts(model)
+    load_adapter(model, runs.folder(seed))
+    held_out = predict_held_out(console, model, task, wordpiece, settings["batch_size"])
+    runs.finish()
+    show_report(
+        console, model, task, output, _Done(runs), counts, time.monotonic() - started, settings, held_out,
+    )
+    show_seeds(console, runs)
+
+
+class _Done:
+    """What `show_report` needs of the best seed's `FitResult`."""
+
+    def __init__(self, runs):
+        self.best_epoch = runs.best()["best_epoch"]
+        self.seconds = sum(run["seconds"] for run in runs.runs)
+
+
+def _listed(labels, most=12):
+    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "")

@@ -1,0 +1,181 @@
+"""`tf-adapters submit`."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+import zipfile
+from typing import Annotated, List
+
+import typer
+
+from tf_adapters.cli import options
+from tf_adapters.cli.output import check_writable
+from tf_adapters.cli.terminal import terminal
+from tf_adapters.errors import InputError
+
+CHUNK_ROWS = 4096
+ZIP = "submission.zip"
+
+
+def submit(
+    directories: Annotated[List[pathlib.Path], typer.Argument(help="Adapter directories, each of a glue/ task.")],
+    output: Annotated[pathlib.Path, typer.Option(help="Folder to write the server's files to.")],
+    data_dir: options.DataDir = None,
+    zip_file: Annotated[bool, typer.Option("--zip", help=f"Also pack the files into {ZIP} in that folder.")] = False,
+    overwrite: options.Overwrite = False,
+    model: options.Source = None,
+    batch_size: options.BatchSize = 32,
+):
+    """Label GLUE's test sets, in the files that its evaluation server takes.
+
+    The names, headers and label words are the server's, the rows stand in the order of the test files, and their
+    number is checked against the official one before anything is predicted. The files appear when all are complete.
+
+    `tf-adapters submit adapters/cola adapters/mnli --data-dir glue_data --output submission --zip`
+    """
+    submissions = _plan(directories)
+    files = [submission.file for _, submission in submissions]
+    _check_output(output, [*files, ZIP], overwrite)
+    from tf_adapters.cli.quiet import import_tensorflow
+
+    console = terminal()
+    with console.status("Loading TensorFlow ..."):
+        import_tensorflow()
+    with console.status("Counting the test rows ..."):
+        submissions = _with_all_rows(console, submissions, data_dir)
+    with _complete_folder(output, stale=ZIP) as folder:
+        for directory in dict.fromkeys(directory for directory, _ in submissions):
+            own = [submission for other, submission in submissions if other == directory]
+            _predict(console, directory, own, folder, data_dir=data_dir, model=model, batch_size=batch_size)
+        files = [submission.file for _, submission in submissions]
+        if zip_file:
+            with zipfile.ZipFile(folder / ZIP, "w", zipfile.ZIP_DEFLATED) as archive:
+                for file in files:
+                    archive.write(folder / file, file)
+    from tf_adapters.cli.report import show_numbers
+    from tf_adapters.tasks.glue_server import SUBMISSIONS
+
+    show_numbers(
+        console, str(output), {submission.file: f"{submission.rows:,} rows" for _, submission in submissions}
+    )
+    missing = [submission.file for submission in SUBMISSIONS if submission.file not in files]
+    if missing:
+        console.print(f"Not written, and wanted by the server for a whole score: {', '.join(missing)}.")
+
+
+def _plan(directories):
+    """Pairs of a directory and a `Submission`, in the server's order; needs no TensorFlow."""
+    from tf_adapters.cli.trained import task_of
+    from tf_adapters.saving.settings import read_settings
+    from tf_adapters.tasks.glue_server import SUBMISSIONS
+
+    of_task = {}
+    for directory in directories:
+        settings = read_settings(directory)
+        name = (settings["task"] or {}).get("name")
+        task = next((submission.task for submission in SUBMISSIONS if submission.task.name == name), None)
+        if task is None:
+            raise InputError(
+                f"{directory} was trained on task {name!r}: give adapters that were trained on glue/ tasks."
+            )
+        if name in of_task:
+            raise InputError(f"{of_task[name]} and {directory} were both trained on {name}: give one of them.")
+        kind, labels = task_of(settings)
+        if (kind, labels) != (task.kind, task.labels):
+            raise InputError(
+                f"{directory} has the labels {', '.join(labels) or 'none (regression)'}, and those of {name} are "
+                f"{', '.join(task.labels) or 'none (regression)'}: train it on --task {name}."
+            )
+        of_task[name] = directory
+    return [
+        (of_task[submission.task.name], submission) for submission in SUBMISSIONS if submission.task.name in of_task
+    ]
+
+
+def _check_output(output, files, overwrite):
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output {output} is a file: give a folder.")
+    there = [file for file in files if (output / file).exists()]
+    if there and not overwrite:
+        raise InputError(f"--output {output} holds {', '.join(there)}: replace by --overwrite, or give another folder.")
+    check_writable(output / files[0])
+
+
+def _with_all_rows(console, submissions, data_dir):
+    """The submissions whose test rows are there; raises InputError unless they are as many as they should be."""
+    checked = []
+    for directory, submission in submissions:
+        count = submission.task.count_test_rows(submission.split, data_dir=data_dir)
+        if count is None and submission.optional:
+            console.print(f"{submission.file} is left out: its rows are not in {data_dir or 'the data folder'}.")
+            continue
+        if count is not None and count != submission.rows:
+            raise InputError(
+                f"{submission.file}: the {submission.split} split of {submission.task.name} in "
+                f"{data_dir or 'the data folder'} has {count:,} rows, and the official one has {submission.rows:,}: "
+                "get the original file again."
+            )
+        checked.append((directory, submission))
+    return checked
+
+
+def _predict(console, directory, submissions, folder, *, data_dir, model, batch_size):
+    import numpy as np
+
+    from tf_adapters._keras import keras
+    from tf_adapters.cli.progress import counting_rows
+    from tf_adapters.tasks.glue_server import HEADER
+    from tf_adapters.training.kinds import get_kind
+    from tf_adapters.training.pipeline import load_pipeline
+
+    # The model of the directory before is of no more use.
+    keras.backend.clear_session()
+    with console.status(f"Loading the encoder of {directory} ..."):
+        scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size)
+    for submission in submissions:
+        index, rows = submission.task.test_rows(submission.split, data_dir=data_dir)
+        if len(rows) != submission.rows:
+            raise InputError(
+                f"{submission.file}: {submission.task.name} has {len(rows):,} test rows, and the official set "
+                f"{submission.rows:,}: get the original file again."
+            )
+        kind = get_kind(submission.task.kind)
+        with (
+            open(folder / submission.file, "w", encoding="utf-8", newline="") as file,
+            counting_rows(console, submission.file, total=len(rows)) as advance,
+        ):
+            file.write(HEADER)
+            for start in range(0, len(rows), CHUNK_ROWS):
+                chosen = np.arange(start, min(start + CHUNK_ROWS, len(rows)))
+                outputs = kind.predict(scorer, rows.take(chosen), progress=advance)
+                if not np.isfinite(outputs).all():
+                    raise InputError(f"{directory} predicts numbers that are not finite: train it again.")
+                words = submission.predictions(outputs)
+                file.writelines(f"{index[row]}\t{word}\n" for row, word in zip(chosen, words))
+
+
+@contextlib.contextmanager
+def _complete_folder(output, *, stale):
+    """Yield a temporary folder, whose files move to `output` when the block succeeds; none does otherwise.
+
+    A file named `stale` in `output` goes then, if the block did not make it anew.
+    """
+    temporary = None
+    try:
+        output.absolute().parent.mkdir(parents=True, exist_ok=True)
+        temporary = pathlib.Path(tempfile.mkdtemp(dir=output.absolute().parent, prefix=f".{output.name}."))
+        yield temporary
+        temporary.chmod(0o755)
+        if output.exists():
+            (output / stale).unlink(missing_ok=True)
+            for file in sorted(temporary.iterdir()):
+                os.replace(file, output / file.name)
+        else:
+            temporary.rename(output)
+    except OSError as error:
+        raise InputError(f"--output {output} cannot be written: {error.strerror or error}.") from None
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)

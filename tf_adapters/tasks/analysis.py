@@ -1,0 +1,78 @@
+"""What a score alone does not tell: which classes, how certain, and better than what."""
+
+import dataclasses
+from typing import Dict, Tuple
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassReport:
+    """Precision, recall and F1 of each class, and which classes are taken for which.
+
+    Attributes:
+        classes: dict from a label's name to a dict of precision, recall, f1 (floats from 0
+            to 1) and rows (int, how many have the label).
+        confusion: int array, `(labels, labels)`: rows of the true label i that got label j;
+            None where a row can have several labels.
+    """
+
+    classes: Dict[str, Dict[str, float]]
+    confusion: np.ndarray
+
+    def most_confused(self, count=10):
+        """Pairs of labels that are most often confused: list of (true, predicted, rows), the most first."""
+        names = list(self.classes)
+        wrong = self.confusion * (1 - np.eye(len(names), dtype=int))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:count]
+        pairs = zip(*np.unravel_index(order, wrong.shape))
+        return [(names[true], names[taken], int(wrong[true, taken])) for true, taken in pairs if wrong[true, taken]]
+
+
+def class_report(true, predicted, labels):
+    """Per-class numbers by scikit-learn; undefined ones are 0.
+
+    Args:
+        true, predicted: int arrays of classes, `(rows,)`, or of 0 and 1, `(rows, labels)`.
+        labels: label names in index order.
+
+    Returns: `ClassReport`.
+    """
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+    true, predicted, indices = np.asarray(true), np.asarray(predicted), np.arange(len(labels))
+    numbers = precision_recall_fscore_support(true, predicted, labels=indices, zero_division=0)
+    classes = {
+        label: {"precision": float(p), "recall": float(r), "f1": float(f), "rows": int(n)}
+        for label, p, r, f, n in zip(labels, *numbers)
+    }
+    return ClassReport(classes, None if true.ndim == 2 else confusion_matrix(true, predicted, labels=indices))
+
+
+def bootstrap_interval(score, count, *, resamples=1000, seed=0) -> Tuple[float, float]:
+    """A 95 % percentile interval of a score over rows drawn with replacement.
+
+    Args:
+        score: function of an int array of row indices, `(count,)`, that returns a float.
+        count: int, rows.
+        resamples: int.
+        seed: int.
+
+    Returns: lower and upper bound.
+    """
+    random = np.random.RandomState(seed)
+    scores = [score(random.randint(count, size=count)) for _ in range(resamples)]
+    low, high = np.percentile(scores, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def summary_of_seeds(values):
+    """Mean, standard deviation (n - 1) and standard error of one number over seeds; the latter two None for one seed."""
+    values = np.asarray(values, np.float64)
+    spread = float(values.std(ddof=1)) if len(values) > 1 else None
+    return {
+        "mean": float(values.mean()),
+        "sd": spread,
+        "sem": None if spread is None else spread / len(values) ** 0.5,
+        "n": len(values),
+    }

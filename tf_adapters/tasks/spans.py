@@ -1,0 +1,149 @@
+"""Questions with a context each, and the spans of it that answer them."""
+
+import dataclasses
+import hashlib
+from typing import Optional
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class References:
+    """The reference answers of each question: a sequence of one list of str a question.
+
+    Attributes:
+        texts: object array of str, `(references,)`, those of a question one after the other.
+        starts: int32 array, `(references,)`: the first character (code point) of each in its context, -1 where the
+            context has another text there.
+        splits: int64 array, `(rows + 1,)`: row i has the references `splits[i]:splits[i + 1]`.
+    """
+
+    texts: np.ndarray
+    starts: np.ndarray
+    splits: np.ndarray
+
+    def __len__(self):
+        return len(self.splits) - 1
+
+    def __getitem__(self, row):
+        return self.texts[self.splits[row] : self.splits[row + 1]].tolist()
+
+    @property
+    def row(self):
+        """The question of each reference, int64 array `(references,)`."""
+        return np.repeat(np.arange(len(self)), np.diff(self.splits))
+
+    def take(self, chosen):
+        """The references of the questions `chosen` (int array), in that order."""
+        counts = np.diff(self.splits)[chosen]
+        splits = np.concatenate([[0], np.cumsum(counts)])
+        places = np.arange(splits[-1]) + np.repeat(self.splits[chosen] - splits[:-1], counts)
+        return References(texts=self.texts[places], starts=self.starts[places], splits=splits)
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanRows:
+    """The questions of one split; a context that many share is held once.
+
+    Attributes:
+        ids, questions: object arrays of str, `(rows,)`.
+        contexts: object array of str, `(contexts,)`, all different.
+        context_of: int32 array, `(rows,)`: the context of each question.
+        labels: `References`, or None where the answers are unknown.
+    """
+
+    ids: np.ndarray
+    questions: np.ndarray
+    contexts: np.ndarray
+    context_of: np.ndarray
+    labels: Optional[References] = None
+
+    def __len__(self):
+        return len(self.questions)
+
+    def context(self, row):
+        """The context of one question, a str."""
+        return self.contexts[self.context_of[row]]
+
+    def take(self, chosen):
+        """The rows at the indices `chosen` (int array), in that order."""
+        return dataclasses.replace(
+            self,
+            ids=self.ids[chosen],
+            questions=self.questions[chosen],
+            context_of=self.context_of[chosen],
+            labels=None if self.labels is None else self.labels.take(chosen),
+        )
+
+    def rows(self):
+        """These rows: chunks of files of every kind have this method."""
+        return self
+
+    def used_contexts(self):
+        """The contexts that the rows have, and which of them each row has: object array, int array."""
+        used, context_of = np.unique(self.context_of, return_inverse=True)
+        return self.contexts[used], context_of.reshape(-1)
+
+    def digest(self):
+        """SHA-256 of questions, contexts and answers, by hashes of the texts that TensorFlow computes in one pass."""
+        import tensorflow as tf
+
+        def hashes(texts):
+            if not len(texts):
+                return np.zeros(0, np.int64)
+            return tf.strings.to_hash_bucket_fast(tf.constant(texts.tolist()), 2**62).numpy()
+
+        contexts, context_of = self.used_contexts()
+        digest = hashlib.sha256(hashes(self.questions).tobytes())
+        digest.update(hashes(contexts)[context_of].tobytes())
+        if self.labels is not None:
+            digest.update(hashes(self.labels.texts).tobytes())
+            digest.update(self.labels.starts.tobytes())
+            digest.update(self.labels.splits.tobytes())
+        return digest.hexdigest()
+
+
+class SpanRowsBuilder:
+    """Collects questions one at a time.
+
+    Args:
+        labelled: bool, whether the questions have answers.
+    """
+
+    def __init__(self, *, labelled):
+        self.labelled = labelled
+        self.ids, self.questions, self.context_of = [], [], []
+        self.places = {}  # of each context, in the order of insertion
+        self.texts, self.starts, self.counts = [], [], []
+
+    def __len__(self):
+        return len(self.ids)
+
+    def add(self, id, question, context, answers=()):
+        """Add a question; answers are pairs of text and first character, as in `References`."""
+        self.ids.append(id)
+        self.questions.append(question)
+        self.context_of.append(self.places.setdefault(context, len(self.places)))
+        if self.labelled:
+            self.counts.append(len(answers))
+            for text, start in answers:
+                self.texts.append(text)
+                self.starts.append(start)
+
+    def rows(self):
+        """All questions, `SpanRows`."""
+        labels = None
+        if self.labelled:
+            splits = np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
+            labels = References(_objects(self.texts), np.array(self.starts, np.int32), splits)
+        return SpanRows(
+            ids=_objects(self.ids),
+            questions=_objects(self.questions),
+            contexts=_objects(self.places),
+            context_of=np.array(self.context_of, np.int32),
+            labels=labels,
+        )
+
+
+def _objects(texts):
+    return np.fromiter(texts, object, len(texts))

@@ -1,0 +1,390 @@
+"""Questions on paragraphs: SQuAD v1.1 JSON, tables with a question and a context a row, SQuAD and XQuAD.
+
+| format | extensions | reading |
+|---|---|---|
+| squad | .json | SQuAD v1.1: articles, their paragraphs, and the questions on each; the whole file at once |
+| csv, tsv, jsonl | .csv .tsv .jsonl .ndjson | columns `question` and `context`; to predict, in constant memory |
+
+A table may have a column `id`. Its answers, needed to train and to evaluate, lie in a column `answers`: one text, or in
+JSON lines several, `["first", "second"]`, also with their places as SQuAD
+(`[{"text": ..., "answer_start": ...}]`) and HuggingFace's datasets (`{"text": [...], "answer_start": [...]}`) write
+them. Without a place an answer is looked for in the context, and the first place is taken.
+
+Places count characters (Unicode code points).
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+from tf_adapters.tasks.about import About
+from tf_adapters.tasks.files import BadRow, _lines, _name, file_format, read_chunks
+from tf_adapters.tasks.rows import Splits
+from tf_adapters.tasks.spans import SpanRowsBuilder
+
+FORMATS = ("squad", "csv", "tsv", "jsonl")
+XQUAD_LANGUAGES = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
+_SEED = "squad 1"
+_KIND = "question-answering"
+
+
+def read_questions(
+    path,
+    *,
+    kind=_KIND,
+    labels=None,
+    text_column=None,
+    text_pair_column=None,
+    label_column=None,
+    label_separator="|",
+    format=None,
+    bad_rows=None,
+):
+    """Read a whole labelled file.
+
+    Args:
+        path: str or path-like; "-" is standard input.
+        kind: "question-answering"; here so that all kinds of files are read by the same call.
+        labels: ignored: spans have no label names.
+        text_column, text_pair_column, label_column: of a table, the columns of the question, the context and the
+            answers; None for `question`, `context` and `answers`. "text" and "label", the names in other tables,
+            are taken for None.
+        label_separator: has no meaning here, and is refused.
+        format: "squad", "csv", "tsv" or "jsonl" in place of the extension's.
+        bad_rows: `files.BadRows` that counts questions without an answer or with one that does not lie in the
+            paragraph, and malformed rows of a table; they are then left out. None: each is an error.
+
+    Returns: `SpanRows`, and () for the label names.
+
+    Raises: InputError, naming file, line or question id, and fix, for anything unusable.
+    """
+    if label_separator != "|":
+        raise InputError(f"label_separator is {label_separator!r}, but {kind} has no label cells: leave it out.")
+    columns = _columns(text_column, text_pair_column, label_column)
+    if _question_format(path, format) == "squad":
+        _refuse_columns(columns)
+        return _read_squad(path, labelled=True, bad_rows=bad_rows)[0], ()
+    builder = SpanRowsBuilder(labelled=True)
+    for chunk in _table_chunks(path, {"label_column": "answers", **columns}, 4096, format, bad_rows):
+        _add_chunk(builder, chunk, path, bad_rows)
+    return _checked_rows(builder, path, bad_rows), ()
+
+
+def read_question_chunks(
+    path, *, text_column=None, text_pair_column=None, chunk_rows=1024, format=None, bad_rows=None
+):
+    """Yield a file's questions as `SpanRows` of at most `chunk_rows` without answers, to predict.
+
+    Answers in the file are not looked at. A table is never held as a whole, SQuAD's JSON is.
+
+    Args and Raises: as in `read_questions` and `files.read_chunks`.
+    """
+    columns = _columns(text_column, text_pair_column, None)
+    if _question_format(path, format) == "squad":
+        _refuse_columns(columns)
+        rows = _read_squad(path, labelled=False, bad_rows=bad_rows)[0]
+        for first in range(0, len(rows), chunk_rows):
+            yield rows.take(np.arange(first, min(first + chunk_rows, len(rows))))
+        return
+    for chunk in _table_chunks(path, columns, chunk_rows, format, bad_rows):
+        builder = SpanRowsBuilder(labelled=False)
+        _add_chunk(builder, chunk, path, bad_rows)
+        yield builder.rows()
+
+
+@dataclasses.dataclass(frozen=True)
+class Squad:
+    """SQuAD v1.1 (Rajpurkar et al., 2016); its test set was never published."""
+
+    name = "squad"
+    about = About(_KIND, "squad", "SQuAD v1.1, https://rajpurkar.github.io/SQuAD-explorer/", run_on_real_rows=False)
+
+    def load(self, splits, *, data_dir=None):
+        """The named splits.
+
+        Args:
+            splits: names among train, validation, test.
+            data_dir: folder with train-v1.1.json and dev-v1.1.json, or with a folder `squad` that has them.
+
+        Returns: `Splits`. A file is not looked for unless one of its splits is asked for.
+
+        Raises: InputError, if a file is missing or unusable.
+        """
+        rows = {}
+        if {"train", "validation"} & set(splits):
+            everything, article_of, titles = _read_squad(_find(self.name, "train-v1.1.json", data_dir), labelled=True)
+            parts = _split_by_article(article_of, titles, ("train", "validation"))
+            rows.update({split: everything.take(parts[split]) for split in splits if split in parts})
+        if "test" in splits:
+            rows["test"] = _read_squad(_find(self.name, "dev-v1.1.json", data_dir), labelled=True)[0]
+        return Splits(
+            kind=_KIND,
+            labels=(),
+            metric="squad",
+            rows=rows,
+            source="SQuAD v1.1: train-v1.1.json, of whose articles a tenth is held out as validation by a fixed hash; "
+            "test is dev-v1.1.json, the published development set.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Xquad:
+    """XQuAD (Artetxe et al., 2020): 240 paragraphs of SQuAD's development set and their 1190 questions, translated.
+
+    It was made to evaluate what was trained on SQuAD, and has no splits. The split here is the same in every language:
+    no paragraph that was trained on in one is tested in another.
+
+    Attributes:
+        language: str, such as "de".
+    """
+
+    language: str
+
+    @property
+    def name(self):
+        return f"xquad/{self.language}"
+
+    @property
+    def about(self):
+        real = self.language in ("de", "en", "es")
+        return About(_KIND, "squad", "XQuAD, https://github.com/google-deepmind/xquad", run_on_real_rows=real)
+
+    def load(self, splits, *, data_dir=None):
+        """The named splits, as `Squad.load`; the file is xquad.LANGUAGE.json."""
+        file = f"xquad.{self.language}.json"
+        everything, article_of, titles = _read_squad(_find(self.name, file, data_dir), labelled=True)
+        parts = _split_by_article(article_of, titles, ("train", "validation", "test"))
+        return Splits(
+            kind=_KIND,
+            labels=(),
+            metric="squad",
+            rows={split: everything.take(parts[split]) for split in splits if split in parts},
+            source=f"XQuAD, {file}, which has no official splits: its articles are split 80/10/10 by a fixed hash, in "
+            "every language alike.",
+        )
+
+
+QUESTION_TASKS = (Squad(), *(Xquad(language) for language in XQUAD_LANGUAGES))
+
+
+def _find(task, file, data_dir):
+    if data_dir is None:
+        raise InputError(f"Task {task!r} reads {file} from a folder of yours: give it as data_dir (--data-dir).")
+    folders = [os.path.join(os.fspath(data_dir), *part) for part in ((), ("squad",), ("xquad",))]
+    for folder in folders:
+        for name in (file, f"{file}.gz"):
+            if os.path.isfile(os.path.join(folder, name)):
+                return os.path.join(folder, name)
+    raise InputError(
+        f"Task {task!r} needs {file}, which is not in {', '.join(folders)}: give the folder that holds it as data_dir "
+        "(--data-dir)."
+    )
+
+
+def _split_by_article(article_of, titles, names):
+    """Rows of each split: the last tenth of the articles by a hash of their titles is the last, and so on."""
+    ordered = sorted(set(titles), key=lambda title: hashlib.sha256(f"{_SEED} {title}".encode()).hexdigest())
+    tenth = round(len(ordered) / 10)
+    part_of = {title: 0 for title in ordered}
+    for part in range(1, len(names)):
+        end = len(ordered) - (len(names) - 1 - part) * tenth
+        part_of.update({title: part for title in ordered[end - tenth : end]})
+    parts = np.array([part_of[title] for title in titles])[article_of]
+    return {name: np.flatnonzero(parts == part) for part, name in enumerate(names)}
+
+
+def _question_format(path, format):
+    if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".json"):
+        return "squad"
+    if format not in FORMATS:
+        if format is None and os.fspath(path) != "-":
+            format = file_format(path)
+        if format not in FORMATS:
+            what = f"format is {format!r} and" if format is not None else f"{_name(path)} has no extension: format"
+            raise InputError(f"{what} must be one of {', '.join(FORMATS)}: a question comes with its context.")
+    return format
+
+
+def _columns(text_column, text_pair_column, label_column):
+    """The columns that were named, by argument."""
+    named = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
+    return {name: column for name, column in named.items() if column not in (None, "text", "label")}
+
+
+def _refuse_columns(columns):
+    for argument, column in columns.items():
+        raise InputError(f"{argument} is {column!r}, but SQuAD's JSON has keys of its own: leave it out.")
+
+
+def _table_chunks(path, columns, chunk_rows, format, bad_rows):
+    columns = {"text_column": "question", "text_pair_column": "context", **columns}
+    return read_chunks(
+        path, **columns, chunk_rows=chunk_rows, format=format, keep_all_columns=True, bad_rows=bad_rows
+    )
+
+
+def _add_chunk(builder, chunk, path, bad_rows):
+    cells = chunk.labels if chunk.labels is not None else [None] * len(chunk)
+    for question, context, cell, line, record in zip(chunk.text, chunk.text_pair, cells, chunk.lines, chunk.records):
+        where = f"{_name(path)}, line {line}"
+        with _counted(bad_rows):
+            answers = ()
+            if builder.labelled:
+                answers = _answers(_answers_of_cell(cell, record, context, where), context, where)
+            builder.add(str(record.get("id", line)), question, context, answers)
+
+
+class _counted:
+    """Passes a BadRow to `bad_rows`, if there is one."""
+
+    def __init__(self, bad_rows):
+        self.bad_rows = bad_rows
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, type, error, trace):
+        if self.bad_rows is None or not isinstance(error, BadRow):
+            return False
+        self.bad_rows.add(error)
+        return True
+
+
+def _checked_rows(builder, path, bad_rows):
+    if not len(builder):
+        first = f"; the first problem: {bad_rows.examples[0]}" if bad_rows is not None and bad_rows.count else ""
+        raise InputError(f"{_name(path)} has no usable question{first}: give a file with at least one.")
+    return builder.rows()
+
+
+def _answers_of_cell(cell, record, context, where):
+    """What a table says of answers, as the list of objects that SQuAD has."""
+    if isinstance(cell, str):
+        start = record.get("answer_start")
+        if isinstance(start, str):
+            if start.strip() and not start.strip().isdecimal():
+                raise BadRow(f"{where}: answer_start is {start!r}, which is not a number of characters; correct it.")
+            start = int(start) if start.strip() else None
+        cell = [{"text": cell, "answer_start": start}] if cell.strip() else []
+    elif isinstance(cell, dict):
+        texts, starts = cell.get("text"), cell.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise BadRow(f"{where}: the answers need lists `text` and `answer_start` of one length.")
+        cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
+    elif isinstance(cell, list):
+        cell = [{"text": answer, "answer_start": None} if isinstance(answer, str) else answer for answer in cell]
+    if not isinstance(cell, list):
+        raise BadRow(f"{where}: the answers are {json.dumps(cell)[:60]}; give a text or a list of texts.")
+    found = []
+    for answer in cell:
+        if isinstance(answer, dict) and isinstance(answer.get("text"), str) and answer.get("answer_start") is None:
+            start = context.find(answer["text"])
+            # A text that is not there can still be scored against.
+            answer = {"text": answer["text"], "answer_start": start if start >= 0 else None}
+        found.append(answer)
+    return found
+
+
+def _answers(answers, context, where):
+    """Pairs of an answer's text and first character; -1 where the context has another text there."""
+    if not answers:
+        raise BadRow(f"{where}: the question has no answer; give it one, or leave it out.")
+    pairs = []
+    for answer in answers:
+        if not isinstance(answer, dict) or not isinstance(answer.get("text"), str) or "answer_start" not in answer:
+            raise BadRow(f"{where}: an answer is {json.dumps(answer)[:80]}; it needs a `text` and an `answer_start`.")
+        text, start = answer["text"], answer["answer_start"]
+        if not text or (start is not None and type(start) is not int):
+            raise BadRow(
+                f"{where}: an answer is {json.dumps(answer)[:80]}; it needs a text that is not empty and a whole "
+                "number."
+            )
+        if start is not None and not 0 <= start <= len(context) - len(text):
+            raise BadRow(
+                f"{where}: the answer {text[:40]!r} from character {start} to {start + len(text)} lies outside its "
+                f"paragraph of {len(context)} characters; correct answer_start, which counts characters, or leave the "
+                "question out."
+            )
+        pairs.append((text, start if start is not None and context.startswith(text, start) else -1))
+    return pairs
+
+
+def _read_squad(path, *, labelled, bad_rows=None):
+    """`SpanRows` of SQuAD's JSON, the number of each row's article (int array), and the articles' titles."""
+    content = _read_json(path)
+    builder, article_of, titles, seen = SpanRowsBuilder(labelled=labelled), [], [], set()
+    for number, article in enumerate(_list(content, "data", path, "")):
+        place = f"data[{number}]"
+        titles.append(str(_object(article, path, place).get("title", number)))
+        for index, paragraph in enumerate(_list(article, "paragraphs", path, place)):
+            at = f"{place}.paragraphs[{index}]"
+            context = _text(_object(paragraph, path, at), "context", path, at)
+            for position, question in enumerate(_list(paragraph, "qas", path, at)):
+                inside = f"{at}.qas[{position}]"
+                id = str(_object(question, path, inside).get("id") or inside)
+                if id in seen:
+                    raise InputError(f"{_name(path)}: the question id {id!r} is there twice; give each its own.")
+                seen.add(id)
+                where = f"{_name(path)}, question {id!r}"
+                text = _text(question, "question", path, f"question {id!r}")
+                answers = ()
+                with _counted(bad_rows):
+                    if labelled:
+                        if question.get("is_impossible"):
+                            raise InputError(
+                                f"{where}: is_impossible is true, and questions without an answer (SQuAD v2) are not "
+                                "supported; give a file of SQuAD v1.1, or leave these questions out."
+                            )
+                        answers = _answers(question.get("answers"), context, where)
+                    builder.add(id, text, context, answers)
+                    article_of.append(number)
+    return _checked_rows(builder, path, bad_rows), np.array(article_of), titles
+
+
+def _read_json(path):
+    parts = []
+    for _, text, problem in _lines(path):
+        if problem is not None:
+            raise problem
+        parts.append(text)
+    try:
+        return json.loads("".join(parts))
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{_name(path)} is not JSON ({error}): give SQuAD's JSON, or say the format of the file (jsonl)."
+        ) from None
+
+
+def _object(value, path, place):
+    if not isinstance(value, dict):
+        raise InputError(f"{_name(path)}: {place} is {json.dumps(value)[:40]} and not an object, as in SQuAD v1.1.")
+    return value
+
+
+def _list(value, key, path, place):
+    if not isinstance(value, dict) or not isinstance(value.get(key), list):
+        where = f"{place} has" if place else "it has"
+        raise InputError(
+            f"{_name(path)} is not SQuAD v1.1: {where} no list {key!r}. Give SQuAD's JSON, or say the format of the "
+            "file (jsonl)."
+        )
+    return value[key]
+
+
+def _text(value, key, path, place):
+    text = value.get(key)
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"{_name(path)}: {place} has no text {key!r}; fill it in or leave it out.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{_name(path)}: {key!r} of {place} holds half of a surrogate pair (\\ud800 to \\udfff); remove it."
+        ) from None
+    if "\0" in text:
+        raise InputError(f"{_name(path)}: {key!r} of {place} holds a NUL character; remove it.")
+    return text

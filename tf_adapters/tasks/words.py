@@ -1,0 +1,406 @@
+"""Sentences of words with a label each, read in constant memory.
+
+| format | extensions | reading |
+|---|---|---|
+| conllu | .conllu | CoNLL-U: ten columns between tabs, the word is FORM and the label UPOS |
+| columns | any other | a word a line with its columns, the word first and the label last |
+| txt | .txt, and `-` (standard input) | to predict only: a sentence a line, words between white space |
+
+In the first two an empty line ends a sentence. Of CoNLL-U, comments, multiword ranges
+(`1-2`) and empty nodes (`8.1`) are skipped: the words are the syntactic ones, which have
+tags. In column files the columns lie between tabs, or between spaces in a row without a
+tab; `-DOCSTART-` rows are skipped, and where all words begin with the same language
+(`en:word`, as in WikiANN) that is taken off. Files may be compressed (`.conllu.gz`) and
+are UTF-8.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import os
+import re
+from typing import List, Optional, Tuple
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+from tf_adapters.tasks.files import BadRow, _bad_row, _fail, _lines, _name, _without_blank_lines
+
+FORMATS = ("conllu", "columns", "txt")
+CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+# Bounds what a file without empty lines can fill the memory with.
+MOST_WORDS = 100_000
+_MOST_WORDS_IN_A_CHUNK = 2 * MOST_WORDS
+_LANGUAGE = re.compile(r"(?:simple|[a-z]{2,3}(?:-[a-z]+)*):(?=.)")
+
+
+@dataclasses.dataclass(frozen=True)
+class WordRows:
+    """The sentences of one split, held once.
+
+    Attributes:
+        words: string tf.RaggedTensor, `(rows, (words))`.
+        labels: int32 tf.RaggedTensor of the same shape, class indices, or None where they are unknown.
+        label_names: names of the classes in index order; empty without labels.
+    """
+
+    words: "tf.RaggedTensor"  # noqa: F821
+    labels: Optional["tf.RaggedTensor"] = None  # noqa: F821
+    label_names: Tuple[str, ...] = ()
+
+    def __len__(self):
+        return int(self.words.nrows())
+
+    def take(self, chosen):
+        """The rows at the indices `chosen` (int array), in that order."""
+        import tensorflow as tf
+
+        labels = None if self.labels is None else tf.gather(self.labels, chosen)
+        return dataclasses.replace(self, words=tf.gather(self.words, chosen), labels=labels)
+
+    def digest(self):
+        """SHA-256 of words, labels and where rows end, by hashes of the words that TensorFlow computes in one pass."""
+        import tensorflow as tf
+
+        digest = hashlib.sha256(self.words.row_splits.numpy().tobytes())
+        digest.update(tf.strings.to_hash_bucket_fast(self.words.flat_values, 2**62).numpy().tobytes())
+        if self.labels is not None:
+            digest.update(self.labels.flat_values.numpy().tobytes())
+            digest.update("\n".join(self.label_names).encode())
+        return digest.hexdigest()
+
+
+@dataclasses.dataclass
+class WordChunk:
+    """Consecutive sentences of a file.
+
+    Attributes:
+        words: list of str, of all sentences one after the other.
+        counts: list of int, the words of each sentence.
+        labels: list of int, a number for each word, or None if labels were not asked for.
+    """
+
+    words: List[str]
+    counts: List[int]
+    labels: Optional[List[int]] = None
+
+    def __len__(self):
+        return len(self.counts)
+
+    def rows(self):
+        """The sentences as `WordRows` without labels, to predict."""
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            return WordRows(tf.RaggedTensor.from_row_lengths(tf.constant(self.words), self.counts))
+
+
+def read_words(
+    path,
+    *,
+    kind="token-classification",
+    labels=None,
+    text_column=None,
+    text_pair_column=None,
+    label_column=None,
+    label_separator="|",
+    format=None,
+    bad_rows=None,
+):
+    """Read a whole labelled file; its words end up once, in tf string tensors.
+
+    Args:
+        path: str or path-like.
+        kind: "token-classification"; here so that all kinds of files are read by the same call.
+        labels: label names in index order, or None to find them in this file, sorted by code point.
+        text_column, label_column: of CoNLL-U the name of a column ("FORM", "XPOS"), of column files
+            its number from 1; None for the format's usual ones. "text" and "label", the names in
+            table files, are taken for None.
+        text_pair_column, label_separator: have no meaning here, and are refused.
+        format: "conllu" or "columns" in place of the extension's.
+        bad_rows: `files.BadRows` that counts sentences with a malformed row or an unknown label,
+            which are then left out, or None.
+
+    Returns: `WordRows`, and the label names, a tuple of str.
+
+    Raises: InputError, naming file, line and fix, if the file cannot be read, a row is malformed or
+        a label unknown.
+    """
+    if text_pair_column is not None:
+        raise InputError(f"text_pair_column is {text_pair_column!r}, but {kind} has no pairs of texts: leave it out.")
+    if label_separator != "|":
+        raise InputError(f"label_separator is {label_separator!r}, but a word has one label: leave it out.")
+    columns = {
+        "word": None if text_column == "text" else text_column,
+        "label": None if label_column == "label" else label_column,
+    }
+    numbers = {name: number for number, name in enumerate(labels or ())}
+    chunks = _chunks(
+        path,
+        _word_format(path, format, reads=("conllu", "columns")),
+        columns=columns,
+        numbers=numbers,
+        growing=labels is None,
+        chunk_rows=16384,
+        bad_rows=bad_rows,
+    )
+    # The first chunk before the slow import: a mistake in the file shows at once.
+    first = next(chunks)
+    import tensorflow as tf
+
+    words, counts, found = [], [], []
+    with tf.device("CPU:0"):
+        for chunk in itertools.chain([first], chunks):
+            words.append(tf.constant(chunk.words))
+            counts.append(np.asarray(chunk.counts, np.int64))
+            found.append(np.asarray(chunk.labels, np.int32))
+        del first, chunk
+        found = np.concatenate(found)
+        if labels is None:
+            labels = tuple(sorted(numbers))
+            if len(labels) < 2:
+                raise InputError(f"{_name(path)} has only the label {labels[0]!r}: training needs at least two.")
+            index = {name: place for place, name in enumerate(labels)}
+            found = np.array([index[name] for name in numbers], np.int32)[found]
+        words = tf.RaggedTensor.from_row_lengths(tf.concat(words, 0), np.concatenate(counts))
+        return WordRows(words, words.with_values(tf.constant(found)), tuple(labels)), tuple(labels)
+
+
+def read_word_chunks(path, *, chunk_rows=1024, format=None, text_column=None):
+    """Yield a file's sentences as `WordChunk`s of at most `chunk_rows` without labels, to predict.
+
+    The first chunk is read, and the file's first mistakes are found, at the first `next`.
+
+    Args:
+        path: str or path-like; "-" is standard input.
+        chunk_rows: int, at least 1.
+        format: "conllu", "columns" or "txt" in place of the extension's.
+        text_column: as in `read_words`.
+
+    Raises: InputError, naming file, line and fix, if the file cannot be read or a row is malformed.
+    """
+    if chunk_rows < 1:
+        raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
+    columns = {"word": None if text_column == "text" else text_column, "label": None}
+    yield from _chunks(path, _word_format(path, format, reads=FORMATS), columns=columns, chunk_rows=chunk_rows)
+
+
+def _word_format(path, format, *, reads):
+    """The format that is asked for, or that of the extension, among those that can be read."""
+    if format is not None:
+        if format not in reads:
+            raise InputError(f"format is {format!r} and must be one of {', '.join(reads)}.")
+        return format
+    name = os.fspath(path).lower().removesuffix(".gz")
+    if "txt" in reads and (name == "-" or name.endswith(".txt")):
+        return "txt"
+    if name.endswith((".csv", ".jsonl", ".ndjson", ".json")):
+        raise InputError(f"{path} is a table or JSON, and words are read from CoNLL-U or column files: say the format.")
+    return "conllu" if name.endswith(".conllu") else "columns"
+
+
+def _chunks(path, format, *, columns, chunk_rows, numbers=None, growing=False, bad_rows=None):
+    """Sentences in chunks, labels as `numbers` has them, to which new ones are added if growing; None: unread."""
+    sentences = _READERS[format](path, **columns, labelled=numbers is not None)
+    sentences, found = _usable(sentences, path, numbers, growing, bad_rows), False
+    while True:
+        chunk = WordChunk([], [], None if numbers is None else [])
+        for words, labels in itertools.islice(sentences, chunk_rows):
+            chunk.words += words
+            chunk.counts.append(len(words))
+            if labels is not None:
+                chunk.labels += labels
+            if len(chunk.words) >= _MOST_WORDS_IN_A_CHUNK:
+                break
+        if not chunk.counts:
+            break
+        found = True
+        yield chunk
+    if not found and bad_rows is not None and bad_rows.count:
+        raise InputError(f"{_name(path)} has no usable sentence; the first problem: {bad_rows.examples[0]}")
+    if not found:
+        raise InputError(f"{_name(path)} has no words: give a file with at least one sentence.")
+
+
+def _usable(sentences, path, numbers, growing, bad_rows):
+    """Words and label numbers of the sentences that are in order; a reader yields a BadRow in place of another."""
+    for sentence in sentences:
+        try:
+            if isinstance(sentence, BadRow):
+                raise sentence
+            words, labels = sentence
+            labels = None if numbers is None else _numbers(path, labels, numbers, growing)
+        except BadRow as problem:
+            if bad_rows is None:
+                raise
+            bad_rows.add(problem)
+            continue
+        yield words, labels
+
+
+def _numbers(path, labels, numbers, growing):
+    """The numbers of a sentence's labels, pairs of line and name; a new one gets the next if they are being found."""
+    for line, name in labels:
+        if name not in numbers:
+            if not growing:
+                known = ", ".join(map(repr, itertools.islice(numbers, 20))) + (", ..." if len(numbers) > 20 else "")
+                _fail(path, line, f"the label {name!r} is not among those known ({known}); correct it.")
+            numbers[name] = len(numbers)
+    return [numbers[name] for _, name in labels]
+
+
+# Each reader yields a sentence's words and, if labelled, a pair of line and label for each; or the BadRow that it is.
+
+
+def _read_txt(path, *, word, label, labelled):
+    if word is not None:
+        raise InputError(f"text_column is {word!r}, but plain text has no columns: leave it out.")
+    for line, text, problem in _without_blank_lines(_lines(path), path):
+        words = text.split()
+        if words or problem:
+            yield problem or (words, [])
+        else:
+            yield _bad_row(path, line, "holds only white space; remove it.")
+
+
+def _read_conllu(path, *, word, label, labelled):
+    word = _conllu_column("text_column", word or "FORM")
+    label = _conllu_column("label_column", label or "UPOS") if labelled else None
+    for block in _blocks(path, skipped="#"):
+        yield _sentence_or_problem(_conllu_sentence, block, path, word, label)
+
+
+def _conllu_column(argument, name):
+    if str(name).upper() not in CONLLU_COLUMNS:
+        raise InputError(f"{argument} is {name!r}, and CoNLL-U has the columns {', '.join(CONLLU_COLUMNS)}.")
+    return CONLLU_COLUMNS.index(str(name).upper())
+
+
+def _conllu_sentence(block, path, word, label):
+    words, labels = [], []
+    for line, text, problem in block:
+        if problem:
+            raise problem
+        cells = text.split("\t")
+        if len(cells) != len(CONLLU_COLUMNS):
+            _fail(path, line, f"has {len(cells)} columns where CoNLL-U has ten; separate them by tabs.")
+        identity = cells[0]
+        if not identity.isdecimal():
+            if re.fullmatch(r"\d+[-.]\d+", identity):
+                continue
+            _fail(path, line, f"the ID is {identity!r}; give a number, a range (1-2), or an empty node (1.1).")
+        if int(identity) != len(words) + 1:
+            _fail(
+                path,
+                line,
+                f"the ID is {identity} where {len(words) + 1} follows; number a sentence's words from 1, and put an "
+                "empty line after each sentence.",
+            )
+        words.append(_filled(cells[word], CONLLU_COLUMNS[word], path, line))
+        if label is not None:
+            if cells[label] == "_":
+                _fail(path, line, f"{CONLLU_COLUMNS[label]} is '_', which stands for no label; fill it in.")
+            labels.append((line, _filled(cells[label], CONLLU_COLUMNS[label], path, line).strip()))
+    if not words:
+        _fail(path, block[0][0], "the sentence that begins here has no word; add one, or remove it.")
+    return words, labels
+
+
+def _read_columns(path, *, word, label, labelled):
+    word = 0 if word is None else _column_number("text_column", word)
+    blocks = _blocks(path, skipped="-DOCSTART-")
+    # Two words tell whether all begin with a language.
+    ahead = []
+    for block in blocks:
+        ahead.append(block)
+        if sum(map(len, ahead)) > 1:
+            break
+    if not ahead:
+        return
+    line, text, _ = ahead[0][0]
+    width = len(_cells(text))
+    if labelled:
+        if width < 2:
+            _fail(path, line, "has one column; give a word and its label, separated by a tab or by spaces.")
+        label = width - 1 if label is None else _column_number("label_column", label)
+    for column in (word, label or 0):
+        if column >= width:
+            _fail(path, line, f"has {width} columns, and column {column + 1} was asked for.")
+    prefix = _language(ahead, word)
+    for block in itertools.chain(ahead, blocks):
+        yield _sentence_or_problem(_columns_sentence, block, path, word, label if labelled else None, width, prefix)
+
+
+def _column_number(argument, value):
+    if not str(value).isdecimal() or int(value) < 1:
+        raise InputError(f"{argument} is {value!r}, and this file's columns have no names: give a number from 1.")
+    return int(value) - 1
+
+
+def _cells(text):
+    return text.split("\t") if "\t" in text else [cell for cell in text.split(" ") if cell]
+
+
+def _language(blocks, column):
+    """The prefix `en:` that all words of the blocks share, or None; one word alone tells nothing."""
+    rows = [_cells(text) for _, text, _ in itertools.chain(*blocks)]
+    matches = [_LANGUAGE.match(cells[column]) if column < len(cells) else None for cells in rows]
+    prefixes = {match and match[0] for match in matches}
+    return prefixes.pop() if len(rows) > 1 and len(prefixes) == 1 else None
+
+
+def _columns_sentence(block, path, word, label, width, prefix):
+    words, labels = [], []
+    for line, text, problem in block:
+        if problem:
+            raise problem
+        cells = _cells(text)
+        if len(cells) != width:
+            _fail(path, line, f"has {len(cells)} columns where the first row has {width}; correct it.")
+        token = cells[word]
+        if prefix is not None:
+            if not token.startswith(prefix):
+                problem = f"{token[:40]!r} does not begin with {prefix!r} as the words before it do; correct it."
+                _fail(path, line, problem)
+            token = token.removeprefix(prefix)
+        words.append(_filled(token, "the word", path, line))
+        if label is not None:
+            labels.append((line, _filled(cells[label], "the label", path, line).strip()))
+    return words, labels
+
+
+_READERS = {"conllu": _read_conllu, "columns": _read_columns, "txt": _read_txt}
+
+
+def _sentence_or_problem(read, block, path, *arguments):
+    try:
+        return read(block, path, *arguments)
+    except BadRow as problem:
+        return problem
+
+
+def _filled(cell, what, path, line):
+    if not cell or cell.isspace():
+        _fail(path, line, f"{what} is empty; fill it in, or remove the row.")
+    return cell
+
+
+def _blocks(path, *, skipped):
+    """The lines between empty ones, lists of `(number, text, problem)`, without those that begin with `skipped`."""
+    block = []
+    for line, text, problem in _lines(path):
+        text = text.rstrip("\r\n")
+        if text.startswith(skipped):
+            continue
+        if text.strip(" \t"):
+            block.append((line, text, problem))
+            if len(block) > MOST_WORDS:
+                raise InputError(
+                    f"{_name(path)}, line {line}: the sentence that begins on line {block[0][0]} has more than "
+                    f"{MOST_WORDS:,} words; put an empty line after each sentence."
+                )
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block

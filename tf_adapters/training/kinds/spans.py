@@ -1,0 +1,206 @@
+"""Extractive question answering: the span of a context that answers a question."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+from tf_adapters.tasks.analysis import bootstrap_interval
+from tf_adapters.tasks.answers import Answers, n_best_spans
+from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.text.alignment import align, span_labels
+from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
+from tf_adapters.training.kinds.kind import Kind
+
+_CHUNK_ROWS = 512
+
+
+class QuestionAnswering(Kind):
+    """The start and the end of the answer in a context. Rows are `SpanRows`, outputs `Answers`.
+
+    A context beyond the encoder's window is cut into windows that overlap by a third of it. In training, a window
+    without the whole answer points to [CLS]. In prediction, all spans of all windows of a question compete
+    by the sum of their start and end logits.
+
+    Args:
+        longest_answer: int, tokens of the longest span that is predicted.
+        n_best: int, how many answers to a question are kept; their probabilities sum to 1.
+
+    Reference: Devlin et al. 2019, section 4.2.
+    """
+
+    name = "question-answering"
+    head = "question-answering"
+    max_length = 384
+
+    def __init__(self, *, longest_answer=30, n_best=20):
+        for argument, value in (("longest_answer", longest_answer), ("n_best", n_best)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{argument}={value!r} must be a positive integer.")
+        self.longest_answer = longest_answer
+        self.n_best = n_best
+
+    def num_labels(self, labels):
+        return 2
+
+    def losses(self):
+        outputs = ("start_logits", "end_logits")
+        return {
+            "loss": {name: position_crossentropy for name in outputs},
+            "loss_weights": {name: 0.5 for name in outputs},
+            "metrics": {
+                name: [keras.metrics.MeanMetricWrapper(position_crossentropy, name="loss_mean")] for name in outputs
+            },
+        }
+
+    def running_loss(self, logs):
+        return 0.5 * (logs["start_logits_loss_mean"] + logs["end_logits_loss_mean"])
+
+    def targets(self, labels):
+        """Position and window length for each output, from `Windows.labels`."""
+        return {
+            "start_logits": tf.gather(labels, [0, 2], axis=1),
+            "end_logits": tf.gather(labels, [1, 2], axis=1),
+        }
+
+    def examples(self, rows, wordpiece):
+        """All windows of the rows whose answers can be learned, `Windows`; its `notes` say what is left out."""
+        if rows.labels is None:
+            raise InputError("rows.labels is None: training needs answers; give a split that has them.")
+        texts, context_of = rows.used_contexts()
+        contexts = ContextTokens.of(wordpiece, texts)
+        questions, cut = question_tokens(wordpiece, rows.questions)
+        starts = rows.labels.starts
+        alignment = align(
+            wordpiece,
+            questions,
+            contexts,
+            context_of,
+            row=rows.labels.row,
+            start=starts,
+            end=starts + np.fromiter(map(len, rows.labels.texts), np.int32, len(starts)),
+        )
+        alignment = dataclasses.replace(alignment, cut_questions=cut)
+        if not len(alignment.row):
+            raise InputError("rows has no question to learn: " + " ".join(alignment.notes))
+        with tf.device("CPU:0"):
+            questions = tf.gather(questions, alignment.row)
+        windows = cut_windows(wordpiece, questions, contexts, context_of[alignment.row])
+        return dataclasses.replace(windows, labels=span_labels(windows, alignment), alignment=alignment)
+
+    def predict(self, scorer, rows, *, progress=None):
+        """The best spans of each row, `Answers`; NaN as their probabilities if a logit of the row is not finite."""
+        parts = [
+            self._predict(scorer, rows.take(np.arange(first, min(first + _CHUNK_ROWS, len(rows)))), progress)
+            for first in range(0, len(rows), _CHUNK_ROWS)
+        ]
+        return Answers(rows, *(np.concatenate(arrays) for arrays in zip(*parts)))
+
+    def _predict(self, scorer, rows, progress):
+        """The arrays of `Answers` for as many rows as may lie in memory with all their windows."""
+        texts, context_of = rows.used_contexts()
+        contexts = ContextTokens.of(scorer.wordpiece, texts)
+        questions, _ = question_tokens(scorer.wordpiece, rows.questions)
+        windows = cut_windows(scorer.wordpiece, questions, contexts, context_of)
+        row, first = windows.row.numpy(), windows.first.numpy()
+        begin, after = windows.context_positions()
+        left = np.bincount(row, minlength=len(rows))
+        broken, found = np.zeros(len(rows), bool), []
+        encoded = windows.encode(scorer.wordpiece, tf.range(len(windows), dtype=tf.int64))
+        for positions, logits in scorer.batches(encoded):
+            bad = ~np.isfinite(logits).all((1, 2))
+            broken[row[positions[bad]]] = True
+            window, start, end, score = best_spans(
+                np.where(bad[:, np.newaxis, np.newaxis], 0.0, logits),
+                begin[positions],
+                after[positions],
+                longest=self.longest_answer,
+                count=self.n_best,
+            )
+            window = positions[window]
+            shift = first[window] - begin[window]
+            found.append((row[window], contexts.starts[start + shift], contexts.ends[end + shift], score))
+            if progress is not None:
+                done = np.bincount(row[positions], minlength=len(rows))
+                progress(int(((done > 0) & (left == done)).sum()))
+                left -= done
+        columns = (np.concatenate(arrays) for arrays in zip(*found))
+        starts, ends, probabilities, counts = n_best_spans(*columns, rows=len(rows), count=self.n_best)
+        probabilities[broken] = np.nan
+        return starts, ends, probabilities, counts
+
+    def interval(self, metric, rows, outputs):
+        _, f1 = METRICS[metric].each(rows.labels, outputs)
+        return bootstrap_interval(lambda index: f1[index].mean(), len(f1))
+
+    def records(self, rows, outputs, labels):
+        return [
+            {
+                "id": rows.ids[row],
+                **_record(answer),
+                "n_best": [_record(other) for other in answer.n_best],
+            }
+            for row, answer in enumerate(outputs)
+        ]
+
+    def example_command(self, directory, rows):
+        question = '{"question": "Who sang?", "context": "Ada sang, Bob danced."}'
+        return f"echo '{question}' | tf-adapters predict {directory} --input - --format jsonl"
+
+    def describe(self, rows, index, output, labels):
+        return f"{output.text} ({output.probability:.2f})", rows.questions[index]
+
+
+def _record(answer):
+    return {
+        "answer": answer.text,
+        "probability": answer.probability,
+        "start": answer.start,
+        "end": answer.end,
+    }
+
+
+def best_spans(logits, begin, after, *, longest, count):
+    """The best spans of each window by the sum of their first token's start logit and their last one's end logit.
+
+    Args:
+        logits: float array, `(windows, length, 2)`, start and end.
+        begin, after: int arrays, `(windows,)`: the first position that a span may have, and the one after the last.
+        longest: int, the most tokens of a span.
+        count: int, the most spans of a window.
+
+    Returns: `window`, `start`, `end` (positions, `end` is the last one) and `score`, arrays `(spans,)` in no order.
+    """
+    windows, length, _ = logits.shape
+    position = np.arange(length)
+    outside = (position < begin[:, np.newaxis]) | (position >= after[:, np.newaxis])
+    start, end = (np.where(outside, -np.inf, logits[..., column]) for column in (0, 1))
+    end = np.pad(end, ((0, 0), (0, longest - 1)), constant_values=-np.inf)
+    # scores[w, s, d] is that of the span from s to s + d.
+    scores = start[:, :, np.newaxis] + np.lib.stride_tricks.sliding_window_view(end, longest, axis=1)
+    scores = scores.reshape(windows, length * longest)
+    count = min(count, length * longest)
+    best = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+    window = np.repeat(np.arange(windows), count)
+    place = best.reshape(-1)
+    score = scores[window, place]
+    window, place, score = (values[score > -np.inf] for values in (window, place, score))
+    return window, place // longest, place // longest + place % longest, score
+
+
+def position_crossentropy(targets, logits):
+    """Cross-entropy of a position among those of a window; padding is none of them.
+
+    Args:
+        targets: int tensor, `(batch, 2)`: the position, and how long the window is.
+        logits: float tensor, `(batch, length)`.
+
+    Returns: float32 tensor, `(batch,)`.
+    """
+    position, length = tf.unstack(tf.cast(targets, tf.int32), num=2, axis=1)
+    logits = tf.cast(logits, tf.float32)
+    inside = tf.sequence_mask(length, tf.shape(logits)[1])
+    logits = tf.where(inside, logits, logits.dtype.min)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(position, logits)

@@ -1,0 +1,179 @@
+"""A label for each word of a sentence: parts of speech, names."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.tasks.analysis import bootstrap_interval
+from tf_adapters.tasks.metrics import METRICS, probabilities
+from tf_adapters.text.packed import PackedExamples
+from tf_adapters.text.word_windows import word_windows
+from tf_adapters.training.kinds.kind import Kind
+
+_CHUNK_ROWS = 4096
+_MOST_WORDS_SHOWN = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class WordOutputs:
+    """A sequence of one float32 array `(words, labels)` for each row, views of one array.
+
+    Attributes:
+        flat: float32 array, `(words of all rows, labels)`.
+        splits: int64 array, `(rows + 1,)`: words before each row, and all of them.
+    """
+
+    flat: np.ndarray
+    splits: np.ndarray
+
+    def __len__(self):
+        return len(self.splits) - 1
+
+    def __getitem__(self, row):
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        row %= len(self)
+        return self.flat[self.splits[row] : self.splits[row + 1]]
+
+
+class TokenClassification(Kind):
+    """A label for each word, from its first piece. Rows are `WordRows`, outputs logits in `WordOutputs`.
+
+    Sentences beyond the encoder's window are cut into overlapping ones (see `text.word_windows`):
+    each word is trained on once and predicted once, where it has most context.
+    """
+
+    name = "token-classification"
+    head = "token-classification"
+
+    def losses(self):
+        return {"loss": WordCrossentropy(), "metrics": [WordCrossentropyMean(name="loss_mean")]}
+
+    def examples(self, rows, wordpiece):
+        ids, labels = [], []
+        with tf.device("CPU:0"):
+            for start in range(0, len(rows), _CHUNK_ROWS):
+                windows = word_windows(rows.words[start : start + _CHUNK_ROWS], wordpiece)
+                ids.append(windows.input_ids)
+                labels.append(_token_labels(windows, rows.labels[start : start + _CHUNK_ROWS].flat_values))
+            input_ids = tf.concat(ids, axis=0)
+            return PackedExamples(
+                input_ids=input_ids,
+                token_type_ids=tf.zeros_like(input_ids),
+                labels=input_ids.with_values(tf.concat(labels, axis=0)),
+            )
+
+    def predict(self, scorer, rows, *, progress=None):
+        """Logits of each word, `WordOutputs`."""
+        splits = rows.words.row_splits.numpy()
+        flat = None
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, len(rows))
+            chunk = splits[start : stop + 1] - splits[start]
+            windows = word_windows(rows.words[start:stop], scorer.wordpiece)
+            # A row is done with its first window or, without words, at once.
+            begins_row = np.isin(windows.first, chunk[:-1][np.diff(chunk) > 0])
+            for positions, logits in scorer.batches(windows.encoded):
+                if flat is None:
+                    flat = np.empty((splits[-1], logits.shape[-1]), np.float32)
+                words, window, position = windows.words_of(positions)
+                flat[splits[start] + words] = logits[window, position]
+                if progress is not None:
+                    progress(int(begins_row[positions].sum()))
+            if progress is not None:
+                progress(stop - start - int(begins_row.sum()))
+        return WordOutputs(np.empty((0, 0), np.float32) if flat is None else flat, splits)
+
+    def score(self, metric, rows, outputs):
+        return METRICS[metric](rows.labels, outputs, rows.label_names)
+
+    def classes(self, rows, outputs):
+        return rows.labels.flat_values.numpy(), outputs.flat.argmax(-1)
+
+    def constant(self, rows, labels):
+        """Each word has the most frequent label."""
+        true = rows.labels.flat_values.numpy()
+        best = np.eye(len(labels), dtype=np.float32)[np.bincount(true, minlength=len(labels)).argmax()]
+        return WordOutputs(np.tile(best, (len(true), 1)), rows.labels.row_splits.numpy())
+
+    def interval(self, metric, rows, outputs):
+        counts = METRICS[metric].counts(rows.labels, outputs, rows.label_names)
+
+        def score(index):
+            right, predicted, true = counts[index].sum(0)
+            return 2 * right / max(1, predicted + true)
+
+        return bootstrap_interval(score, len(counts))
+
+    def records(self, rows, outputs, labels):
+        splits, (best, likely) = outputs.splits, _best(outputs.flat)
+        # One conversion of all words: a tensor's own indexing costs more than the rest.
+        words, likely = [word.decode() for word in rows.words.flat_values.numpy().tolist()], likely.tolist()
+        names = [labels[number] for number in best.tolist()]
+        return [
+            {"words": words[start:stop], "labels": names[start:stop], "probabilities": likely[start:stop]}
+            for start, stop in zip(splits[:-1].tolist(), splits[1:].tolist())
+        ]
+
+    def example_command(self, directory, rows):
+        return f"echo 'a quiet , moving film' | tf-adapters predict {directory} --input -"
+
+    def describe(self, rows, index, output, labels):
+        words = [word.decode() for word in rows.words[index].numpy().tolist()]
+        names = [labels[number] for number in output.argmax(-1).tolist()]
+        # Of entities most words are outside.
+        marked = [f"{word}/{name}" for word, name in zip(words, names) if name != "O"]
+        shown = " ".join(marked[:_MOST_WORDS_SHOWN]) + (" ..." if len(marked) > _MOST_WORDS_SHOWN else "")
+        return shown or "(none)", " ".join(words)
+
+
+class WordCrossentropy(keras.losses.Loss):
+    """Cross-entropy of the tokens that have a label, their mean over the batch.
+
+    A batch without any has the loss 0.
+
+    Call arguments:
+        y_true: int tensor, `(batch, length)`, -1 where a token has no label.
+        y_pred: logits, `(batch, length, labels)`.
+    """
+
+    def __init__(self, name="word_crossentropy"):
+        super().__init__(name=name)
+
+    def call(self, y_true, y_pred):
+        losses, labelled = _crossentropy(y_true, y_pred)
+        # Keras takes the mean over rows, and rows have unequally many words.
+        rows = tf.cast(tf.shape(losses)[0], tf.float32)
+        return tf.reduce_sum(losses, axis=-1) * rows / tf.maximum(tf.reduce_sum(labelled), 1.0)
+
+
+class WordCrossentropyMean(keras.metrics.Mean):
+    """Mean of the same over all labelled tokens that came by."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        losses, labelled = _crossentropy(y_true, y_pred)
+        return super().update_state(losses, sample_weight=labelled)
+
+
+def _crossentropy(y_true, y_pred):
+    """Cross-entropies and what counts (1.0) of them, two float32 tensors `(batch, length)`; the others are 0."""
+    y_true = tf.cast(y_true, tf.int32)
+    labelled = tf.cast(y_true >= 0, tf.float32)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(y_true, 0), tf.cast(y_pred, tf.float32))
+    return losses * labelled, labelled
+
+
+def _token_labels(windows, labels):
+    """Labels of words as labels of tokens, -1 for those that begin no word; int32, all windows in one row."""
+    words, window, position = windows.words_of(np.arange(len(windows.first)))
+    tokens = np.full(windows.input_ids.flat_values.shape[0], -1, np.int32)
+    tokens[windows.input_ids.row_splits.numpy()[window] + position] = labels.numpy()[words]
+    return tokens
+
+
+def _best(logits):
+    """The class of each row of logits, and its probability."""
+    values = probabilities(logits, kind="classification")
+    return values.argmax(-1), values.max(-1)

@@ -1,0 +1,81 @@
+"""The same training with several seeds: each result is kept, and the best adapter by validation."""
+
+import json
+import pathlib
+import shutil
+
+from tf_adapters.errors import InputError
+from tf_adapters.saving.atomic import write_text
+from tf_adapters.saving.directory import copy_adapter
+from tf_adapters.tasks.analysis import summary_of_seeds
+from tf_adapters.training.layout import SEEDS_FILE
+
+
+class SeedRuns:
+    """Results of the seeds that are done, in `output/seeds.json`, and the folders of the seeds.
+
+    Each seed trains in a folder of its own below `output`, so that a run that was killed
+    goes on with the seed at work; `finish` keeps the best one's adapter.
+
+    Args:
+        output: path of the adapter directory to be.
+        metric: str, the number that is compared, such as "accuracy".
+        settings: dict for JSON, what all seeds have in common.
+        resume: bool, go on with what is there.
+
+    Raises:
+        InputError: what is there was made with other settings.
+    """
+
+    def __init__(self, output, *, metric, settings, resume):
+        self.output = pathlib.Path(output)
+        self.metric = metric
+        self.settings = json.loads(json.dumps(settings))
+        self.path = self.output / SEEDS_FILE
+        self.runs = []
+        if resume and self.path.exists():
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            for name, value in self.settings.items():
+                if content["settings"].get(name) != value:
+                    raise InputError(
+                        f"{self.output} holds seeds of a run with another {name} ({content['settings'].get(name)!r}, now "
+                        f"{value!r}): resume with the same arguments, or start anew with --overwrite."
+                    )
+            self.runs = content["runs"]
+        elif self.output.is_dir():
+            for folder in self.output.glob(".seed-*"):
+                shutil.rmtree(folder)
+
+    def folder(self, seed):
+        """Where a seed trains."""
+        return self.output / f".seed-{seed}"
+
+    def done(self, seed):
+        """Whether a seed has its result."""
+        return any(run["seed"] == seed for run in self.runs)
+
+    def add(self, seed, *, best_epoch, seconds, validation, test):
+        """Keep the result of a seed; `validation` and `test` (or None) are values of the metric."""
+        run = {"seed": seed, "best_epoch": best_epoch, "seconds": seconds, "validation": validation}
+        self.runs.append(run if test is None else {**run, "test": test})
+        self._write()
+
+    def best(self):
+        """The run with the best validation, of equal ones the first."""
+        return max(self.runs, key=lambda run: run["validation"])
+
+    def summary(self):
+        """Dict from "validation" and "test" (if every run has it) to mean, sd, sem and n."""
+        splits = [split for split in ("validation", "test") if all(split in run for run in self.runs)]
+        return {split: summary_of_seeds([run[split] for run in self.runs]) for split in splits}
+
+    def finish(self):
+        """Make the best seed's adapter the directory's content, with all results; the other seeds' go."""
+        content = {"metric": self.metric, "runs": self.runs, "summary": self.summary()}
+        copy_adapter(self.folder(self.best()["seed"]), self.output, seeds=content)
+        for run in self.runs:
+            shutil.rmtree(self.folder(run["seed"]))
+        self.path.unlink()
+
+    def _write(self):
+        write_text(self.path, json.dumps({"settings": self.settings, "runs": self.runs}, indent=1) + "\n")
