@@ -613,7 +613,8 @@ def test_xnli_is_read_from_the_file_of_all_languages(tmp_path):
     rows = ["de\tneutral\t\t\tEr sagt\tJa\t1", "en\tentailment\t\t\tHe says\tYes\t1", "de\tcontradiction\t\t\tA\tB\t2"]
     for part in ("dev", "test"):
         write(tmp_path / f"XNLI-1.0/xnli.{part}.tsv", header, *rows)
-    write(tmp_path / "XNLI-MT-1.0/multinli/multinli.train.de.tsv", "premise\thypo\tlabel", "P\tH\tcontradictory", "P\tH")
+    translated = tmp_path / "XNLI-MT-1.0/multinli/multinli.train.de.tsv"
+    write(translated, "premise\thypo\tlabel", "P\tH\tcontradictory", "P\tH")
     task = load_task("xnli/de", data_dir=tmp_path)
     assert task.labels == ("entailment", "neutral", "contradiction")
     assert texts(task.test) == ["Er sagt", "A"] and task.test.labels.tolist() == [1, 2]

@@ -29,6 +29,7 @@ _OPTION_NAMES = {
     "bottleneck_size": "--adapter-size",
     "count": "--max-train-rows",
     "directory": "--model",
+    "dropout": "--adapter-dropout",
     "mode": "--trainable",
     "peak": "--learning-rate",
 }

@@ -167,7 +167,7 @@ def read_chunks(
             )
     if format == "txt" and len(columns) > 1:
         raise InputError(
-            f"{_name(path)} is read as plain text, one text a line, and has no column {columns[1]!r}: "
+            f"{shown_name(path)} is read as plain text, one text a line, and has no column {columns[1]!r}: "
             "use CSV, TSV or JSON lines, or say the format."
         )
     rows = _usable(_READERS[format](path, columns), path, text_column, text_pair_column, bad_rows)
@@ -194,10 +194,10 @@ def read_chunks(
         found = True
         yield chunk
     if not found and bad_rows is not None and bad_rows.count:
-        raise InputError(f"{_name(path)} has no usable row; the first problem: {bad_rows.examples[0]}")
+        raise InputError(f"{shown_name(path)} has no usable row; the first problem: {bad_rows.examples[0]}")
     if not found:
         what = "has a header and no rows" if format in ("csv", "tsv") else "is empty"
-        raise InputError(f"{_name(path)} {what}: give a file with at least one row.")
+        raise InputError(f"{shown_name(path)} {what}: give a file with at least one row.")
 
 
 def _usable(rows, path, text_column, text_pair_column, bad_rows):
@@ -274,45 +274,48 @@ def _size(path):
     return 4 * size if os.fspath(path).endswith(".gz") else size
 
 
-def _name(path):
+def shown_name(path):
+    """What a path is called in messages."""
     return "standard input" if os.fspath(path) == "-" else os.fspath(path)
 
 
-def _bad_row(path, line, problem):
-    return BadRow(f"{_name(path)}, line {line}: {problem}")
+def bad_row(path, line, problem):
+    """The BadRow of a line, to be raised or yielded."""
+    return BadRow(f"{shown_name(path)}, line {line}: {problem}")
 
 
-def _fail(path, line, problem):
-    raise _bad_row(path, line, problem)
+def fail(path, line, problem):
+    """Raise the BadRow of a line."""
+    raise bad_row(path, line, problem)
 
 
 def _check_text(value, path, line, column):
     if value is None or (isinstance(value, float) and value != value):
-        _fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
+        fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
     if not isinstance(value, str):
-        _fail(
+        fail(
             path,
             line,
             f"column {column!r} is {json.dumps(value)[:60]}, which is not a string; write it in quotes.",
         )
     if not value or value.isspace():
-        _fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
+        fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
     if "\0" in value:
-        _fail(path, line, f"column {column!r} holds a NUL character; remove it.")
+        fail(path, line, f"column {column!r} holds a NUL character; remove it.")
     if not value.isascii():
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:
-            _fail(
+            fail(
                 path,
                 line,
                 f"column {column!r} holds half of a surrogate pair (\\ud800 to \\udfff); remove it.",
             )
 
 
-def _lines(path):
-    """Yield each line's number and text; lines end in \\n only, so that other separators may be text."""
-    name = _name(path)
+def read_lines(path):
+    """Yield each line's number, text and BadRow or None; lines end in \\n only, so that other separators may be text."""
+    name = shown_name(path)
     try:
         if os.fspath(path) == "-":
             yield from _decoded(sys.stdin.buffer, name)
@@ -336,11 +339,11 @@ def _decoded(file, name):
             text = line.decode(encoding)
         except UnicodeDecodeError as error:
             problem = f"byte {line[error.start]:#04x} is not UTF-8; save the file as UTF-8."
-            yield number, line.decode(encoding, "replace").replace("\0", ""), _bad_row(name, number, problem)
+            yield number, line.decode(encoding, "replace").replace("\0", ""), bad_row(name, number, problem)
             continue
         if "\0" in text:
             problem = "holds a NUL character; save the file as UTF-8 text without it."
-            yield number, text.replace("\0", ""), _bad_row(name, number, problem)
+            yield number, text.replace("\0", ""), bad_row(name, number, problem)
             continue
         yield number, text, None
 
@@ -349,12 +352,12 @@ def _decoded(file, name):
 
 
 def _read_txt(path, columns):
-    for line, text, problem in _without_blank_lines(_lines(path), path):
+    for line, text, problem in without_blank_lines(read_lines(path), path):
         yield line, problem or {columns[0]: text.rstrip("\r\n")}
 
 
 def _read_jsonl(path, columns):
-    for line, text, problem in _without_blank_lines(_lines(path), path):
+    for line, text, problem in without_blank_lines(read_lines(path), path):
         yield line, problem or _json_record(path, line, text, columns)
 
 
@@ -362,18 +365,18 @@ def _json_record(path, line, text, columns):
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
-        return _bad_row(
+        return bad_row(
             path, line, f"is not JSON ({error.msg} at column {error.colno}); write one JSON object a line."
         )
     except (ValueError, RecursionError) as error:
-        return _bad_row(path, line, f"is not usable JSON ({error}); write one JSON object a line.")
+        return bad_row(path, line, f"is not usable JSON ({error}); write one JSON object a line.")
     if not isinstance(record, dict):
-        return _bad_row(
+        return bad_row(
             path, line, f"is {text.strip()[:40]!r} and not a JSON object; write one JSON object a line."
         )
     for column in columns:
         if column not in record:
-            return _bad_row(path, line, f"has no key {column!r}; its keys are {_listed(record)}.")
+            return bad_row(path, line, f"has no key {column!r}; its keys are {_listed(record)}.")
     return record
 
 
@@ -382,7 +385,7 @@ def _read_csv(path, columns):
 
 
 def _read_tsv(path, columns):
-    lines = _without_blank_lines(_lines(path), path)
+    lines = without_blank_lines(read_lines(path), path)
     rows = ((line, problem or text.rstrip("\r\n").split("\t")) for line, text, problem in lines)
     yield from _with_header(rows, path, columns)
 
@@ -418,7 +421,7 @@ class _CsvLines:
 def _csv_rows(path):
     # Raised for the process, never lowered: a restore could meet another thread's reading.
     csv.field_size_limit(max(FIELD_LIMIT, csv.field_size_limit()))
-    lines = _CsvLines(_lines(path))
+    lines = _CsvLines(read_lines(path))
     reader = csv.reader(lines, strict=True)
     blank = None
     while True:
@@ -428,7 +431,7 @@ def _csv_rows(path):
         except csv.Error as error:
             line = lines.row[0][0]
             lines.retreat()
-            row = _bad_row(path, line, _csv_problem(error))
+            row = bad_row(path, line, _csv_problem(error))
         if row is None:
             return
         line = lines.row[0][0]
@@ -436,7 +439,7 @@ def _csv_rows(path):
             blank = blank or line
             continue
         if blank:
-            yield blank, _bad_row(path, blank, "is empty; remove it.")
+            yield blank, bad_row(path, blank, "is empty; remove it.")
             blank = None
         problem = next((problem for _, _, problem in lines.row if problem), None)
         yield line, row if isinstance(row, BadRow) else problem or row
@@ -450,14 +453,15 @@ def _csv_problem(error):
     return f'is not valid CSV ({error}); put the field in quotes and write a quote in it twice ("").'
 
 
-def _without_blank_lines(lines, path):
+def without_blank_lines(lines, path):
+    """The lines of `read_lines` without empty ones at the end; one elsewhere gets its BadRow."""
     blank = None
     for line, text, problem in lines:
         if not text.strip("\r\n"):
             blank = blank or line
             continue
         if blank:
-            yield blank, "", _bad_row(path, blank, "is empty; remove it.")
+            yield blank, "", bad_row(path, blank, "is empty; remove it.")
             blank = None
         yield line, text, problem
 
@@ -465,21 +469,21 @@ def _without_blank_lines(lines, path):
 def _with_header(rows, path, columns):
     _, header = next(rows, (1, None))
     if header is None:
-        raise InputError(f"{_name(path)} is empty: give a file with a header and at least one row.")
+        raise InputError(f"{shown_name(path)} is empty: give a file with a header and at least one row.")
     if isinstance(header, BadRow):
         raise header
     for column in columns:
         if header.count(column) != 1:
             problem = "has no column" if column not in header else "has more than one column"
             raise InputError(
-                f"{_name(path)} {problem} {column!r}: the columns of its first line are {_listed(header)}."
+                f"{shown_name(path)} {problem} {column!r}: the columns of its first line are {_listed(header)}."
             )
     for line, row in rows:
         if isinstance(row, BadRow):
             yield line, row
         elif len(row) != len(header):
             problem = f"has {len(row)} fields where the header has {len(header)}; quote or remove separators."
-            yield line, _bad_row(path, line, problem)
+            yield line, bad_row(path, line, problem)
         else:
             yield line, dict(zip(header, row))
 

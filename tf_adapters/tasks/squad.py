@@ -22,7 +22,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.about import About
-from tf_adapters.tasks.files import BadRow, _lines, _name, file_format, read_chunks
+from tf_adapters.tasks.files import BadRow, read_lines, shown_name, file_format, read_chunks
 from tf_adapters.tasks.rows import Splits
 from tf_adapters.tasks.spans import SpanRowsBuilder
 
@@ -204,7 +204,7 @@ def _question_format(path, format):
         if format is None and os.fspath(path) != "-":
             format = file_format(path)
         if format not in FORMATS:
-            what = f"format is {format!r} and" if format is not None else f"{_name(path)} has no extension: format"
+            what = f"format is {format!r} and" if format is not None else f"{shown_name(path)} has no extension: format"
             raise InputError(f"{what} must be one of {', '.join(FORMATS)}: a question comes with its context.")
     return format
 
@@ -230,7 +230,7 @@ def _table_chunks(path, columns, chunk_rows, format, bad_rows):
 def _add_chunk(builder, chunk, path, bad_rows):
     cells = chunk.labels if chunk.labels is not None else [None] * len(chunk)
     for question, context, cell, line, record in zip(chunk.text, chunk.text_pair, cells, chunk.lines, chunk.records):
-        where = f"{_name(path)}, line {line}"
+        where = f"{shown_name(path)}, line {line}"
         with _counted(bad_rows):
             answers = ()
             if builder.labelled:
@@ -257,7 +257,7 @@ class _counted:
 def _checked_rows(builder, path, bad_rows):
     if not len(builder):
         first = f"; the first problem: {bad_rows.examples[0]}" if bad_rows is not None and bad_rows.count else ""
-        raise InputError(f"{_name(path)} has no usable question{first}: give a file with at least one.")
+        raise InputError(f"{shown_name(path)} has no usable question{first}: give a file with at least one.")
     return builder.rows()
 
 
@@ -327,9 +327,9 @@ def _read_squad(path, *, labelled, bad_rows=None):
                 inside = f"{at}.qas[{position}]"
                 id = str(_object(question, path, inside).get("id") or inside)
                 if id in seen:
-                    raise InputError(f"{_name(path)}: the question id {id!r} is there twice; give each its own.")
+                    raise InputError(f"{shown_name(path)}: the question id {id!r} is there twice; give each its own.")
                 seen.add(id)
-                where = f"{_name(path)}, question {id!r}"
+                where = f"{shown_name(path)}, question {id!r}"
                 text = _text(question, "question", path, f"question {id!r}")
                 answers = ()
                 with _counted(bad_rows):
@@ -347,7 +347,7 @@ def _read_squad(path, *, labelled, bad_rows=None):
 
 def _read_json(path):
     parts = []
-    for _, text, problem in _lines(path):
+    for _, text, problem in read_lines(path):
         if problem is not None:
             raise problem
         parts.append(text)
@@ -355,13 +355,13 @@ def _read_json(path):
         return json.loads("".join(parts))
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{_name(path)} is not JSON ({error}): give SQuAD's JSON, or say the format of the file (jsonl)."
+            f"{shown_name(path)} is not JSON ({error}): give SQuAD's JSON, or say the format of the file (jsonl)."
         ) from None
 
 
 def _object(value, path, place):
     if not isinstance(value, dict):
-        raise InputError(f"{_name(path)}: {place} is {json.dumps(value)[:40]} and not an object, as in SQuAD v1.1.")
+        raise InputError(f"{shown_name(path)}: {place} is {json.dumps(value)[:40]} and not an object, as in SQuAD v1.1.")
     return value
 
 
@@ -369,7 +369,7 @@ def _list(value, key, path, place):
     if not isinstance(value, dict) or not isinstance(value.get(key), list):
         where = f"{place} has" if place else "it has"
         raise InputError(
-            f"{_name(path)} is not SQuAD v1.1: {where} no list {key!r}. Give SQuAD's JSON, or say the format of the "
+            f"{shown_name(path)} is not SQuAD v1.1: {where} no list {key!r}. Give SQuAD's JSON, or say the format of the "
             "file (jsonl)."
         )
     return value[key]
@@ -378,13 +378,13 @@ def _list(value, key, path, place):
 def _text(value, key, path, place):
     text = value.get(key)
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{_name(path)}: {place} has no text {key!r}; fill it in or leave it out.")
+        raise InputError(f"{shown_name(path)}: {place} has no text {key!r}; fill it in or leave it out.")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise InputError(
-            f"{_name(path)}: {key!r} of {place} holds half of a surrogate pair (\\ud800 to \\udfff); remove it."
+            f"{shown_name(path)}: {key!r} of {place} holds half of a surrogate pair (\\ud800 to \\udfff); remove it."
         ) from None
     if "\0" in text:
-        raise InputError(f"{_name(path)}: {key!r} of {place} holds a NUL character; remove it.")
+        raise InputError(f"{shown_name(path)}: {key!r} of {place} holds a NUL character; remove it.")
     return text

@@ -24,7 +24,7 @@ from typing import List, Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import BadRow, _bad_row, _fail, _lines, _name, _without_blank_lines
+from tf_adapters.tasks.files import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
 
 FORMATS = ("conllu", "columns", "txt")
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -159,7 +159,7 @@ def read_words(
         if labels is None:
             labels = tuple(sorted(numbers))
             if len(labels) < 2:
-                raise InputError(f"{_name(path)} has only the label {labels[0]!r}: training needs at least two.")
+                raise InputError(f"{shown_name(path)} has only the label {labels[0]!r}: training needs at least two.")
             index = {name: place for place, name in enumerate(labels)}
             found = np.array([index[name] for name in numbers], np.int32)[found]
         words = tf.RaggedTensor.from_row_lengths(tf.concat(words, 0), np.concatenate(counts))
@@ -217,9 +217,9 @@ def _chunks(path, format, *, columns, chunk_rows, numbers=None, growing=False, b
         found = True
         yield chunk
     if not found and bad_rows is not None and bad_rows.count:
-        raise InputError(f"{_name(path)} has no usable sentence; the first problem: {bad_rows.examples[0]}")
+        raise InputError(f"{shown_name(path)} has no usable sentence; the first problem: {bad_rows.examples[0]}")
     if not found:
-        raise InputError(f"{_name(path)} has no words: give a file with at least one sentence.")
+        raise InputError(f"{shown_name(path)} has no words: give a file with at least one sentence.")
 
 
 def _usable(sentences, path, numbers, growing, bad_rows):
@@ -244,7 +244,7 @@ def _numbers(path, labels, numbers, growing):
         if name not in numbers:
             if not growing:
                 known = ", ".join(map(repr, itertools.islice(numbers, 20))) + (", ..." if len(numbers) > 20 else "")
-                _fail(path, line, f"the label {name!r} is not among those known ({known}); correct it.")
+                fail(path, line, f"the label {name!r} is not among those known ({known}); correct it.")
             numbers[name] = len(numbers)
     return [numbers[name] for _, name in labels]
 
@@ -255,12 +255,12 @@ def _numbers(path, labels, numbers, growing):
 def _read_txt(path, *, word, label, labelled):
     if word is not None:
         raise InputError(f"text_column is {word!r}, but plain text has no columns: leave it out.")
-    for line, text, problem in _without_blank_lines(_lines(path), path):
+    for line, text, problem in without_blank_lines(read_lines(path), path):
         words = text.split()
         if words or problem:
             yield problem or (words, [])
         else:
-            yield _bad_row(path, line, "holds only white space; remove it.")
+            yield bad_row(path, line, "holds only white space; remove it.")
 
 
 def _read_conllu(path, *, word, label, labelled):
@@ -283,14 +283,14 @@ def _conllu_sentence(block, path, word, label):
             raise problem
         cells = text.split("\t")
         if len(cells) != len(CONLLU_COLUMNS):
-            _fail(path, line, f"has {len(cells)} columns where CoNLL-U has ten; separate them by tabs.")
+            fail(path, line, f"has {len(cells)} columns where CoNLL-U has ten; separate them by tabs.")
         identity = cells[0]
         if not identity.isdecimal():
             if re.fullmatch(r"\d+[-.]\d+", identity):
                 continue
-            _fail(path, line, f"the ID is {identity!r}; give a number, a range (1-2), or an empty node (1.1).")
+            fail(path, line, f"the ID is {identity!r}; give a number, a range (1-2), or an empty node (1.1).")
         if int(identity) != len(words) + 1:
-            _fail(
+            fail(
                 path,
                 line,
                 f"the ID is {identity} where {len(words) + 1} follows; number a sentence's words from 1, and put an "
@@ -299,10 +299,10 @@ def _conllu_sentence(block, path, word, label):
         words.append(_filled(cells[word], CONLLU_COLUMNS[word], path, line))
         if label is not None:
             if cells[label] == "_":
-                _fail(path, line, f"{CONLLU_COLUMNS[label]} is '_', which stands for no label; fill it in.")
+                fail(path, line, f"{CONLLU_COLUMNS[label]} is '_', which stands for no label; fill it in.")
             labels.append((line, _filled(cells[label], CONLLU_COLUMNS[label], path, line).strip()))
     if not words:
-        _fail(path, block[0][0], "the sentence that begins here has no word; add one, or remove it.")
+        fail(path, block[0][0], "the sentence that begins here has no word; add one, or remove it.")
     return words, labels
 
 
@@ -321,11 +321,11 @@ def _read_columns(path, *, word, label, labelled):
     width = len(_cells(text))
     if labelled:
         if width < 2:
-            _fail(path, line, "has one column; give a word and its label, separated by a tab or by spaces.")
+            fail(path, line, "has one column; give a word and its label, separated by a tab or by spaces.")
         label = width - 1 if label is None else _column_number("label_column", label)
     for column in (word, label or 0):
         if column >= width:
-            _fail(path, line, f"has {width} columns, and column {column + 1} was asked for.")
+            fail(path, line, f"has {width} columns, and column {column + 1} was asked for.")
     prefix = _language(ahead, word)
     for block in itertools.chain(ahead, blocks):
         yield _sentence_or_problem(_columns_sentence, block, path, word, label if labelled else None, width, prefix)
@@ -356,12 +356,12 @@ def _columns_sentence(block, path, word, label, width, prefix):
             raise problem
         cells = _cells(text)
         if len(cells) != width:
-            _fail(path, line, f"has {len(cells)} columns where the first row has {width}; correct it.")
+            fail(path, line, f"has {len(cells)} columns where the first row has {width}; correct it.")
         token = cells[word]
         if prefix is not None:
             if not token.startswith(prefix):
                 problem = f"{token[:40]!r} does not begin with {prefix!r} as the words before it do; correct it."
-                _fail(path, line, problem)
+                fail(path, line, problem)
             token = token.removeprefix(prefix)
         words.append(_filled(token, "the word", path, line))
         if label is not None:
@@ -381,14 +381,14 @@ def _sentence_or_problem(read, block, path, *arguments):
 
 def _filled(cell, what, path, line):
     if not cell or cell.isspace():
-        _fail(path, line, f"{what} is empty; fill it in, or remove the row.")
+        fail(path, line, f"{what} is empty; fill it in, or remove the row.")
     return cell
 
 
 def _blocks(path, *, skipped):
     """The lines between empty ones, lists of `(number, text, problem)`, without those that begin with `skipped`."""
     block = []
-    for line, text, problem in _lines(path):
+    for line, text, problem in read_lines(path):
         text = text.rstrip("\r\n")
         if text.startswith(skipped):
             continue
@@ -396,7 +396,7 @@ def _blocks(path, *, skipped):
             block.append((line, text, problem))
             if len(block) > MOST_WORDS:
                 raise InputError(
-                    f"{_name(path)}, line {line}: the sentence that begins on line {block[0][0]} has more than "
+                    f"{shown_name(path)}, line {line}: the sentence that begins on line {block[0][0]} has more than "
                     f"{MOST_WORDS:,} words; put an empty line after each sentence."
                 )
         elif block:
