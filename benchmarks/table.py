@@ -43,7 +43,7 @@ def make_tables(results):
     """Markdown of all results."""
     if not results:
         return "No results yet: see benchmarks/README.md."
-    return "\n\n".join((step_table if result["kind"] == "step" else quality_table)(result) for result in results)
+    return "\n\n".join(TABLES[result["kind"]](result) for result in results)
 
 
 def step_table(result):
@@ -105,6 +105,61 @@ def quality_table(result):
     return "\n".join(lines)
 
 
+def tasks_table(result):
+    """Markdown of one summary of tasks.py."""
+    settings = result["settings"]
+    model = MODELS.get(settings["model"], settings["model"])
+    lines = [
+        f"**Every task, {model}: at most {settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard "
+        "deviation over seeds, in %**",
+        "",
+        "| | metric | training rows | constant answer | adapters | full fine-tuning | seeds |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, task in result["tasks"].items():
+        for scored, numbers in task["results"].items():
+            own = scored == "reported"
+            constant = f"{100 * task['constant']:.1f}" if own and task["constant"] is not None else ""
+            cells = " | ".join(_mean_and_sd(numbers.get(method)) for method in METHODS)
+            seeds = max(numbers[method]["n"] for method in METHODS if method in numbers)
+            lines.append(
+                f"| {name if own else f'{name}, zero-shot on {scored}'} | {task['metric'].replace('_', ' ')} "
+                f"| {task['train_rows']:,} | {constant} | {cells} | {seeds} |"
+            )
+    for name, problem in result["passed_over"].items():
+        lines.append(f"| {name} | not run: {problem.splitlines()[0]} | | | | | |")
+    lines += ["", _origin(result, "tasks.py")]
+    return "\n".join(lines)
+
+
+def _mean_and_sd(numbers):
+    if numbers is None:
+        return ""
+    return f"{100 * numbers['mean']:.1f}" + ("" if numbers["sd"] is None else f" ± {100 * numbers['sd']:.1f}")
+
+
+def pipeline_table(result):
+    """Markdown of one result of pipeline.py."""
+    settings = result["settings"]
+    lines = [
+        f"**Input pipeline and a step of adapter tuning on MiniLM, batches of {settings['batch_size']}**",
+        "",
+        "| rows of the file | MiB | read, s | pipeline, rows/s | training, rows/s | ratio | resident MiB: libraries, file read, peak |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for size in result["sizes"]:
+        memory = size["resident_mib"]
+        lines.append(
+            f"| {size['rows']:,} | {size['file_mib']:.0f} | {size['reading_s']:.1f} | {size['pipeline_rows_s']:,.0f} "
+            f"| {size['training_rows_s']:,.0f} | {size['ratio']:.1f} "
+            f"| {memory['libraries']:,.0f}, {memory['after_reading']:,.0f}, {memory['peak_of_batches']:,.0f} |"
+        )
+    return "\n".join([*lines, "", _origin(result, f"{settings['batches']} batches, {settings['steps']} steps")])
+
+
+TABLES = {"pipeline": pipeline_table, "quality": quality_table, "step": step_table, "tasks": tasks_table}
+
+
 def replace_section(text, tables):
     """The README's text with `tables` between the two markers; ValueError without them."""
     if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
@@ -115,6 +170,10 @@ def replace_section(text, tables):
 
 def _key(result):
     settings = result["settings"]
+    if result["kind"] == "pipeline":
+        return ("pipeline", settings["batch_size"])
+    if result["kind"] == "tasks":
+        return ("tasks", settings["model"], settings["rows"], settings["epochs"])
     if result["kind"] == "quality":
         return ("quality", result["settings"]["task"], settings["model"], settings["rows"], settings["epochs"])
     # Strings and numbers only: they are sorted.

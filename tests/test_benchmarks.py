@@ -440,6 +440,14 @@ def test_summary_of_the_tasks_by_hand():
     assert results["reported"]["adapters"]["mean"] == pytest.approx(0.85)
     assert results["reported"]["adapters - full"]["mean"] == pytest.approx(-0.05)
     assert results["ud/tr_imst"]["adapters - full"]["mean"] == pytest.approx(0.2)
+    result = {
+        "kind": "tasks", "tasks": summary, "passed_over": {}, "settings": {"model": "minilm", "rows": 9, "epochs": 3},
+        "versions": {"tensorflow": "2.21.0"}, "machine": {"cpu": "A", "cores": 2}, "date": "2026-01-02", "file": "a.json",
+        "git": {"commit": "0123456789", "dirty": False},
+    }
+    text = table.make_tables([result])
+    assert "| ud/en_ewt | accuracy | 9 | 25.0 | 85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in text
+    assert "| ud/en_ewt, zero-shot on ud/tr_imst | accuracy | 9 |  | 60.0 ± 14.1 | 40.0 ± 0.0 | 2 |" in text
     lines = tasks_script.describe(summary).splitlines()
     assert lines[1].split() == ["ud/en_ewt", "accuracy", "9", "25.0", "85.0", "±", "7.1", "90.0", "±", "0.0", "2"]
     assert lines[2].split() == ["on", "ud/tr_imst", "accuracy", "9", "60.0", "±", "14.1", "40.0", "±", "0.0", "2"]
