@@ -9,7 +9,7 @@ BatchSize = Annotated[int, typer.Option(help="Rows per batch.")]
 DataDir = Annotated[
     Optional[pathlib.Path],
     typer.Option(
-        help="Folder with prepared TensorFlow Datasets; nothing is downloaded if it holds the task.",
+        help="Folder with the task's files, or with prepared TensorFlow Datasets; nothing is downloaded if it holds them.",
         rich_help_panel="Data",
     ),
 ]
