@@ -14,6 +14,8 @@ from training_runs import Runs, held_out_of_train, make_run
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 METHODS = ("adapters", "full")
+# What the grid is over; None stands for the encoder's own dropout and for the paper's 0.01.
+POINT = ("learning_rate", "dropout", "init_stddev")
 
 
 def study(settings, *, grids, seeds, runs, train, log=print):
@@ -23,11 +25,11 @@ def study(settings, *, grids, seeds, runs, train, log=print):
 
     Args:
         settings: dict that a run must equal to count as this study's.
-        grids: dict from method to its points, pairs of learning rate and dropout (None: the
-            encoder's own).
+        grids: dict from method to its points, dicts of learning_rate, dropout (None: the encoder's
+            own) and init_stddev (None: 0.01, of Houlsby et al.).
         seeds: ints; the grid is run at the first.
         runs: `Runs`.
-        train: function of method, learning rate, dropout and seed that returns a run's results, a dict.
+        train: function of method, seed and a point's values that returns a run's results, a dict.
         log: function for progress lines.
 
     Returns: dict from method to its runs at the best point, in the order of the seeds.
@@ -35,11 +37,11 @@ def study(settings, *, grids, seeds, runs, train, log=print):
     total = sum(map(len, grids.values())) + len(grids) * (len(seeds) - 1)
     count = 0
 
-    def get(method, rate, dropout, seed):
+    def get(method, point, seed):
         nonlocal count
         count += 1
-        what = f"run {count}/{total}: {method}, learning rate {rate:g}, dropout {_dropout(dropout)}, seed {seed}"
-        identity = {"method": method, "learning_rate": rate, "dropout": dropout, "seed": seed}
+        what = f"run {count}/{total}: {method}, {_describe_point(point)}, seed {seed}"
+        identity = {"method": method, **point, "seed": seed}
         run = runs.find(settings, identity)
         if run is None:
             log(f"{what} ...")
@@ -56,18 +58,20 @@ def study(settings, *, grids, seeds, runs, train, log=print):
             )
         return run
 
-    first = {method: [get(method, *point, seeds[0]) for point in points] for method, points in grids.items()}
+    first = {method: [get(method, point, seeds[0]) for point in points] for method, points in grids.items()}
     best = {}
     for method, grid in first.items():
         chosen = choose(grid)
-        point = chosen["learning_rate"], chosen.get("dropout")
-        log(f"{method}: best learning rate {point[0]:g} with dropout {_dropout(point[1])}")
-        best[method] = [chosen] + [get(method, *point, seed) for seed in seeds[1:]]
+        point = {name: chosen.get(name) for name in POINT}
+        log(f"{method}: best is {_describe_point(point)}")
+        best[method] = [chosen] + [get(method, point, seed) for seed in seeds[1:]]
     return best
 
 
-def _dropout(rate):
-    return "of the encoder" if rate is None else f"{rate:g}"
+def _describe_point(point):
+    return f"learning rate {point['learning_rate']:g}" + "".join(
+        f", {name.replace('_', ' ')} {point[name]:g}" for name in POINT[1:] if point.get(name) is not None
+    )
 
 
 def choose(grid):
@@ -86,10 +90,11 @@ def summarise(best, grids):
         if failed:
             raise RuntimeError(f"{method} diverged at its best learning rate with seed {failed[0]}: give a lower grid.")
         rate = runs[0]["learning_rate"]
-        rates = sorted({rate for rate, _ in grids[method]})
+        rates = sorted({point["learning_rate"] for point in grids[method]})
         methods[method] = {
             "learning_rate": rate,
             "dropout": runs[0].get("dropout"),
+            "init_stddev": runs[0].get("init_stddev"),
             "grid": grids[method],
             # A best rate at the edge says that the grid may not hold the true best.
             "at_edge_of_grid": len(rates) > 1 and rate in (rates[0], rates[-1]),
@@ -104,13 +109,13 @@ def summarise(best, grids):
 
 def describe(summary):
     """The summary as lines of text, in percentage points."""
-    titles = f"{'method':10}{'best rate':>10}{'dropout':>16}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}{'s/run':>8}"
+    titles = f"{'method':10}{'best rate':>10}{'dropout':>9}{'init':>6}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}{'s/run':>8}"
     lines = [f"{titles}  accuracies"]
     for method, row in summary["methods"].items():
         accuracies = " ".join(f"{100 * value:.2f}" for value in row["accuracies"])
         edge = "  (rate at the edge of its grid)" if row["at_edge_of_grid"] else ""
         lines.append(
-            f"{method:10}{row['learning_rate']:10g}{_dropout(row['dropout']):>16}{100 * row['mean']:9.2f}{_points(row['sd']):>7}"
+            f"{method:10}{row['learning_rate']:10g}{_value(row['dropout']):>9}{_value(row['init_stddev']):>6}{100 * row['mean']:9.2f}{_points(row['sd']):>7}"
             f"{_points(row['sem']):>8}{row['trained_parameters']:13,}{row['seconds']:8.0f}  {accuracies}{edge}"
         )
     difference = summary["adapters - full"]
@@ -119,6 +124,10 @@ def describe(summary):
         low, high = difference["interval"]
         text += f", 95 % interval {100 * low:+.2f} to {100 * high:+.2f} (paired t, {difference['n']} seeds)"
     return "\n".join([*lines, text])
+
+
+def _value(value):
+    return "-" if value is None else f"{value:g}"
 
 
 def _points(value):
@@ -135,9 +144,9 @@ def make_trainer(settings, model_source, data_dir):
         sys.exit(f"--rows and --validation-rows ask for {needed} rows, and the training split has {len(task.train)}.")
     run = make_run(settings, model_source)
 
-    def train(method, learning_rate, dropout, seed):
+    def train(method, seed, **point):
         data, reported = held_out_of_train(task, settings["rows"], settings["validation_rows"], seed)
-        done = run(data, {"reported": reported}, method, learning_rate, dropout, seed, log=_log)
+        done = run(data, {"reported": reported}, method, seed, log=_log, **point)
         scores = done.pop("scores")
         if scores is None:
             return {"accuracy": None, **done}
@@ -167,16 +176,17 @@ def parse(arguments=None):
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="the grid is run at the first")
     parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3])
     parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4])
-    dropout = {"type": lambda text: None if text == "encoder" else float(text), "nargs": "+", "metavar": "RATE"}
-    parser.add_argument("--adapter-dropouts", default=[0.0], **dropout, help="`encoder` for the encoder's own rate")
-    parser.add_argument("--full-dropouts", default=[None], **dropout, help="`encoder` (the default, None) or rates")
+    number = {"type": lambda text: None if text == "default" else float(text), "nargs": "+", "metavar": "X"}
+    parser.add_argument("--adapter-dropouts", default=[0.0], **number, help="of the encoder; `default` for its own")
+    parser.add_argument("--full-dropouts", default=[None], **number, help="the same for full fine-tuning")
+    parser.add_argument("--init-stddevs", default=[None, 0.03], **number, help="of the adapters; `default` for 0.01")
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
     parser.add_argument("--output", type=pathlib.Path, help="folder; default: benchmarks/results/sst2-minilm")
     parser.add_argument("--smoke", action="store_true", help="64 rows, 1 epoch, 2 seeds, nothing kept: does it run?")
     options = parser.parse_args(arguments)
     if options.smoke:
         options.rows, options.validation_rows, options.epochs, options.seeds = 64, 32, 1, [0, 1]
-        options.adapter_learning_rates, options.full_learning_rates = [1e-3], [5e-5]
+        options.adapter_learning_rates, options.full_learning_rates, options.init_stddevs = [1e-3], [5e-5], [None]
     if len(set(options.seeds)) != len(options.seeds):
         parser.error("--seeds names a seed twice.")
     return options
@@ -192,10 +202,11 @@ def main():
     is_path = os.path.isdir(options.model)
     name_of_model = os.path.basename(os.path.abspath(options.model)) if is_path else options.model
     settings = {"model": name_of_model, **{name: getattr(options, name) for name in names}}
-    grids = {
-        "adapters": list(itertools.product(options.adapter_learning_rates, options.adapter_dropouts)),
-        "full": list(itertools.product(options.full_learning_rates, options.full_dropouts)),
+    values = {
+        "adapters": (options.adapter_learning_rates, options.adapter_dropouts, options.init_stddevs),
+        "full": (options.full_learning_rates, options.full_dropouts, [None]),
     }
+    grids = {method: [dict(zip(POINT, point)) for point in itertools.product(*axes)] for method, axes in values.items()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.output or (pathlib.Path(temporary) if options.smoke else RESULTS / "sst2-minilm")
         runs = Runs(folder)

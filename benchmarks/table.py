@@ -87,13 +87,13 @@ def quality_table(result):
         f"**{settings['task']}, {model}: {settings['rows']:,} training rows, {settings['epochs']} epochs, accuracy on "
         f"{result['reported_rows']:,} rows that chose nothing**",
         "",
-        "| | best learning rate | dropout | accuracy, % | sd | s.e.m. | trained parameters |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| | best learning rate | dropout | adapters' init | accuracy, % | sd | s.e.m. | trained parameters |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for method, row in result["methods"].items():
         lines.append(
             f"| {METHODS[method]} | {row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''} "
-            f"| {_dropout(row['dropout'])} | {100 * row['mean']:.2f} | {_points(row['sd'])} | {_points(row['sem'])} "
+            f"| {_dropout(row['dropout'])} | {_init(method, row)} | {100 * row['mean']:.2f} | {_points(row['sd'])} | {_points(row['sem'])} "
             f"| {row['trained_parameters']:,} |"
         )
     difference = result["adapters - full"]
@@ -199,6 +199,10 @@ def _origin(result, what):
 
 def _dropout(rate):
     return "encoder's" if rate is None else f"{rate:g}"
+
+
+def _init(method, row):
+    return "" if method == "full" else "0.01" if row["init_stddev"] is None else f"{row['init_stddev']:g}"
 
 
 def _points(value):

@@ -217,14 +217,18 @@ def fake_run(accuracy, validation=0.5, rate=1e-3, seed=0):
     }
 
 
-GRIDS = {"adapters": [(1e-3, None), (3e-3, 0.0)], "full": [(1e-5, None), (5e-5, None)]}
+def point(rate, dropout=None, init_stddev=None):
+    return {"learning_rate": rate, "dropout": dropout, "init_stddev": init_stddev}
+
+
+GRIDS = {"adapters": [point(1e-3), point(3e-3, 0.0, 0.03)], "full": [point(1e-5), point(5e-5)]}
 
 
 def test_the_study_chooses_by_validation_and_runs_the_other_seeds_at_the_best_rate(tmp_path):
     calls = []
 
-    def train(method, learning_rate, dropout, seed):
-        calls.append((method, learning_rate, dropout, seed))
+    def train(method, learning_rate, dropout, init_stddev, seed):
+        calls.append((method, learning_rate, dropout, init_stddev, seed))
         # The rate that is worse on the reported rows is the better one on the validation rows.
         good = learning_rate in (3e-3, 5e-5)
         return {**fake_run(0.8 if good else 0.9, 0.95 if good else 0.6)}
@@ -233,8 +237,9 @@ def test_the_study_chooses_by_validation_and_runs_the_other_seeds_at_the_best_ra
         {"rows": 1}, grids=GRIDS, seeds=[5, 6], runs=training_runs.Runs(tmp_path), train=train, log=lambda line: None
     )
     assert calls == [
-        ("adapters", 1e-3, None, 5), ("adapters", 3e-3, 0.0, 5), ("full", 1e-5, None, 5), ("full", 5e-5, None, 5),
-        ("adapters", 3e-3, 0.0, 6), ("full", 5e-5, None, 6),
+        ("adapters", 1e-3, None, None, 5), ("adapters", 3e-3, 0.0, 0.03, 5),
+        ("full", 1e-5, None, None, 5), ("full", 5e-5, None, None, 5),
+        ("adapters", 3e-3, 0.0, 0.03, 6), ("full", 5e-5, None, None, 6),
     ]
     assert list(best) == ["adapters", "full"]
     assert all([run["seed"] for run in runs] == [5, 6] for runs in best.values())
@@ -281,7 +286,7 @@ def test_summary_of_the_study_by_hand():
         "full": [fake_run(0.89, rate=5e-5), fake_run(0.89, rate=5e-5, seed=1)],
     }
     summary = quality.summarise(
-        best, {"adapters": [(rate, None) for rate in (3e-4, 1e-3, 3e-3)], "full": [(1e-5, None), (5e-5, None)]}
+        best, {"adapters": [point(rate) for rate in (3e-4, 1e-3, 3e-3)], "full": [point(1e-5), point(5e-5)]}
     )
     assert summary["methods"]["adapters"]["mean"] == pytest.approx(0.89)
     assert summary["methods"]["adapters"]["sd"] == pytest.approx(0.01 * math.sqrt(2))
@@ -358,7 +363,7 @@ def test_table_of_the_study_and_of_the_newest_result_only(tmp_path):
     (tmp_path / "new.json").write_text(json.dumps(step_result(date="2026-02-01T00:00:00+00:00")))
     (tmp_path / "old.json").write_text(json.dumps(step_result(weights="pretrained")))
     text = table.make_tables(table.read_results(tmp_path))
-    assert "| **adapters** | 0.001 (edge of its grid) | encoder's | 89.00 | 1.41 | 1.00 | 10 |" in text
+    assert "| **adapters** | 0.001 (edge of its grid) | encoder's | 0.01 | 89.00 | 1.41 | 1.00 | 10 |" in text
     assert "Adapters minus full fine-tuning: +0.00 points, 95 % interval -12.71 to +12.71 (paired t, 2 seeds)." in text
     assert "commit 0123456 with changes" in text
     assert "new.json" in text and "old.json" not in text

@@ -76,6 +76,15 @@ def _show_directory(console, directory, as_json):
             if parameters[kind]
         }
     )
+    if settings["training"]:
+        rows["training"] = ", ".join(
+            f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
+            for name, value in settings["training"].items()
+            if value is not None and not isinstance(value, bool)
+        )
+    for split, numbers in (settings.get("seeds") or {}).get("summary", {}).items():
+        spread = "" if numbers["sd"] is None else f", sd {numbers['sd']:.4f}, s.e.m. {numbers['sem']:.4f}"
+        rows[f"{split} over {numbers['n']} seeds"] = f"mean {numbers['mean']:.4f}{spread}"
     if backbone["weights_saved"]:
         rows["encoder weights"] = "trained and saved in this directory; the encoder is not shared with other adapters"
     for name, value in (settings["adapter"] or {}).items():

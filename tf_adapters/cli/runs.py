@@ -16,6 +16,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.recipes import Recipe
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.training.fit import FitResult
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.seeds import SeedRuns
@@ -160,18 +161,15 @@ def run_seeds(runner, output, *, seeds, resume, started):
     load_adapter(model, runs.folder(seed))
     held_out = predict_held_out(console, model, task, wordpiece, settings["batch_size"])
     runs.finish()
-    show_report(
-        console, model, task, output, _Done(runs), counts, time.monotonic() - started, settings, held_out,
+    result = FitResult(
+        best_epoch=runs.best()["best_epoch"],
+        metrics={metric: runs.best()["validation"]},
+        steps=0,
+        seconds=sum(run["seconds"] for run in runs.runs),
+        interrupted=False,
     )
+    show_report(console, model, task, output, result, counts, time.monotonic() - started, settings, held_out)
     show_seeds(console, runs)
-
-
-class _Done:
-    """What `show_report` needs of the best seed's `FitResult`."""
-
-    def __init__(self, runs):
-        self.best_epoch = runs.best()["best_epoch"]
-        self.seconds = sum(run["seconds"] for run in runs.runs)
 
 
 def _listed(labels, most=12):

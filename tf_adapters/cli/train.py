@@ -341,7 +341,7 @@ def _check_output(output, resume, overwrite):
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output} is a file: give a directory.")
     check_writable(output / SETTINGS_FILE)
-    unfinished = (output / RESUME_FOLDER).is_dir() or (output / SEEDS_FILE).exists() or any(output.glob(".seed-*"))
+    unfinished = (output / RESUME_FOLDER).is_dir() or (output / SEEDS_FILE).exists() or any(output.glob(f".seed-*/{RESUME_FOLDER}"))
     if resume:
         if overwrite:
             raise InputError("--resume and --overwrite exclude each other: give one of them.")

@@ -42,9 +42,8 @@ class SeedRuns:
                         f"{value!r}): resume with the same arguments, or start anew with --overwrite."
                     )
             self.runs = content["runs"]
-        elif self.output.is_dir():
-            for folder in self.output.glob(".seed-*"):
-                shutil.rmtree(folder)
+        elif not resume and self.output.is_dir():
+            self._remove_files()
 
     def folder(self, seed):
         """Where a seed trains."""
@@ -73,9 +72,13 @@ class SeedRuns:
         """Make the best seed's adapter the directory's content, with all results; the other seeds' go."""
         content = {"metric": self.metric, "runs": self.runs, "summary": self.summary()}
         copy_adapter(self.folder(self.best()["seed"]), self.output, seeds=content)
-        for run in self.runs:
-            shutil.rmtree(self.folder(run["seed"]))
-        self.path.unlink()
+        self._remove_files()
+
+    def _remove_files(self):
+        # The list first: folders without it are left-overs, the list without its folders would be a broken run.
+        self.path.unlink(missing_ok=True)
+        for folder in self.output.glob(".seed-*"):
+            shutil.rmtree(folder)
 
     def _write(self):
         write_text(self.path, json.dumps({"settings": self.settings, "runs": self.runs}, indent=1) + "\n")
