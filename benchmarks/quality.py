@@ -174,8 +174,8 @@ def parse(arguments=None):
     parser.add_argument("--train-layer-norm", default="all", help="none, encoder or all")
     parser.add_argument("--max-length", type=int, default=128, help="tokens kept of a sentence")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="the grid is run at the first")
-    parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3])
-    parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4])
+    parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3, 3e-3])
+    parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4, 2e-4])
     number = {"type": lambda text: None if text == "default" else float(text), "nargs": "+", "metavar": "X"}
     parser.add_argument("--adapter-dropouts", default=[0.0], **number, help="of the encoder; `default` for its own")
     parser.add_argument("--full-dropouts", default=[None], **number, help="the same for full fine-tuning")

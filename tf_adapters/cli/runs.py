@@ -107,6 +107,11 @@ class Runner:
         self.console.print(
             f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {self.source}"
         )
+        settings = self.settings
+        self.console.print(
+            f"{settings['epochs']} epochs in batches of {settings['batch_size']}, peak learning rate "
+            f"{settings['learning_rate']:g}"
+        )
 
 
 def run_once(runner, output, *, seeds, resume, started):

@@ -14,6 +14,7 @@ from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
 DEFAULT_TASK = "rotten-tomatoes"
+FULL_LEARNING_RATE = 5e-5
 # Kinds of tasks whose files are tables.
 LABELLED_TEXTS = ("classification", "regression", "multi-label")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -120,7 +121,8 @@ def train(
         Optional[float],
         _run(
             help="Peak of the schedule, which rises over the first tenth of the steps and falls to 0. 1e-4 to 3e-3 "
-            "are usual for adapters, 2e-5 to 1e-4 for `full` and `top-N`. Without a recipe 1e-3."
+            "are usual for adapters, 2e-5 to 1e-4 for `full` and `top-N`, which have 5e-5 if none is given. Without a "
+            "recipe 1e-3."
         ),
     ] = None,
     batch_size: Annotated[Optional[int], _run(help="Rows per step. Without a recipe 32.")] = None,
@@ -224,8 +226,13 @@ def train(
     recipe = get_recipe(recipe)
     changes = {name: value for name, value in adapter_options.values() if value is not None}
     adapter = dataclasses.replace(recipe.adapter, **changes)
-    for name in ("epochs", "learning_rate", "batch_size", "dropout", "max_length"):
-        settings[name] = getattr(recipe, name) if settings[name] is None else settings[name]
+    usual = {name: getattr(recipe, name) for name in ("epochs", "learning_rate", "batch_size", "dropout", "max_length")}
+    if trainable != "adapters":
+        # A recipe is for adapters: its rate would destroy pretrained weights, which its dropout does not protect either.
+        usual["dropout"] = None
+        if trainable == "full" or trainable.startswith("top-"):
+            usual["learning_rate"] = FULL_LEARNING_RATE
+    settings.update({name: value for name, value in usual.items() if settings[name] is None})
     bad_rows = BadRows() if skip_bad_rows else None
     with console.status("Reading the data ..."):
         if task is None:
