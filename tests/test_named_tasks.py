@@ -175,11 +175,16 @@ def test_an_original_row_that_is_no_row_of_the_task_is_named_with_its_line(tmp_p
         load_task("glue/stsb", data_dir=tmp_path)
 
 
-def test_labels_of_the_original_files_are_those_of_tensorflow_datasets_in_its_order():
+def needs_tfds():
+    """The module tensorflow_datasets, or skip the test; only its absence is a reason to."""
     try:
-        tfds = tfds_reader.import_tfds()
+        return tfds_reader.import_tfds()
     except InputError as error:
         pytest.skip(str(error))
+
+
+def test_labels_of_the_original_files_are_those_of_tensorflow_datasets_in_its_order():
+    tfds = needs_tfds()
     for task in GLUE:
         label = tfds.builder(task.name).info.features["label"]
         assert task.labels == (tuple(label.names) if task.kind == "classification" else ()), task.name
@@ -188,10 +193,8 @@ def test_labels_of_the_original_files_are_those_of_tensorflow_datasets_in_its_or
 @pytest.mark.parametrize("config", ["cola", "sst2", "mrpc", "rte", "stsb", "wnli"])
 def test_original_files_and_tensorflow_datasets_hold_the_same_rows(config):
     real("tfds"), real("glue")
-    try:
-        theirs = load_task(f"glue/{config}", data_dir=DATA / "tfds")
-    except InputError as error:
-        pytest.skip(str(error))
+    needs_tfds()
+    theirs = load_task(f"glue/{config}", data_dir=DATA / "tfds")
     ours = load_task(f"glue/{config}", data_dir=DATA)
     assert (ours.kind, ours.labels, ours.metric) == (theirs.kind, theirs.labels, theirs.metric)
     for split in ALL_SPLITS:
@@ -238,10 +241,8 @@ def test_test_rows_come_in_the_order_of_the_test_file_by_either_door():
     task = next(task for task in GLUE if task.config == "mrpc")
     index, rows = task.test_rows(data_dir=DATA)
     assert index == [str(i) for i in range(1725)] and task.count_test_rows(data_dir=DATA) == 1725
-    try:
-        other_index, other_rows = task.test_rows(data_dir=DATA / "tfds")
-    except InputError as error:
-        pytest.skip(str(error))
+    needs_tfds()
+    other_index, other_rows = task.test_rows(data_dir=DATA / "tfds")
     assert other_index == index and task.count_test_rows(data_dir=DATA / "tfds") == 1725
     assert texts(other_rows) == texts(rows)
     assert (other_rows.text_pair == rows.text_pair).numpy().all()

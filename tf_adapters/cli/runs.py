@@ -19,7 +19,7 @@ from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.fit import FitResult
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.layout import RESUME_FOLDER
-from tf_adapters.training.seeds import SeedRuns
+from tf_adapters.training.seeds import SeedRuns, discard_seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +116,8 @@ class Runner:
 
 def run_once(runner, output, *, seeds, resume, started):
     """Train with the one seed, and report."""
+    if not resume:
+        discard_seeds(output)
     seed = runner.settings["seed"]
     task = runner.task(seed)
     model, wordpiece = runner.build(task, seed)
@@ -131,6 +133,8 @@ def run_once(runner, output, *, seeds, resume, started):
 def run_seeds(runner, output, *, seeds, resume, started):
     """Train with each seed that is not done, keep the best by validation, and report means and spread."""
     settings, console = runner.settings, runner.console
+    if not resume:
+        shutil.rmtree(output / RESUME_FOLDER, ignore_errors=True)
     first = settings["seed"]
     runs = None
     for seed in range(first, first + seeds):

@@ -200,7 +200,7 @@ def train(
         "--train-layer-norm": ("train_layer_norm", train_layer_norm),
     }
     _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds)
-    _check_output(output, resume, overwrite)
+    _check_output(output, resume, overwrite, seeds)
     columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
     if task is None:
         if kind is None and train_file.name.removesuffix(".gz").endswith(".conllu"):
@@ -341,19 +341,24 @@ def _parse_blocks(text):
     return tuple(blocks)
 
 
-def _check_output(output, resume, overwrite):
+def _check_output(output, resume, overwrite, seeds):
     from tf_adapters.saving.layout import SETTINGS_FILE
     from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
 
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output} is a file: give a directory.")
     check_writable(output / SETTINGS_FILE)
-    unfinished = (output / RESUME_FOLDER).is_dir() or (output / SEEDS_FILE).exists() or any(output.glob(f".seed-*/{RESUME_FOLDER}"))
+    of_one = (output / RESUME_FOLDER).is_dir()
+    of_several = (output / SEEDS_FILE).exists() or any(output.glob(f".seed-*/{RESUME_FOLDER}"))
+    unfinished = of_one or of_several
     if resume:
         if overwrite:
             raise InputError("--resume and --overwrite exclude each other: give one of them.")
         if not unfinished:
             raise InputError(f"--resume: {output} holds no interrupted run; start one without --resume.")
+        if not (of_several if seeds > 1 else of_one):
+            held = "several seeds: give the same --seeds" if of_several else "one seed: leave out --seeds"
+            raise InputError(f"--resume: {output} holds an interrupted run of {held}.")
     elif output.is_dir() and any(output.iterdir()):
         if not overwrite:
             advice = (

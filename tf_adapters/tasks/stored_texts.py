@@ -33,6 +33,7 @@ class StoredTexts:
         self._lengths.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
         try:
             self._file.write(b"".join(encoded))
+            self._file.flush()  # a full disk shows here
         except OSError as error:
             raise InputError(
                 f"The texts do not fit into {tempfile.gettempdir()} ({error.strerror}): name a folder with room by TMPDIR."
@@ -72,7 +73,6 @@ class StoredTexts:
 
     def _read(self):
         if self._ends is None:
-            self._file.flush()
             self._ends = np.concatenate([[0], np.cumsum(np.concatenate([[], *self._lengths]), dtype=np.int64)])
             self._lengths.clear()
             # A map of nothing is an error.

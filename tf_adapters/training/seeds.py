@@ -42,8 +42,8 @@ class SeedRuns:
                         f"{value!r}): resume with the same arguments, or start anew with --overwrite."
                     )
             self.runs = content["runs"]
-        elif not resume and self.output.is_dir():
-            self._remove_files()
+        elif not resume:
+            discard_seeds(self.output)
 
     def folder(self, seed):
         """Where a seed trains."""
@@ -72,13 +72,15 @@ class SeedRuns:
         """Make the best seed's adapter the directory's content, with all results; the other seeds' go."""
         content = {"metric": self.metric, "runs": self.runs, "summary": self.summary()}
         copy_adapter(self.folder(self.best()["seed"]), self.output, seeds=content)
-        self._remove_files()
-
-    def _remove_files(self):
-        # The list first: folders without it are left-overs, the list without its folders would be a broken run.
-        self.path.unlink(missing_ok=True)
-        for folder in self.output.glob(".seed-*"):
-            shutil.rmtree(folder)
+        discard_seeds(self.output)
 
     def _write(self):
         write_text(self.path, json.dumps({"settings": self.settings, "runs": self.runs}, indent=1) + "\n")
+
+
+def discard_seeds(output):
+    """Remove the list and the folders of an interrupted run of several seeds, if there is one."""
+    # The list first: folders without it are left-overs, the list without its folders would be a broken run.
+    (output / SEEDS_FILE).unlink(missing_ok=True)
+    for folder in output.glob(".seed-*"):
+        shutil.rmtree(folder)
