@@ -34,11 +34,12 @@ def _gradients(function, inputs, upstream):
     return tape.gradient(outputs, inputs, upstream)
 
 
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", sorted(ACTIVATIONS))
-def test_activations_and_their_slopes_are_kerass(name):
+def test_activations_and_their_slopes_are_kerass(name, training):
     plain = get_activation({"gelu_new": "gelu_tanh"}.get(name, name))
     inputs = [3 * normal(50, 8), normal(8, seed=1)]
-    agree(biased_activation(name), lambda x, bias: plain(tf.nn.bias_add(x, bias)), inputs, tolerance=2e-6)
+    agree(biased_activation(name, training), lambda x, bias: plain(tf.nn.bias_add(x, bias)), inputs, tolerance=2e-6)
 
 
 def test_gelu_of_half_precision_is_exact_to_its_rounding():
@@ -88,7 +89,7 @@ def test_attention_drops_weights_and_differentiates_through_the_same_mask():
     "function, shapes",
     [
         (lambda x, bias: biased_dropout(0.4)(x, bias, SEED), [(3, 4), (4,)]),
-        (biased_activation("gelu"), [(3, 4), (4,)]),
+        (biased_activation("gelu", True), [(3, 4), (4,)]),
         (sum_norm(1e-12, 2, 4), [(4,), (4,), (4,), (3, 4), (3, 4)]),
         (lambda *inputs: dot_product_attention(0.4)(*inputs, None, SEED), [(1, 2, 3, 2)] * 3),
     ],
@@ -154,7 +155,7 @@ def test_operations_keep_the_dtype_of_their_inputs(dtype):
     matrix, vector = tf.cast(normal(4, 8), dtype), tf.cast(normal(8), dtype)
     outputs = [
         biased_dropout(0.1)(matrix, vector, SEED),
-        biased_activation("gelu")(matrix, vector),
+        biased_activation("gelu", True)(matrix, vector),
         sum_norm(1e-12, 2, 8)(tf.ones([8]), tf.zeros([8]), tf.zeros([8]), matrix, matrix),
         dot_product_attention(0.1)(*[tf.reshape(matrix, [1, 2, 4, 4])] * 3, None, SEED),
     ]

@@ -31,6 +31,7 @@ _PUBLIC = {
     "add_adapters": "models.injection",
     "backbone_digest": "models.state",
     "backbone_directory": "models.state",
+    "cast_frozen": "models.storage",
     "disable_adapters": "models.injection",
     "fit": "training.fit",
     "frozen_digest": "training.trainable",

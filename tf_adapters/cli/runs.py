@@ -7,7 +7,16 @@ from typing import Callable
 
 import typer
 
-from tf_adapters import WordPiece, add_adapters, fit, load_adapter, load_backbone, parameter_counts, set_trainable
+from tf_adapters import (
+    WordPiece,
+    add_adapters,
+    cast_frozen,
+    fit,
+    load_adapter,
+    load_backbone,
+    parameter_counts,
+    set_trainable,
+)
 from tf_adapters._keras import keras
 from tf_adapters.cli.progress import TrainingProgress
 from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
@@ -63,7 +72,7 @@ class Runner:
         wordpiece = WordPiece.from_directory(state_of(model).directory, max_length=settings["max_length"])
         if settings["trainable"] == "adapters":
             add_adapters(model, self.adapter, seed=seed, fast=settings["fast"])
-        set_trainable(model, settings["trainable"])
+        cast_frozen(set_trainable(model, settings["trainable"]))
         return model, wordpiece
 
     def train(self, task, model, wordpiece, seed, output, resume):

@@ -31,6 +31,11 @@ def _is_known(training):
     return training is None or isinstance(training, (bool, int))
 
 
+def _keeps(training):
+    # What cannot be known is kept.
+    return bool(training) if _is_known(training) else True
+
+
 def _are_dense(*layers):
     # A subclass may compute something else than its kernel and bias say.
     return all(type(layer) is keras.layers.Dense for layer in layers)
@@ -110,10 +115,10 @@ class FastIntermediate:
         layer.built = True
         return layer
 
-    def call(self, hidden_states):
+    def call(self, hidden_states, training=None):
         dtype = hidden_states.dtype
         product = tf.matmul(_rows(hidden_states), _value(self.dense.kernel, dtype))
-        outputs = biased_activation(self.config.hidden_act)(product, _value(self.dense.bias, dtype))
+        outputs = biased_activation(self.config.hidden_act, _keeps(training))(product, _value(self.dense.bias, dtype))
         return tf.reshape(outputs, tf.concat([tf.shape(hidden_states)[:-1], [self.dense.units]], 0))
 
 
@@ -138,7 +143,7 @@ class FastSite(AdapterSite):
         if adapter is not None:
             (gate,) = map(tf.convert_to_tensor, self.switch.gates.values())
             squeezed = tf.matmul(dense, _value(adapter.down_kernel, dtype))
-            inner = biased_activation(adapter.activation)(squeezed, _value(adapter.down_bias, dtype))
+            inner = biased_activation(adapter.activation, _keeps(training))(squeezed, _value(adapter.down_bias, dtype))
             # On the kernel the gate costs m*d products; on the activations it would cost tokens*d.
             kernel, bias = (_value(weight, tf.float32) * gate for weight in (adapter.up_kernel, adapter.up_bias))
             terms.append(tf.matmul(inner, tf.cast(kernel, dtype)))

@@ -79,7 +79,9 @@ def keep_float32(model, state):
     significant bits.
     """
     float32 = keras.mixed_precision.Policy("float32")
+    # A head with tied embeddings owns the encoder's embedding layer too.
+    inside = {id(layer) for layer in state.family.main_layer(model)._flatten_layers()}
     for outer in head_layers(model, state):
         for layer in outer._flatten_layers():
-            if layer.compute_dtype != "float32":
+            if layer.compute_dtype != "float32" and id(layer) not in inside:
                 layer._set_dtype_policy(float32)

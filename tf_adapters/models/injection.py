@@ -14,6 +14,7 @@ from tf_adapters.layers.dropout import dropout_layers
 from tf_adapters.models.heads import keep_float32
 from tf_adapters.models.site import replace_layer
 from tf_adapters.models.state import NamedAdapter, state_of
+from tf_adapters.models.storage import check_not_cast
 
 
 def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
@@ -94,7 +95,7 @@ def remove_adapters(model, *, name=None):
     Returns: the model.
 
     Raises:
-        InputError: there is no adapter of that name, or none at all.
+        InputError: there is no adapter of that name, or none at all, or `cast_frozen` gave up what is to be restored.
     """
     state = state_of(model)
     if name is not None:
@@ -110,6 +111,7 @@ def remove_adapters(model, *, name=None):
         _switch_sites(state)
         _forget_traces(model)
         return model
+    check_not_cast(state, state.cast, "remove_adapters(model) restores the model and")
     _assign(state.switched, state.pristine)
     for owner, part, original in state.original_parts:
         replace_layer(owner, part, original)

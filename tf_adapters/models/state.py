@@ -44,6 +44,7 @@ class ModelState:
         pristine: their values before injection.
         freezing: list of `(layer, trainable, its trainable and its other weights)` before injection.
         dropouts: list of `(layer, attribute, its Dropout)` before injection.
+        cast: variables that `cast_frozen` put in place of float32 ones.
         newly_initialized: layers of the encoder that pretraining did not train; they train
             and are saved with the head. See `untrained_layers`.
         trainable: what `set_trainable` was last called with, or None.
@@ -63,6 +64,7 @@ class ModelState:
         self.pristine = []
         self.freezing = []
         self.dropouts = []
+        self.cast = []
         self.newly_initialized = untrained_layers(model, self.family)
         self.trainable = None
         self.source = None

@@ -4,6 +4,7 @@ import warnings
 
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import cast_frozen
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.text.wordpiece import WordPiece
 from tf_adapters.training.scoring import Scorer
@@ -30,6 +31,8 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
         # That the pooler of this checkpoint is new was said in training, and it was saved.
         warnings.filterwarnings("ignore", message=".*no pooler weights")
         model, settings = load_trained(directory, backbone=backbone, fast=fast)
+    model.trainable = False
+    cast_frozen(model)
     text = settings["text"]
     if text is None:
         raise InputError(f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter.")

@@ -7,6 +7,7 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.heads import keep_float32
 from tf_adapters.models.state import digest_of, state_of
+from tf_adapters.models.storage import check_not_cast
 
 MODES = ("adapters", "full", "top-N", "layer-norm", "head")
 
@@ -31,12 +32,14 @@ def set_trainable(model, mode="adapters"):
     Returns: the model.
 
     Raises:
-        InputError: unknown mode, N out of range, or `"adapters"` without adapters.
+        InputError: unknown mode, N out of range, `"adapters"` without adapters, or weights that `cast_frozen` rounded.
 
     Reference: Houlsby et al. 2019, sections 2.1, 3.3 and 3.4.
     """
     state = state_of(model)
-    chosen = {id(variable) for variable in _chosen_variables(model, state, mode)}
+    variables = _chosen_variables(model, state, mode)
+    check_not_cast(state, variables, f"mode={mode!r}")
+    chosen = {id(variable) for variable in variables}
     keep_float32(model, state)
     state.digest(model)
     model.trainable = True

@@ -64,27 +64,30 @@ ACTIVATIONS = {
 
 
 @functools.cache
-def biased_activation(name):
-    """The operation `activation(inputs + bias)`, which keeps the activation's derivative in place of its input.
+def biased_activation(name, training):
+    """The operation `activation(inputs + bias)`.
 
     Args:
         name: key of `ACTIVATIONS`.
+        training: bool, keep the derivative for the gradient; otherwise it is computed when one is asked for.
 
     Returns: function of inputs `(rows, size)` and bias `(size,)`.
     """
 
-    @compiled
-    def forward(inputs, bias):
+    def values_and_slopes(inputs, bias):
         function = ACTIVATIONS[name] if inputs.dtype == tf.float32 else HALF_PRECISION.get(name, ACTIVATIONS[name])
         values, slopes = function(wide(inputs) + wide(bias))
         return tf.cast(values, inputs.dtype), tf.cast(slopes, inputs.dtype)
 
+    forward = compiled(values_and_slopes if training else lambda inputs, bias: values_and_slopes(inputs, bias)[:1])
+    later = compiled(lambda inputs, bias: values_and_slopes(inputs, bias)[1])
+
     @tf.custom_gradient
     def operation(inputs, bias):
-        values, slopes = forward(inputs, bias)
+        values, *slopes = forward(inputs, bias)
 
         def gradient(upstream):
-            upstream = upstream * slopes
+            upstream = upstream * (slopes[0] if slopes else later(inputs, bias))
             return upstream, tf.cast(tf.reduce_sum(wide(upstream), 0), bias.dtype)
 
         return values, gradient

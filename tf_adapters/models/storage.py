@@ -1,0 +1,72 @@
+"""How the frozen weights of an encoder are kept in memory."""
+
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+from tf_adapters.models.heads import head_layers
+from tf_adapters.models.state import state_of
+
+
+def cast_frozen(model):
+    """Keep the encoder's frozen kernels and embeddings in the dtype that they compute in, and no longer in float32.
+
+    Under `mixed_bfloat16` and `mixed_float16` they take half the memory and are not cast at every step; without such a
+    policy nothing happens. Results stay what they are, but for fast blocks, where the scale of the scores is folded into
+    the rounded query kernel. Biases, LayerNorms and whatever trains stay in float32. The float32 values are
+    given up: `remove_adapters` of the last adapter and a `set_trainable` that would train them raise InputError from
+    then on, and transformers' `save_pretrained` writes the rounded ones. Adapters are saved and loaded as before.
+
+    Call it after `set_trainable` and before `compile`, or for a model that only predicts, after `model.trainable = False`.
+
+    Returns: the model.
+    """
+    state = state_of(model)
+    state.digest(model)
+    trains = {id(variable) for variable in model.trainable_variables}
+    frozen = {
+        id(variable): variable
+        for variable in state.backbone_variables(model)
+        if variable.shape.rank == 2 and id(variable) not in trains
+    }
+    # A head with tied embeddings reads them in float32.
+    shared = {id(layer) for outer in head_layers(model, state) for layer in outer.submodules}
+    for layer in state.family.main_layer(model).submodules:
+        is_half = isinstance(layer, keras.layers.Layer) and layer.compute_dtype in ("bfloat16", "float16")
+        if is_half and id(layer) not in shared:
+            for attribute, variable in list(vars(layer).items()):
+                if id(variable) in frozen and variable.dtype == tf.float32:
+                    state.cast.append(_cast(layer, attribute, variable))
+    if state.cast:
+        # These lists keep the old variables alive, and nothing can be restored any more.
+        state.freezing = []
+        model.train_function = model.test_function = model.predict_function = model.train_tf_function = None
+    return model
+
+
+def _cast(layer, attribute, variable):
+    """Replace a variable that `layer` owns; returns the new one."""
+    new = tf.Variable(
+        tf.cast(tf.convert_to_tensor(getattr(variable, "_variable", variable)), layer.compute_dtype),
+        trainable=variable.trainable,
+        name=variable.name.removesuffix(":0"),
+    )
+    lists = [list(layer._trainable_weights), list(layer._non_trainable_weights)]
+    setattr(layer, attribute, new)
+    for own, before in zip((layer._trainable_weights, layer._non_trainable_weights), lists):
+        own[:] = [new if other is variable else other for other in before]
+    for name, dependency in list(layer._self_unconditional_dependency_names.items()):
+        if dependency is variable:
+            layer._track_trackable(new, name=name, overwrite=True)
+    return new
+
+
+def check_not_cast(state, variables, what):
+    """Raise InputError if `what` needs the float32 values of a variable that no longer has them."""
+    cast = {id(variable): variable for variable in state.cast}
+    lost = next((cast[id(variable)] for variable in variables if id(variable) in cast), None)
+    if lost is not None:
+        raise InputError(
+            f"{what} needs the encoder's float32 weights, and cast_frozen replaced them ({lost.name} is "
+            f"{lost.dtype.name} now): load the model again, and leave cast_frozen out."
+        )
