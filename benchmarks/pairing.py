@@ -19,6 +19,7 @@ RATIOS = (
     ("forward-plain", "forward-fast"),
     ("torch-forward-adapters", "forward-fast"),
     ("products", "fast"),
+    ("fast-upper", "fast-upper-cached"),
 )
 
 

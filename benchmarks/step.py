@@ -15,7 +15,7 @@ from worker_protocol import Worker, WorkerError
 
 HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-TF_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "fast", "forward-fast", "products")
+TF_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "fast", "fast-upper", "fast-upper-cached", "forward-fast", "products")
 TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters")
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
 PRECISIONS = ("float32", "mixed_bfloat16")

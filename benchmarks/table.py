@@ -10,6 +10,8 @@ START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 ARMS = {
     "adapters": "**adapters**, tf_adapters",
     "fast": "**adapters, fast**, tf_adapters",
+    "fast-upper": "adapters in the upper half, fast, no dropout",
+    "fast-upper-cached": "the same on stored outputs of the lower half",
     "full": "full fine-tuning, TensorFlow",
     "torch-adapters": "adapters, PyTorch `adapters`",
     "torch-full": "full fine-tuning, PyTorch",

@@ -8,13 +8,15 @@ milliseconds that no training pays.
 
 import functools
 import os
+import pathlib
+import tempfile
 
 import numpy as np
 from worker_protocol import installed_versions, serve
 
 
 class TrainingArm:
-    """`adapters`, `fast` or `full`: one optimiser step on one batch."""
+    """`adapters`, `full`, `fast`, `fast-upper` or `fast-upper-cached`: one optimiser step on one batch."""
 
     def __init__(self, settings):
         import tensorflow as tf
@@ -25,12 +27,14 @@ class TrainingArm:
         self.model, self.details = _build(settings, adapters=settings["arm"] != "full")
         batches = _read_batches(settings["batches"])
         self.batch_count = len(batches)
+        if settings["arm"].endswith("cached"):
+            self.model, batches = _cached(self.model, batches, settings)
         self.model.compile(
             optimizer=keras.optimizers.Adam(settings["learning_rate"]),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile=settings["xla"],
         )
-        datasets = [tf.data.Dataset.from_tensors(batch) for batch in batches]
+        datasets = [batch if isinstance(batch, tf.data.Dataset) else tf.data.Dataset.from_tensors(batch) for batch in batches]
         self.iterator = iter(functools.reduce(lambda a, b: a.concatenate(b), datasets).repeat())
         self.train = self.model.make_train_function()
         self.trained_parameters = _count(self.model.trainable_variables)
@@ -40,7 +44,7 @@ class TrainingArm:
         float(self.train(self.iterator)["loss"])  # reading the loss waits for the step
 
     def save(self, directory):
-        self._save_adapter(self.model, directory)
+        self._save_adapter(getattr(self.model, "whole", self.model), directory)
 
 
 class ForwardArm:
@@ -173,15 +177,52 @@ def make_arm(settings):
 
 def _build(settings, *, adapters):
     import tf_adapters
+    from tf_adapters.training.dropout import seed_dropout
 
     model = tf_adapters.load_backbone(settings["directory"], num_labels=2)
     if adapters:
-        config = tf_adapters.AdapterConfig(bottleneck_size=settings["bottleneck"], train_layer_norm="encoder")
-        tf_adapters.add_adapters(model, config, seed=settings["seed"], fast=settings["arm"].endswith("fast"))
-    if not settings["arm"].startswith("forward"):
+        upper, depth = "upper" in settings["arm"], model.config.num_hidden_layers
+        config = tf_adapters.AdapterConfig(
+            bottleneck_size=settings["bottleneck"],
+            blocks=range(depth // 2, depth) if upper else None,
+            train_layer_norm="adapted" if upper else "encoder",
+        )
+        tf_adapters.add_adapters(model, config, seed=settings["seed"], fast="fast" in settings["arm"])
+        if upper:
+            seed_dropout(model, settings["seed"], rate=0.0)
+    if settings["arm"].startswith("forward"):
+        model.trainable = False
+    else:
         tf_adapters.set_trainable(model, "adapters" if adapters else "full")
+    if "fast" in settings["arm"]:
+        tf_adapters.cast_frozen(model)
     versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
     return model, {"versions": versions}
+
+
+def _cached(model, batches, settings):
+    """The blocks that are not frozen as a model, and the batches with the outputs of the others read from a file."""
+    import tensorflow as tf
+
+    from tf_adapters import WordPiece
+    from tf_adapters.text.packed import PackedExamples
+    from tf_adapters.training.frozen_blocks import StoredStates, UpperBlocks, frozen_depth
+
+    ragged = [tf.RaggedTensor.from_tensor(inputs["input_ids"], tf.reduce_sum(inputs["attention_mask"], 1)) for inputs, _ in batches]
+    ids = tf.concat(ragged, 0)
+    examples = PackedExamples(ids, tf.zeros_like(ids))
+    wordpiece = WordPiece.from_directory(settings["directory"], max_length=model.config.max_position_embeddings)
+    depth = frozen_depth(model)
+    with tempfile.TemporaryDirectory() as folder:
+        # What is mapped stays readable after its name is gone.
+        states = StoredStates(model, depth, examples, wordpiece, pathlib.Path(folder) / "states", batch_size=32)
+    rows, datasets = 0, []
+    for inputs, labels in batches:
+        numbers = tf.range(rows, rows + len(labels), dtype=tf.int64)
+        dataset = tf.data.Dataset.from_tensors((inputs, numbers, labels))
+        datasets.append(dataset.map(lambda inputs, numbers, labels: (states.inputs(inputs, numbers), labels)))
+        rows += len(labels)
+    return UpperBlocks(model, depth), datasets
 
 
 def _read_batches(path):

@@ -24,10 +24,9 @@ LABELS = tf.constant([0, 1, 1, 0])
 
 
 @pytest.fixture(params=["mixed_bfloat16", "mixed_float16"])
-def half(request):
-    keras.mixed_precision.set_global_policy(request.param)
-    yield request.param.removeprefix("mixed_")
-    keras.mixed_precision.set_global_policy("float32")
+def half(request, float32_policy):
+    float32_policy(request.param)
+    return request.param.removeprefix("mixed_")
 
 
 def adapted(mode="adapters", fast=False, head="classification"):
@@ -113,3 +112,16 @@ def test_float32_models_are_left_alone():
     cast_frozen(model)
     assert {variable.dtype for variable in model.weights} == {tf.float32}
     remove_adapters(model)
+
+
+def test_a_processor_without_bfloat16_is_told_what_the_precision_costs(tmp_path):
+    from tf_adapters.cli.processor import precision_note
+
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("flags\t\t: fpu avx2 avx512f avx512_vnni\n")
+    new.write_text("flags\t\t: fpu avx2 avx512f avx512_bf16\n")
+    note = precision_note("mixed_bfloat16", old)
+    assert "no bfloat16 instructions" in note and "twice as long" in note
+    assert precision_note("float32", old) is None
+    assert precision_note("mixed_bfloat16", new) is None
+    assert precision_note("mixed_bfloat16", tmp_path / "not Linux") is None

@@ -9,7 +9,7 @@ from typing import Optional, Tuple, Union
 from tf_adapters.errors import InputError
 
 PLACEMENTS = ("both", "attention", "ffn")
-LAYER_NORM_CHOICES = ("none", "encoder", "all")
+LAYER_NORM_CHOICES = ("none", "adapted", "encoder", "all")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +31,8 @@ class AdapterConfig:
         init_stddev: standard deviation of both kernels' normal initialisation, truncated
             at two standard deviations. Biases start at zero.
         dropout: rate in [0, 1), applied to the up-projection before the skip connection.
-        train_layer_norm: pretrained LayerNorms trained with the adapters: `"none"`, those
-            of the `"encoder"` blocks, or `"all"`, the embeddings' included.
+        train_layer_norm: pretrained LayerNorms trained with the adapters: `"none"`, those of
+            the `"adapted"` blocks, of all `"encoder"` blocks, or `"all"`, the embeddings' included.
 
     Raises:
         InputError: a value is out of range; the message names it.

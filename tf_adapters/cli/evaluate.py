@@ -117,7 +117,7 @@ def evaluate(
         names = task or [trained.get("name")]
         sets = [_rows_of_task(name, split, kind, labels, directory, data_dir=data_dir, **columns) for name in names]
     show_bad_rows(console, bad_rows)
-    options.use_precision(precision)
+    options.use_precision(precision, console)
     with console.status("Loading the encoder ..."):
         scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size, fast=fast)
     results = [_score(console, scorer, kind, labels, metric, name, rows) for name, rows in sets]

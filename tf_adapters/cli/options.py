@@ -74,8 +74,12 @@ def check_precision(precision):
         raise InputError(f"--precision {precision} is unknown: use one of {', '.join(PRECISIONS)}.")
 
 
-def use_precision(precision):
-    """Build the models that follow in this precision."""
+def use_precision(precision, console):
+    """Build the models that follow in this precision, and say so if the processor makes it costly."""
     from tf_adapters._keras import keras
+    from tf_adapters.cli.processor import precision_note
 
+    note = precision_note(precision)
+    if note:
+        console.print(note)
     keras.mixed_precision.set_global_policy(precision)

@@ -82,7 +82,7 @@ def predict(
         import_tensorflow()
         from tf_adapters.training.pipeline import load_pipeline
 
-        options.use_precision(precision)
+        options.use_precision(precision, console)
         scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size, fast=fast)
     from tf_adapters.cli.progress import counting_rows
     from tf_adapters.saving.atomic import replacing

@@ -55,15 +55,24 @@ class TrainingProgress(Reporter):
         self.steps = 0
         self.printed = time.monotonic()
 
+    def caching(self, done, total):
+        if self.console.is_terminal:
+            if self.progress is None:
+                self._open("caching", "examples", total)
+            self.progress.update(self.task, completed=done)
+            if done == total:
+                self.finish()
+        elif time.monotonic() - self.printed >= SECONDS_BETWEEN_LINES:
+            self.printed = time.monotonic()
+            self.console.print(f"caching {done:,} of {total:,} examples")
+
     def start(self, steps, done):
         self.steps = steps
         self.printed = time.monotonic()
         if done:
             self.console.print(f"Resuming after step {done} of {steps}.")
         if self.console.is_terminal:
-            self.progress = _bar(self.console, "training", "steps")
-            self.task = self.progress.add_task("", total=steps, completed=done, note="")
-            self.progress.start()
+            self._open("training", "steps", steps, done)
 
     def note(self, text):
         self.console.print(text)
@@ -86,3 +95,9 @@ class TrainingProgress(Reporter):
     def finish(self):
         if self.progress is not None:
             self.progress.stop()
+            self.progress = None
+
+    def _open(self, description, unit, total, done=0):
+        self.progress = _bar(self.console, description, unit)
+        self.task = self.progress.add_task("", total=total, completed=done, note="")
+        self.progress.start()

@@ -93,6 +93,7 @@ class Runner:
             dropout=settings["dropout"],
             seed=seed,
             jit_compile=settings["xla"],
+            cache_frozen=settings["cache_frozen"],
             resume=resume,
             recipe=self.recipe.name,
             tensorboard=settings["tensorboard"],

@@ -46,7 +46,7 @@ def submit(
     console = terminal()
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
-    options.use_precision(precision)
+    options.use_precision(precision, console)
     with console.status("Counting the test rows ..."):
         submissions = _with_all_rows(console, submissions, data_dir)
     with _complete_folder(output, stale=ZIP) as folder:

@@ -113,7 +113,7 @@ def train(
     ] = None,
     adapter_dropout: Annotated[Optional[float], _adapter(help="Dropout inside the adapters.")] = None,
     train_layer_norm: Annotated[
-        Optional[str], _adapter(help="LayerNorms that train with the adapters: `none`, `encoder` or `all`.")
+        Optional[str], _adapter(help="LayerNorms that train with the adapters: `none`, of the `adapted` blocks, `encoder` or `all`.")
     ] = None,
     epochs: Annotated[Optional[int], _run(help="Passes over the training rows. Without a recipe 3.")] = None,
     learning_rate: Annotated[
@@ -140,6 +140,15 @@ def train(
     precision: options.Precision = "float32",
     xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
     fast: options.Fast = False,
+    cache_frozen: Annotated[
+        bool,
+        _run(
+            "--cache-frozen",
+            help="Compute the outputs of the lower blocks that never change once for all epochs, and keep them on disk while "
+            "training. For `--blocks 3-5 --train-layer-norm adapted` (AdapterDrop), `--trainable top-N` or `head`, with "
+            "`--dropout 0`.",
+        ),
+    ] = False,
     resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
     overwrite: Annotated[
         bool,
@@ -189,6 +198,7 @@ def train(
         "precision": precision,
         "xla": xla,
         "fast": fast,
+        "cache_frozen": cache_frozen,
         "tensorboard": tensorboard,
         "checkpoint_seconds": checkpoint_seconds,
     }
@@ -217,6 +227,7 @@ def train(
     console = terminal()
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
+    options.use_precision(precision, console)
     from tf_adapters import load_task, task_from_files
     from tf_adapters.recipes import get_recipe
     from tf_adapters.cli.report import show_bad_rows

@@ -53,11 +53,14 @@ class Family:
         """Whether the model's head reads only the first token of the last block."""
         return type(model) in [self.heads[head] for head in self.first_token_heads]
 
-    def layer_norms(self, model, which):
-        """The pretrained LayerNorm layers: `"none"`, `"encoder"` or `"all"` (with the embeddings')."""
+    def layer_norms(self, model, which, adapted=None):
+        """The pretrained LayerNorm layers: one of `AdapterConfig.train_layer_norm`, with the adapted blocks' indices or None."""
         if which == "none":
             return []
-        norms = [norm for block in self.blocks(model) for norm in self.block_layer_norms(block)]
+        blocks = self.blocks(model)
+        if which == "adapted" and adapted is not None:
+            blocks = [blocks[index] for index in adapted]
+        norms = [norm for block in blocks for norm in self.block_layer_norms(block)]
         return norms + [self.main_layer(model).embeddings.LayerNorm] if which == "all" else norms
 
     def block_layer_norms(self, block):

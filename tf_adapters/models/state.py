@@ -87,9 +87,9 @@ class ModelState:
         other = {id(variable) for variable in self.adapter_variables() + self.head_variables(model)}
         return [variable for variable in model.weights if id(variable) not in other]
 
-    def layer_norm_variables(self, model, which="all"):
-        """Variables of the pretrained LayerNorms."""
-        return [variable for norm in self.family.layer_norms(model, which) for variable in norm.weights]
+    def layer_norm_variables(self, model, which="all", adapted=None):
+        """Variables of the pretrained LayerNorms; see `Family.layer_norms`."""
+        return [variable for norm in self.family.layer_norms(model, which, adapted) for variable in norm.weights]
 
     def digest(self, model):
         """SHA-256 of the pretrained encoder before any training, as hexadecimal digits.

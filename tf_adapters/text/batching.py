@@ -37,7 +37,7 @@ def default_lengths(max_length):
 
 
 def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0, lengths=None,
-                     drop_remainder=False):
+                     drop_remainder=False, inputs_of=None):
     """Return all batches of a training, from `start_step` on, as one dataset.
 
     Each epoch is a permutation of the rows, cut into windows of up to 50 batches.
@@ -63,6 +63,8 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
             longest row (`default_lengths` gives some). None: to a multiple of 8.
         drop_remainder: bool, leave out the last batch of an epoch where it is
             not full; in each epoch it holds other rows.
+        inputs_of: function of a batch's padded tensors, as below, and its rows' numbers, int64
+            `(batch,)`, that returns what to feed in their place; or None.
     Returns: `tf.data.Dataset` of `(inputs, labels)`: a dict of the int32 tensors
         `input_ids`, `attention_mask` and `token_type_ids`, `(batch, length)`, and
         labels `(batch, ...)`, or `(batch, length)` with -1 where a token has none; with
@@ -143,20 +145,23 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
         remainder = tf.range(full, tf.size(index, out_type=tf.int64))
         order = tf.concat([tf.cast(tf.reshape(by_length, [-1]), tf.int64), remainder], axis=0)
         encoded = {name: tf.gather(ragged, order) for name, ragged in encoded.items()}
-        return encoded, labels_at(tf.gather(index, order))
+        index = tf.gather(index, order)
+        return encoded, index, labels_at(index)
 
     @tf.autograph.experimental.do_not_convert
-    def batches_of_window(encoded, window_labels):
+    def batches_of_window(encoded, index, window_labels):
         window_size = encoded["input_ids"].nrows(out_type=tf.int64)
         starts = tf.data.Dataset.range(0, window_size, batch_size)
-        return starts.map(functools.partial(padded_batch, encoded, window_labels))
+        return starts.map(functools.partial(padded_batch, encoded, index, window_labels))
 
     @tf.autograph.experimental.do_not_convert
-    def padded_batch(encoded, window_labels, start):
+    def padded_batch(encoded, index, window_labels, start):
         batch = {name: ragged[start:start + batch_size] for name, ragged in encoded.items()}
         inputs, batch_labels = _pad(batch, wordpiece, lengths), window_labels[start:start + batch_size]
         if per_token:
             batch_labels = batch_labels.to_tensor(-1, shape=tf.shape(inputs["input_ids"]))
+        if inputs_of is not None:
+            inputs = inputs_of(inputs, index[start:start + batch_size])
         if drop_remainder:
             for tensor in (*inputs.values(), batch_labels):
                 tensor.set_shape([batch_size, *tensor.shape[1:]])

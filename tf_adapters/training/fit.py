@@ -23,6 +23,7 @@ from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import default_lengths, steps_per_epoch, training_batches
 from tf_adapters.training.dropout import seed_dropout
+from tf_adapters.training.frozen_blocks import StoredStates, UpperBlocks, frozen_depth
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
 from tf_adapters.training.resume import ResumeFile, read_info
@@ -53,6 +54,9 @@ class FitResult:
 class Reporter:
     """Hears of a run's progress; subclass what is of interest."""
 
+    def caching(self, done, total):
+        """With `cache_frozen`: the frozen blocks' outputs for `done` of `total` examples are stored, before `start`."""
+
     def start(self, steps, done):
         """Training begins: `steps` in all, `done` of them before a resume."""
 
@@ -82,6 +86,7 @@ def fit(
     dropout=None,
     seed=0,
     jit_compile=False,
+    cache_frozen=False,
     resume=False,
     recipe=None,
     checkpoint_seconds=30.0,
@@ -108,6 +113,9 @@ def fit(
         seed: int, decides the order of the rows and the dropout.
         jit_compile: bool, compile the training step with XLA; batches are then padded to a
             small set of lengths, and the last, partial batch of an epoch is dropped.
+        cache_frozen: bool, compute the outputs of the blocks below the first one that trains or has an adapter only once,
+            and read them in every epoch from a memory-mapped file in `output`, which goes when training ends. For
+            AdapterDrop, top-N and a trained head; what is frozen must have no dropout.
         resume: bool, go on with the run that `output` holds.
         recipe: str or None, kept in the directory.
         checkpoint_seconds: float, time between two states.
@@ -140,18 +148,23 @@ def fit(
     steps = epochs * steps_per_epoch(len(examples), batch_size=batch_size, drop_remainder=jit_compile)
     dropout_layers = seed_dropout(model, seed, rate=dropout)
     losses = kind.losses()
-    model.compile(
+    # What Keras trains: the model, or the part of it that is not computed beforehand.
+    depth = frozen_depth(model) if cache_frozen else 0
+    trained = UpperBlocks(model, depth) if depth else model
+    trained.compile(
         optimizer=keras.optimizers.Adam(WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction)),
         jit_compile=jit_compile,
         **losses,
     )
     metrics = tf.nest.flatten(losses["metrics"])
-    model.optimizer.build(model.trainable_variables)
+    trained.optimizer.build(model.trainable_variables)
     reporter = reporter or Reporter()
     for note in getattr(examples, "notes", ()):
         reporter.note(note)
     run = _Run(
         model=model,
+        trained=trained,
+        depth=depth,
         task=task,
         kind=kind,
         examples=examples,
@@ -168,6 +181,7 @@ def fit(
             "seed": seed,
             "jit_compile": jit_compile,
             "fast": state.fast,
+            "cached_blocks": depth,
             "precision": keras.mixed_precision.global_policy().name,
             "trainable": state.trainable,
             "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
@@ -179,7 +193,7 @@ def fit(
         },
         variables={
             "trainable": model.trainable_variables,
-            "optimizer": _optimizer_variables(model.optimizer),
+            "optimizer": _optimizer_variables(trained.optimizer),
             "dropout": [layer.generator.state for layer in dropout_layers],
             "metric": [variable for metric in metrics for variable in metric.variables],
         },
@@ -222,11 +236,13 @@ class _Run(keras.callbacks.Callback):
     """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
 
     def __init__(
-        self, *, model, task, kind, examples, wordpiece, output, steps, steps_per_epoch, settings, variables, metrics,
+        self, *, model, trained, depth, task, kind, examples, wordpiece, output, steps, steps_per_epoch, settings, variables, metrics,
         scorer, recipe, checkpoint_seconds, tensorboard, reporter,
     ):
         super().__init__()
-        self.trained = model
+        self.whole = model
+        self.trained = trained
+        self.depth = depth
         self.task = task
         self.kind = kind
         self.examples = examples
@@ -270,8 +286,9 @@ class _Run(keras.callbacks.Callback):
         started = time.monotonic()
         if not self.done:
             self.save()
-        self.reporter.start(self.steps, self.done)
         try:
+            inputs_of = self._store_states(batch_size) if self.depth else None
+            self.reporter.start(self.steps, self.done)
             with _stop_at_signals(self.stopping):
                 while self.done < self.steps and not self.stopping.is_set():
                     epoch, offset = divmod(self.done, self.steps_per_epoch)
@@ -284,6 +301,7 @@ class _Run(keras.callbacks.Callback):
                         start_step=self.done,
                         lengths=default_lengths(self.wordpiece.max_length) if drop_remainder else None,
                         drop_remainder=drop_remainder,
+                        inputs_of=inputs_of,
                     )
                     batches = batches.map(lambda inputs, labels: (inputs, self.kind.targets(labels)))
                     # The rest of a begun epoch first: fit() counts the same steps for each epoch.
@@ -307,6 +325,21 @@ class _Run(keras.callbacks.Callback):
             seconds=time.monotonic() - started,
             interrupted=interrupted,
         )
+
+    def _store_states(self, batch_size):
+        states = StoredStates(
+            self.whole,
+            self.depth,
+            self.examples,
+            self.wordpiece,
+            self.output / RESUME_FOLDER / "frozen_blocks.bin",
+            batch_size=batch_size,
+            progress=lambda done: self.reporter.caching(done, len(self.examples)),
+        )
+        self.reporter.note(
+            f"Outputs of the {self.depth} frozen lower blocks: {states.tokens:,} tokens, {states.bytes / 1e6:,.0f} MB on disk"
+        )
+        return states.inputs
 
     def save(self):
         """Write the state of the run."""
@@ -348,7 +381,7 @@ class _Run(keras.callbacks.Callback):
         if better:
             self.best = {"value": value, "epoch": epoch + 1, "metrics": numbers}
             save_adapter(
-                self.trained,
+                self.whole,
                 self.output,
                 text=self.wordpiece,
                 recipe=self.recipe,
@@ -395,8 +428,8 @@ class _Run(keras.callbacks.Callback):
                 f"The validation metric was not a number in any epoch, so nothing was saved to {self.output}: "
                 "training diverged; try a lower --learning-rate."
             )
-        state = state_of(self.trained)
-        load_adapter(self.trained, self.output, name=state.active or "default")
+        state = state_of(self.whole)
+        load_adapter(self.whole, self.output, name=state.active or "default")
         shutil.rmtree(self.output / RESUME_FOLDER)
 
 

@@ -65,7 +65,8 @@ def _chosen_variables(model, state, mode):
                 "mode='adapters': the model has no adapters; call add_adapters(model, config) first, or choose "
                 "'full', 'top-N', 'layer-norm' or 'head'."
             )
-        return head + _adapter_variables(active) + state.layer_norm_variables(model, active.config.train_layer_norm)
+        norms = state.layer_norm_variables(model, active.config.train_layer_norm, active.config.blocks)
+        return head + _adapter_variables(active) + norms
     blocks = family.blocks(model)
     match = re.fullmatch(r"top-(\d+)", mode) if isinstance(mode, str) else None
     if match and not 1 <= int(match[1]) <= len(blocks):

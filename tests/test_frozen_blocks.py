@@ -1,0 +1,193 @@
+"""What frozen lower blocks compute is the same in every epoch, so it can be read instead."""
+
+import errno
+import io
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from tests.conftest import tiny_model
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    cast_frozen,
+    fit,
+    load_backbone,
+    set_trainable,
+    task_from_files,
+)
+from tf_adapters._keras import keras
+from tf_adapters.layers.dropout import dropout_layers
+from tf_adapters.text.packed import PackedExamples
+from tf_adapters.training import frozen_blocks
+from tf_adapters.training.dropout import seed_dropout
+from tf_adapters.training.fit import Reporter
+from tf_adapters.training.frozen_blocks import StoredStates, UpperBlocks, frozen_depth
+
+UPPER = AdapterConfig(bottleneck_size=8, blocks=(2, 3), init_stddev=0.3, train_layer_norm="adapted")
+SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3, dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def task(sentences):
+    return task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
+
+
+@pytest.fixture(scope="module")
+def wordpiece(checkpoint):
+    return WordPiece.from_directory(checkpoint, max_length=16)
+
+
+def upper_model(head="classification", *, fast=False, mode="adapters"):
+    model = tiny_model(head)
+    seed_dropout(model, 0, rate=0.0)
+    if mode == "adapters":
+        add_adapters(model, UPPER, seed=1, fast=fast)
+    return set_trainable(model, mode)
+
+
+def examples(count):
+    random = np.random.default_rng(0)
+    lengths = random.integers(1, 15, count)
+    ids = tf.RaggedTensor.from_row_lengths(random.integers(1, 90, lengths.sum()).astype(np.int32), lengths)
+    return PackedExamples(ids, tf.RaggedTensor.from_row_lengths(tf.zeros([lengths.sum()], tf.int32), lengths))
+
+
+@pytest.mark.parametrize(
+    "head, fast, policy",
+    [
+        ("classification", True, "float32"),
+        ("classification", True, "mixed_bfloat16"),
+        ("token-classification", False, "mixed_bfloat16"),
+        ("question-answering", False, "float32"),
+    ],
+)
+def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, wordpiece, tmp_path, float32_policy):
+    float32_policy(policy)
+    model = cast_frozen(upper_model(head, fast=fast))
+    assert frozen_depth(model) == 2
+    packed, seen = examples(37), []
+    states = StoredStates(model, 2, packed, wordpiece, tmp_path / "states", batch_size=8, progress=seen.append)
+    assert seen == [37] and states.tokens == packed.input_ids.flat_values.shape[0]
+    assert states.bytes == (tmp_path / "states").stat().st_size == states.tokens * 32 * (4 if policy == "float32" else 2)
+    rows = tf.constant([36, 0, 7, 8, 20], tf.int64)
+    inputs = wordpiece.pad(packed.encode(wordpiece, rows))
+    upper, names = UpperBlocks(model, 2), [weight.name for weight in model.weights]
+    found, expected = upper(states.inputs(inputs, rows)), model(inputs)
+    real = inputs["attention_mask"].numpy().astype(bool)
+    for name in ["logits"] if "logits" in expected else ["start_logits", "end_logits"]:
+        one = (found if "logits" in expected else found[name]).numpy()
+        other = expected[name].numpy()
+        if head != "classification":
+            one, other = one[real], other[real]
+        np.testing.assert_allclose(one, other, atol=2e-6 if policy == "float32" else 2e-2)
+    # The model is what it was, and the part of it trains what it trains.
+    assert [weight.name for weight in model.weights] == names == [weight.name for weight in upper.weights]
+    assert [v.ref() for v in upper.trainable_variables] == [v.ref() for v in model.trainable_variables]
+
+
+@pytest.mark.parametrize("mode, fast, xla", [("adapters", False, False), ("adapters", True, False), ("top-1", False, True), ("head", False, False)])
+def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp_path, mode, fast, xla):
+    def train(folder, **arguments):
+        keras.utils.set_random_seed(0)
+        model = load_backbone(checkpoint, labels=["negative", "positive"])
+        if mode == "adapters":
+            add_adapters(model, UPPER, seed=0, fast=fast)
+        set_trainable(model, mode)
+        notes = []
+
+        class Notes(Reporter):
+            def note(self, text):
+                notes.append(text)
+
+        fit(model, task, wordpiece, output=tmp_path / folder, **SETTINGS, jit_compile=xla, reporter=Notes(), **arguments)
+        return notes, (tmp_path / folder / "log.csv").read_text().split(), load_file(tmp_path / folder / "adapter.safetensors")
+
+    notes, log, trained = train("cached", cache_frozen=True)
+    none, plain_log, plain = train("plain")
+    assert len(notes) == 1 and "frozen lower blocks" in notes[0] and "tokens" in notes[0] and not none
+    assert not (tmp_path / "cached" / ".resume").exists()
+    one, other = ([[float(cell) for cell in line.split(",")] for line in lines[1:]] for lines in (log, plain_log))
+    np.testing.assert_allclose(one, other, atol=1e-4)
+    assert trained.keys() == plain.keys()
+    for name in plain:
+        np.testing.assert_allclose(trained[name], plain[name], atol=1e-3, err_msg=name)
+
+
+def test_a_stopped_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_path):
+    class Killed(Exception):
+        pass
+
+    class Kill(Reporter):
+        def step(self, done, numbers):
+            if done == 13:
+                raise Killed
+
+    def train(folder, **arguments):
+        keras.utils.set_random_seed(0)
+        model = load_backbone(checkpoint, labels=["negative", "positive"])
+        set_trainable(add_adapters(model, UPPER, seed=0), "adapters")
+        return fit(model, task, wordpiece, output=tmp_path / folder, **{**SETTINGS, **arguments})
+
+    train("whole", cache_frozen=True)
+    with pytest.raises(Killed):
+        train("killed", cache_frozen=True, reporter=Kill())
+    with pytest.raises(InputError, match="another cached_blocks"):
+        train("killed", resume=True)
+    train("killed", cache_frozen=True, resume=True)
+    for name in ("adapter.safetensors", "log.csv"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    kept = json.loads((tmp_path / "killed" / "tf_adapters.json").read_text())
+    assert kept["adapter"]["train_layer_norm"] == "adapted"
+
+
+@pytest.mark.parametrize(
+    "config, mode, rate, message",
+    [
+        (AdapterConfig(train_layer_norm="none"), "adapters", 0.0, "block 0 has an adapter.*--blocks"),
+        (AdapterConfig(blocks=(2,), train_layer_norm="all"), "adapters", 0.0, "embedding layer has weights that train.*adapted"),
+        (AdapterConfig(blocks=(2,), train_layer_norm="encoder"), "adapters", 0.0, "block 0 has weights that train"),
+        (AdapterConfig(blocks=(2,), train_layer_norm="adapted"), "adapters", None, "embedding layer has dropout.*--dropout 0"),
+        (None, "full", 0.0, "embedding layer has weights that train"),
+    ],
+    ids=["adapters everywhere", "all norms", "encoder norms", "dropout", "full"],
+)
+def test_nothing_frozen_below_is_refused_with_the_reason(checkpoint, task, wordpiece, tmp_path, config, mode, rate, message):
+    model = load_backbone(checkpoint)
+    if config:
+        add_adapters(model, config)
+    set_trainable(model, mode)
+    settings = {**SETTINGS, "dropout": rate}
+    with pytest.raises(InputError, match="cache_frozen=True.*" + message):
+        fit(model, task, wordpiece, output=tmp_path / "out", cache_frozen=True, **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_reported_and_leaves_no_file(wordpiece, tmp_path, monkeypatch):
+    class FullDisk(io.FileIO):
+        def write(self, data):
+            super().write(data[:100])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(frozen_blocks, "open", FullDisk, raising=False)
+    with pytest.raises(InputError, match="No space left on device.*--cache-frozen"):
+        StoredStates(upper_model(), 2, examples(5), wordpiece, tmp_path / "states", batch_size=8)
+    assert not list(tmp_path.iterdir())
+
+
+def test_adapted_norms_are_those_of_the_blocks_with_adapters():
+    model = upper_model()
+    trained = {variable.name.split("/")[3] for variable in model.trainable_variables if "LayerNorm" in variable.name}
+    assert trained == {"layer_._2", "layer_._3"}
+    assert not any("embeddings" in variable.name for variable in model.trainable_variables)
+    everywhere = tiny_model()
+    set_trainable(add_adapters(everywhere, AdapterConfig(train_layer_norm="adapted")))
+    encoder = tiny_model()
+    set_trainable(add_adapters(encoder, AdapterConfig(train_layer_norm="encoder")))
+    assert len(everywhere.trainable_variables) == len(encoder.trainable_variables)
+    assert dropout_layers(everywhere)
