@@ -22,7 +22,14 @@ ARMS = {
     "forward-fast": "forward only, **with adapters, fast**",
     "torch-forward-adapters": "forward only, PyTorch `adapters`",
 }
-METHODS = {"adapters": "**adapters**", "full": "full fine-tuning"}
+METHODS = {
+    "adapters": "**adapters**",
+    "full": "full fine-tuning",
+    "fast": "adapters, fast, bfloat16",
+    "unsorted": "adapters, batches of random rows",
+}
+# Of these the paired difference from adapters is shown too.
+VARIANTS = ("fast", "unsorted")
 MODELS = {"minilm": "MiniLM (6 x 384)", "bert-base": "BERT-base (12 x 768)"}
 
 
@@ -125,25 +132,33 @@ def tasks_table(result):
     """Markdown of one summary of tasks.py."""
     settings = result["settings"]
     model = MODELS.get(settings["model"], settings["model"])
+    scores = [numbers for task in result["tasks"].values() for numbers in task["results"].values()]
+    methods = [method for method in METHODS if any(method in numbers for numbers in scores)]
+    variants = [method for method in methods if method in VARIANTS]
+    columns = "".join(f" {METHODS[method]} |" for method in methods)
+    columns += "".join(f" {method} minus adapters, points |" for method in variants)
     lines = [
-        f"**Every task, {model}: at most {settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard "
+        f"**{'Variants of adapter tuning' if variants else 'Every task'}, {model}: at most {settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard "
         "deviation over seeds, in %**",
         "",
-        "| | metric | training rows | constant answer | adapters | full fine-tuning | seeds |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        f"| | metric | training rows | constant answer |{columns} seeds |",
+        "|---|---|---:|---:|" + "---:|" * (len(methods) + len(variants) + 1),
     ]
     for name, task in result["tasks"].items():
         for scored, numbers in task["results"].items():
             own = scored == "reported"
             constant = f"{100 * task['constant']:.1f}" if own and task["constant"] is not None else ""
-            cells = " | ".join(_mean_and_sd(numbers.get(method)) for method in METHODS)
-            seeds = max(numbers[method]["n"] for method in METHODS if method in numbers)
+            cells = " | ".join(
+                [_mean_and_sd(numbers.get(method)) for method in methods]
+                + [_short_difference(numbers.get(f"{variant} - adapters")) for variant in variants]
+            )
+            seeds = max(numbers[method]["n"] for method in methods if method in numbers)
             lines.append(
                 f"| {name if own else f'{name}, zero-shot on {scored}'} | {task['metric'].replace('_', ' ')} "
                 f"| {task['train_rows']:,} | {constant} | {cells} | {seeds} |"
             )
     for name, problem in result["passed_over"].items():
-        lines.append(f"| {name} | not run: {problem.splitlines()[0]} | | | | | |")
+        lines.append(f"| {name} | not run: {problem.splitlines()[0]} |" + " |" * (len(methods) + len(variants) + 3))
     lines += ["", _origin(result, "tasks.py")]
     return "\n".join(lines)
 
@@ -152,6 +167,15 @@ def _mean_and_sd(numbers):
     if numbers is None:
         return ""
     return f"{100 * numbers['mean']:.1f}" + ("" if numbers["sd"] is None else f" ± {100 * numbers['sd']:.1f}")
+
+
+def _short_difference(difference):
+    if difference is None:
+        return ""
+    text = f"{100 * difference['mean']:+.2f}"
+    if difference["interval"]:
+        text += " ({:+.2f} to {:+.2f})".format(*(100 * bound for bound in difference["interval"]))
+    return text
 
 
 def pipeline_table(result):
@@ -189,7 +213,8 @@ def _key(result):
     if result["kind"] == "pipeline":
         return ("pipeline", settings["batch_size"])
     if result["kind"] == "tasks":
-        return ("tasks", settings["model"], settings["rows"], settings["epochs"])
+        methods = {name for task in result["tasks"].values() for numbers in task["results"].values() for name in numbers}
+        return ("tasks", settings["model"], settings["rows"], settings["epochs"], *sorted(methods))
     if result["kind"] == "quality":
         return ("quality", result["settings"]["task"], settings["model"], settings["rows"], settings["epochs"])
     # Strings and numbers only: they are sorted.

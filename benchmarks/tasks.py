@@ -13,6 +13,8 @@ from training_runs import Runs, held_out_of_train, make_run
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 METHODS = ("adapters", "full")
+# Further ways of adapter tuning, which should change nothing but its speed.
+VARIANTS = ("fast", "unsorted")
 # Each name, and further ones whose test split is scored by the same model (zero-shot).
 TASKS = {
     "glue/cola": (), "glue/sst2": (), "glue/mrpc": (), "glue/rte": (), "glue/stsb": (), "glue/wnli": (),
@@ -80,29 +82,35 @@ def _summarise_task(by_method):
             for method, runs in by_method.items()
         }
         result = {method: mean_and_spread(list(scores.values())) for method, scores in values.items() if scores}
-        both = [seed for seed in values.get("adapters", ()) if seed in values.get("full", ())]
-        if both:
-            result["adapters - full"] = paired_difference(
-                [values["adapters"][seed] for seed in both], [values["full"][seed] for seed in both]
-            )
+        for one, other in [("adapters", "full"), *[(variant, "adapters") for variant in VARIANTS]]:
+            both = [seed for seed in values.get(one, ()) if seed in values.get(other, ())]
+            if both:
+                result[f"{one} - {other}"] = paired_difference(*[[values[method][seed] for seed in both] for method in (one, other)])
         summary["results"][scored] = result
     return summary
 
 
 def describe(summary):
     """The summary as lines of text, in per cent: mean and standard deviation."""
-    lines = [f"{'task':34}{'metric':18}{'rows':>7}{'constant':>9}{'adapters':>15}{'full':>15}  n"]
+    methods = methods_of(summary)
+    lines = [f"{'task':34}{'metric':18}{'rows':>7}{'constant':>9}{''.join(f'{method:>15}' for method in methods)}  n"]
     for name, task in summary.items():
         for scored, result in task["results"].items():
             title = name if scored == "reported" else f"  on {scored}"
             constant = task["constant"] if scored == "reported" else None
-            cells = [f"{_cell(result.get(method)):>15}" for method in METHODS]
-            n = max(result[method]["n"] for method in METHODS if method in result)
+            cells = [f"{_cell(result.get(method)):>15}" for method in methods]
+            n = max(result[method]["n"] for method in methods if method in result)
             lines.append(
                 f"{title:34}{task['metric']:18}{task['train_rows']:7,}{'' if constant is None else f'{100 * constant:.1f}':>9}"
                 f"{''.join(cells)}  {n}"
             )
     return "\n".join(lines)
+
+
+def methods_of(summary):
+    """The methods that a summary's tasks were run with."""
+    results = [result for task in summary.values() for result in task["results"].values()]
+    return [method for method in (*METHODS, *VARIANTS) if any(method in result for result in results)]
 
 
 def _cell(numbers):
@@ -121,6 +129,11 @@ def parse(arguments=None):
     )
     parser.add_argument("--data-dir", required=True, help="folder that holds the tasks' files in its folders")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), metavar="TASK", help="names, as `tf-adapters tasks` lists")
+    parser.add_argument(
+        "--methods", nargs="+", default=METHODS, choices=(*METHODS, *VARIANTS), metavar="METHOD",
+        help="adapters, full; fast: adapters with fast blocks in mixed_bfloat16; unsorted: adapters on batches of random rows, not "
+        "of rows of like length",
+    )
     parser.add_argument("--model", default="minilm", help="minilm, a checkpoint directory, or a hub id")
     parser.add_argument("--rows", type=int, default=2000, help="at most this many training rows, sampled by the seed")
     parser.add_argument("--validation-rows", type=int, default=500, help="at most this many rows choose the epoch")
@@ -162,14 +175,17 @@ def study(options, runs):
     """Do the runs that are missing, seed by seed, so that a stopped study has all tasks; returns why tasks were not run."""
     names = ("rows", "validation_rows", "epochs", "batch_size", "bottleneck", "train_layer_norm", "max_length", "precision")
     settings = {"model": os.path.basename(options.model), **{name: getattr(options, name) for name in names}}
+    adapters = {"learning_rate": options.adapter_learning_rate, "dropout": 0.0, "init_stddev": options.init_stddev}
     points = {
-        "adapters": {"learning_rate": options.adapter_learning_rate, "dropout": 0.0, "init_stddev": options.init_stddev},
+        "adapters": adapters,
         "full": {"learning_rate": options.full_learning_rate, "dropout": None, "init_stddev": None},
+        "fast": {**adapters, "precision": "mixed_bfloat16"},
+        "unsorted": adapters,
     }
     passed_over = {}
     for seed in options.seeds:
         for name in options.tasks:
-            wanted = [{"method": method, **point, "seed": seed} for method, point in points.items()]
+            wanted = [{"method": method, **points[method], "seed": seed} for method in options.methods]
             missing = [run for run in wanted if runs.find({**settings, "task": name}, run) is None]
             if missing and name not in passed_over:
                 problem = _run_task(name, {**settings, "task": name}, missing, options, runs)

@@ -1,5 +1,6 @@
 """Whole trainings as measurements: one run, and the file that finished runs are kept in."""
 
+import contextlib
 import dataclasses
 import gc
 import json
@@ -75,8 +76,9 @@ def make_run(settings, model_source):
         model_source: as in `load_backbone`.
 
     Returns: function of a `Task`, a dict of labelled rows to score by name, "adapters" or
-        "full", seed, learning rate, dropout (None: the encoder's own), init_stddev (None: 0.01),
-        adapter_dropout (None: 0) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a
+        "full" ("fast": adapters with fast blocks, "unsorted": adapters on random batches), seed, learning rate,
+        dropout (None: the encoder's own), init_stddev (None: 0.01), adapter_dropout (None: 0), precision (None: that
+        of the settings) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a
         `failure` if training diverged), validation numbers, parameters, seconds, versions.
     """
     import tf_adapters
@@ -89,10 +91,12 @@ def make_run(settings, model_source):
     wordpiece = tf_adapters.WordPiece.from_directory(find_files(model_source), max_length=settings["max_length"])
     versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
     git = git_state()  # now: a commit during the study does not change the code that runs
-    keras.mixed_precision.set_global_policy(settings["precision"])
 
-    def run(task, scored, method, seed, *, learning_rate, dropout=None, init_stddev=None, adapter_dropout=None, log):
+    def run(
+        task, scored, method, seed, *, learning_rate, dropout=None, init_stddev=None, adapter_dropout=None, precision=None, log
+    ):
         started = time.monotonic()
+        keras.mixed_precision.set_global_policy(precision or settings["precision"])
         keras.backend.clear_session()
         keras.utils.set_random_seed(seed)
         kind = get_kind(task.kind)
@@ -100,7 +104,7 @@ def make_run(settings, model_source):
         model = tf_adapters.load_backbone(
             model_source, head=kind.head, num_labels=kind.num_labels(task.labels), labels=labels
         )
-        if method == "adapters":
+        if method != "full":
             config = tf_adapters.AdapterConfig(
                 bottleneck_size=settings["bottleneck"],
                 sharing="none",
@@ -108,15 +112,16 @@ def make_run(settings, model_source):
                 init_stddev=0.01 if init_stddev is None else init_stddev,
                 dropout=adapter_dropout or 0.0,
             )
-            tf_adapters.add_adapters(model, config, seed=seed)
-        tf_adapters.set_trainable(model, method)
+            tf_adapters.add_adapters(model, config, seed=seed, fast=method == "fast")
+        tf_adapters.set_trainable(model, "full" if method == "full" else "adapters")
+        tf_adapters.cast_frozen(model)
         about = {
             "trained_parameters": tf_adapters.parameter_counts(model).trainable,
             "versions": versions,
             "git": git,
         }
         epochs = _Epochs(METRICS[task.metric].primary, log)
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, _windows(method == "unsorted"):
             try:
                 result = tf_adapters.fit(
                     model,
@@ -154,6 +159,19 @@ def make_run(settings, model_source):
         }
 
     return run
+
+
+@contextlib.contextmanager
+def _windows(unsorted):
+    """While it lasts, rows are sorted by length within windows as usual, or within one batch, which is not at all."""
+    from tf_adapters.text import batching
+
+    usual = batching._MOST_BATCHES_IN_A_WINDOW
+    try:
+        batching._MOST_BATCHES_IN_A_WINDOW = 1 if unsorted else usual
+        yield
+    finally:
+        batching._MOST_BATCHES_IN_A_WINDOW = usual
 
 
 class _Epochs:

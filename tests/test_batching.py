@@ -8,7 +8,13 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.text.batching import default_lengths, sorted_batches, steps_per_epoch, training_batches
+from tf_adapters.text.batching import (
+    default_lengths,
+    padding_multiple,
+    sorted_batches,
+    steps_per_epoch,
+    training_batches,
+)
 from tf_adapters.text.wordpiece import WordPiece
 
 # One word for each row, so that a batch tells which rows it holds.
@@ -140,10 +146,19 @@ def test_batches_of_a_window_do_not_come_in_order_of_length(wordpiece):
         assert abs(np.corrcoef(window, np.arange(50))[0, 1]) < 0.5
 
 
-def test_padding_is_the_next_multiple_of_8_of_the_longest_row(wordpiece):
-    for inputs, _ in training_batches(some_rows(100), wordpiece, batch_size=4, epochs=1, seed=0):
+@pytest.mark.parametrize("multiple", [8, 3])
+def test_padding_is_the_next_multiple_of_the_longest_row(wordpiece, multiple):
+    for inputs, _ in training_batches(
+        some_rows(100), wordpiece, batch_size=4, epochs=1, seed=0, multiple_of=multiple
+    ):
         longest = int(tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=1)))
-        assert inputs["input_ids"].shape[1] == min(-(-longest // 8) * 8, 40)
+        assert inputs["input_ids"].shape[1] == min(-(-longest // multiple) * multiple, 40)
+
+
+def test_the_multiple_follows_from_what_a_new_shape_costs(monkeypatch):
+    assert [padding_multiple(), padding_multiple(fast=True), padding_multiple(fast=True, steps=5000)] == [2, 8, 4]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] if kind == "GPU" else [])
+    assert padding_multiple() == 8
 
 
 def test_sorting_within_windows_halves_the_padding_of_random_batches(wordpiece):

@@ -550,6 +550,13 @@ def test_summary_of_the_tasks_by_hand():
     text = table.make_tables([result])
     assert "| ud/en_ewt | accuracy | 9 | 25.0 | 85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in text
     assert "| ud/en_ewt, zero-shot on ud/tr_imst | accuracy | 9 |  | 60.0 ± 14.1 | 40.0 ± 0.0 | 2 |" in text
+    variants = tasks_script.summarise([*runs[:2], run("fast", 0, 0.9, 0.5), run("fast", 1, 0.9, 0.5)])
+    assert tasks_script.methods_of(variants) == ["adapters", "fast"]
+    text = table.make_tables([{**result, "tasks": variants}, result])
+    assert "| **adapters** | adapters, fast, bfloat16 | fast minus adapters, points | seeds |" in text
+    # The differences are 0.1 and 0: mean 0.05, standard error 0.05, t of one degree of freedom 12.706.
+    assert "| 85.0 ± 7.1 | 90.0 ± 0.0 | +5.00 (-58.53 to +68.53) | 2 |" in text
+    assert "85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in text, "the two summaries stand side by side"
     lines = tasks_script.describe(summary).splitlines()
     assert lines[1].split() == ["ud/en_ewt", "accuracy", "9", "25.0", "85.0", "±", "7.1", "90.0", "±", "0.0", "2"]
     assert lines[2].split() == ["on", "ud/tr_imst", "accuracy", "9", "60.0", "±", "14.1", "40.0", "±", "0.0", "2"]

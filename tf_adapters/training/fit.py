@@ -21,7 +21,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.text.batching import default_lengths, steps_per_epoch, training_batches
+from tf_adapters.text.batching import default_lengths, padding_multiple, steps_per_epoch, training_batches
 from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import StoredStates, UpperBlocks, frozen_depth
 from tf_adapters.training.kinds import get_kind
@@ -300,6 +300,7 @@ class _Run(keras.callbacks.Callback):
                         seed=seed,
                         start_step=self.done,
                         lengths=default_lengths(self.wordpiece.max_length) if drop_remainder else None,
+                        multiple_of=padding_multiple(fast=state_of(self.whole).fast, steps=self.steps),
                         drop_remainder=drop_remainder,
                         inputs_of=inputs_of,
                     )

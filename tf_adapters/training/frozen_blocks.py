@@ -9,7 +9,7 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.layers.dropout import dropout_layers
 from tf_adapters.models.state import state_of
-from tf_adapters.text.batching import sorted_batches
+from tf_adapters.text.batching import padding_multiple, sorted_batches
 
 _CHUNK_EXAMPLES = 1024
 
@@ -122,7 +122,7 @@ class StoredStates:
 
     def __init__(self, model, depth, examples, wordpiece, path, *, batch_size, progress=None):
         self.path = path
-        blocks = state_of(model).family.blocks(model)[:depth]
+        blocks, fast = state_of(model).family.blocks(model)[:depth], state_of(model).fast
         specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
 
         @tf.function(input_signature=[specs])
@@ -146,7 +146,7 @@ class StoredStates:
                     self.starts[first + 1 : after + 1] = self.starts[first] + ends
                     chunk = np.empty((ends[-1], self.size), dtype)
                     batches = sorted_batches(
-                        encoded, batch_size=batch_size, wordpiece=wordpiece, fill=state_of(model).fast
+                        encoded, batch_size=batch_size, wordpiece=wordpiece, multiple_of=padding_multiple(fast=fast), fill=fast
                     )
                     for positions, inputs in batches:
                         states = lower(inputs).numpy()[: len(positions)]

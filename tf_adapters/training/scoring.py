@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.models.state import state_of
-from tf_adapters.text.batching import sorted_batches
+from tf_adapters.text.batching import padding_multiple, sorted_batches
 
 
 class Scorer:
@@ -14,7 +14,7 @@ class Scorer:
         model: a model with a head.
         wordpiece: `WordPiece`.
         batch_size: int.
-        lengths: tuple of padded lengths for XLA, or None to pad to each batch's longest.
+        lengths: tuple of padded lengths for XLA, or None to pad as `padding_multiple` says.
         jit_compile: bool, compile with XLA; then `lengths` should be given.
     """
 
@@ -22,6 +22,7 @@ class Scorer:
         self.wordpiece = wordpiece
         self.batch_size = batch_size
         self.lengths = lengths
+        self.multiple_of = padding_multiple(fast=state_of(model).fast)
         # What is compiled for each shape should meet few.
         self.fill = jit_compile or state_of(model).fast
         specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
@@ -47,7 +48,12 @@ class Scorer:
             end, for spans; each example comes once, padding examples never.
         """
         for positions, inputs in sorted_batches(
-            encoded, batch_size=self.batch_size, wordpiece=self.wordpiece, lengths=self.lengths, fill=self.fill
+            encoded,
+            batch_size=self.batch_size,
+            wordpiece=self.wordpiece,
+            lengths=self.lengths,
+            multiple_of=self.multiple_of,
+            fill=self.fill,
         ):
             yield positions, self._forward(inputs).numpy()[: len(positions)]
 
