@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from pairing import paired_ratios, summarise_steps
+from pairing import paired_ratios, summarise_steps, tracing_seconds
 from provenance import available_memory_gib, busy_cores, git_state, provenance, usable_cores
 from worker_protocol import Worker, WorkerError
 
@@ -145,13 +145,13 @@ _FOR_WORKERS = ("bottleneck", "threads", "seed", "learning_rate", "xla")
 
 def describe(result):
     """The result as lines of text."""
-    lines = [f"{'arm':24}{'ms/step':>9}{'min':>9}{'max':>9}{'ex/s':>8}{'peak MiB':>10}{'trained':>13}{'saved MB':>10}"]
+    lines = [f"{'arm':24}{'ms/step':>9}{'min':>9}{'max':>9}{'ex/s':>8}{'trace s':>9}{'peak MiB':>10}{'trained':>13}{'saved MB':>10}"]
     for arm, row in result["arms"].items():
         saved = f"{row['saved_bytes'] / 1e6:.2f}" if row["saved_bytes"] else "-"
         step = row["step_ms"]
         lines.append(
             f"{arm:24}{step['median']:9.1f}{step['min']:9.1f}{step['max']:9.1f}{row['examples_per_second']:8.1f}"
-            f"{row['peak_rss_mib']:10,.0f}{row['trained_parameters']:13,}{saved:>10}"
+            f"{tracing_seconds(row, result['settings']['steps']):9.1f}{row['peak_rss_mib']:10,.0f}{row['trained_parameters']:13,}{saved:>10}"
         )
     for name, ratio in result["ratios"].items():
         low, high = ratio["interval"] or (ratio["min"], ratio["max"])

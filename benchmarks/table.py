@@ -5,6 +5,8 @@ import json
 import pathlib
 import sys
 
+from pairing import tracing_seconds
+
 HERE = pathlib.Path(__file__).resolve().parent
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 ARMS = {
@@ -69,8 +71,8 @@ def step_table(result):
         f"**{model}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
         f"{', XLA' if settings['xla'] else ''}**",
         "",
-        "| | ms per step (min to max) | examples/s | peak memory, MiB | trained parameters | saved, MB |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters | saved, MB |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     places = list(ARMS)
     for arm, row in sorted(result["arms"].items(), key=lambda item: (places.index(item[0].partition("@")[0]), item[0])):
@@ -80,7 +82,7 @@ def step_table(result):
         saved = f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else ""
         lines.append(
             f"| {ARMS[kind]}{precision and ', ' + precision} | {step['median']:.0f} ({step['min']:.0f} to {step['max']:.0f}) "
-            f"| {row['examples_per_second']:.1f} | {row['peak_rss_mib']:,.0f} | {trained} | {saved} |"
+            f"| {row['examples_per_second']:.1f} | {tracing_seconds(row, settings['steps']):.1f} | {row['peak_rss_mib']:,.0f} | {trained} | {saved} |"
         )
     if result["ratios"]:
         lines += ["", "| step time, paired by round | median | interval |", "|---|---:|---:|"]
