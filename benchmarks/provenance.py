@@ -38,10 +38,11 @@ def command(arguments):
 
 
 def git_state():
-    """Commit of the checkout, and whether tracked files differ from it; Nones without git."""
+    """Commit of the checkout, and whether tracked files beside the results differ from it; Nones without git."""
     try:
         commit = _git("rev-parse", "HEAD").strip()
-        return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no").strip())}
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)benchmarks/results")
+        return {"commit": commit, "dirty": bool(changed.strip())}
     except (OSError, subprocess.CalledProcessError):
         return {"commit": None, "dirty": None}
 

@@ -199,7 +199,30 @@ def pipeline_table(result):
     return "\n".join([*lines, "", _origin(result, f"{settings['batches']} batches, {settings['steps']} steps")])
 
 
-TABLES = {"pipeline": pipeline_table, "quality": quality_table, "step": step_table, "tasks": tasks_table}
+def costs_table(result):
+    """Markdown of one result of costs.py."""
+    settings = result["settings"]
+    lines = ["**Small costs**", "", "| a process that imports | s (min to max) |", "|---|---:|"]
+    lines += [f"| {name} | {_range(spread, 2)} |" for name, spread in result["imports_s"].items()]
+    lines += [
+        "",
+        f"| a step of adapter tuning with fast blocks, MiniLM, {settings['batch_size']} sentences of SST-2, "
+        f"{settings['precision']} | ms (min to max) | ratio, paired by round |",
+        "|---|---:|---:|",
+    ]
+    first = next(iter(result["loops_ms"]))
+    for name, spread in result["loops_ms"].items():
+        ratio = result["ratios"].get(f"{name} / {first}")
+        lines.append(f"| {name} | {_range(spread, 1)} | {_range(ratio, 3) if ratio else ''} |")
+    return "\n".join([*lines, "", _origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps")])
+
+
+def _range(spread, digits):
+    median, low, high = (f"{spread[name]:.{digits}f}" for name in ("median", "min", "max"))
+    return f"{median} ({low} to {high})"
+
+
+TABLES = {"costs": costs_table, "pipeline": pipeline_table, "quality": quality_table, "step": step_table, "tasks": tasks_table}
 
 
 def replace_section(text, tables):
@@ -212,6 +235,8 @@ def replace_section(text, tables):
 
 def _key(result):
     settings = result["settings"]
+    if result["kind"] == "costs":
+        return ("costs", settings["precision"])
     if result["kind"] == "pipeline":
         return ("pipeline", settings["batch_size"])
     if result["kind"] == "tasks":

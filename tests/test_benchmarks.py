@@ -489,7 +489,7 @@ def test_the_results_in_the_repository_make_tables():
 # The commands
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "pipeline.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "pipeline.py", "costs.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = _run(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
