@@ -41,14 +41,14 @@ def summarise_steps(turns, batch_size):
     }
 
 
-def tracing_seconds(row, steps):
-    """What an arm's first pass over the batches took beyond `steps` of its usual steps: tracing and compiling.
+def tracing_seconds(row, batches):
+    """What an arm's first pass over the batches took beyond as many usual steps: tracing and compiling.
 
     Args:
         row: dict of the arm, with `warm_up_s` and `step_ms`.
-        steps: int, in a turn.
+        batches: int, how many there are.
     """
-    return max(0.0, row["warm_up_s"] - steps * row["step_ms"]["median"] / 1e3)
+    return max(0.0, row["warm_up_s"] - batches * row["step_ms"]["median"] / 1e3)
 
 
 def paired_ratio(numerator, denominator, *, samples=2000, seed=0):

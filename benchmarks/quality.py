@@ -209,7 +209,7 @@ def parse(arguments=None):
     parser.add_argument("--epochs", type=int, default=3, help="of both methods")
     parser.add_argument("--batch-size", type=int, default=16, help="of both methods")
     parser.add_argument("--bottleneck", type=int, default=64, help="units of an adapter")
-    parser.add_argument("--train-layer-norm", default="all", help="none, encoder or all")
+    parser.add_argument("--train-layer-norm", default="all", help="none, adapted, encoder or all")
     parser.add_argument("--max-length", type=int, default=128, help="tokens kept of a sentence")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="the grid is run at the first")
     parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3, 3e-3])

@@ -148,10 +148,10 @@ def describe(result):
     lines = [f"{'arm':24}{'ms/step':>9}{'min':>9}{'max':>9}{'ex/s':>8}{'trace s':>9}{'peak MiB':>10}{'trained':>13}{'saved MB':>10}"]
     for arm, row in result["arms"].items():
         saved = f"{row['saved_bytes'] / 1e6:.2f}" if row["saved_bytes"] else "-"
-        step = row["step_ms"]
+        step, tracing = row["step_ms"], tracing_seconds(row, len(result["batches"]["lengths"]))
         lines.append(
-            f"{arm:24}{step['median']:9.1f}{step['min']:9.1f}{step['max']:9.1f}{row['examples_per_second']:8.1f}"
-            f"{tracing_seconds(row, result['settings']['steps']):9.1f}{row['peak_rss_mib']:10,.0f}{row['trained_parameters']:13,}{saved:>10}"
+            f"{arm:24}{step['median']:9.1f}{step['min']:9.1f}{step['max']:9.1f}{row['examples_per_second']:8.1f}{tracing:9.1f}"
+            f"{row['peak_rss_mib']:10,.0f}{row['trained_parameters']:13,}{saved:>10}"
         )
     for name, ratio in result["ratios"].items():
         low, high = ratio["interval"] or (ratio["min"], ratio["max"])

@@ -6,6 +6,7 @@ import pathlib
 import sys
 
 from pairing import tracing_seconds
+from tasks import VARIANTS
 
 HERE = pathlib.Path(__file__).resolve().parent
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
@@ -30,8 +31,7 @@ METHODS = {
     "fast": "adapters, fast, bfloat16",
     "unsorted": "adapters, batches of random rows",
 }
-# Of these the paired difference from adapters is shown too.
-VARIANTS = ("fast", "unsorted")
+
 MODELS = {"minilm": "MiniLM (6 x 384)", "bert-base": "BERT-base (12 x 768)"}
 
 
@@ -77,12 +77,12 @@ def step_table(result):
     places = list(ARMS)
     for arm, row in sorted(result["arms"].items(), key=lambda item: (places.index(item[0].partition("@")[0]), item[0])):
         kind, _, precision = arm.partition("@")
-        step = row["step_ms"]
+        step, tracing = row["step_ms"], tracing_seconds(row, len(lengths))
         trained = f"{row['trained_parameters']:,}" if row["trained_parameters"] else ""
         saved = f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else ""
         lines.append(
             f"| {ARMS[kind]}{precision and ', ' + precision} | {step['median']:.0f} ({step['min']:.0f} to {step['max']:.0f}) "
-            f"| {row['examples_per_second']:.1f} | {tracing_seconds(row, settings['steps']):.1f} | {row['peak_rss_mib']:,.0f} | {trained} | {saved} |"
+            f"| {row['examples_per_second']:.1f} | {tracing:.1f} | {row['peak_rss_mib']:,.0f} | {trained} | {saved} |"
         )
     if result["ratios"]:
         lines += ["", "| step time, paired by round | median | interval |", "|---|---:|---:|"]
@@ -139,8 +139,9 @@ def tasks_table(result):
     variants = [method for method in methods if method in VARIANTS]
     columns = "".join(f" {METHODS[method]} |" for method in methods)
     columns += "".join(f" {method} minus adapters, points |" for method in variants)
+    title = "Variants of adapter tuning" if variants else "Every task"
     lines = [
-        f"**{'Variants of adapter tuning' if variants else 'Every task'}, {model}: at most {settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard "
+        f"**{title}, {model}: at most {settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard "
         "deviation over seeds, in %**",
         "",
         f"| | metric | training rows | constant answer |{columns} seeds |",

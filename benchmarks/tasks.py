@@ -140,21 +140,25 @@ def parse(arguments=None):
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--bottleneck", type=int, default=64, help="units of an adapter")
-    parser.add_argument("--train-layer-norm", default="all", help="none, encoder or all")
+    parser.add_argument("--train-layer-norm", default="all", help="none, adapted, encoder or all")
     parser.add_argument("--adapter-learning-rate", type=float, default=1e-3, help="of adapter tuning, without dropout")
     parser.add_argument("--init-stddev", type=float, default=0.03, help="of the adapters")
     parser.add_argument("--full-learning-rate", type=float, default=5e-5, help="of full fine-tuning")
     parser.add_argument("--max-length", type=int, default=128, help="tokens kept of a text; questions have 256")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
-    parser.add_argument("--output", type=pathlib.Path, help="folder; default: benchmarks/results/tasks-minilm")
+    parser.add_argument(
+        "--output", type=pathlib.Path,
+        help="folder; default: benchmarks/results/tasks-minilm, or variants-minilm with one of the methods fast and unsorted",
+    )
     return parser.parse_args(arguments)
 
 
 def main():
     options = parse()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    folder = options.output or RESULTS / "tasks-minilm"
+    study_name = "variants" if set(options.methods) & set(VARIANTS) else "tasks"
+    folder = options.output or RESULTS / f"{study_name}-minilm"
     runs = Runs(folder)
     try:
         passed_over = study(options, runs)

@@ -3,13 +3,16 @@
 import errno
 import io
 import json
+import os
+import pathlib
+import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from tests.conftest import tiny_model
+from tests.conftest import tiny_inputs, tiny_model
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -22,12 +25,12 @@ from tf_adapters import (
     task_from_files,
 )
 from tf_adapters._keras import keras
-from tf_adapters.layers.dropout import dropout_layers
+from tf_adapters.models.upper_blocks import UpperBlocks
 from tf_adapters.text.packed import PackedExamples
 from tf_adapters.training import frozen_blocks
 from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.fit import Reporter
-from tf_adapters.training.frozen_blocks import StoredStates, UpperBlocks, frozen_depth
+from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 
 UPPER = AdapterConfig(bottleneck_size=8, blocks=(2, 3), init_stddev=0.3, train_layer_norm="adapted")
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3, dropout=0.0)
@@ -72,9 +75,10 @@ def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, word
     model = cast_frozen(upper_model(head, fast=fast))
     assert frozen_depth(model) == 2
     packed, seen = examples(37), []
-    states = StoredStates(model, 2, packed, wordpiece, tmp_path / "states", batch_size=8, progress=seen.append)
-    assert seen == [37] and states.tokens == packed.input_ids.flat_values.shape[0]
-    assert states.bytes == (tmp_path / "states").stat().st_size == states.tokens * 32 * (4 if policy == "float32" else 2)
+    states = StoredStates(model, 2, packed, wordpiece, tmp_path, batch_size=8, progress=seen.append)
+    assert seen == [8, 16, 24, 32, 37] and states.tokens == packed.input_ids.flat_values.shape[0]
+    assert states.bytes == states.tokens * 32 * (4 if policy == "float32" else 2)
+    assert not list(tmp_path.iterdir())
     rows = tf.constant([36, 0, 7, 8, 20], tf.int64)
     inputs = wordpiece.pad(packed.encode(wordpiece, rows))
     upper, names = UpperBlocks(model, 2), [weight.name for weight in model.weights]
@@ -85,7 +89,8 @@ def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, word
         other = expected[name].numpy()
         if head != "classification":
             one, other = one[real], other[real]
-        np.testing.assert_allclose(one, other, atol=2e-6 if policy == "float32" else 2e-2)
+        # Other sizes of batches round float32 otherwise; a block that is left out changes logits by 3e-4 and more.
+        np.testing.assert_allclose(one, other, atol=1e-5)
     # The model is what it was, and the part of it trains what it trains.
     assert [weight.name for weight in model.weights] == names == [weight.name for weight in upper.weights]
     assert [v.ref() for v in upper.trainable_variables] == [v.ref() for v in model.trainable_variables]
@@ -106,12 +111,14 @@ def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp
                 notes.append(text)
 
         fit(model, task, wordpiece, output=tmp_path / folder, **SETTINGS, jit_compile=xla, reporter=Notes(), **arguments)
+        model.evaluate(tiny_inputs(batch=4, length=8), tf.constant([0, 1, 0, 1]), verbose=0)
         return notes, (tmp_path / folder / "log.csv").read_text().split(), load_file(tmp_path / folder / "adapter.safetensors")
 
     notes, log, trained = train("cached", cache_frozen=True)
     none, plain_log, plain = train("plain")
     assert len(notes) == 1 and "frozen lower blocks" in notes[0] and "tokens" in notes[0] and not none
     assert not (tmp_path / "cached" / ".resume").exists()
+    assert "frozen_blocks.bin" not in pathlib.Path("/proc/self/maps").read_text()
     one, other = ([[float(cell) for cell in line.split(",")] for line in lines[1:]] for lines in (log, plain_log))
     np.testing.assert_allclose(one, other, atol=1e-4)
     assert trained.keys() == plain.keys()
@@ -128,6 +135,10 @@ def test_a_stopped_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_
             if done == 13:
                 raise Killed
 
+    class Begin(Reporter):
+        def start(self, steps, done):
+            self.done = done
+
     def train(folder, **arguments):
         keras.utils.set_random_seed(0)
         model = load_backbone(checkpoint, labels=["negative", "positive"])
@@ -136,10 +147,12 @@ def test_a_stopped_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_
 
     train("whole", cache_frozen=True)
     with pytest.raises(Killed):
-        train("killed", cache_frozen=True, reporter=Kill())
+        train("killed", cache_frozen=True, reporter=Kill(), checkpoint_seconds=0.0)
     with pytest.raises(InputError, match="another cached_blocks"):
         train("killed", resume=True)
-    train("killed", cache_frozen=True, resume=True)
+    record = Begin()
+    train("killed", cache_frozen=True, resume=True, reporter=record)
+    assert record.done == 12
     for name in ("adapter.safetensors", "log.csv"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     kept = json.loads((tmp_path / "killed" / "tf_adapters.json").read_text())
@@ -149,11 +162,11 @@ def test_a_stopped_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_
 @pytest.mark.parametrize(
     "config, mode, rate, message",
     [
-        (AdapterConfig(train_layer_norm="none"), "adapters", 0.0, "block 0 has an adapter.*--blocks"),
-        (AdapterConfig(blocks=(2,), train_layer_norm="all"), "adapters", 0.0, "embedding layer has weights that train.*adapted"),
-        (AdapterConfig(blocks=(2,), train_layer_norm="encoder"), "adapters", 0.0, "block 0 has weights that train"),
+        (AdapterConfig(train_layer_norm="none"), "adapters", 0.0, "block 0 has an adapter.*--blocks 3-5"),
+        (AdapterConfig(blocks=(2,), train_layer_norm="all"), "adapters", 0.0, "embedding layer trains.*--train-layer-norm adapted"),
+        (AdapterConfig(blocks=(2,), train_layer_norm="encoder"), "adapters", 0.0, "block 0 trains"),
         (AdapterConfig(blocks=(2,), train_layer_norm="adapted"), "adapters", None, "embedding layer has dropout.*--dropout 0"),
-        (None, "full", 0.0, "embedding layer has weights that train"),
+        (None, "full", 0.0, r"embedding layer trains\.$"),
     ],
     ids=["adapters everywhere", "all norms", "encoder norms", "dropout", "full"],
 )
@@ -176,18 +189,48 @@ def test_a_full_disk_is_reported_and_leaves_no_file(wordpiece, tmp_path, monkeyp
 
     monkeypatch.setattr(frozen_blocks, "open", FullDisk, raising=False)
     with pytest.raises(InputError, match="No space left on device.*--cache-frozen"):
-        StoredStates(upper_model(), 2, examples(5), wordpiece, tmp_path / "states", batch_size=8)
+        StoredStates(upper_model(), 2, examples(5), wordpiece, tmp_path, batch_size=8)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_while_caching_stops_and_leaves_no_file(checkpoint, task, wordpiece, tmp_path):
+    class Interrupt(Reporter):
+        def caching(self, done, total):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    model = load_backbone(checkpoint, labels=["negative", "positive"])
+    set_trainable(add_adapters(model, UPPER, seed=0), "adapters")
+    result = fit(model, task, wordpiece, output=tmp_path / "out", cache_frozen=True, **SETTINGS, reporter=Interrupt())
+    assert result.interrupted and result.steps == 0
+    assert [path.name for path in (tmp_path / "out" / ".resume").iterdir()] == ["state.safetensors"]
+
+
+def test_the_models_own_policy_counts_and_not_the_global_one(wordpiece, tmp_path, float32_policy):
+    model, packed = upper_model(), examples(5)
+    states = StoredStates(model, 2, packed, wordpiece, tmp_path, batch_size=8)
+    rows = tf.range(5, dtype=tf.int64)
+    inputs = wordpiece.pad(packed.encode(wordpiece, rows))
+    float32_policy("mixed_float16")
+    upper = UpperBlocks(model, 2)
+    np.testing.assert_allclose(upper(states.inputs(inputs, rows)), model(inputs).logits, atol=2e-6)
+    upper.compile(optimizer=keras.optimizers.Adam())
+    assert not isinstance(upper.optimizer, keras.mixed_precision.LossScaleOptimizer)
 
 
 def test_adapted_norms_are_those_of_the_blocks_with_adapters():
     model = upper_model()
-    trained = {variable.name.split("/")[3] for variable in model.trainable_variables if "LayerNorm" in variable.name}
-    assert trained == {"layer_._2", "layer_._3"}
-    assert not any("embeddings" in variable.name for variable in model.trainable_variables)
-    everywhere = tiny_model()
-    set_trainable(add_adapters(everywhere, AdapterConfig(train_layer_norm="adapted")))
-    encoder = tiny_model()
-    set_trainable(add_adapters(encoder, AdapterConfig(train_layer_norm="encoder")))
-    assert len(everywhere.trainable_variables) == len(encoder.trainable_variables)
-    assert dropout_layers(everywhere)
+    norms = [
+        f"layer_._{block}/{part}output/LayerNorm/{weight}:0"
+        for block in (2, 3)
+        for part in ("attention/", "")
+        for weight in ("gamma", "beta")
+    ]
+    trained = [variable.name for variable in model.trainable_variables if "LayerNorm" in variable.name]
+    assert sorted(name.split("encoder/")[1] for name in trained) == sorted(norms)
+
+    def names(choice):
+        other = tiny_model()
+        set_trainable(add_adapters(other, AdapterConfig(train_layer_norm=choice)))
+        return [variable.name.split("/", 1)[1] for variable in other.trainable_variables]
+
+    assert names("adapted") == names("encoder")

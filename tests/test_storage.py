@@ -8,9 +8,11 @@ from tests.conftest import tiny_inputs, tiny_model
 from tf_adapters import (
     AdapterConfig,
     InputError,
+    adapter_names,
     add_adapters,
     backbone_digest,
     cast_frozen,
+    freeze,
     load_adapter,
     parameter_counts,
     remove_adapters,
@@ -83,8 +85,7 @@ def test_training_and_saving_go_on(half, tmp_path):
     save_adapter(model, tmp_path / "adapter")
     other = tiny_model()
     load_adapter(other, tmp_path / "adapter", fast=True)
-    other.trainable = False
-    np.testing.assert_array_equal(cast_frozen(other)(INPUTS).logits, model(INPUTS).logits)
+    np.testing.assert_array_equal(cast_frozen(freeze(other))(INPUTS).logits, model(INPUTS).logits)
 
 
 def test_what_needs_the_float32_values_is_refused(half):
@@ -101,6 +102,46 @@ def test_what_needs_the_float32_values_is_refused(half):
     remove_adapters(model, name="second")
 
 
+def test_adapters_that_came_after_the_cast_go_again(half, tmp_path):
+    model = cast_frozen(freeze(tiny_model()))
+    before = model(INPUTS).logits.numpy()
+    add_adapters(model, AdapterConfig(init_stddev=0.3), seed=1)
+    assert not np.array_equal(model(INPUTS).logits, before)
+    remove_adapters(model)
+    assert np.array_equal(model(INPUTS).logits, before)
+    # A directory that cannot be loaded says what is wrong with it, and leaves nothing on the model.
+    other = adapted()
+    save_adapter(other, tmp_path / "adapter")
+    (tmp_path / "adapter" / "adapter.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match="adapter.safetensors"):
+        load_adapter(model, tmp_path / "adapter")
+    assert not adapter_names(model)
+
+
+def test_what_is_not_chosen_yet_is_not_cast(half):
+    with pytest.raises(InputError, match="set_trainable.*freeze"):
+        cast_frozen(tiny_model())
+    with pytest.raises(InputError, match="set_trainable"):
+        save_adapter(freeze(adapted()), "nowhere")
+
+
+def test_folding_the_scale_into_a_rounded_kernel_costs_less_than_rounding_does(float32_policy):
+    def logits(policy, cast):
+        float32_policy(policy)
+        model = tiny_model(hidden_size=64)  # heads of 32, whose scale is no power of two
+        add_adapters(model, AdapterConfig(init_stddev=0.3), seed=1, fast=True)
+        for variable, value in zip(model.weights, values or [variable.numpy() for variable in model.weights]):
+            variable.assign(value)
+        values[:] = [variable.numpy() for variable in model.weights]
+        set_trainable(model)
+        return (cast_frozen(model) if cast else model)(INPUTS).logits.numpy()
+
+    values = []
+    exact = logits("float32", False)
+    rounded, cast = (np.abs(logits("mixed_bfloat16", each) - exact).max() for each in (False, True))
+    assert 0 < cast < 2 * rounded
+
+
 def test_weights_that_train_stay_in_float32(half):
     model = cast_frozen(adapted("full"))
     assert {variable.dtype for variable in model.weights} == {tf.float32}
@@ -114,9 +155,10 @@ def test_float32_models_are_left_alone():
     remove_adapters(model)
 
 
-def test_a_processor_without_bfloat16_is_told_what_the_precision_costs(tmp_path):
+def test_a_processor_without_bfloat16_is_told_what_the_precision_costs(tmp_path, monkeypatch):
     from tf_adapters.cli.processor import precision_note
 
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("flags\t\t: fpu avx2 avx512f avx512_vnni\n")
     new.write_text("flags\t\t: fpu avx2 avx512f avx512_bf16\n")

@@ -34,6 +34,7 @@ _PUBLIC = {
     "cast_frozen": "models.storage",
     "disable_adapters": "models.injection",
     "fit": "training.fit",
+    "freeze": "training.trainable",
     "frozen_digest": "training.trainable",
     "get_recipe": "recipes",
     "load_adapter": "saving.directory",

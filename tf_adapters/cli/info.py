@@ -152,7 +152,9 @@ def _recipe_rows(family, config, adapter_size):
             adapter = dataclasses.replace(adapter, bottleneck_size=adapter_size)
         count = len(set(adapter.sites(config.num_hidden_layers).values()))
         adapters = count * adapter.parameters_per_adapter(config.hidden_size)
-        norms = sizes["layer_norm"][adapter.train_layer_norm]
+        norms = sizes["layer_norm"]["encoder" if adapter.train_layer_norm == "adapted" else adapter.train_layer_norm]
+        if adapter.train_layer_norm == "adapted" and adapter.blocks is not None:
+            norms = norms * len(adapter.blocks) // config.num_hidden_layers
         head = (recipe.head_layers - 1) * (config.hidden_size + 1) * config.hidden_size
         rows.append(
             {

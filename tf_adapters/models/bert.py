@@ -34,7 +34,7 @@ class TFBertFastSelfAttention(FastSelfAttention, TFBertSelfAttention):
 
 
 class TFBertFastIntermediate(FastIntermediate, TFBertIntermediate):
-    """TFBertIntermediate whose activation keeps its derivative."""
+    """TFBertIntermediate whose activation keeps its derivative in training."""
 
 
 class TFBertFastSelfOutput(FastSite, TFBertSelfOutput):

@@ -100,7 +100,7 @@ class FastSelfAttention:
 
 
 class FastIntermediate:
-    """Mixin for the first feed-forward layer, with `dense`: its activation keeps the derivative."""
+    """Mixin for the first feed-forward layer, with `dense`: in training its activation keeps the derivative."""
 
     @classmethod
     def adopt(cls, original):

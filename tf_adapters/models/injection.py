@@ -111,7 +111,8 @@ def remove_adapters(model, *, name=None):
         _switch_sites(state)
         _forget_traces(model)
         return model
-    check_not_cast(state, state.cast, "remove_adapters(model) restores the model and")
+    if state.freezing is None:
+        check_not_cast(state, state.cast, "remove_adapters(model) restores the model and")
     _assign(state.switched, state.pristine)
     for owner, part, original in state.original_parts:
         replace_layer(owner, part, original)

@@ -42,7 +42,8 @@ class ModelState:
         fast: bool, whether the blocks are those of `models.fast`.
         switched: variables whose values belong to the active adapter: LayerNorms, then head.
         pristine: their values before injection.
-        freezing: list of `(layer, trainable, its trainable and its other weights)` before injection.
+        freezing: list of `(layer, trainable, its trainable and its other weights)` before injection; None if
+            `cast_frozen` replaced some of them since.
         dropouts: list of `(layer, attribute, its Dropout)` before injection.
         cast: variables that `cast_frozen` put in place of float32 ones.
         newly_initialized: layers of the encoder that pretraining did not train; they train

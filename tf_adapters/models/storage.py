@@ -13,13 +13,20 @@ def cast_frozen(model):
 
     Under `mixed_bfloat16` and `mixed_float16` they take half the memory and are not cast at every step; without such a
     policy nothing happens. Results stay what they are, but for fast blocks, where the scale of the scores is folded into
-    the rounded query kernel. Biases, LayerNorms and whatever trains stay in float32. The float32 values are
-    given up: `remove_adapters` of the last adapter and a `set_trainable` that would train them raise InputError from
-    then on, and transformers' `save_pretrained` writes the rounded ones. Adapters are saved and loaded as before.
+    the rounded query kernel. Biases, LayerNorms and whatever trains stay in float32. Adapters are saved and loaded as
+    before.
 
-    Call it after `set_trainable` and before `compile`, or for a model that only predicts, after `model.trainable = False`.
+    The float32 values are given up. A `set_trainable` that would train them raises InputError from then on, and so does
+    `remove_adapters` of the last adapter, if it was there before the cast. Checkpoints of the whole model from before do not
+    fit any more; transformers' `save_pretrained` writes the rounded values, and in bfloat16 only
+    `safe_serialization=True` makes files that can be read again.
+
+    Call it after `set_trainable` and before `compile`, or for a model that only predicts, after `freeze`.
 
     Returns: the model.
+
+    Raises:
+        InputError: nothing is frozen, because neither was called.
     """
     state = state_of(model)
     state.digest(model)
@@ -30,16 +37,19 @@ def cast_frozen(model):
         if variable.shape.rank == 2 and id(variable) not in trains
     }
     # A head with tied embeddings reads them in float32.
-    shared = {id(layer) for outer in head_layers(model, state) for layer in outer.submodules}
+    cast, shared = [], {id(layer) for outer in head_layers(model, state) for layer in outer.submodules}
     for layer in state.family.main_layer(model).submodules:
         is_half = isinstance(layer, keras.layers.Layer) and layer.compute_dtype in ("bfloat16", "float16")
         if is_half and id(layer) not in shared:
             for attribute, variable in list(vars(layer).items()):
                 if id(variable) in frozen and variable.dtype == tf.float32:
-                    state.cast.append(_cast(layer, attribute, variable))
-    if state.cast:
-        # These lists keep the old variables alive, and nothing can be restored any more.
-        state.freezing = []
+                    cast.append(_cast(layer, attribute, variable))
+    if not cast and state.trainable is None and len(trains) == len(model.weights) and not state.cast:
+        raise InputError("cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first.")
+    if cast:
+        state.cast += cast
+        # These lists keep the old variables alive, and the model before the adapters cannot be restored any more.
+        state.freezing = None
         model.train_function = model.test_function = model.predict_function = model.train_tf_function = None
     return model
 

@@ -19,11 +19,12 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
+from tf_adapters.models.upper_blocks import UpperBlocks
 from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import default_lengths, padding_multiple, steps_per_epoch, training_batches
 from tf_adapters.training.dropout import seed_dropout
-from tf_adapters.training.frozen_blocks import StoredStates, UpperBlocks, frozen_depth
+from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
 from tf_adapters.training.resume import ResumeFile, read_info
@@ -114,8 +115,8 @@ def fit(
         jit_compile: bool, compile the training step with XLA; batches are then padded to a
             small set of lengths, and the last, partial batch of an epoch is dropped.
         cache_frozen: bool, compute the outputs of the blocks below the first one that trains or has an adapter only once,
-            and read them in every epoch from a memory-mapped file in `output`, which goes when training ends. For
-            AdapterDrop, top-N and a trained head; what is frozen must have no dropout.
+            and read them in every epoch from a memory-mapped file on the disk of `output`. For AdapterDrop, top-N and a
+            trained head; what is frozen must have no dropout.
         resume: bool, go on with the run that `output` holds.
         recipe: str or None, kept in the directory.
         checkpoint_seconds: float, time between two states.
@@ -156,6 +157,9 @@ def fit(
         jit_compile=jit_compile,
         **losses,
     )
+    if depth:
+        # As it would be without a cache: `evaluate` works afterwards.
+        model.compile(optimizer=trained.optimizer, jit_compile=jit_compile, **kind.losses())
     metrics = tf.nest.flatten(losses["metrics"])
     trained.optimizer.build(model.trainable_variables)
     reporter = reporter or Reporter()
@@ -182,6 +186,7 @@ def fit(
             "jit_compile": jit_compile,
             "fast": state.fast,
             "cached_blocks": depth,
+            "padded_to": padding_multiple(fast=state.fast, steps=steps),
             "precision": keras.mixed_precision.global_policy().name,
             "trainable": state.trainable,
             "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
@@ -225,6 +230,8 @@ def _optimizer_variables(optimizer):
     return variables
 
 
+# Settings that were not to be chosen once, and what they were.
+_ONCE = {"fast": False, "dropout": None, "cached_blocks": 0, "padded_to": 8}
 # Of a run's settings, what the adapter directory keeps.
 _KEPT = (
     "epochs", "learning_rate", "batch_size", "warmup_fraction", "dropout", "seed", "precision", "jit_compile",
@@ -268,10 +275,10 @@ class _Run(keras.callbacks.Callback):
     def restore(self):
         info = read_info(self.file.path)
         for name, value in self.settings.items():
-            # A name that an older version did not write was not to be chosen then.
-            if info["settings"].get(name, value) != value:
+            before = info["settings"].get(name, _ONCE.get(name, value))
+            if before != value:
                 raise InputError(
-                    f"{self.output} holds a run with another {name} ({info['settings'][name]!r}, now {value!r}): resume with "
+                    f"{self.output} holds a run with another {name} ({before!r}, now {value!r}): resume with "
                     "the same arguments, or start anew with --overwrite."
                 )
         self.file.restore()
@@ -286,10 +293,13 @@ class _Run(keras.callbacks.Callback):
         started = time.monotonic()
         if not self.done:
             self.save()
+        inputs_of, states = None, None
         try:
-            inputs_of = self._store_states(batch_size) if self.depth else None
-            self.reporter.start(self.steps, self.done)
             with _stop_at_signals(self.stopping):
+                if self.depth and self.done < self.steps:
+                    states = self._store_states(batch_size)
+                    inputs_of = states.inputs
+                self.reporter.start(self.steps, self.done)
                 while self.done < self.steps and not self.stopping.is_set():
                     epoch, offset = divmod(self.done, self.steps_per_epoch)
                     batches = training_batches(
@@ -300,7 +310,7 @@ class _Run(keras.callbacks.Callback):
                         seed=seed,
                         start_step=self.done,
                         lengths=default_lengths(self.wordpiece.max_length) if drop_remainder else None,
-                        multiple_of=padding_multiple(fast=state_of(self.whole).fast, steps=self.steps),
+                        multiple_of=self.settings["padded_to"],
                         drop_remainder=drop_remainder,
                         inputs_of=inputs_of,
                     )
@@ -314,8 +324,12 @@ class _Run(keras.callbacks.Callback):
                         callbacks=[self],
                         verbose=0,
                     )
+        except _Stopped:
+            pass  # while the frozen blocks were computed
         finally:
             self.reporter.finish()
+            if states is not None:
+                states.close()
         interrupted = self.done < self.steps
         if not interrupted:
             self._finish()
@@ -328,19 +342,24 @@ class _Run(keras.callbacks.Callback):
         )
 
     def _store_states(self, batch_size):
+        def progress(done):
+            self.reporter.caching(done, len(self.examples))
+            if self.stopping.is_set():
+                raise _Stopped
+
         states = StoredStates(
             self.whole,
             self.depth,
             self.examples,
             self.wordpiece,
-            self.output / RESUME_FOLDER / "frozen_blocks.bin",
+            self.output / RESUME_FOLDER,
             batch_size=batch_size,
-            progress=lambda done: self.reporter.caching(done, len(self.examples)),
+            progress=progress,
         )
         self.reporter.note(
             f"Outputs of the {self.depth} frozen lower blocks: {states.tokens:,} tokens, {states.bytes / 1e6:,.0f} MB on disk"
         )
-        return states.inputs
+        return states
 
     def save(self):
         """Write the state of the run."""
@@ -432,6 +451,10 @@ class _Run(keras.callbacks.Callback):
         state = state_of(self.whole)
         load_adapter(self.whole, self.output, name=state.active or "default")
         shutil.rmtree(self.output / RESUME_FOLDER)
+
+
+class _Stopped(Exception):
+    """A signal came."""
 
 
 class _stop_at_signals:

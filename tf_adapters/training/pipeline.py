@@ -8,6 +8,7 @@ from tf_adapters.models.storage import cast_frozen
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.text.wordpiece import WordPiece
 from tf_adapters.training.scoring import Scorer
+from tf_adapters.training.trainable import freeze
 
 
 def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
@@ -31,8 +32,7 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
         # That the pooler of this checkpoint is new was said in training, and it was saved.
         warnings.filterwarnings("ignore", message=".*no pooler weights")
         model, settings = load_trained(directory, backbone=backbone, fast=fast)
-    model.trainable = False
-    cast_frozen(model)
+    cast_frozen(freeze(model))
     text = settings["text"]
     if text is None:
         raise InputError(f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter.")

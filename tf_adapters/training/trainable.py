@@ -51,6 +51,21 @@ def set_trainable(model, mode="adapters"):
     return model
 
 
+def freeze(model):
+    """Let nothing train: for a model that only predicts.
+
+    `save_adapter` refuses such a model, since nothing says any more what was trained.
+
+    Returns: the model.
+    """
+    state = state_of(model)
+    keep_float32(model, state)
+    model.trainable = False
+    state.trainable = None
+    model.train_function = model.train_tf_function = None
+    return model
+
+
 def _chosen_variables(model, state, mode):
     family = state.family
     head = state.head_variables(model)

@@ -1,0 +1,79 @@
+"""A model in two parts: the blocks up to a depth, and what stands above them."""
+
+import contextlib
+
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.models.state import state_of
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@contextlib.contextmanager
+def _with_layers(model, blocks, embeddings=None):
+    """While a graph is traced, the encoder has these blocks, and other embeddings if they are given."""
+    main = state_of(model).family.main_layer(model)
+    changes = [(vars(main.encoder), "layer", list(blocks))]
+    if embeddings is not None:
+        changes.append((vars(main), "embeddings", embeddings))
+    before = [attributes[name] for attributes, name, _ in changes]
+    # Around Keras' own bookkeeping: the layers are the model's before and after.
+    for attributes, name, value in changes:
+        attributes[name] = value
+    try:
+        yield main
+    finally:
+        for (attributes, name, _), value in zip(changes, before):
+            attributes[name] = value
+
+
+def lower_blocks(model, depth):
+    """The embeddings and the first `depth` blocks in inference.
+
+    Returns: tf.function of the dict of int32 `(batch, length)` tensors that the model takes; the hidden
+        states, `(batch, length, hidden)`.
+    """
+    blocks = state_of(model).family.blocks(model)[:depth]
+
+    @tf.function(input_signature=[{name: tf.TensorSpec((None, None), tf.int32) for name in _INPUTS}])
+    def lower(inputs):
+        with _with_layers(model, blocks) as main:
+            # With hidden states asked for, no block is computed for its first token alone.
+            return main(inputs, output_hidden_states=True, training=False).last_hidden_state
+
+    return lower
+
+
+class UpperBlocks(keras.Model):
+    """A model that goes on where its lower blocks ended; it has the model's own weights.
+
+    Args:
+        model: a transformers TensorFlow model.
+        first: int, the first block that is computed.
+
+    Call arguments:
+        inputs: dict of `states`, `(batch, length, hidden)`, the outputs of block `first - 1`, and
+            int32 `attention_mask`, `(batch, length)`.
+
+    Returns: the logits, or for a span head the dict of `start_logits` and `end_logits`.
+    """
+
+    def __init__(self, model, first):
+        super().__init__(name="upper_blocks", dtype=model.dtype_policy)
+        self.whole = model
+        self.first = first
+
+    def call(self, inputs, training=None):
+        blocks = state_of(self.whole).family.blocks(self.whole)[self.first :]
+
+        def pass_on(*_, inputs_embeds, **__):
+            return inputs_embeds
+
+        with _with_layers(self.whole, blocks, pass_on):
+            outputs = self.whole(
+                {"inputs_embeds": inputs["states"], "attention_mask": inputs["attention_mask"]}, training=training
+            )
+        if "logits" in outputs:
+            return outputs.logits
+        return {name: outputs[name] for name in ("start_logits", "end_logits")}
