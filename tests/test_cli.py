@@ -32,7 +32,7 @@ def shell(command, **options):
 # Help and installation
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "info", "tasks", "submit"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "info", "tasks", "submit", "export"])
 def test_help_shows_an_example_of_the_command(cli, command):
     outcome = cli(command, "--help")
     assert outcome.status == 0
@@ -40,7 +40,7 @@ def test_help_shows_an_example_of_the_command(cli, command):
 
 
 def test_no_command_lists_the_commands(cli):
-    assert all(command in cli().out for command in ("train", "evaluate", "predict", "info", "tasks", "submit"))
+    assert all(command in cli().out for command in ("train", "evaluate", "predict", "info", "tasks", "submit", "export"))
 
 
 def test_version_is_the_package_s(cli):

@@ -33,6 +33,7 @@ _PUBLIC = {
     "backbone_directory": "models.state",
     "cast_frozen": "models.storage",
     "disable_adapters": "models.injection",
+    "export_saved_model": "serving.export",
     "fit": "training.fit",
     "freeze": "training.trainable",
     "frozen_digest": "training.trainable",

@@ -8,6 +8,7 @@ import sys
 import typer
 
 from tf_adapters.cli.evaluate import evaluate
+from tf_adapters.cli.export import export
 from tf_adapters.cli.info import info
 from tf_adapters.cli.predict import predict
 from tf_adapters.cli.submit import submit
@@ -21,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help="Adapters for the TensorFlow encoders of HuggingFace transformers: train, evaluate, predict.",
+    help="Adapters for the TensorFlow encoders of HuggingFace transformers: train, evaluate, predict, export.",
 )
 # Arguments of the Python interface whose option has another name.
 # A message of the library starts with `argument=value`.
@@ -57,7 +58,7 @@ def _command(function):
     return run
 
 
-for command in (train, evaluate, predict, submit, tasks, info):
+for command in (train, evaluate, predict, export, submit, tasks, info):
     app.command(command.__name__)(_command(command))
 
 
@@ -73,4 +74,4 @@ def _version(value: bool):
 def options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ):
-    """Adapters for the TensorFlow encoders of HuggingFace transformers: train, evaluate, predict."""
+    """Adapters for the TensorFlow encoders of HuggingFace transformers: train, evaluate, predict, export."""

@@ -1,5 +1,7 @@
 """The places inside an encoder block where adapters stand, for every family of BERT's shape."""
 
+import contextlib
+
 import tensorflow as tf
 
 from tf_adapters.layers.layer_norm import layer_norm
@@ -19,6 +21,25 @@ class Switch(tf.__internal__.tracking.AutoTrackable):
         super().__init__()
         self.active_slot = tf.Variable(0, trainable=False, dtype=tf.int32, name="active_slot")
         self.gates = {}
+
+
+@contextlib.contextmanager
+def replaced(changes):
+    """While a graph is traced, attributes of layers have other values.
+
+    Keras' own bookkeeping is passed by: the layers' weights and sub-layers are the same before and after.
+
+    Args:
+        changes: list of `(layer, name of an attribute, value)`.
+    """
+    before = [vars(layer)[name] for layer, name, _ in changes]
+    for layer, name, value in changes:
+        vars(layer)[name] = value
+    try:
+        yield
+    finally:
+        for (layer, name, _), value in zip(changes, before):
+            vars(layer)[name] = value
 
 
 def replace_layer(owner, name, layer):

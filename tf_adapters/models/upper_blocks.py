@@ -5,6 +5,7 @@ import contextlib
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -14,18 +15,11 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 def _with_layers(model, blocks, embeddings=None):
     """While a graph is traced, the encoder has these blocks, and other embeddings if they are given."""
     main = state_of(model).family.main_layer(model)
-    changes = [(vars(main.encoder), "layer", list(blocks))]
+    changes = [(main.encoder, "layer", list(blocks))]
     if embeddings is not None:
-        changes.append((vars(main), "embeddings", embeddings))
-    before = [attributes[name] for attributes, name, _ in changes]
-    # Around Keras' own bookkeeping: the layers are the model's before and after.
-    for attributes, name, value in changes:
-        attributes[name] = value
-    try:
+        changes.append((main, "embeddings", embeddings))
+    with replaced(changes):
         yield main
-    finally:
-        for (attributes, name, _), value in zip(changes, before):
-            attributes[name] = value
 
 
 def lower_blocks(model, depth):

@@ -19,6 +19,7 @@ class Scorer:
     """
 
     def __init__(self, model, wordpiece, *, batch_size=32, lengths=None, jit_compile=False):
+        self.model = model
         self.wordpiece = wordpiece
         self.batch_size = batch_size
         self.lengths = lengths

@@ -86,6 +86,18 @@ class Kind:
 
         return bootstrap_interval(score, len(rows), resamples=1000 if len(rows) <= 20_000 else 100)
 
+    def served(self, logits, names, task):
+        """Outputs of a served model, in a graph.
+
+        Args:
+            logits: float32 tensor, `(rows, outputs)`.
+            names: string tensor `(outputs,)` of the labels, or None.
+            task: dict, an adapter directory's settings of its task.
+
+        Returns: dict of tensors whose first axis are the rows.
+        """
+        raise NotImplementedError
+
     def records(self, rows, outputs, labels):
         """One JSON object for each row, for `tf-adapters predict`; a list of dicts."""
         raise NotImplementedError

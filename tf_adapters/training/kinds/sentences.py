@@ -49,6 +49,13 @@ class Classification(_Sentences):
             "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
         }
 
+    def served(self, logits, names, task):
+        return {
+            "label": tf.gather(names, tf.argmax(logits, -1)),
+            "probabilities": tf.nn.softmax(logits),
+            "logits": logits,
+        }
+
     def records(self, rows, outputs, labels):
         values = probabilities(outputs, kind=self.name)
         return [
@@ -77,6 +84,14 @@ class MultiLabel(_Sentences):
         return {
             "loss": keras.losses.BinaryCrossentropy(from_logits=True),
             "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", from_logits=True)],
+        }
+
+    def served(self, logits, names, task):
+        chosen = tf.ragged.boolean_mask(tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1]), logits > 0)
+        return {
+            "labels": tf.strings.reduce_join(chosen, -1, separator="|"),
+            "probabilities": tf.sigmoid(logits),
+            "logits": logits,
         }
 
     def records(self, rows, outputs, labels):
@@ -117,6 +132,11 @@ class Regression(_Sentences):
 
     def targets(self, labels):
         return labels[:, tf.newaxis]
+
+    def served(self, logits, names, task):
+        value_range = task.get("value_range")
+        value = logits if value_range is None else tf.clip_by_value(logits, *map(float, value_range))
+        return {"value": value[:, 0], "logits": logits}
 
     def records(self, rows, outputs, labels):
         return [{"value": value} for value in np.asarray(outputs, np.float64).reshape(-1).tolist()]

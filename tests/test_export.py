@@ -1,0 +1,185 @@
+"""A SavedModel answers as the model that it was made of."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_inputs
+from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone
+from tf_adapters.serving.export import export_saved_model
+from tf_adapters.training.scoring import Scorer
+
+TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but very bad!", "\u00e9t\u00e9 \u4e2d x9"]
+PAIRS = ["was it fun", "the cast", "", "great " * 9, "?"]
+LABELS = ["negative", "positive", "neither"]
+
+
+@pytest.fixture(scope="module")
+def wordpiece(checkpoint):
+    return WordPiece.from_directory(checkpoint, max_length=24)
+
+
+def adapted(checkpoint, labels=LABELS, fast=False):
+    model = load_backbone(checkpoint, num_labels=1 if labels is None else len(labels), labels=labels)
+    return add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.3), seed=1, fast=fast)
+
+
+@pytest.fixture(scope="module")
+def exported(checkpoint, wordpiece, tmp_path_factory):
+    """A model, and what was loaded of its export."""
+    model = adapted(checkpoint)
+    directory = tmp_path_factory.mktemp("serving") / "film" / "1"
+    assert export_saved_model(model, directory, text=wordpiece) == directory
+    assert [path.name for path in directory.parent.iterdir()] == ["1"]
+    return model, directory, tf.saved_model.load(str(directory))
+
+
+def call(loaded, signature, **inputs):
+    return {name: value.numpy() for name, value in loaded.signatures[signature](**inputs).items()}
+
+
+@pytest.mark.parametrize("signature", ["serving_default", "serving_jit"])
+def test_text_is_answered_as_by_the_model(exported, wordpiece, signature):
+    model, _, loaded = exported
+    expected = Scorer(model, wordpiece).logits(tf.constant(TEXTS))
+    found = call(loaded, signature, text=tf.constant(TEXTS))
+    np.testing.assert_allclose(found["logits"], expected, atol=2e-6)
+    np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(expected), atol=1e-6)
+    assert [label.decode() for label in found["label"]] == [LABELS[best] for best in expected.argmax(-1)]
+    assert found["logits"].dtype == np.float32
+    one = call(loaded, signature, text=tf.constant(TEXTS[3:4]))
+    np.testing.assert_allclose(one["logits"], expected[3:4], atol=2e-6)
+
+
+def test_tokens_are_answered_and_the_mask_follows_from_the_padding(exported):
+    model, directory, loaded = exported
+    inputs = tiny_inputs(batch=3, length=9)
+    found = call(loaded, "tokens", **inputs)
+    np.testing.assert_allclose(found["logits"], model(inputs).logits, atol=2e-6)
+    nothing = tf.zeros([0, 0], tf.int32)
+    ids = tf.constant([[3, 7, 8, 0, 0], [3, 9, 10, 11, 4]])
+    mask = tf.cast(ids != 0, tf.int32)
+    found = call(loaded, "tokens", input_ids=ids, attention_mask=nothing, token_type_ids=nothing)
+    expected = model({"input_ids": ids, "attention_mask": mask, "token_type_ids": 0 * ids}).logits
+    np.testing.assert_allclose(found["logits"], expected, atol=2e-6)
+    # As a server fills in what a request leaves out.
+    graph = tf.compat.v1.Graph()
+    with tf.compat.v1.Session(graph=graph) as session:
+        meta = tf.compat.v1.saved_model.load(session, ["serve"], str(directory))
+        signature = meta.signature_def["tokens"]
+        outputs = session.run(signature.outputs["logits"].name, {signature.inputs["input_ids"].name: ids.numpy()})
+    np.testing.assert_allclose(outputs, expected, atol=2e-6)
+
+
+def test_label_names_settings_and_no_more_than_is_needed_are_inside(exported, wordpiece):
+    model, directory, loaded = exported
+    assert [name.decode() for name in call(loaded, "labels")["labels"]] == LABELS
+    about = json.loads((directory / "assets.extra" / "tf_adapters.json").read_text())
+    assert about["labels"] == LABELS and about["text"] == wordpiece.settings()
+    stored = {name: shape for name, shape in tf.train.list_variables(str(directory / "variables" / "variables"))}
+    numbers = sum(int(np.prod(shape)) for name, shape in stored.items() if name.startswith("read/"))
+    weights = sum(int(np.prod(variable.shape)) for variable in model.weights)
+    assert weights <= numbers <= weights + 4 * 2, "each weight once, and a gate for each site"
+
+
+@pytest.mark.parametrize("storage, tolerance", [("bfloat16", 0.1), ("float16", 0.01)])
+def test_frozen_weights_can_be_stored_in_half_the_space(checkpoint, exported, wordpiece, tmp_path, storage, tolerance):
+    model, whole, _ = exported
+    names = [weight.name for weight in model.weights]
+    directory = export_saved_model(model, tmp_path / "1", text=wordpiece, storage=storage)
+    found = call(tf.saved_model.load(str(directory)), "serving_default", text=tf.constant(TEXTS))["logits"]
+    expected = Scorer(model, wordpiece).logits(tf.constant(TEXTS))
+    assert 0 < np.abs(found - expected).max() < tolerance and found.dtype == np.float32
+    sizes = [(path / "variables" / "variables.data-00000-of-00001").stat().st_size for path in (directory, whole)]
+    assert sizes[0] < 0.65 * sizes[1]
+    assert names == [weight.name for weight in model.weights] and model.dtype == "float32"
+
+
+def test_pairs_regression_and_several_labels(checkpoint, wordpiece, tmp_path):
+    two = tf.constant(TEXTS), tf.constant(PAIRS)
+    model = adapted(checkpoint, labels=None)
+    task = {"kind": "regression", "text_pairs": True, "value_range": [0, 0.05]}
+    export_saved_model(model, tmp_path / "pairs" / "1", text=wordpiece, task=task)
+    found = call(tf.saved_model.load(str(tmp_path / "pairs" / "1")), "serving_default", text=two[0], text_pair=two[1])
+    expected = Scorer(model, wordpiece).logits(*two)
+    np.testing.assert_allclose(found["logits"], expected, atol=2e-6)
+    np.testing.assert_allclose(found["value"], np.clip(expected[:, 0], 0, 0.05), atol=2e-6)
+    model = adapted(checkpoint)
+    # So that each label is chosen for some of the texts.
+    model.classifier.bias.assign(-np.median(Scorer(model, wordpiece).logits(two[0]), 0))
+    export_saved_model(model, tmp_path / "several" / "1", text=wordpiece, task={"kind": "multi-label"})
+    found = call(tf.saved_model.load(str(tmp_path / "several" / "1")), "serving_default", text=two[0])
+    expected = Scorer(model, wordpiece).logits(two[0])
+    np.testing.assert_allclose(found["probabilities"], tf.sigmoid(expected), atol=1e-6)
+    joined = ["|".join(label for label, logit in zip(LABELS, row) if logit > 0) for row in expected]
+    assert [row.decode() for row in found["labels"]] == joined and len(set(joined)) > 1
+
+
+def test_fast_blocks_are_exported_too(checkpoint, wordpiece, tmp_path):
+    model = adapted(checkpoint, fast=True)
+    export_saved_model(model, tmp_path / "1", text=wordpiece)
+    found = call(tf.saved_model.load(str(tmp_path / "1")), "serving_default", text=tf.constant(TEXTS))
+    np.testing.assert_allclose(found["logits"], Scorer(model, wordpiece).logits(tf.constant(TEXTS)), atol=2e-6)
+
+
+def test_it_loads_where_only_tensorflow_and_tensorflow_text_are(exported, wordpiece):
+    model, directory, _ = exported
+    code = f"""
+import json, sys, tensorflow as tf, tensorflow_text
+answer = tf.saved_model.load({str(directory)!r}).signatures["serving_default"](text=tf.constant({TEXTS!r}))
+others = {{"tf_adapters", "transformers", "tf_keras", "safetensors", "tokenizers"}}
+assert not others & {{name.split(".")[0] for name in sys.modules}}
+print(json.dumps(answer["logits"].numpy().tolist()))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    np.testing.assert_allclose(json.loads(done.stdout), Scorer(model, wordpiece).logits(tf.constant(TEXTS)), atol=2e-6)
+
+
+def test_bad_input_is_named_and_nothing_is_left(exported, wordpiece, tmp_path):
+    model, directory, _ = exported
+    with pytest.raises(InputError, match=r"film/1 is there already.*film/2"):
+        export_saved_model(model, directory, text=wordpiece)
+    with pytest.raises(InputError, match="must end in a version number.*film/1"):
+        export_saved_model(model, tmp_path / "film", text=wordpiece)
+    with pytest.raises(InputError, match="storage='int8'.*bfloat16"):
+        export_saved_model(model, tmp_path / "1", text=wordpiece, storage="int8")
+    with pytest.raises(InputError, match="must be the WordPiece"):
+        export_saved_model(model, tmp_path / "1", text="bert")
+    with pytest.raises(InputError, match="token-classification cannot be exported yet"):
+        export_saved_model(model, tmp_path / "1", text=wordpiece, task={"kind": "token-classification"})
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written"):
+        export_saved_model(model, tmp_path / "file" / "1", text=wordpiece)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_command_exports_what_it_trained_and_its_hint_runs(cli, adapter_directory, tmp_path):
+    output = tmp_path / "film" / "1"
+    done = cli("export", adapter_directory, "--output", output)
+    assert done.status == 0, done.err
+    command = done.out.split("Try it:\n")[1].strip()
+    shown = subprocess.run(
+        command.replace("python", sys.executable, 1), shell=True, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert shown.returncode == 0 and "'label'" in shown.stdout, shown.stderr[-2000:]
+    (tmp_path / "rows.txt").write_text("a great film\n")
+    predicted = json.loads(cli("predict", adapter_directory, "--input", tmp_path / "rows.txt").out)
+    answer = call(tf.saved_model.load(str(output)), "serving_default", text=tf.constant(["a great film"]))
+    assert answer["label"][0].decode() == predicted["label"]
+    np.testing.assert_allclose(answer["probabilities"][0], list(predicted["probabilities"].values()), atol=1e-6)
+    for options, message in (
+        (("--output", output), "is there already"),
+        (("--output", tmp_path / "film"), "must end in a version number"),
+        (("--output", tmp_path / "2", "--storage", "int8"), "--storage int8 is unknown"),
+    ):
+        done = cli("export", adapter_directory, *options)
+        assert done.status == 2 and message in done.err and "Traceback" not in done.err

@@ -1,0 +1,1 @@
+"""What leaves Python: models for servers."""

@@ -1,0 +1,176 @@
+"""A SavedModel for TensorFlow Serving: raw text in, labels out."""
+
+import json
+import os
+import pathlib
+import tempfile
+
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters._version import __version__
+from tf_adapters.errors import InputError
+from tf_adapters.models.site import replaced
+from tf_adapters.models.state import state_of
+from tf_adapters.text.batching import default_lengths
+from tf_adapters.text.wordpiece import WordPiece
+from tf_adapters.training.kinds import get_kind
+
+STORAGES = ("float32", "bfloat16", "float16")
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def export_saved_model(model, directory, *, text, task=None, storage="float32"):
+    """Write a version directory for TensorFlow Serving.
+
+    Loading it needs tensorflow and tensorflow-text and nothing else. Its signatures:
+
+    - `serving_default`: `text`, strings `(batch,)`, and for tasks on pairs `text_pair`. Of any number, any
+      length, empty too; tokens are those of training.
+    - `tokens`: `input_ids`, int32 `(batch, length)`; servers may leave out `attention_mask` (then what is not
+      padding counts) and `token_type_ids` (then zeros). TensorFlow's own `signatures[...]` wants all three.
+    - `serving_jit`: as `serving_default`, compiled by XLA, once for each batch size and each of at most six
+      lengths, at the first request of that shape.
+    - `labels`: no input; `labels`, strings `(labels,)`.
+
+    The outputs are float32 `logits`, `(batch, outputs)`, and by the kind of task `label` (string) and
+    `probabilities`; `labels` (strings joined by `|`) and `probabilities`; or `value`.
+
+    Args:
+        model: a sequence classification model, its active adapter included.
+        directory: path of the new version, whose last part is a number: `serving/sst2/1`.
+        text: `WordPiece` of training.
+        task: dict with `kind`, `text_pairs` and `value_range` as an adapter directory's settings have it under
+            "task", or None for a classification of single texts.
+        storage: str, how frozen kernels and embeddings are stored: `"float32"`, or `"bfloat16"` or `"float16"` in
+            half the space, to be cast at each request; results then differ by their rounding.
+
+    Returns: path of the directory. It appears when it is complete.
+
+    Raises:
+        InputError: the directory is there, its name is no number, or it cannot be written; a kind of task
+            that has no export.
+    """
+    directory = check_version_directory(directory)
+    if storage not in STORAGES:
+        raise InputError(f"storage={storage!r} is unknown: use one of {', '.join(map(repr, STORAGES))}.")
+    if not isinstance(text, WordPiece):
+        raise InputError(f"text={text!r} must be the WordPiece of training.")
+    task = task or {}
+    kind = get_kind(task.get("kind", "classification"))
+    if kind.head != "classification":
+        raise InputError(f"A model for {kind.name} cannot be exported yet: only tasks on texts can.")
+    names = [model.config.id2label[index] for index in range(model.config.num_labels)]
+    root, functions = _served(model, text, kind, task, names, storage)
+    about = {
+        "tf_adapters": __version__,
+        "task": task,
+        "labels": names,
+        "text": text.settings(),
+        "storage": storage,
+        "backbone_sha256": state_of(model).digest(model),
+    }
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        # A server ignores what is not named by a number.
+        with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as folder:
+            complete = pathlib.Path(folder) / directory.name
+            tf.saved_model.save(root, str(complete), signatures=functions)
+            extra = complete / "assets.extra"
+            extra.mkdir()
+            (extra / "tf_adapters.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            os.rename(complete, directory)
+    except (OSError, tf.errors.OpError) as error:
+        raise InputError(f"{directory} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
+    return directory
+
+
+def check_version_directory(directory):
+    """The path of a version that can be written.
+
+    Raises: InputError, if its name is no number or it is there already.
+    """
+    directory = pathlib.Path(directory)
+    if not (directory.name.isdecimal() and directory.name.isascii()):
+        raise InputError(
+            f"{directory} must end in a version number, which is what TensorFlow Serving looks for: {directory / '1'}."
+        )
+    if directory.exists():
+        raise InputError(
+            f"{directory} is there already, and a server may be reading it: export the next version, "
+            f"{directory.parent / str(_newest(directory.parent) + 1)}."
+        )
+    return directory
+
+
+def _newest(folder):
+    return max(int(path.name) for path in folder.iterdir() if path.name.isdecimal() and path.name.isascii())
+
+
+def _served(model, text, kind, task, names, storage):
+    """What to save: an object with the variables, tables and constants that the graphs read, and the signatures.
+
+    The model is not a part of it: its layers' own functions would be saved too.
+    """
+    names = tf.constant(names) if kind.name != "regression" else None
+    stored = _stored(model, storage)
+
+    def logits(inputs):
+        with replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
+            return tf.cast(model(inputs, training=False).logits, tf.float32)
+
+    compiled = tf.function(logits, jit_compile=True, autograph=False)
+
+    def answer(score, *texts, lengths=None):
+        encoded = text.encode(*texts)
+        longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
+        if lengths is not None:
+            longest = tf.reduce_min(tf.boolean_mask(lengths, lengths >= longest))
+        return kind.served(score(text.pad(encoded, length=longest)), names, task)
+
+    lengths, nothing = tf.constant(default_lengths(text.max_length), tf.int64), tf.zeros([0, 0], tf.int32)
+    texts = [tf.TensorSpec([None], tf.string, name=name) for name in ("text", "text_pair")]
+    texts = texts if task.get("text_pairs") else texts[:1]
+    ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in _INPUTS]
+
+    @tf.function(input_signature=ids, autograph=False)
+    def tokens(input_ids, attention_mask=nothing, token_type_ids=nothing):
+        def given(tensor, otherwise):
+            return tf.cond(tf.size(tensor) > 0, lambda: tensor, lambda: otherwise)
+
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": given(attention_mask, tf.cast(input_ids != text.pad_id, tf.int32)),
+            "token_type_ids": given(token_type_ids, tf.zeros_like(input_ids)),
+        }
+        return kind.served(logits(inputs), names, task)
+
+    functions = {
+        "serving_default": tf.function(lambda *texts: answer(logits, *texts), input_signature=texts, autograph=False),
+        "tokens": tokens,
+        "serving_jit": tf.function(
+            lambda *texts: answer(compiled, *texts, lengths=lengths), input_signature=texts, autograph=False
+        ),
+    }
+    if names is not None:
+        functions["labels"] = tf.function(lambda: {"labels": tf.identity(names)}, input_signature=[], autograph=False)
+    root = tf.Module(name="served")
+    root.text = text
+    read = [variable for function in functions.values() for variable in function.get_concrete_function().variables]
+    root.read = list({id(variable): variable for variable in read}.values())
+    return root, functions
+
+
+def _stored(model, storage):
+    """What to read in place of some layers' weights: list of `(layer, attribute, variable)`."""
+    if storage == "float32":
+        return []
+    state = state_of(model)
+    matrices = {id(v) for v in state.backbone_variables(model) if v.shape.rank == 2 and v.dtype == tf.float32}
+    return [
+        (layer, attribute, tf.Variable(tf.cast(variable, storage), trainable=False, name=attribute))
+        for layer in state.family.main_layer(model).submodules
+        if isinstance(layer, keras.layers.Layer)
+        for attribute, variable in list(vars(layer).items())
+        if id(variable) in matrices
+    ]
