@@ -258,7 +258,7 @@ def test_a_fast_model_trains_under_keras_and_its_directory_loads_into_a_plain_on
 
 def test_whole_steps_compile_with_dropout_too(float32_policy):
     float32_policy("mixed_float16")
-    model = adapted(True)
+    model = adapted(True, num_hidden_layers=2)
     model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
     losses = [model.train_on_batch(INPUTS, LABELS) for _ in range(3)]
     assert np.isfinite(losses).all() and len(set(losses)) == 3
@@ -266,7 +266,7 @@ def test_whole_steps_compile_with_dropout_too(float32_policy):
 
 def test_a_step_compiles_whole_and_gives_the_same_loss():
     def losses(jit_compile):
-        model = adapted(True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        model = adapted(True, num_hidden_layers=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         model.compile(
             keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=jit_compile
         )
