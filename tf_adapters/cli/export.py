@@ -1,5 +1,6 @@
 """`tf-adapters export`."""
 
+import json
 import pathlib
 import shlex
 from typing import Annotated
@@ -54,11 +55,11 @@ def export(
         export_saved_model(scorer.model, output, text=scorer.wordpiece, task=settings["task"], storage=storage)
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     console.print(f"Written to {output} ({size / 1e6:.1f} MB).")
-    inputs = "text=tf.constant(['a quiet film'])"
+    inputs = 'text=tf.constant(["a quiet film"])'
     if (settings["task"] or {}).get("text_pairs"):
-        inputs += ", text_pair=tf.constant(['it moves'])"
+        inputs += ', text_pair=tf.constant(["it moves"])'
     code = (
         "import tensorflow as tf, tensorflow_text; "
-        f"print(tf.saved_model.load({str(output)!r}).signatures['serving_default']({inputs}))"
+        f'print(tf.saved_model.load({json.dumps(str(output))}).signatures["serving_default"]({inputs}))'
     )
     console.print(f"Try it:\n  python -c {shlex.quote(code)}")
