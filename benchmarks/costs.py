@@ -1,19 +1,15 @@
 """Small costs: what importing takes, and what the training loop adds to its steps."""
 
 import argparse
-import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 import time
 
 from pairing import paired_ratio
-from provenance import provenance
-from worker_protocol import installed_versions
+from result_file import add_arguments, finish, parse_arguments
 
-RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 IMPORTS = {
     "nothing": "pass",
     "tf_adapters": "import tf_adapters",
@@ -33,14 +29,12 @@ def parse(arguments=None):
         "for each batch and by `fit` itself, in turns.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--data-dir", help="folder with tfds glue/sst2; default: tensorflow_datasets' own")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=80, help=f"of a turn; a multiple of {STEPS_PER_EXECUTION}")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
-    parser.add_argument("--output", type=pathlib.Path, help="JSON file; default: benchmarks/results/costs-DATE.json")
-    parser.add_argument("--smoke", action="store_true", help="one round of 8 steps, nothing kept: does it run?")
-    options = parser.parse_args(arguments)
+    add_arguments(parser, smoke="one round of 8 steps")
+    options = parse_arguments(parser, arguments, "costs")
     if options.smoke:
         options.rounds, options.steps = 1, STEPS_PER_EXECUTION
     if options.steps < 1 or options.steps % STEPS_PER_EXECUTION or options.rounds < 1:
@@ -55,20 +49,12 @@ def main():
     times = time_loops(options)
     turns = {name: [[step] for step in steps] for name, steps in times.items()}
     first = LOOPS[0]
-    result = {
-        "kind": "costs", **provenance(),
-        "versions": installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters"),
-        "settings": {name: getattr(options, name) for name in ("rounds", "steps", "batch_size", "precision")},
+    measured = {
         "imports_s": {name: _spread(seconds) for name, seconds in imports.items()},
         "loops_ms": {name: _spread(steps) for name, steps in times.items()},
         "ratios": {f"{name} / {first}": paired_ratio(turns[name], turns[first]) for name in LOOPS[1:]},
     }
-    print(describe(result))
-    if not options.smoke:
-        path = options.output or RESULTS / f"costs-{result['date'][:10]}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"Written to {os.path.relpath(path)}")
+    finish("costs", options, ("rounds", "steps", "batch_size", "precision"), measured, describe)
 
 
 def time_imports(rounds):

@@ -9,10 +9,7 @@ import sys
 import tempfile
 import time
 
-from provenance import provenance
-from worker_protocol import installed_versions
-
-RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+from result_file import add_arguments, finish, parse_arguments
 
 
 def parse(arguments=None):
@@ -23,15 +20,13 @@ def parse(arguments=None):
         "adapter tuning on MiniLM after each.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--data-dir", help="folder with tfds glue/sst2; default: tensorflow_datasets' own")
     parser.add_argument("--rows", type=int, nargs="+", default=[50_000, 5_000_000], help="sizes of the files")
     parser.add_argument("--batches", type=int, default=2000, help="batches of the pipeline alone")
     parser.add_argument("--steps", type=int, default=100, help="training steps")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--output", type=pathlib.Path, help="JSON file; default: benchmarks/results/pipeline-DATE.json")
-    parser.add_argument("--smoke", action="store_true", help="200 and 2,000 rows, nothing kept: does it run?")
+    add_arguments(parser, smoke="200 and 2,000 rows")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parse_arguments(parser, arguments, "pipeline")
     if options.smoke:
         options.rows, options.batches, options.steps = [200, 2000], 5, 2
     return options
@@ -50,6 +45,7 @@ def main():
             print(f"{rows:,} rows, {path.stat().st_size / 2**20:.0f} MiB ...", file=sys.stderr, flush=True)
             numbers = ("batches", "steps", "batch_size")
             flags = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in numbers]
+            flags.append(f"--output={folder}/none")
             done = subprocess.run(
                 [sys.executable, __file__, f"--worker={path}", *flags],
                 capture_output=True, text=True, check=False, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -58,17 +54,7 @@ def main():
                 sys.exit(f"The worker failed:\n{done.stderr[-3000:]}")
             sizes.append({"rows": rows, "file_mib": path.stat().st_size / 2**20, **json.loads(done.stdout.splitlines()[-1])})
             path.unlink()
-    result = {
-        "kind": "pipeline", **provenance(),
-        "versions": installed_versions("tensorflow", "tensorflow-text", "numpy", "tf_adapters"),
-        "settings": {"batch_size": options.batch_size, "batches": options.batches, "steps": options.steps}, "sizes": sizes,
-    }
-    print(describe(result))
-    if not options.smoke:
-        path = options.output or RESULTS / f"pipeline-{result['date'][:10]}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"Written to {os.path.relpath(path)}")
+    finish("pipeline", options, ("batch_size", "batches", "steps"), {"sizes": sizes}, describe)
 
 
 def write_rows(path, rows, data_dir):

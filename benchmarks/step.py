@@ -11,10 +11,10 @@ import time
 
 from pairing import paired_ratios, summarise_steps, tracing_seconds
 from provenance import available_memory_gib, busy_cores, git_state, provenance, usable_cores
+from result_file import RESULTS, write_result
 from worker_protocol import Worker, WorkerError
 
 HERE = pathlib.Path(__file__).resolve().parent
-RESULTS = HERE / "results"
 TF_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "fast", "fast-upper", "fast-upper-cached", "forward-fast", "products")
 TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters")
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
@@ -64,15 +64,6 @@ def _arm(text):
             f"{text!r} is none of {', '.join((*TF_ARMS, *TORCH_ARMS))}, with @{' or @'.join(PRECISIONS)} if it differs"
         )
     return text
-
-
-def write_result(path, result):
-    """Write JSON to a new file; FileExistsError if it is there, for results are added and never edited."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(result, indent=1) + "\n"
-    with open(path, "x", encoding="utf-8") as file:
-        file.write(text)
 
 
 def measure(settings, *, torch_python, data_dir, split, log):

@@ -1,14 +1,17 @@
-"""Makes the README's benchmark tables from the JSON files of benchmarks/results."""
+"""Makes the benchmark tables of the two READMEs from the JSON files of benchmarks/results."""
 
 import argparse
 import json
+import os
 import pathlib
 import sys
+from typing import Callable, NamedTuple
 
 from pairing import tracing_seconds
 from tasks import VARIANTS
 
 HERE = pathlib.Path(__file__).resolve().parent
+README, NOTES = "README.md", "benchmarks/README.md"
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 ARMS = {
     "adapters": "**adapters**, tf_adapters",
@@ -38,7 +41,7 @@ MODELS = {"minilm": "MiniLM (6 x 384)", "bert-base": "BERT-base (12 x 768)"}
 def read_results(folder):
     """All results below a folder: step results as `*.json`, studies as `*/summary.json`.
 
-    Of step results with the same model, batches and settings only the newest counts.
+    Of results with the same key (model, batches, settings) only the newest counts.
 
     Returns: list of dicts, ordered by what they measure, so that the table never depends on
         the order of files.
@@ -47,17 +50,21 @@ def read_results(folder):
     newest = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/summary.json")]):
         result = json.loads(path.read_text(encoding="utf-8"))
-        key = _key(result)
+        key = (result["kind"], *TABLES[result["kind"]].key(result))
         if key not in newest or newest[key]["date"] < result["date"]:
             newest[key] = {**result, "file": path.relative_to(folder).as_posix()}
     return [newest[key] for key in sorted(newest)]
 
 
-def make_tables(results):
-    """Markdown of all results."""
-    if not results:
-        return "No results yet: see benchmarks/README.md."
-    return "\n\n".join(TABLES[result["kind"]](result) for result in results)
+def make_tables(results, file=README):
+    """Markdown of the results that have their place in `file`, a path from the repository's root."""
+    links = os.path.relpath("benchmarks/results", os.path.dirname(file) or ".")
+    tables = [
+        TABLES[result["kind"]].make({**result, "link": f"{links}/{result['file']}"})
+        for result in results
+        if TABLES[result["kind"]].place(result) == file
+    ]
+    return "\n\n".join(tables) or "No results yet."
 
 
 def step_table(result):
@@ -223,31 +230,81 @@ def _range(spread, digits):
     return f"{median} ({low} to {high})"
 
 
-TABLES = {"costs": costs_table, "pipeline": pipeline_table, "quality": quality_table, "step": step_table, "tasks": tasks_table}
+def padding_table(result):
+    """Markdown of one result of padding.py."""
+    lines = ["**Padding of an epoch of SST-2, sorted within shuffled windows**", "",
+             "| rows of a batch | batches | padding, % of the tokens | shapes |", "|---:|---|---:|---:|"]  # fmt: skip
+    for way in result["ways"]:
+        lines.append(f"| {way['batch_size']} | {way['way']} | {100 * way['padding']:.1f} | {way['shapes']} |")
+    return "\n".join([*lines, "", _origin(result, f"{result['rows']:,} rows")])
+
+
+def profile_table(result):
+    """Markdown of one result of profile_step.py."""
+    settings, total = result["settings"], sum(group["ms"] for group in result["groups"].values())
+    blocks = "plain" if settings["plain"] else "fast"
+    lines = [
+        f"**Where a step goes: adapter tuning on MiniLM with {blocks} blocks, {settings['batch_size']} rows of "
+        f"{settings['length']} tokens, {settings['precision']}**",
+        "", "| | ms, summed over threads | % | operations |", "|---|---:|---:|---:|",
+    ]  # fmt: skip
+    for name, group in result["groups"].items():
+        lines.append(f"| {name} | {group['ms']:.1f} | {100 * group['ms'] / total:.0f} | {group['operations']:.0f} |")
+    lines.append(f"| all, in a step of {result['step_ms']:.1f} ms | {total:.1f} | 100 | |")
+    return "\n".join([*lines, "", _origin(result, f"{settings['steps']} steps")])
+
+
+class Table(NamedTuple):
+    """How the results of one kind are shown: Markdown, what only the newest is shown of, and in which file."""
+
+    make: Callable
+    key: Callable  # strings and numbers only: they are sorted
+    place: Callable = lambda result: README
+
+
+def _settings(*names):
+    return lambda result: tuple(result["settings"][name] for name in names)
+
+
+def _is_of_cached_blocks(result):
+    return any("upper" in arm for arm in result["arms"])
+
+
+def _methods(result):
+    return sorted({name for task in result["tasks"].values() for numbers in task["results"].values() for name in numbers})
+
+
+def _in_notes(result):
+    return NOTES
+
+
+TABLES = {
+    "costs": Table(costs_table, _settings("precision"), _in_notes),
+    "padding": Table(padding_table, lambda result: (), _in_notes),
+    "pipeline": Table(pipeline_table, _settings("batch_size")),
+    "profile": Table(profile_table, _settings("batch_size", "length", "precision", "plain"), _in_notes),
+    "quality": Table(quality_table, _settings("task", "model", "rows", "epochs")),
+    "step": Table(
+        step_table,
+        lambda result: (
+            *_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result)
+        ),
+        lambda result: NOTES if _is_of_cached_blocks(result) else README,
+    ),
+    "tasks": Table(
+        tasks_table,
+        lambda result: (*_settings("model", "rows", "epochs")(result), *_methods(result)),
+        lambda result: NOTES if set(VARIANTS) & set(_methods(result)) else README,
+    ),
+}  # fmt: skip
 
 
 def replace_section(text, tables):
-    """The README's text with `tables` between the two markers; ValueError without them."""
+    """The README's text with `tables` between the two marker lines; ValueError without them."""
     if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
         raise ValueError(f"it must hold the lines {START} and {END}, once each and in this order")
     before, rest = text.split(START)
     return f"{before}{START}\n{tables}\n{END}{rest.split(END)[1]}"
-
-
-def _key(result):
-    settings = result["settings"]
-    if result["kind"] == "costs":
-        return ("costs", settings["precision"])
-    if result["kind"] == "pipeline":
-        return ("pipeline", settings["batch_size"])
-    if result["kind"] == "tasks":
-        methods = {name for task in result["tasks"].values() for numbers in task["results"].values() for name in numbers}
-        return ("tasks", settings["model"], settings["rows"], settings["epochs"], *sorted(methods))
-    if result["kind"] == "quality":
-        return ("quality", result["settings"]["task"], settings["model"], settings["rows"], settings["epochs"])
-    # Strings and numbers only: they are sorted.
-    return ("step", settings["model"], settings["batches"], settings["precision"], settings["batch_size"],
-            settings["bottleneck"], settings["xla"])
 
 
 def _origin(result, what):
@@ -262,7 +319,7 @@ def _origin(result, what):
     warning = f" Other programs used {busy:.1f} cores meanwhile." if busy > 0.15 else ""
     return (
         f"<sub>{what}; {machine['cores']} cores of {machine['cpu']}; {used}; {result['date'][:10]}, commit {commit}; "
-        f"[{result['file']}](benchmarks/results/{result['file']}).{warning}</sub>"
+        f"[{result['file']}]({result['link']}).{warning}</sub>"
     )
 
 
@@ -280,27 +337,30 @@ def _points(value):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=f"{__doc__} They stand in the README between the lines {START} and {END}; everything else in it "
+        description=f"{__doc__} They stand in {README} and {NOTES} between the lines {START} and {END}; everything else there "
         "stays as it is."
     )
-    readme = HERE.parent / "README.md"
-    parser.add_argument("--readme", type=pathlib.Path, default=readme, help="default: the repository's")
+    parser.add_argument("--root", type=pathlib.Path, default=HERE.parent, help="folder of the READMEs; default: the repository")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="default: benchmarks/results")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the README is out of date")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a table is out of date")
     options = parser.parse_args()
-    try:
-        old = options.readme.read_text(encoding="utf-8")
-        new = replace_section(old, make_tables(read_results(options.results)))
-    except (OSError, ValueError) as error:
-        print(f"{options.readme}: {error}", file=sys.stderr)
-        sys.exit(2)
-    if options.check:
+    changed = {}
+    for file in (README, NOTES):
+        try:
+            old = (options.root / file).read_text(encoding="utf-8")
+            new = replace_section(old, make_tables(read_results(options.results), file))
+        except (OSError, ValueError) as error:
+            print(f"{options.root / file}: {error}", file=sys.stderr)
+            sys.exit(2)
         if new != old:
-            sys.exit("The README's benchmark tables are out of date: run python benchmarks/table.py")
+            changed[file] = new
+    if options.check:
+        if changed:
+            sys.exit(f"The tables of {' and '.join(changed)} are out of date: run python benchmarks/table.py")
         return
-    if new != old:
-        options.readme.write_text(new, encoding="utf-8")
-    print("Updated." if new != old else "Nothing to do.")
+    for file, text in changed.items():
+        (options.root / file).write_text(text, encoding="utf-8")
+    print(f"Updated {' and '.join(changed)}." if changed else "Nothing to do.")
 
 
 if __name__ == "__main__":

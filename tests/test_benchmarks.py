@@ -11,12 +11,15 @@ import textwrap
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import batches as batches_script
+import padding
 import pairing
+import profile_step
 import provenance
 import quality
 import step
@@ -466,30 +469,62 @@ def test_table_of_the_study_and_of_the_newest_result_only(tmp_path):
     assert "new.json" in text and "old.json" not in text
 
 
-def test_the_readme_is_checked_and_written(tmp_path):
-    readme, results = tmp_path / "README.md", tmp_path / "results"
+def test_the_readmes_are_checked_and_written(tmp_path):
+    readme, notes, results = tmp_path / "README.md", tmp_path / "benchmarks" / "README.md", tmp_path / "results"
     results.mkdir()
+    notes.parent.mkdir()
     (results / "a.json").write_text(json.dumps(step_result()))
-    arguments = ("table.py", "--readme", str(readme), "--results", str(results))
+    padding = {"ways": [{"batch_size": 16, "way": "sorted", "padding": 0.125, "shapes": 3}], "rows": 1000, "settings": {}}
+    common = {key: step_result()[key] for key in ("date", "machine", "git")}
+    (results / "b.json").write_text(json.dumps({"kind": "padding", "versions": {"tensorflow": "2.21.0"}, **common, **padding}))
+    arguments = ("table.py", "--root", str(tmp_path), "--results", str(results))
     readme.write_text("no markers")
     done = _run(*arguments)
     assert done.returncode == 2 and "benchmarks:start" in done.stderr
-    readme.write_text(f"before\n{table.START}\nold\n{table.END}\nafter\n")
+    for path in (readme, notes):
+        path.write_text(f"before\n{table.START}\nold\n{table.END}\nafter\n")
     assert _run(*arguments, "--check").returncode == 1
     assert "old" in readme.read_text()
     assert _run(*arguments).returncode == 0
     assert readme.read_text() == f"before\n{table.START}\n{STEP_TABLE}\n{table.END}\nafter\n"
+    assert "| 16 | sorted | 12.5 | 3 |" in notes.read_text() and "[b.json](results/b.json)" in notes.read_text()
     assert _run(*arguments, "--check").returncode == 0
+    readme.write_text(readme.read_text().replace("5 rounds", "6 rounds"))
+    done = _run(*arguments, "--check")
+    assert done.returncode == 1 and "README.md are" in done.stderr and "benchmarks/README.md" not in done.stderr
 
 
 def test_the_results_in_the_repository_make_tables():
-    assert table.make_tables(table.read_results(BENCHMARKS / "results"))
+    results = table.read_results(BENCHMARKS / "results")
+    assert "No results" not in table.make_tables(results)
+
+
+def test_padding_is_counted_by_hand():
+    batches = [{"attention_mask": tf.constant(mask)} for mask in ([[1, 1, 1], [1, 0, 0]], [[1, 1, 1], [1, 1, 1]])]
+    assert padding.shares(batches) == {"tokens": 10, "padding": pytest.approx(0.2), "shapes": 1}
+
+
+@pytest.mark.parametrize(
+    "event, group",
+    [
+        ("gradient_tape/bert/encoder/output/MatMul/MatMul:_MklMatMul", "other products"),
+        ("MatMul_11:_MklBatchMatMulV2", "products of the attention"),
+        ("bert/embeddings/Gather:ResourceGather", "embeddings"),
+        ("Adam/Sqrt:Sqrt", "optimizer"),
+        ("mul:Mul", "other operations"),
+        ("ExecutorState::Process", None),
+        ("multiply_tanh_fusion", None),
+        ("CpuExecutable::ExecuteAsyncOnStream", "CpuExecutable::ExecuteAsyncOnStream"),
+    ],
+)
+def test_group_of_an_operation(event, group):
+    assert profile_step.group_of(event) == group
 
 
 # The commands
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "pipeline.py", "costs.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = _run(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
@@ -552,11 +587,12 @@ def test_summary_of_the_tasks_by_hand():
     assert "| ud/en_ewt, zero-shot on ud/tr_imst | accuracy | 9 |  | 60.0 ± 14.1 | 40.0 ± 0.0 | 2 |" in text
     variants = tasks_script.summarise([*runs[:2], run("fast", 0, 0.9, 0.5), run("fast", 1, 0.9, 0.5)])
     assert tasks_script.methods_of(variants) == ["adapters", "fast"]
-    text = table.make_tables([{**result, "tasks": variants}, result])
+    results = [{**result, "tasks": variants}, result]
+    text = table.make_tables(results, table.NOTES)
     assert "| **adapters** | adapters, fast, bfloat16 | fast minus adapters, points | seeds |" in text
     # The differences are 0.1 and 0: mean 0.05, standard error 0.05, t of one degree of freedom 12.706.
     assert "| 85.0 ± 7.1 | 90.0 ± 0.0 | +5.00 (-58.53 to +68.53) | 2 |" in text
-    assert "85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in text, "the two summaries stand side by side"
+    assert "85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in table.make_tables(results), "each summary has its place"
     lines = tasks_script.describe(summary).splitlines()
     assert lines[1].split() == ["ud/en_ewt", "accuracy", "9", "25.0", "85.0", "±", "7.1", "90.0", "±", "0.0", "2"]
     assert lines[2].split() == ["on", "ud/tr_imst", "accuracy", "9", "60.0", "±", "14.1", "40.0", "±", "0.0", "2"]
