@@ -21,6 +21,7 @@ except ImportError as error:
     sys.exit(2)
 
 _PUBLIC = {
+    "AdapterBank": "serving.bank",
     "AdapterConfig": "config",
     "AdapterLayer": "layers.adapter",
     "InputError": "errors",

@@ -63,9 +63,13 @@ class Family:
         norms = [norm for block in blocks for norm in self.block_layer_norms(block)]
         return norms + [self.main_layer(model).embeddings.LayerNorm] if which == "all" else norms
 
+    def output_half(self, block, place):
+        """Where a block keeps the output half after which an adapter stands: `(owner, attribute)`."""
+        return {"attention": (block.attention, "dense_output"), "ffn": (block, "bert_output")}[place]
+
     def block_layer_norms(self, block):
         """The two LayerNorms of a block."""
-        return [block.attention.dense_output.LayerNorm, block.bert_output.LayerNorm]
+        return [getattr(*self.output_half(block, place)).LayerNorm for place in ("attention", "ffn")]
 
     def pooler(self, model):
         """The pooler layer, or None."""

@@ -140,6 +140,19 @@ def load_adapter(model, directory, *, name="default", head=True, fast=None):
     return settings
 
 
+def read_adapter(directory):
+    """What an adapter directory holds, without a model: `(settings, arrays)`.
+
+    Returns: the settings, a dict, and a dict from key to float32 array. Adapters (`layer.0.ffn.down.kernel`) have
+        TensorFlow's layout, the others (`head.classifier.weight`, `backbone.embeddings.LayerNorm.bias`) PyTorch's.
+
+    Raises:
+        InputError: missing, truncated or unknown content.
+    """
+    settings = read_settings(directory)
+    return settings, _read_arrays(directory, settings)
+
+
 def load_trained(directory, *, backbone=None, fast=None):
     """Rebuild the whole model of an adapter directory.
 

@@ -1,5 +1,6 @@
 """BERT's tokenization as TensorFlow operations, equal to HuggingFace's fast tokenizer."""
 
+import copy
 import functools
 import hashlib
 import json
@@ -177,6 +178,14 @@ class WordPiece(tf.Module):
     def vocabulary(self):
         """Tuple of str: the tokens in the order of their ids."""
         return tuple(self._vocabulary_text.split("\n"))
+
+    def with_max_length(self, max_length):
+        """The same tokenizer, its table shared, that cuts at another length."""
+        if isinstance(max_length, bool) or not isinstance(max_length, (int, np.integer)) or max_length < 3:
+            raise InputError(f"max_length={max_length!r} must be an integer of at least 3.")
+        other = copy.copy(self)
+        other.max_length = int(max_length)
+        return other
 
     def settings(self):
         """Return all settings as a dict for JSON, with the vocabulary as a digest.

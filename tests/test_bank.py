@@ -1,0 +1,316 @@
+"""A bank answers each row of a mixed batch as the model that was trained for its task."""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_inputs, write_checkpoint
+from tf_adapters import AdapterBank, AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, load_trained, save_adapter, set_trainable
+from tf_adapters.layers.bank import AdapterPool, RowStore
+from tf_adapters.serving.locks import SharedLock
+from tf_adapters.training.scoring import Scorer
+
+TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but very bad!", "\u00e9t\u00e9 \u4e2d x9", "great " * 9]
+PAIRS = ["was it fun", "the cast", "", "great " * 9, "?", "dull"]
+# name: (config or None, labels or None, task, max_length, layers of the head)
+TASKS = {
+    "film": (dict(bottleneck_size=8), ["bad", "good"], {"kind": "classification"}, 24, 1),
+    "shared": (dict(bottleneck_size=8, sharing="layer"), ["x", "y", "z"], {"kind": "classification"}, 24, 1),
+    "three": (dict(bottleneck_size=5, sharing=3, activation="relu", train_layer_norm="none"), ["a", "b"], {"kind": "classification"}, 16, 2),
+    "upper": (dict(bottleneck_size=8, blocks=(2, 3), placement="ffn", train_layer_norm="all"), list("abcde"), {"kind": "multi-label"}, 24, 1),
+    "similar": (dict(bottleneck_size=5, activation="tanh"), None, {"kind": "regression", "text_pairs": True, "value_range": [-0.1, 0.1]}, 24, 1),
+    "head": (None, ["no", "yes"], {"kind": "classification", "text_pairs": True}, 16, 1),
+}
+
+
+def save_task(checkpoint, directory, config, labels, task, max_length, layers, *, seed=0, trainable="adapters"):
+    """An adapter directory whose trained weights are random."""
+    model = load_backbone(checkpoint, num_labels=1 if labels is None else len(labels), labels=labels, head_layers=layers)
+    if config is not None:
+        add_adapters(model, AdapterConfig(**config), seed=seed)
+    set_trainable(model, trainable if config is not None else "head")
+    random = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign_add(random.normal(0, 0.2, variable.shape))
+    return save_adapter(model, directory, text=WordPiece.from_directory(checkpoint, max_length=max_length), task=task)
+
+
+@pytest.fixture(scope="module")
+def directories(checkpoint, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapters")
+    for seed, (name, values) in enumerate(TASKS.items()):
+        save_task(checkpoint, folder / name, *values, seed=seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bank(checkpoint, directories):
+    bank = AdapterBank(str(checkpoint))
+    for name in TASKS:
+        bank.add(name, directories / name)
+    return bank
+
+
+def alone(directories, name, texts=TEXTS, pairs=PAIRS):
+    """Logits of a task's own model."""
+    model, settings = load_trained(directories / name)
+    wordpiece = WordPiece.from_directory(settings["backbone"]["source"], max_length=settings["text"]["max_length"])
+    pairs = tf.constant(pairs) if settings["task"].get("text_pairs") else None
+    return Scorer(model, wordpiece).logits(tf.constant(texts), pairs)
+
+
+def numpy_of(answer):
+    return {name: value.numpy() for name, value in answer.items()}
+
+
+def test_a_mixed_batch_is_answered_as_by_each_task_alone(bank, directories):
+    random = np.random.default_rng(0)
+    expected = {name: alone(directories, name) for name in TASKS}
+    rows = [(name, place) for name in TASKS for place in range(len(TEXTS))]
+    random.shuffle(rows)
+    names, places = [name for name, _ in rows], [place for _, place in rows]
+    answer = numpy_of(bank.answer([TEXTS[place] for place in places], names, [PAIRS[place] for place in places]))
+    assert not any(answer["error"])
+    for row, (name, place) in enumerate(rows):
+        logits, (_, labels, task, _, _) = expected[name][place], TASKS[name]
+        outputs = len(logits)
+        assert answer["outputs"][row] == outputs and not answer["logits"][row, outputs:].any()
+        np.testing.assert_allclose(answer["logits"][row, :outputs], logits, atol=1e-6)
+        found = answer["probabilities"][row]
+        assert not found[outputs:].any()
+        if task["kind"] == "regression":
+            np.testing.assert_allclose(answer["value"][row], np.clip(logits[0], -0.1, 0.1), atol=1e-6)
+            assert not found.any() and answer["label"][row] == b""
+        elif task["kind"] == "multi-label":
+            np.testing.assert_allclose(found[:outputs], tf.sigmoid(logits), atol=1e-6)
+            assert answer["label"][row].decode() == "|".join(label for label, logit in zip(labels, logits) if logit > 0)
+        else:
+            np.testing.assert_allclose(found[:outputs], tf.nn.softmax(logits), atol=1e-6)
+            assert answer["label"][row].decode() == labels[logits.argmax()] and answer["value"][row] == 0
+    assert len({tuple(row) for row in answer["logits"].round(4)}) > len(TEXTS), "the tasks differ"
+
+
+def test_the_identity_is_the_plain_encoder_bit_for_bit(bank, checkpoint):
+    inputs = tiny_inputs(batch=6, length=9)
+    plain = load_backbone(checkpoint, head="none")(inputs)
+    for tasks in ([""] * 6, ["", "film", "", "three", "similar", ""]):
+        hidden, pooled = bank.hidden_states({**inputs, "task": tf.constant(tasks)})
+        same = [task == "" for task in tasks]
+        np.testing.assert_array_equal(hidden.numpy()[same], plain.last_hidden_state.numpy()[same])
+        np.testing.assert_allclose(pooled.numpy()[same], plain.pooler_output.numpy()[same], atol=1e-6)
+    assert np.abs(hidden[1] - plain.last_hidden_state[1]).max() > 0.1
+
+
+def test_an_unknown_task_and_a_broken_text_leave_the_other_rows_unharmed(bank, directories):
+    texts, tasks = [b"a great film", b"\xff\xfe great", b"a great film", b"dull"], ["film", "film", "nobody", "three"]
+    answer = numpy_of(bank.answer(texts, tasks))
+    assert [error.decode() for error in answer["error"]] == ["", "the text is not UTF-8", "unknown task 'nobody'", ""]
+    expected = alone(directories, "film", ["a great film"], None)
+    np.testing.assert_allclose(answer["logits"][0, :2], expected[0], atol=1e-6)
+    for row in (1, 2):
+        assert not answer["logits"][row].any() and not answer["probabilities"][row].any()
+        assert answer["outputs"][row] == 0 and answer["label"][row] == b""
+    assert np.isfinite(answer["probabilities"]).all() and answer["outputs"].tolist() == [2, 0, 0, 2]
+    # A pair that a task does not read does not matter.
+    assert bank.answer(["dull"], ["film"], [b"\xff"])["error"].numpy()[0] == b""
+    assert b"UTF-8" in bank.answer(["dull"], ["similar"], [b"\xff"])["error"].numpy()[0]
+    assert all(len(value) == 0 for value in numpy_of(bank.answer(tf.constant([], tf.string), tf.constant([], tf.string))).values())
+
+
+def test_it_is_a_keras_model(bank, directories):
+    inputs = {**tiny_inputs(batch=3, length=8), "task": tf.constant(["film", "shared", "film"])}
+    called = numpy_of(bank(inputs))
+    predicted = bank.predict(inputs, batch_size=2, verbose=0)
+    np.testing.assert_allclose(called["logits"], predicted["logits"], atol=1e-6)
+    assert called["label"].tolist() == predicted["label"].tolist()
+    ids = tf.constant([[2, 7, 8, 3, 0, 0]])
+    model, _ = load_trained(directories / "film")
+    expected = model({"input_ids": ids, "attention_mask": tf.cast(ids != 0, tf.int32), "token_type_ids": 0 * ids}).logits
+    np.testing.assert_allclose(bank({"task": ["film"], "input_ids": ids})["logits"][:, :2], expected, atol=1e-6)
+    assert isinstance(bank, tf.keras.Model)
+    assert not bank.trainable_variables or not any("down" in variable.name for variable in bank.trainable_variables)
+
+
+def test_tasks_come_and_go_without_a_new_trace(checkpoint, directories, tmp_path):
+    bank = AdapterBank(str(checkpoint)).add("first", directories / "film")
+    bank.answer(["a film"], ["first"])
+    traced = bank._book.functions["texts"]
+    others = [save_task(checkpoint, tmp_path / str(seed), *TASKS["film"], seed=seed + 10) for seed in range(5)]
+    for place, directory in enumerate(others):
+        bank.add(f"task {place}", directory)
+    names = [f"task {place}" for place in range(5)]
+    logits = bank.answer(["a great film"] * 6, ["first", *names])["logits"].numpy()
+    for row, directory in zip(logits[1:], others):
+        np.testing.assert_allclose(row, alone(tmp_path, directory.name, ["a great film"], None)[0], atol=1e-6)
+    capacity = bank._pools[0].down_kernel.capacity
+    bank.replace("task 0", others[1]).remove("task 3")
+    answer = numpy_of(bank.answer(["a great film"] * 6, ["first", *names]))
+    np.testing.assert_array_equal(answer["logits"][1], answer["logits"][2])
+    assert answer["error"][4] == b"unknown task 'task 3'" and not answer["logits"][4].any()
+    np.testing.assert_array_equal(answer["logits"][[0, 2, 3, 5]], logits[[0, 2, 3, 5]])
+    bank.add("again", others[3])
+    assert bank._pools[0].down_kernel.capacity == capacity, "what was given back is used again"
+    np.testing.assert_allclose(bank.answer(["a great film"], "again")["logits"][0], logits[4], atol=1e-6)
+    assert bank._book.functions["texts"] is traced and traced.experimental_get_tracing_count() == 1
+    assert sorted(bank.tasks) == ["again", "first", "task 0", "task 1", "task 2", "task 4"]
+    bank.add("another size", directories / "three")
+    bank.answer(["a film"], "another size")
+    assert bank._book.functions["texts"] is not traced
+
+
+def test_shared_adapters_are_kept_once(checkpoint, directories):
+    used = {}
+    for name in ("film", "shared", "upper"):
+        bank = AdapterBank(str(checkpoint)).add(name, directories / name)
+        used[name] = bank._pools[0].down_kernel.used
+    assert used == {"film": 1 + 8, "shared": 1 + 4, "upper": 1 + 2}
+
+
+def test_memory_of_many_like_adapters_is_that_of_their_weights(checkpoint, directories):
+    bank, tasks = AdapterBank(str(checkpoint)), 50
+    empty = bank.nbytes
+    bank.reserve(tasks, directories / "film")
+    for place in range(tasks):
+        bank.add(f"task {place}", directories / "film")
+    bank.trim()
+    adapter = 8 * (2 * 8 * 32 + 8 + 32)
+    weights = 4 * (adapter + 8 * 2 * 32 + 2 * 32 + 2)
+    # The embeddings' LayerNorm is kept beside the blocks', and each task has a line in the tables.
+    extra = 4 * (2 * 32 + 8 + 8 + 2)
+    assert (bank.nbytes - empty) / tasks == pytest.approx(weights + extra, rel=0.05)
+
+
+@pytest.mark.parametrize("storage, tolerance", [("bfloat16", 0.1), ("float16", 0.01)])
+def test_adapters_can_be_kept_in_half_the_space(checkpoint, directories, storage, tolerance):
+    bank = AdapterBank(str(checkpoint), storage=storage).add("film", directories / "film")
+    found, expected = bank.answer(TEXTS, "film")["logits"].numpy(), alone(directories, "film")
+    assert 0 < np.abs(found - expected).max() < tolerance
+    assert bank._pools[0].up_kernel.variable.dtype == storage
+
+
+def test_what_does_not_belong_is_refused_and_changes_nothing(bank, checkpoint, directories, tmp_path):
+    other = tmp_path / "other"
+    write_checkpoint(other, seed=9)
+    save_task(other, tmp_path / "foreign", *TASKS["film"])
+    save_task(checkpoint, tmp_path / "full", *TASKS["film"], trainable="full")
+    (tmp_path / "cased").mkdir()
+    write_checkpoint(tmp_path / "cased" / "encoder")
+    (tmp_path / "cased" / "encoder" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    save_task(tmp_path / "cased" / "encoder", tmp_path / "cased" / "task", *TASKS["film"])
+    save_task(checkpoint, tmp_path / "words", *TASKS["film"][:2], {"kind": "token-classification"}, 24, 1)
+    before, rows = bank.tasks, [store.used for store in bank._stores()]
+    for name, directory, message in (
+        ("film", directories / "film", "a task of that name.*replace"),
+        ("new", tmp_path / "foreign", "trained on another encoder"),
+        ("new", tmp_path / "full", "changed weights of the encoder itself.*Export it by itself"),
+        ("new", tmp_path / "cased" / "task", "do_lower_case=False"),
+        ("new", tmp_path / "words", "is for token-classification: a bank holds tasks on texts"),
+        ("new", tmp_path / "nowhere", "there is no such directory"),
+        ("", directories / "film", "not empty"),
+    ):
+        with pytest.raises(InputError, match=message):
+            bank.add(name, directory)
+    for change in (bank.remove, lambda name: bank.replace(name, directories / "film")):
+        with pytest.raises(InputError, match="'nobody'.*no such task; it has 'film'"):
+            change("nobody")
+    with pytest.raises(InputError, match="storage='int8'"):
+        AdapterBank(str(checkpoint), storage="int8")
+    with pytest.raises(InputError, match="is empty: add"):
+        AdapterBank(str(checkpoint)).answer(["a"], ["b"])
+    with pytest.raises(InputError, match="equally many"):
+        bank.answer(["a", "b"], ["film"] * 3)
+    with pytest.raises(InputError, match="inputs lack 'task'"):
+        bank(tiny_inputs())
+    assert bank.tasks == before and rows == [store.used for store in bank._stores()]
+
+
+def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directories, tmp_path):
+    """Each answer is that of the one or the other adapter, never of a mixture, and the bystander's never changes."""
+    versions = [save_task(checkpoint, tmp_path / str(seed), *TASKS["film"], seed=seed + 20) for seed in range(2)]
+    bank = AdapterBank(str(checkpoint)).add("still", directories / "film").add("moving", versions[0])
+    wanted = [alone(tmp_path, str(seed), ["a great film"], None)[0] for seed in range(2)]
+    still = alone(directories, "film", ["a great film"], None)[0]
+    stop, wrong, counts = threading.Event(), [], [0, 0]
+
+    def ask():
+        while not stop.is_set():
+            try:
+                logits = bank.answer(["a great film"] * 2, ["still", "moving"])["logits"].numpy()[:, :2]
+            except Exception as error:
+                wrong.append(error)
+                return
+            near = [np.abs(logits[1] - values).max() < 1e-5 for values in wanted]
+            if np.abs(logits[0] - still).max() > 1e-5 or sum(near) != 1:
+                wrong.append(logits)
+            else:
+                counts[near.index(True)] += 1
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for turn in range(20):
+            bank.replace("moving", versions[(turn + 1) % 2])
+            # Three labels, where there were two, are another structure: all threads trace anew.
+            bank.add(f"passing {turn}", directories / ("shared" if turn > 9 else "film"))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert not wrong and all(counts) and len(bank.tasks) == 22
+
+
+def test_rows_are_reused_grown_and_trimmed():
+    store = RowStore(np.zeros(3, np.float32))
+    assert store.put(np.ones((3, 3))) == [1, 2, 3] and store.capacity == 4
+    store.release([2])
+    assert store.used == 3 and store.put(np.full((2, 3), 7.0)) == [2, 4] and store.capacity == 8
+    np.testing.assert_array_equal(store.gather([0, 1, 2, 3, 4])[:, 0], [0, 1, 7, 1, 7])
+    store.reserve(20)
+    assert store.capacity == 20 and store.nbytes == 20 * 12
+    store.trim()
+    assert store.capacity == 5
+    store.release([0])
+    assert store.used == 5, "row 0 stays"
+
+
+def test_row_zero_of_a_pool_is_the_identity_and_others_are_by_hand():
+    pool = AdapterPool(4, 2, "tanh")
+    random = np.random.default_rng(0)
+    adapters = [tuple(random.normal(size=shape).astype(np.float32) for shape in ((4, 2), (2,), (2, 4), (4,))) for _ in range(2)]
+    assert pool.put(adapters) == [1, 2]
+    hidden = random.normal(size=(3, 5, 4)).astype(np.float32)
+    found = pool(tf.constant(hidden), tf.constant([2, 0, 1])).numpy()
+    np.testing.assert_array_equal(found[1], hidden[1])
+    for row, (down, down_bias, up, up_bias) in ((0, adapters[1]), (2, adapters[0])):
+        np.testing.assert_allclose(found[row], hidden[row] + np.tanh(hidden[row] @ down + down_bias) @ up + up_bias, atol=1e-5)
+
+
+def test_a_writer_waits_for_readers_and_readers_for_the_writer():
+    lock, events = SharedLock(), []
+    entered, leave = threading.Event(), threading.Event()
+
+    def read():
+        with lock.shared():
+            entered.set()
+            leave.wait(10)
+            events.append("read")
+
+    def write():
+        with lock.alone():
+            events.append("written")
+
+    reader, writer = threading.Thread(target=read), threading.Thread(target=write)
+    reader.start()
+    assert entered.wait(10)
+    writer.start()
+    writer.join(0.2)
+    assert writer.is_alive() and not events
+    leave.set()
+    for thread in (reader, writer):
+        thread.join(10)
+    assert events == ["read", "written"]
+    with lock.shared(), lock.shared():
+        pass

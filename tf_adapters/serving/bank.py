@@ -1,0 +1,537 @@
+"""One backbone and the adapters of many tasks: each row of a batch names its own."""
+
+import dataclasses
+import threading
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.config import AdapterConfig
+from tf_adapters.errors import InputError
+from tf_adapters.layers.bank import AdapterPool, HeadPool, RowStore
+from tf_adapters.models.loading import load_backbone
+from tf_adapters.models.names import pytorch_name
+from tf_adapters.models.routing import Routes, encode, norm_layers, site_places
+from tf_adapters.models.state import state_of
+from tf_adapters.saving.directory import read_adapter
+from tf_adapters.serving.locks import SharedLock
+from tf_adapters.text.wordpiece import WordPiece
+
+KINDS = ("classification", "multi-label", "regression")
+# What a slot says, before the rows of its adapters at each site.
+_COLUMNS = ("pool", "norms", "pooler", "head_pool", "head", "kind", "outputs", "text")
+_LARGEST = np.finfo(np.float32).max
+
+
+@dataclasses.dataclass(frozen=True)
+class BankedTask:
+    """What the bank knows of a task.
+
+    Attributes:
+        slot: int, its row in the bank's tables.
+        kind: str, `"classification"`, `"multi-label"` or `"regression"`.
+        labels: tuple of str; of a regression none.
+        text_pairs: bool.
+        max_length: int, tokens that are kept of its texts.
+    """
+
+    slot: int
+    kind: str
+    labels: tuple
+    text_pairs: bool
+    max_length: int
+    rows: dict = dataclasses.field(repr=False, default_factory=dict)
+
+
+class AdapterBank(keras.Model):
+    """A pretrained encoder with many tasks' adapters, LayerNorms and heads, chosen per row of a batch.
+
+    Adapters of any sharing, placement and blocks are kept once each, in one pool for each pair of bottleneck size
+    and activation, and heads in one for each size (a power of two of outputs). An adapter of a size that is there is added,
+    replaced and removed without a new trace; a new size costs one, and so do more labels than any task has.
+    Calls and changes may come from several threads: a call sees a task as it was before a change or after it.
+
+    Args:
+        backbone: source of the encoder, as in `load_backbone`.
+        storage: str, how adapters are kept: `"float32"`, or `"bfloat16"` or `"float16"` in half the space, cast for each
+            batch; results then differ by their rounding. LayerNorms and heads stay float32.
+
+    Call arguments:
+        inputs: dict of `task`, strings `(batch,)`, and the int32 tensors `input_ids` and, if need be, `attention_mask`
+            and `token_type_ids`, `(batch, length)`.
+
+    Returns: dict of tensors with one row for each of the batch. `logits`, float32 `(batch, widest)`, of which the first
+        `outputs`, int32 `(batch,)`, are the task's, and zeros follow; `probabilities`, likewise; `label`, string, several
+        joined by `|`; `value`, float32, of a regression; and `error`, string, empty if there is an answer. The row of a
+        task that is not in the bank has zeros, and the error says so.
+
+    Raises:
+        InputError: the encoder cannot be loaded, an unknown storage.
+
+    Example:
+    >>> bank = AdapterBank("minilm")                                       # doctest: +SKIP
+    >>> bank.add("film", "adapters/film").add("spam", "adapters/spam")     # doctest: +SKIP
+    >>> bank.answer(["a quiet film", "win a prize"], ["film", "spam"])     # doctest: +SKIP
+    """
+
+    def __init__(self, backbone, *, storage="float32"):
+        super().__init__(name="adapter_bank")
+        if storage not in ("float32", "bfloat16", "float16"):
+            raise InputError(f"storage={storage!r} is unknown: use 'float32', 'bfloat16' or 'float16'.")
+        self.storage = storage
+        self.backbone = load_backbone(backbone, head="none")
+        state = state_of(self.backbone)
+        self.digest, self._source, self._directory, family = state.digest(self.backbone), state.source, state.directory, state.family
+        config = self.backbone.config
+        self._family, self._places = family, {place: number for number, place in enumerate(site_places(config.num_hidden_layers))}
+        norms = norm_layers(family, self.backbone)
+        self._norm_names = [_saved_name(self.backbone, norm.gamma).rpartition(".")[0] for norm in norms]
+        self._norms = RowStore(tf.stack([[norm.gamma, norm.beta] for norm in norms]), name="layer_norms")
+        pooler = family.pooler(self.backbone)
+        self._pooler_activation = pooler.dense.activation
+        self._poolers = tuple(RowStore(variable, name=name) for variable, name in zip(pooler.dense.weights, ("pooler_kernel", "pooler_bias")))
+        self._slots = RowStore(np.zeros(len(_COLUMNS) + len(self._places), np.int32), name="slots")
+        self._ranges = RowStore(np.array([-_LARGEST, _LARGEST], np.float32), name="ranges")
+        self._labels = RowStore(np.array([b""] * 2), name="labels")
+        self._table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int32, default_value=-1, name="tasks")
+        self._pools, self._head_pools, self._texts = [], [], []
+        self._book = _Book()
+
+    @property
+    def tasks(self):
+        """The tasks in the bank: dict from name to `BankedTask`."""
+        return dict(self._book.tasks)
+
+    @property
+    def nbytes(self):
+        """Bytes that the adapters, LayerNorms and heads of all tasks take, free room included."""
+        return sum(store.nbytes for store in self._stores() if store is not self._labels)
+
+    def add(self, name, directory):
+        """Add the adapter directory of a task.
+
+        Args:
+            name: str, by which requests ask for it.
+            directory: path, as `save_adapter` or `tf-adapters train` wrote it.
+
+        Returns: the bank.
+
+        Raises:
+            InputError: the name is taken or empty; the adapter is of another encoder or tokenizer; it
+                changed weights of the encoder itself, or answers words or spans. The bank is then as it was.
+        """
+        if name in self._book.tasks:
+            raise InputError(f"name={name!r}: the bank has a task of that name; replace() puts another adapter in its place.")
+        return self._put(name, directory)
+
+    def replace(self, name, directory):
+        """Put another adapter directory in the place of a task, as `add` does; calls see the one or the other."""
+        self._check_name(name)
+        return self._put(name, directory)
+
+    def remove(self, name):
+        """Take a task out; requests for it are answered by an error. Returns the bank."""
+        self._check_name(name)
+        with self._book.lock.alone():
+            self._release(self._book.tasks.pop(name))
+            self._table.remove(tf.constant([name]))
+        return self
+
+    def reserve(self, tasks, directory):
+        """Make room at once for that many tasks like the one in a directory, so that the bank does not grow by doubling."""
+        settings, _ = self._read(directory)
+        config, sites = _adapter_of(settings, self._places)
+        with self._book.lock.alone():
+            if config is not None:
+                for store in self._pool(config).stores:
+                    store.reserve(1 + tasks * len(set(sites.values())))
+            for store in (self._slots, self._ranges, self._labels):
+                store.reserve(1 + tasks)
+        return self
+
+    def trim(self):
+        """Give back free room behind the last adapter; what comes next grows the bank again. Returns the bank."""
+        with self._book.lock.alone():
+            for store in self._stores():
+                store.trim()
+        return self
+
+    def call(self, inputs, training=False):
+        missing = {"task", "input_ids"} - set(inputs)
+        if missing:
+            raise InputError(f"inputs lack {sorted(missing)[0]!r}: give task and input_ids, and attention_mask if there is padding.")
+        inputs = {name: tf.convert_to_tensor(value, tf.string if name == "task" else tf.int32) for name, value in inputs.items()}
+        pad_id = self._book.wordpiece.pad_id if self._book.wordpiece is not None else 0
+        ids = inputs["input_ids"]
+        inputs.setdefault("attention_mask", tf.cast(ids != pad_id, tf.int32))
+        inputs.setdefault("token_type_ids", tf.zeros_like(ids))
+        if not tf.executing_eagerly():
+            return self._answer_tokens(inputs)
+        with self._book.lock.shared():
+            return self._function("tokens", lambda: tf.function(
+                self._answer_tokens, autograph=False, reduce_retracing=True,
+                input_signature=[{
+                    name: tf.TensorSpec([None] if name == "task" else [None, None], value.dtype) for name, value in inputs.items()
+                }],
+            ))(inputs)  # fmt: skip
+
+    def answer(self, text, task, text_pair=None):
+        """Answer texts, each by the task of its row.
+
+        Args:
+            text: strings, `(batch,)`.
+            task: strings, `(batch,)`, or one for all.
+            text_pair: strings, `(batch,)`, or None; what rows of tasks on single texts have there is not read.
+
+        Returns: as a call does, with an error for the row of a text that is not UTF-8 too.
+
+        Raises:
+            InputError: other shapes.
+        """
+        text = tf.convert_to_tensor(text, tf.string)
+        task = tf.convert_to_tensor(task, tf.string)
+        if text.shape.rank != 1 or task.shape.rank > 1:
+            raise InputError(f"text of shape {text.shape} and task of shape {task.shape}: give strings of shape (batch,).")
+        task = tf.broadcast_to(task, text.shape) if task.shape.rank == 0 else task
+        text_pair = tf.zeros_like(text) if text_pair is None else tf.convert_to_tensor(text_pair, tf.string)
+        if not text.shape == task.shape == text_pair.shape:
+            raise InputError(f"text, task and text_pair have {text.shape[0]}, {task.shape} and {text_pair.shape} rows: give equally many.")
+        if self._book.wordpiece is None:
+            raise InputError("The bank is empty: add(name, directory) a task first, whose settings say how texts are cut.")
+        with self._book.lock.shared():
+            spec = tf.TensorSpec([None], tf.string)
+            function = self._function("texts", lambda: tf.function(self.answer_texts, autograph=False, input_signature=[spec] * 3))
+            return function(text, text_pair, task)
+
+    def answer_texts(self, text, text_pair, task):
+        """`answer` for use inside a graph, on string tensors `(batch,)`."""
+        slots, known = self._look_up(task)
+        encoded = self._encode(text, text_pair, slots)
+        longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
+        logits = self._logits(self._book.wordpiece.pad(encoded, length=longest), slots)
+        pairs = tf.gather([pairs for pairs, _ in self._texts], slots["text"])
+        readable = _is_utf8(text) & (_is_utf8(text_pair) | ~pairs)
+        return self._answers(logits, slots, task, known, readable)
+
+    def hidden_states(self, inputs):
+        """The encoder's last hidden states and the pooled first token, each row with its task's adapters.
+
+        Args:
+            inputs: as of a call; the task `""` is the plain encoder, bit for bit.
+
+        Returns: float32 tensors `(batch, length, hidden)` and `(batch, hidden)`.
+        """
+        with self._book.lock.shared():
+            return self._encoder_outputs(inputs, self._look_up(inputs["task"])[0])
+
+    # Graphs
+
+    def _answer_tokens(self, inputs):
+        slots, known = self._look_up(inputs["task"])
+        return self._answers(self._logits(inputs, slots), slots, inputs["task"], known, tf.ones_like(known))
+
+    def _look_up(self, task):
+        """The columns of each row's slot, and whether there is one; slot 0, the identity, stands for the others."""
+        slot = tf.ensure_shape(self._table.lookup(task), [None])
+        found = self._slots.gather(tf.maximum(slot, 0))
+        columns = dict(zip(_COLUMNS, tf.unstack(found[:, : len(_COLUMNS)], axis=1)))
+        return {**columns, "sites": found[:, len(_COLUMNS) :], "slot": tf.maximum(slot, 0)}, slot >= 0
+
+    def _encode(self, text, text_pair, slots):
+        """Texts as ids, each by its task's length and with its pair if its task has pairs; ragged."""
+        parts, places = [], []
+        for number, (pairs, max_length) in enumerate(self._texts):
+            wordpiece = self._book.wordpiece.with_max_length(max_length)
+            if len(self._texts) == 1:
+                return wordpiece.encode(text, text_pair if pairs else None)
+            places.append(tf.where(slots["text"] == number)[:, 0])
+            texts = (tf.gather(strings, places[-1]) for strings in ((text, text_pair) if pairs else (text,)))
+            parts.append(wordpiece.encode(*texts))
+        order = tf.math.invert_permutation(tf.concat(places, 0))
+        return {name: tf.gather(tf.concat([part[name] for part in parts], 0), order) for name in parts[0]}
+
+    def _encoder_outputs(self, inputs, slots):
+        inputs = {name: inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in inputs}
+        # The rows keep their order, on which a product's rounding depends.
+        places = [tf.where(slots["pool"] == number)[:, 0] for number in range(len(self._pools))]
+        norms = self._norms.gather(slots["norms"])
+
+        def adapt(hidden_states, site):
+            rows = slots["sites"][:, site]
+            if len(self._pools) < 2:
+                return self._pools[0](hidden_states, rows) if self._pools else hidden_states
+            parts = [pool(tf.gather(hidden_states, index), tf.gather(rows, index)) for pool, index in zip(self._pools, places)]
+            return tf.dynamic_stitch([tf.cast(index, tf.int32) for index in places], parts)
+
+        def pool(first):
+            if self._poolers[0].used == 1:
+                kernel, bias = (store.variable[0] for store in self._poolers)
+                return self._pooler_activation(tf.matmul(first, kernel) + bias)
+            kernel, bias = (store.gather(slots["pooler"]) for store in self._poolers)
+            return self._pooler_activation(tf.squeeze(tf.matmul(first[:, tf.newaxis], kernel), 1) + bias)
+
+        routes = Routes(adapt=adapt, norm=lambda number: (norms[:, number, 0], norms[:, number, 1]), pool=pool)
+        with self._book.tracing:
+            return encode(self._family, self.backbone, inputs, routes)
+
+    def _logits(self, inputs, slots):
+        """Logits `(batch, widest)` of each row's head, zeros behind the last one."""
+        _, pooled = self._encoder_outputs(inputs, slots)
+        widest = self._labels.row_shape[0]
+        logits = tf.zeros([tf.shape(pooled)[0], widest])
+        for number, pool in enumerate(self._head_pools):
+            if len(self._head_pools) == 1:
+                logits = _widen(pool(pooled, slots["head"]), widest)
+                break
+            places = tf.where(slots["head_pool"] == number)
+            index = places[:, 0]
+            found = pool(tf.gather(pooled, index), tf.gather(slots["head"], index))
+            logits = tf.tensor_scatter_nd_update(logits, places, _widen(found, widest))
+        return logits
+
+    def _answers(self, logits, slots, task, known, readable):
+        error = tf.where(known, tf.where(readable, "", "the text is not UTF-8"), tf.strings.join(["unknown task '", task, "'"]))
+        outputs = tf.where(error == "", slots["outputs"], 0)
+        given = tf.range(tf.shape(logits)[1]) < outputs[:, tf.newaxis]
+        kind = {name: slots["kind"] == number for number, name in enumerate(KINDS)}
+        several, number = kind["multi-label"], kind["regression"]
+        logits = tf.where(given, logits, 0.0)
+        # Of a row without outputs the softmax has nothing to divide by.
+        softmax = tf.nn.softmax(tf.where(given | (outputs == 0)[:, tf.newaxis], logits, -np.inf))
+        probabilities = tf.where(given & ~number[:, tf.newaxis], tf.where(several[:, tf.newaxis], tf.sigmoid(logits), softmax), 0.0)
+        best = tf.one_hot(tf.argmax(probabilities, -1), tf.shape(logits)[1], on_value=True, off_value=False)
+        chosen = tf.where(several[:, tf.newaxis], logits > 0, best) & given & ~number[:, tf.newaxis]
+        names = tf.ragged.boolean_mask(self._labels.gather(slots["slot"]), chosen)
+        low, high = tf.unstack(self._ranges.gather(slots["slot"]), axis=1)
+        value = tf.minimum(tf.maximum(logits[:, 0], low), high)
+        return {
+            "label": tf.strings.reduce_join(names, -1, separator="|"),
+            "probabilities": probabilities,
+            "logits": logits,
+            "outputs": outputs,
+            "value": tf.where(number & (outputs > 0), value, 0.0),
+            "error": error,
+        }
+
+    def _function(self, name, make):
+        """A traced function, kept until the bank's structure changes."""
+        if name not in self._book.functions:
+            self._book.functions[name] = make()
+        return self._book.functions[name]
+
+    # Changes
+
+    def _put(self, name, directory):
+        if not isinstance(name, str) or not name:
+            raise InputError(f"name={name!r} must be a string that is not empty.")
+        settings, arrays = self._read(directory)
+        parts = self._parts(settings, arrays, directory)
+        with self._book.lock.alone():
+            before = self._book.tasks.get(name)
+            task = self._store(parts)
+            self._book.wordpiece = self._book.wordpiece or parts.wordpiece
+            self._book.tasks[name] = task
+            self._table.insert(tf.constant([name]), tf.constant([task.slot]))
+            if before is not None:
+                self._release(before)
+        return self
+
+    def _read(self, directory):
+        settings, arrays = read_adapter(directory)
+        saved = settings["backbone"]
+        if saved["sha256"] != self.digest:
+            raise InputError(
+                f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than the "
+                f"bank's ({self._source}, digest {self.digest[:12]}...)."
+            )
+        if saved["weights_saved"]:
+            raise InputError(
+                f"{directory} changed weights of the encoder itself ({settings['trainable']}): only what was trained beside a frozen "
+                "encoder can share it. Export it by itself."
+            )
+        kind = (settings["task"] or {}).get("kind", "classification")
+        if kind not in KINDS or settings["head"]["type"] != "classification":
+            raise InputError(f"{directory} is for {kind}: a bank holds tasks on texts ({', '.join(KINDS)}).")
+        if settings["text"] is None:
+            raise InputError(f"{directory} was saved without text settings; pass text= to save_adapter.")
+        return settings, arrays
+
+    def _parts(self, settings, arrays, directory):
+        """What of a directory goes where, checked before anything is stored."""
+        text, task, head = settings["text"], settings["task"] or {}, settings["head"]
+        wordpiece = self._book.wordpiece
+        if wordpiece is None:
+            wordpiece = WordPiece.from_directory(self._directory, max_length=text["max_length"])
+        for key, value in wordpiece.settings().items():
+            if key != "max_length" and text.get(key) != value:
+                raise InputError(f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}.")
+        config, sites = _adapter_of(settings, self._places)
+
+        def take(key, shape, transpose=False):
+            if key not in arrays:
+                raise InputError(f"{directory} lacks {key!r}.")
+            value = arrays[key].T if transpose else arrays[key]
+            if value.shape != shape:
+                raise InputError(f"{directory}: {key} has shape {value.shape}, and the bank needs {shape}.")
+            return value
+
+        hidden = self.backbone.config.hidden_size
+        adapters = {}
+        if config is not None:
+            m = config.bottleneck_size
+            for key in set(sites.values()):
+                shapes = {"down.kernel": (hidden, m), "down.bias": (m,), "up.kernel": (m, hidden), "up.bias": (hidden,)}
+                adapters[key] = tuple(take(f"{key}.{part}", shape) for part, shape in shapes.items())
+        norms = None
+        if any(f"{name}.weight" in arrays for name in self._norm_names):
+            norms = self._norms.variable[0].numpy()
+            for number, name in enumerate(self._norm_names):
+                if f"{name}.weight" in arrays:
+                    norms[number] = take(f"{name}.weight", (hidden,)), take(f"{name}.bias", (hidden,))
+        pooler = None
+        if head["pooler"]:
+            pooler = take("head.pooler.dense.weight", (hidden, hidden), True), take("head.pooler.dense.bias", (hidden,))
+        outputs = head["num_labels"]
+        names = ("hidden", "output") if head["layers"] == 2 else (None,)
+        classifier = []
+        for layer in names:
+            prefix = "head.classifier" + (f".{layer}" if layer else "")
+            width = hidden if layer == "hidden" else outputs
+            classifier += [take(f"{prefix}.weight", (hidden, width), True), take(f"{prefix}.bias", (width,))]
+        return _Parts(
+            config=config, sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier, outputs=outputs,
+            kind=task.get("kind", "classification"), labels=tuple(head["labels"] or (f"LABEL_{number}" for number in range(outputs))),
+            value_range=task.get("value_range"), text=(bool(task.get("text_pairs")), text["max_length"]), wordpiece=wordpiece,
+        )  # fmt: skip
+
+    def _store(self, parts):
+        """Put parts into free rows; returns the `BankedTask`, which no name leads to yet."""
+        rows, columns = {}, dict.fromkeys(_COLUMNS, 0)
+        sites = np.zeros(len(self._places), np.int32)
+        if parts.config is not None:
+            pool = self._pool(parts.config)
+            keys = list(parts.adapters)
+            rows[pool] = pool.put([parts.adapters[key] for key in keys])
+            columns["pool"] = self._pools.index(pool)
+            row_of = dict(zip(keys, rows[pool]))
+            for place, key in parts.sites.items():
+                sites[self._places[place]] = row_of[key]
+        if parts.norms is not None:
+            rows[self._norms] = self._norms.put(parts.norms[np.newaxis])
+            columns["norms"] = rows[self._norms][0]
+        if parts.pooler is not None:
+            if self._poolers[0].used == 1:
+                self._change_structure()
+            for store, value in zip(self._poolers, parts.pooler):
+                rows[store] = store.put(value[np.newaxis])
+            columns["pooler"] = rows[self._poolers[0]][0]
+        head = self._head_pool(parts)
+        columns |= {"head_pool": self._head_pools.index(head), "head": head.put(parts.classifier)}
+        rows[head] = columns["head"]
+        if parts.text not in self._texts:
+            self._texts.append(parts.text)
+            self._change_structure()
+        columns |= {"kind": KINDS.index(parts.kind), "outputs": parts.outputs, "text": list(self._texts).index(parts.text)}
+        self._widen_labels(parts.outputs)
+        names = () if parts.kind == "regression" else parts.labels
+        label_row = [*names, *[""] * (self._labels.row_shape[0] - len(names))]
+        # The three tables have the same places free.
+        (slot,) = self._labels.put(np.array([label_row]))
+        self._ranges.put(np.array([parts.value_range or (-_LARGEST, _LARGEST)], np.float32))
+        self._slots.put(np.concatenate([[columns[name] for name in _COLUMNS], sites])[np.newaxis].astype(np.int32))
+        return BankedTask(slot, parts.kind, names, *parts.text, rows)
+
+    def _release(self, task):
+        for owner, rows in task.rows.items():
+            owner.release(rows)
+        for store in (self._labels, self._ranges, self._slots):
+            store.release([task.slot])
+
+    def _pool(self, config):
+        for pool in self._pools:
+            if (pool.bottleneck_size, pool.activation) == (config.bottleneck_size, config.activation):
+                return pool
+        self._change_structure()
+        hidden = self.backbone.config.hidden_size
+        self._pools.append(AdapterPool(hidden, config.bottleneck_size, config.activation, dtype=self.storage, name=f"adapters_{len(self._pools)}"))
+        return self._pools[-1]
+
+    def _head_pool(self, parts):
+        layers, width = len(parts.classifier) // 2, _power_of_two(parts.outputs)
+        for pool in self._head_pools:
+            if (pool.layers, pool.width) == (layers, width):
+                return pool
+        self._change_structure()
+        self._head_pools.append(HeadPool(self.backbone.config.hidden_size, width, layers, name=f"heads_{len(self._head_pools)}"))
+        return self._head_pools[-1]
+
+    def _widen_labels(self, outputs):
+        missing = _power_of_two(outputs) - self._labels.row_shape[0]
+        if missing > 0:
+            self._change_structure()
+            self._labels = self._labels.widened(missing)
+
+    def _change_structure(self):
+        self._book.functions.clear()
+        self.predict_function = None
+
+    def _stores(self):
+        parts = [store for pool in (*self._pools, *self._head_pools) for store in pool.stores]
+        return [*parts, self._norms, *self._poolers, self._slots, self._ranges, self._labels]
+
+    def _check_name(self, name):
+        if name not in self._book.tasks:
+            known = ", ".join(map(repr, list(self._book.tasks)[:20])) or "none"
+            raise InputError(f"name={name!r}: the bank has no such task; it has {known}.")
+
+
+class _Book:
+    """What Keras must not track."""
+
+    def __init__(self):
+        self.tasks, self.functions, self.wordpiece, self.lock = {}, {}, None, SharedLock()
+        # The backbone's layers are exchanged while a graph is traced, by one thread at a time.
+        self.tracing = threading.Lock()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    config: object
+    sites: dict
+    adapters: dict
+    norms: object
+    pooler: object
+    classifier: list
+    outputs: int
+    kind: str
+    labels: tuple
+    value_range: object
+    text: tuple
+    wordpiece: object
+
+
+def _adapter_of(settings, places):
+    """The config of a directory's adapter, or None, and which key acts at which site."""
+    if settings["adapter"] is None:
+        return None, {}
+    config = AdapterConfig.from_dict(settings["adapter"])
+    return config, config.sites(len(places) // 2)
+
+
+def _saved_name(model, variable):
+    """The key that an adapter directory has for a weight of the encoder."""
+    name, _ = pytorch_name(variable.name, variable.shape)
+    return "backbone." + name.removeprefix(model.base_model_prefix + ".")
+
+
+def _power_of_two(number):
+    return 1 << (number - 1).bit_length()
+
+
+def _widen(logits, width):
+    return tf.pad(logits, [[0, 0], [0, width - logits.shape[1]]])
+
+
+def _is_utf8(text):
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD) == text
