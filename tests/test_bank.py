@@ -1,5 +1,10 @@
 """A bank answers each row of a mixed batch as the model that was trained for its task."""
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -9,6 +14,7 @@ import tensorflow as tf
 from tests.conftest import tiny_inputs, write_checkpoint
 from tf_adapters import AdapterBank, AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, load_trained, save_adapter, set_trainable
 from tf_adapters.layers.bank import AdapterPool, RowStore
+from tf_adapters.serving.export_bank import export_bank
 from tf_adapters.serving.locks import SharedLock
 from tf_adapters.training.scoring import Scorer
 
@@ -314,3 +320,120 @@ def test_a_writer_waits_for_readers_and_readers_for_the_writer():
     assert events == ["read", "written"]
     with lock.shared(), lock.shared():
         pass
+
+
+# Export
+
+
+@pytest.fixture(scope="module")
+def served(bank, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("serving") / "all"
+    export_bank(bank, folder / "1")
+    return folder
+
+
+def test_a_served_bank_answers_as_the_bank(bank, served):
+    loaded = tf.saved_model.load(str(served / "1"))
+    names = [*TASKS, "nobody"]
+    texts, pairs = [*TEXTS, "dull"], [*PAIRS, ""]
+    expected = numpy_of(bank.answer(texts, names, pairs))
+    found = numpy_of(loaded.signatures["serving_default"](text=tf.constant(texts), task=tf.constant(names), text_pair=tf.constant(pairs)))
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+    known = numpy_of(loaded.signatures["tasks"]())
+    assert [name.decode() for name in known["task"]] == list(TASKS)
+    assert known["kind"].tolist() == [bank.tasks[name].kind.encode() for name in TASKS]
+    labels = loaded.signatures["labels"](task=tf.constant(["shared", "similar", "nobody"]))["labels"].numpy()
+    assert [[label.decode() for label in row if label] for row in labels] == [["x", "y", "z"], [], []]
+    about = json.loads((served / "1" / "assets.extra" / "tf_adapters.json").read_text())
+    assert about["tasks"]["upper"] == {"kind": "multi-label", "labels": list("abcde"), "text_pairs": False, "max_length": 24}
+
+
+def test_a_request_may_leave_out_the_pair_the_mask_and_the_types(bank, served):
+    """As a server does it: a session on the graph, defaults filled in."""
+    ids = np.array([[2, 7, 8, 3, 0, 0], [2, 9, 10, 11, 12, 3]], np.int32)
+    expected = bank({"input_ids": ids, "task": ["film", "shared"]})["logits"].numpy()
+    of_texts = bank.answer(TEXTS, "film")["logits"].numpy()
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(served / "1")).signature_def
+
+        def ask(name, output, **inputs):
+            signature = signatures[name]
+            return session.run(signature.outputs[output].name, {signature.inputs[key].name: value for key, value in inputs.items()})
+
+        found = ask("tokens", "logits", input_ids=ids, task=["film", "shared"])
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        texts = ask("serving_default", "logits", text=TEXTS, task=["film"] * len(TEXTS))
+        np.testing.assert_allclose(texts, of_texts, atol=1e-6)
+        assert ask("serving_default", "label", text=["a", "b"], task=["film", "?"])[1] == b""
+
+
+def test_a_new_version_shares_the_encoder_on_disk_and_stands_alone(bank, served, checkpoint, directories):
+    more = AdapterBank(str(checkpoint))
+    for name in (*TASKS, "new"):
+        more.add(name, directories / ("film" if name == "new" else name))
+    export_bank(more, served / "2")
+    first, second = (served / version / "variables" / "variables.data-00000-of-00002" for version in "12")
+    assert os.path.samefile(first, second)
+    size = {version: (served / version / "variables" / "variables.data-00001-of-00002").stat().st_size for version in "12"}
+    assert 0 < size["2"] - size["1"] < 2 * 4 * (8 * (2 * 8 * 32 + 40) + 9 * 64 + 66)
+    shutil.copytree(served / "2", served.parent / "copy" / "2")
+    answers = [
+        tf.saved_model.load(str(path)).signatures["serving_default"](
+            text=tf.constant(TEXTS), task=tf.constant(["new"] * 3 + ["three"] * 3), text_pair=tf.constant(PAIRS)
+        )["logits"]
+        for path in (served / "2", served.parent / "copy" / "2")
+    ]
+    np.testing.assert_array_equal(*answers)
+    np.testing.assert_allclose(answers[0][:3, :2], alone(directories, "film")[:3], atol=1e-6)
+    # Weights kept in half the space are others, and are not shared with whole ones.
+    export_bank(more, served / "3", storage="bfloat16")
+    third = served / "3" / "variables" / "variables.data-00000-of-00002"
+    assert not os.path.samefile(second, third) and third.stat().st_size < 0.65 * second.stat().st_size
+
+
+def test_what_cannot_be_exported_is_named(bank, checkpoint, served, tmp_path):
+    with pytest.raises(InputError, match="all/1 is there already"):
+        export_bank(bank, served / "1")
+    with pytest.raises(InputError, match="at least one task: add"):
+        export_bank(AdapterBank(str(checkpoint)), tmp_path / "1")
+    with pytest.raises(InputError, match="storage='int8'"):
+        export_bank(bank, tmp_path / "1", storage="int8")
+    assert not list(tmp_path.iterdir())
+
+
+def test_it_loads_where_only_tensorflow_and_tensorflow_text_are(bank, served):
+    code = f"""
+import json, sys, tensorflow as tf, tensorflow_text
+answer = tf.saved_model.load({str(served / "1")!r}).signatures["serving_default"](
+    text=tf.constant({TEXTS!r}), task=tf.constant({list(TASKS)!r}), text_pair=tf.constant({PAIRS!r}))
+assert not {{"tf_adapters", "transformers", "tf_keras", "safetensors"}} & {{name.split(".")[0] for name in sys.modules}}
+print(json.dumps(answer["logits"].numpy().tolist()))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    np.testing.assert_allclose(json.loads(done.stdout), bank.answer(TEXTS, list(TASKS), PAIRS)["logits"], atol=1e-6)
+
+
+def test_the_command_writes_a_bank_and_its_hint_runs(cli, directories, tmp_path):
+    output = tmp_path / "all" / "1"
+    done = cli("export", "--adapters", directories / "film", f"words={directories / 'upper'}", "--output", output)
+    assert done.status == 0, done.err
+    command = done.out.split("Try it:\n")[1].strip().replace("python", sys.executable, 1)
+    shown = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300, check=False)
+    assert shown.returncode == 0 and "'label'" in shown.stdout, shown.stderr[-2000:]
+    about = json.loads((output / "assets.extra" / "tf_adapters.json").read_text())
+    assert list(about["tasks"]) == ["film", "words"]
+    done = cli("export", "--adapters", directories / "film", "--output", tmp_path / "all" / "2")
+    assert done.status == 0 and "are shared with another version" in done.out
+    for arguments, message in (
+        ((directories / "film", directories / "upper", "--output", tmp_path / "3"), "give --adapters"),
+        (("--adapters", directories / "film", directories / "film", "--output", tmp_path / "3"), "are both called 'film'"),
+        (("--adapters", directories / "film", "--output", output), "is there already"),
+        (("--adapters", directories / "film", "--output", tmp_path / "3", "--adapter-storage", "int4"), "--adapter-storage int4 is unknown"),
+        (("--adapters", tmp_path / "nowhere", "--output", tmp_path / "3"), "there is no such directory"),
+    ):
+        done = cli("export", *arguments)
+        assert done.status == 2 and message in done.err and "Traceback" not in done.err, done.err

@@ -34,6 +34,7 @@ _PUBLIC = {
     "backbone_directory": "models.state",
     "cast_frozen": "models.storage",
     "disable_adapters": "models.injection",
+    "export_bank": "serving.export_bank",
     "export_saved_model": "serving.export",
     "fit": "training.fit",
     "freeze": "training.trainable",

@@ -15,14 +15,24 @@ STORAGES = ("float32", "bfloat16", "float16")
 
 
 def export(
-    directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory.")],
+    directories: Annotated[
+        list[str],
+        typer.Argument(metavar="DIRECTORY...", help="Adapter directory; with `--adapters` any number, each as `DIRECTORY` or `NAME=DIRECTORY`."),
+    ],
     output: Annotated[
         pathlib.Path, typer.Option(help="Version directory to write; its last part is a number: `serving/film/1`.")
     ],
+    adapters: Annotated[
+        bool,
+        typer.Option(
+            "--adapters", help="Write one model of all the directories' tasks on one encoder, whose requests name a task for each text."
+        ),
+    ] = False,
     storage: Annotated[
         str,
         typer.Option(help="How frozen weights are stored: `float32`, or `bfloat16` or `float16` in half the space."),
     ] = "float32",
+    adapter_storage: Annotated[str, typer.Option(help="With `--adapters`: how adapters are stored, likewise.")] = "float32",
     model: options.Source = None,
 ):
     """Write a SavedModel for TensorFlow Serving: raw text in, label and probabilities out.
@@ -32,19 +42,40 @@ def export(
 
     `tf-adapters export adapters/rotten-tomatoes --output serving/film/1`
 
+    Many tasks in one model, each by the name of its directory or a name of your own; the tasks of a batch may be mixed, and each
+    new version shares the encoder's file with the one before:
+
+    `tf-adapters export --adapters adapters/* spam=adapters/sms --output serving/all/1`
+
     In Python: `tf.saved_model.load("serving/film/1").signatures["serving_default"](text=tf.constant(["a quiet film"]))`, after
     `import tensorflow_text`.
     """
-    if storage not in STORAGES:
-        raise InputError(f"--storage {storage} is unknown: use one of {', '.join(STORAGES)}.")
+    for option, value in (("--storage", storage), ("--adapter-storage", adapter_storage)):
+        if value not in STORAGES:
+            raise InputError(f"{option} {value} is unknown: use one of {', '.join(STORAGES)}.")
+    if adapters:
+        inputs = _export_bank(directories, output, storage, adapter_storage, model)
+    elif len(directories) > 1:
+        raise InputError(f"{len(directories)} directories were given: give --adapters to write one model of them all.")
+    else:
+        inputs = _export_one(pathlib.Path(directories[0]), output, storage, model)
+    files = [path for path in output.rglob("*") if path.is_file()]
+    shared = sum(path.stat().st_size for path in files if path.stat().st_nlink > 1)
+    note = f", of which {shared / 1e6:.1f} MB are shared with another version" if shared else ""
+    console = terminal()
+    console.print(f"Written to {output} ({sum(path.stat().st_size for path in files) / 1e6:.1f} MB{note}).")
+    code = (
+        "import tensorflow as tf, tensorflow_text; "
+        f'print(tf.saved_model.load({json.dumps(str(output))}).signatures["serving_default"]({inputs}))'
+    )
+    console.print(f"Try it:\n  python -c {shlex.quote(code)}")
+
+
+def _export_one(directory, output, storage, model):
     from tf_adapters.saving.settings import read_settings
 
     read_settings(directory)
-    from tf_adapters.cli.quiet import import_tensorflow
-
-    console = terminal()
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
+    console = _load_tensorflow()
     from tf_adapters.serving.export import check_version_directory, export_saved_model
     from tf_adapters.training.pipeline import load_pipeline
 
@@ -53,13 +84,49 @@ def export(
         scorer, settings = load_pipeline(directory, backbone=model)
     with console.status("Tracing and writing ..."):
         export_saved_model(scorer.model, output, text=scorer.wordpiece, task=settings["task"], storage=storage)
-    size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
-    console.print(f"Written to {output} ({size / 1e6:.1f} MB).")
     inputs = 'text=tf.constant(["a quiet film"])'
     if (settings["task"] or {}).get("text_pairs"):
         inputs += ', text_pair=tf.constant(["it moves"])'
-    code = (
-        "import tensorflow as tf, tensorflow_text; "
-        f'print(tf.saved_model.load({json.dumps(str(output))}).signatures["serving_default"]({inputs}))'
-    )
-    console.print(f"Try it:\n  python -c {shlex.quote(code)}")
+    return inputs
+
+
+def _export_bank(directories, output, storage, adapter_storage, model):
+    from tf_adapters.saving.settings import read_settings
+
+    named = {}
+    for given in directories:
+        name, _, path = given.partition("=") if "=" in given and not pathlib.Path(given).is_dir() else ("", "", given)
+        name = name or pathlib.Path(path).resolve().name
+        if name in named:
+            raise InputError(f"{path} and {named[name]} are both called {name!r}: give NAME=DIRECTORY for one of them.")
+        named[name] = path
+    settings = {name: read_settings(path) for name, path in named.items()}
+    first = next(iter(named))
+    source = model or settings[first]["backbone"]["source"]
+    if source is None:
+        raise InputError(f"{named[first]} does not say where its encoder came from: give --model.")
+    console = _load_tensorflow()
+    from tf_adapters.cli.progress import counting
+    from tf_adapters.serving.bank import AdapterBank
+    from tf_adapters.serving.export import check_version_directory
+    from tf_adapters.serving.export_bank import export_bank
+
+    check_version_directory(output)
+    with console.status("Loading the encoder ..."):
+        bank = AdapterBank(source, storage=adapter_storage)
+    with counting(console, "loading", total=len(named), unit="adapters") as advance:
+        for name, path in named.items():
+            bank.add(name, path)
+            advance(1)
+    with console.status("Tracing and writing ..."):
+        export_bank(bank, output, storage=storage)
+    return f'text=tf.constant(["a quiet film"]), task=tf.constant([{json.dumps(first)}]), text_pair=tf.constant([""])'
+
+
+def _load_tensorflow():
+    from tf_adapters.cli.quiet import import_tensorflow
+
+    console = terminal()
+    with console.status("Loading TensorFlow ..."):
+        import_tensorflow()
+    return console

@@ -84,12 +84,12 @@ def predict(
 
         options.use_precision(precision, console)
         scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size, fast=fast)
-    from tf_adapters.cli.progress import counting_rows
+    from tf_adapters.cli.progress import counting
     from tf_adapters.saving.atomic import replacing
 
     value_range = (settings["task"] or {}).get("value_range")
     # A bar and the rows would overwrite each other on one terminal.
-    with counting_rows(console, "predicting", shown=output != "-" or not sys.stdout.isatty()) as advance:
+    with counting(console, "predicting", shown=output != "-" or not sys.stdout.isatty()) as advance:
         rows = (_predict(scorer, chunk, kind, labels, value_range, advance) for chunk in chunks)
         if output == "-":
             # JSON is UTF-8, whatever the terminal's encoding.

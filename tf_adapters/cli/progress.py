@@ -25,10 +25,10 @@ def _bar(console, description, unit):
 
 
 @contextlib.contextmanager
-def counting_rows(console, description, total=None, shown=True):
-    """Yield a function to call with the number of rows that are done since the last call."""
+def counting(console, description, total=None, shown=True, unit="rows"):
+    """Yield a function to call with the number of rows, or what `unit` says, that are done since the last call."""
     if shown and console.is_terminal:
-        with _bar(console, description, "rows") as progress:
+        with _bar(console, description, unit) as progress:
             item = progress.add_task("", total=total, note="")
             yield lambda count: progress.advance(item, count)
         return
@@ -39,7 +39,7 @@ def counting_rows(console, description, total=None, shown=True):
         done += count
         if shown and time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
             printed = time.monotonic()
-            console.print(f"{description} {done:,}" + (f" of {total:,} rows" if total is not None else " rows"))
+            console.print(f"{description} {done:,}" + (f" of {total:,} {unit}" if total is not None else f" {unit}"))
 
     yield advance
 

@@ -131,7 +131,7 @@ def _predict(console, directory, submissions, folder, *, data_dir, model, batch_
     import numpy as np
 
     from tf_adapters._keras import keras
-    from tf_adapters.cli.progress import counting_rows
+    from tf_adapters.cli.progress import counting
     from tf_adapters.tasks.glue_server import HEADER
     from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.pipeline import load_pipeline
@@ -150,7 +150,7 @@ def _predict(console, directory, submissions, folder, *, data_dir, model, batch_
         kind = get_kind(submission.task.kind)
         with (
             open(folder / submission.file, "w", encoding="utf-8", newline="") as file,
-            counting_rows(console, submission.file, total=len(rows)) as advance,
+            counting(console, submission.file, total=len(rows)) as advance,
         ):
             file.write(HEADER)
             for start in range(0, len(rows), CHUNK_ROWS):

@@ -1,5 +1,6 @@
 """One backbone and the adapters of many tasks: each row of a batch names its own."""
 
+import contextlib
 import dataclasses
 import threading
 
@@ -104,6 +105,11 @@ class AdapterBank(keras.Model):
         return dict(self._book.tasks)
 
     @property
+    def wordpiece(self):
+        """The tokenizer of all tasks, or None of a bank that is empty."""
+        return self._book.wordpiece
+
+    @property
     def nbytes(self):
         """Bytes that the adapters, LayerNorms and heads of all tasks take, free room included."""
         return sum(store.nbytes for store in self._stores() if store is not self._labels)
@@ -167,10 +173,10 @@ class AdapterBank(keras.Model):
         inputs.setdefault("attention_mask", tf.cast(ids != pad_id, tf.int32))
         inputs.setdefault("token_type_ids", tf.zeros_like(ids))
         if not tf.executing_eagerly():
-            return self._answer_tokens(inputs)
+            return self.answer_tokens(inputs)
         with self._book.lock.shared():
             return self._function("tokens", lambda: tf.function(
-                self._answer_tokens, autograph=False, reduce_retracing=True,
+                self.answer_tokens, autograph=False, reduce_retracing=True,
                 input_signature=[{
                     name: tf.TensorSpec([None] if name == "task" else [None, None], value.dtype) for name, value in inputs.items()
                 }],
@@ -227,7 +233,24 @@ class AdapterBank(keras.Model):
 
     # Graphs
 
-    def _answer_tokens(self, inputs):
+    @contextlib.contextmanager
+    def fixed_tasks(self):
+        """While a graph is traced, task names are looked up in a table that never changes, which the context yields."""
+        names = list(self._book.tasks)
+        slots = tf.constant([self._book.tasks[name].slot for name in names], tf.int32)
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant(names), slots), default_value=-1)
+        changing, self._table = self._table, table
+        try:
+            yield table
+        finally:
+            self._table = changing
+
+    def label_names(self, task):
+        """The names of each task's labels, strings `(batch, widest)`, for use inside a graph."""
+        return self._labels.gather(self._look_up(task)[0]["slot"])
+
+    def answer_tokens(self, inputs):
+        """A call, for use inside a graph: `inputs` as of a call, complete."""
         slots, known = self._look_up(inputs["task"])
         return self._answers(self._logits(inputs, slots), slots, inputs["task"], known, tf.ones_like(known))
 

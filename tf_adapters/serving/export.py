@@ -63,13 +63,29 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
     names = [model.config.id2label[index] for index in range(model.config.num_labels)]
     root, functions = _served(model, text, kind, task, names, storage)
     about = {
-        "tf_adapters": __version__,
         "task": task,
         "labels": names,
         "text": text.settings(),
         "storage": storage,
         "backbone_sha256": state_of(model).digest(model),
     }
+    return write_version(directory, root, functions, about)
+
+
+def write_version(directory, root, functions, about, finish=None):
+    """Write a SavedModel as a version directory that appears when it is complete.
+
+    Args:
+        directory: path that `check_version_directory` returned.
+        root: `tf.Module` with what the functions read.
+        functions: dict from signature to `tf.function`.
+        about: dict for JSON, written to `assets.extra/tf_adapters.json`.
+        finish: function of the SavedModel's path, called before the directory appears, or None.
+
+    Returns: the directory.
+
+    Raises: InputError, if it cannot be written.
+    """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         # A server ignores what is not named by a number.
@@ -78,11 +94,24 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
             tf.saved_model.save(root, str(complete), signatures=functions)
             extra = complete / "assets.extra"
             extra.mkdir()
-            (extra / "tf_adapters.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            text = json.dumps({"tf_adapters": __version__, **about}, indent=1, ensure_ascii=False)
+            (extra / "tf_adapters.json").write_text(text + "\n", encoding="utf-8")
+            if finish is not None:
+                finish(complete)
             os.rename(complete, directory)
     except (OSError, tf.errors.OpError) as error:
         raise InputError(f"{directory} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
     return directory
+
+
+def module_of(functions, **parts):
+    """A `tf.Module` with the variables that functions read, and parts that they need (tables, constants)."""
+    root = tf.Module(name="served")
+    for name, part in parts.items():
+        setattr(root, name, part)
+    read = [variable for function in functions.values() for variable in function.get_concrete_function().variables]
+    root.read = list({id(variable): variable for variable in read}.values())
+    return root
 
 
 def check_version_directory(directory):
@@ -113,7 +142,7 @@ def _served(model, text, kind, task, names, storage):
     The model is not a part of it: its layers' own functions would be saved too.
     """
     names = tf.constant(names) if kind.name != "regression" else None
-    stored = _stored(model, storage)
+    stored = stored_as(model, storage)
 
     def logits(inputs):
         with replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
@@ -154,14 +183,10 @@ def _served(model, text, kind, task, names, storage):
     }
     if names is not None:
         functions["labels"] = tf.function(lambda: {"labels": tf.identity(names)}, input_signature=[], autograph=False)
-    root = tf.Module(name="served")
-    root.text = text
-    read = [variable for function in functions.values() for variable in function.get_concrete_function().variables]
-    root.read = list({id(variable): variable for variable in read}.values())
-    return root, functions
+    return module_of(functions, text=text), functions
 
 
-def _stored(model, storage):
+def stored_as(model, storage):
     """What to read in place of some layers' weights: list of `(layer, attribute, variable)`."""
     if storage == "float32":
         return []
