@@ -12,6 +12,11 @@ import tensorflow as tf
 from tests.conftest import tiny_inputs
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone
 from tf_adapters.serving.export import export_saved_model
+from tf_adapters.tasks.answers import n_best_spans
+from tf_adapters.tasks.spans import SpanRowsBuilder
+from tf_adapters.tasks.words import WordRows
+from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.kinds.spans import served_n_best
 from tf_adapters.training.scoring import Scorer
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but very bad!", "\u00e9t\u00e9 \u4e2d x9"]
@@ -120,6 +125,97 @@ def test_pairs_regression_and_several_labels(checkpoint, wordpiece, tmp_path):
     assert [row.decode() for row in found["labels"]] == joined and len(set(joined)) > 1
 
 
+SENTENCES = ["a great film", "", "dull " * 60, "the plot \t was\nnot awful , but very bad !", "x9 " + "great film " * 11, "great"]
+
+
+@pytest.mark.parametrize("signature", ["serving_default", "serving_jit"])
+def test_words_are_labelled_as_by_predict_whatever_the_length(checkpoint, wordpiece, tagger, signature):
+    model, loaded = tagger
+    words = tf.strings.split(tf.constant(SENTENCES))
+    expected = get_kind("token-classification").predict(Scorer(model, wordpiece), WordRows(words))
+    found = call(loaded, signature, text=tf.constant(SENTENCES))
+    assert found["logits"].shape == (6, 60, 3)
+    for row, sentence in enumerate(words.to_list()):
+        count = len(sentence)
+        assert found["word"][row, :count].tolist() == sentence and not any(found["word"][row, count:])
+        np.testing.assert_allclose(found["logits"][row, :count], expected[row], atol=2e-6)
+        assert found["label"][row, :count].tolist() == [LABELS[best].encode() for best in expected[row].argmax(-1)]
+        np.testing.assert_allclose(found["probabilities"][row, :count], tf.nn.softmax(expected[row]).numpy().max(-1, initial=0), atol=1e-6)
+        assert not found["logits"][row, count:].any() and not any(found["label"][row, count:])
+    assert len({label for row in found["label"] for label in row if label}) > 1
+    assert call(loaded, signature, text=tf.constant(["", " "]))["label"].shape == (2, 0)
+    assert call(loaded, signature, text=tf.constant([], tf.string))["logits"].shape[0] == 0
+
+
+@pytest.fixture(scope="module")
+def tagger(checkpoint, wordpiece, tmp_path_factory):
+    model = load_backbone(checkpoint, head="token-classification", num_labels=3, labels=LABELS)
+    add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.5), seed=1)
+    model.classifier.kernel.assign(np.random.default_rng(0).normal(0, 0.2, (32, 3)))
+    directory = tmp_path_factory.mktemp("words") / "1"
+    export_saved_model(model, directory, text=wordpiece, task={"kind": "token-classification"})
+    return model, tf.saved_model.load(str(directory))
+
+
+def test_ids_of_words_and_of_questions_have_logits(tagger, asker):
+    inputs = tiny_inputs(batch=2, length=9)
+    model, loaded = tagger
+    found = call(loaded, "tokens", **inputs)
+    np.testing.assert_allclose(found["logits"], model(inputs).logits, atol=2e-6)
+    assert found["label"].shape == (2, 9) and [name.decode() for name in call(loaded, "labels")["labels"]] == LABELS
+    model, loaded = asker
+    found, outputs = call(loaded, "tokens", **inputs), model(inputs)
+    for name in ("start_logits", "end_logits"):
+        np.testing.assert_allclose(found[name], outputs[name], atol=2e-6)
+    assert set(loaded.signatures) == {"serving_default", "serving_jit", "tokens"}
+
+
+@pytest.fixture(scope="module")
+def asker(checkpoint, wordpiece, tmp_path_factory):
+    model = load_backbone(checkpoint, head="question-answering")
+    add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.5), seed=2)
+    model.qa_outputs.kernel.assign(np.random.default_rng(0).normal(0, 0.2, (32, 2)))
+    directory = tmp_path_factory.mktemp("questions") / "1"
+    export_saved_model(model, directory, text=wordpiece, task={"kind": "question-answering"})
+    return model, tf.saved_model.load(str(directory))
+
+
+def test_questions_are_answered_as_by_predict_whatever_the_length(wordpiece, asker):
+    model, loaded = asker
+    contexts = ["the film was great , but the plot was dull .", "", "\u00c9t\u00e9 " * 3 + "the cast was fun and good !" * 9, "a"]
+    questions = ["was it fun ?", "what ?", "was the cast good " * 9, ""]
+    builder = SpanRowsBuilder(labelled=False)
+    for row, (question, context) in enumerate(zip(questions, contexts)):
+        builder.add(str(row), question, context)
+    expected = get_kind("question-answering").predict(Scorer(model, wordpiece), builder.rows())
+    found = call(loaded, "serving_default", question=tf.constant(questions), context=tf.constant(contexts))
+    for row, answer in enumerate(expected):
+        assert found["answer"][row].decode() == answer.text
+        assert (found["start"][row], found["end"][row]) == (answer.start, answer.end)
+        assert found["probability"][row] == pytest.approx(answer.probability, abs=1e-5)
+        count = len(answer.n_best)
+        assert [text.decode() for text in found["n_best"][row, :count]] == [other.text for other in answer.n_best]
+        np.testing.assert_allclose(found["n_best_probabilities"][row, :count], [other.probability for other in answer.n_best], atol=1e-5)
+        assert not any(found["n_best"][row, count:]) and not found["n_best_probabilities"][row, count:].any()
+    assert len(expected[2].n_best) == 20 and len(expected[1].n_best) == 0
+    jit = call(loaded, "serving_jit", question=tf.constant(questions), context=tf.constant(contexts))
+    assert jit["answer"].tolist() == found["answer"].tolist()
+    broken = call(loaded, "serving_default", question=tf.constant(["what ?"] * 2), context=tf.constant([b"\xff film", b"the film"]))
+    assert broken["answer"][0].decode() in "\ufffd film" and broken["answer"][1] in b"the film"
+
+
+def test_n_best_spans_in_a_graph_are_those_of_predict():
+    random = np.random.default_rng(0)
+    row, start = random.integers(0, 4, 300) + (random.integers(0, 4, 300) > 2), random.integers(0, 9, 300)
+    end, score = start + random.integers(1, 5, 300), random.integers(-9, 9, 300).astype(np.float32) / 2
+    keep = row != 2
+    row, start, end, score = (values[keep] for values in (row, start, end, score))
+    expected = n_best_spans(row, start, end, score, rows=6, count=7)
+    found = served_n_best(*(tf.constant(values) for values in (row, start, end, score)), rows=6, count=7)
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one, np.minimum(other, 7) if other.ndim == 1 else other, atol=1e-6)
+
+
 def test_fast_blocks_are_exported_too(checkpoint, wordpiece, tmp_path):
     model = adapted(checkpoint, fast=True)
     export_saved_model(model, tmp_path / "1", text=wordpiece)
@@ -154,7 +250,7 @@ def test_bad_input_is_named_and_nothing_is_left(exported, wordpiece, tmp_path):
         export_saved_model(model, tmp_path / "1", text=wordpiece, storage="int8")
     with pytest.raises(InputError, match="must be the WordPiece"):
         export_saved_model(model, tmp_path / "1", text="bert")
-    with pytest.raises(InputError, match="token-classification cannot be exported yet"):
+    with pytest.raises(InputError, match="is for token-classification, and the model is a TFBertForSequence.*the task of training"):
         export_saved_model(model, tmp_path / "1", text=wordpiece, task={"kind": "token-classification"})
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):

@@ -420,7 +420,7 @@ def test_every_word_belongs_to_the_window_in_which_it_has_most_context(seed):
     longest = int(random.integers(1, room + 1))
     rows = np.concatenate([[0], np.cumsum(random.integers(0, 60, 20))])
     ends = np.concatenate([[0], np.cumsum(random.integers(1, longest + 1, rows[-1]))])
-    start, stop, first, last = _windows(ends, rows, room, room // 3)
+    start, stop, first, last = (tensor.numpy() for tensor in _windows(ends, rows, room, room // 3))
     assert np.concatenate([np.arange(*pair) for pair in zip(first, last)]).tolist() == list(range(rows[-1]))
     assert (start <= first).all() and (first < last).all() and (last <= stop).all()
     assert (ends[stop] - ends[start] <= room).all()

@@ -77,6 +77,8 @@ def _export_one(directory, output, storage, model):
     read_settings(directory)
     console = _load_tensorflow()
     from tf_adapters.serving.export import check_version_directory, export_saved_model
+    from tf_adapters.cli.trained import task_of
+    from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.pipeline import load_pipeline
 
     check_version_directory(output)
@@ -84,10 +86,10 @@ def _export_one(directory, output, storage, model):
         scorer, settings = load_pipeline(directory, backbone=model)
     with console.status("Tracing and writing ..."):
         export_saved_model(scorer.model, output, text=scorer.wordpiece, task=settings["task"], storage=storage)
-    inputs = 'text=tf.constant(["a quiet film"])'
-    if (settings["task"] or {}).get("text_pairs"):
-        inputs += ', text_pair=tf.constant(["it moves"])'
-    return inputs
+    kind, _ = task_of(settings)
+    examples = {"text": "a quiet , moving film", "text_pair": "it moves", "question": "Who sang?", "context": "Ada sang, Bob danced."}
+    names = get_kind(kind).served_texts(settings["task"] or {})
+    return ", ".join(f"{name}=tf.constant([{json.dumps(examples[name])}])" for name in names)
 
 
 def _export_bank(directories, output, storage, adapter_storage, model):

@@ -15,6 +15,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.wordpiece import WordPiece
 from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.scoring import logits_of
 
 STORAGES = ("float32", "bfloat16", "float16")
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -25,8 +26,9 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
 
     Loading it needs tensorflow and tensorflow-text and nothing else. Its signatures:
 
-    - `serving_default`: `text`, strings `(batch,)`, and for tasks on pairs `text_pair`. Of any number, any
-      length, empty too; tokens are those of training.
+    - `serving_default`: `text`, strings `(batch,)`, and for tasks on pairs `text_pair`; for a token classification, `text`
+      whose words white space separates; for question answering, `question` and `context`. Of any number, any length,
+      empty too; tokens and windows are those of training.
     - `tokens`: `input_ids`, int32 `(batch, length)`; servers may leave out `attention_mask` (then what is not
       padding counts) and `token_type_ids` (then zeros). TensorFlow's own `signatures[...]` wants all three.
     - `serving_jit`: as `serving_default`, compiled by XLA, once for each batch size and each of at most six
@@ -34,10 +36,12 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
     - `labels`: no input; `labels`, strings `(labels,)`.
 
     The outputs are float32 `logits`, `(batch, outputs)`, and by the kind of task `label` (string) and
-    `probabilities`; `labels` (strings joined by `|`) and `probabilities`; or `value`.
+    `probabilities`; `labels` (strings joined by `|`) and `probabilities`; or `value`. Of a token classification they have one
+    entry for each `word`, `(batch, words)`, with empty strings and zeros behind the last; `probabilities` is the label's.
+    Question answering has `answer`, `start`, `end`, `probability`, `n_best` and `n_best_probabilities`.
 
     Args:
-        model: a sequence classification model, its active adapter included.
+        model: a model with a head for sequences, tokens or questions, its active adapter included.
         directory: path of the new version, whose last part is a number: `serving/sst2/1`.
         text: `WordPiece` of training.
         task: dict with `kind`, `text_pairs` and `value_range` as an adapter directory's settings have it under
@@ -49,7 +53,7 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
 
     Raises:
         InputError: the directory is there, its name is no number, or it cannot be written; a kind of task
-            that has no export.
+            that is not the model's.
     """
     directory = check_version_directory(directory)
     if storage not in STORAGES:
@@ -58,8 +62,9 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
         raise InputError(f"text={text!r} must be the WordPiece of training.")
     task = task or {}
     kind = get_kind(task.get("kind", "classification"))
-    if kind.head != "classification":
-        raise InputError(f"A model for {kind.name} cannot be exported yet: only tasks on texts can.")
+    heads = state_of(model).family.heads
+    if type(model) is not heads[kind.head]:
+        raise InputError(f"task={task!r} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.")
     names = [model.config.id2label[index] for index in range(model.config.num_labels)]
     root, functions = _served(model, text, kind, task, names, storage)
     about = {
@@ -141,38 +146,36 @@ def _served(model, text, kind, task, names, storage):
 
     The model is not a part of it: its layers' own functions would be saved too.
     """
-    names = tf.constant(names) if kind.name != "regression" else None
+    names = tf.constant(names) if kind.name not in ("regression", "question-answering") else None
     stored = stored_as(model, storage)
 
     def logits(inputs):
         with replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
-            return tf.cast(model(inputs, training=False).logits, tf.float32)
+            return tf.cast(logits_of(model(inputs, training=False)), tf.float32)
 
     compiled = tf.function(logits, jit_compile=True, autograph=False)
 
     def answer(score, *texts, lengths=None):
-        encoded = text.encode(*texts)
-        longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
-        if lengths is not None:
-            longest = tf.reduce_min(tf.boolean_mask(lengths, lengths >= longest))
-        return kind.served(score(text.pad(encoded, length=longest)), names, task)
+        def forward(encoded):
+            longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
+            if lengths is not None:
+                longest = tf.reduce_min(tf.boolean_mask(lengths, lengths >= longest))
+            return score(text.pad(encoded, length=longest))
+
+        return kind.serve(texts, text, forward, names, task)
 
     lengths, nothing = tf.constant(default_lengths(text.max_length), tf.int64), tf.zeros([0, 0], tf.int32)
-    texts = [tf.TensorSpec([None], tf.string, name=name) for name in ("text", "text_pair")]
-    texts = texts if task.get("text_pairs") else texts[:1]
+    texts = [tf.TensorSpec([None], tf.string, name=name) for name in kind.served_texts(task)]
     ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in _INPUTS]
 
     @tf.function(input_signature=ids, autograph=False)
     def tokens(input_ids, attention_mask=nothing, token_type_ids=nothing):
-        def given(tensor, otherwise):
-            return tf.cond(tf.size(tensor) > 0, lambda: tensor, lambda: otherwise)
-
         inputs = {
             "input_ids": input_ids,
             "attention_mask": given(attention_mask, tf.cast(input_ids != text.pad_id, tf.int32)),
             "token_type_ids": given(token_type_ids, tf.zeros_like(input_ids)),
         }
-        return kind.served(logits(inputs), names, task)
+        return kind.served_tokens(logits(inputs), names, task)
 
     functions = {
         "serving_default": tf.function(lambda *texts: answer(logits, *texts), input_signature=texts, autograph=False),
@@ -184,6 +187,11 @@ def _served(model, text, kind, task, names, storage):
     if names is not None:
         functions["labels"] = tf.function(lambda: {"labels": tf.identity(names)}, input_signature=[], autograph=False)
     return module_of(functions, text=text), functions
+
+
+def given(tensor, otherwise):
+    """An optional input of a signature: what a request gave, or `otherwise` for an empty one; in a graph."""
+    return tf.cond(tf.size(tensor) > 0, lambda: tensor, lambda: otherwise)
 
 
 def stored_as(model, storage):

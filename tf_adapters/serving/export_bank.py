@@ -5,7 +5,7 @@ import tensorflow as tf
 from tf_adapters.errors import InputError
 from tf_adapters.models.site import replaced
 from tf_adapters.serving.bank import AdapterBank
-from tf_adapters.serving.export import STORAGES, check_version_directory, module_of, stored_as, write_version
+from tf_adapters.serving.export import STORAGES, check_version_directory, given, module_of, stored_as, write_version
 from tf_adapters.serving.shards import share_backbone
 
 
@@ -80,9 +80,6 @@ def _functions(bank, stored):
     pair = tf.TensorSpec([None], tf.string, name="text_pair")
     no_pair, nothing = tf.constant([], tf.string), tf.zeros([0, 0], tf.int32)
     ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in ("input_ids", "attention_mask", "token_type_ids")]
-
-    def given(tensor, otherwise):
-        return tf.cond(tf.size(tensor) > 0, lambda: tensor, lambda: otherwise)
 
     @tf.function(input_signature=[text, task, pair], autograph=False)
     def serving_default(text, task, text_pair=no_pair):

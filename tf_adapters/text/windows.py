@@ -152,21 +152,36 @@ def cut_windows(wordpiece, questions, contexts, context_of):
 
     Returns: `Windows` without labels.
     """
-    length = np.diff(contexts.splits)[context_of]
-    room, step = window_steps(wordpiece, questions)
-    counts = 1 + np.maximum(0, -(-(length - room) // step))
-    row = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    start = number * step[row]
+    row, start, length = place_windows(np.diff(contexts.splits)[context_of], questions.row_lengths(), wordpiece.max_length)
     with tf.device("CPU:0"):
         return Windows(
             questions=questions,
             tokens=tf.constant(contexts.ids),
-            row=tf.constant(row, tf.int64),
-            first=tf.constant(contexts.splits[context_of[row]] + start, tf.int64),
-            start=tf.constant(start, tf.int64),
-            length=tf.constant(np.minimum(room[row], length[row] - start), tf.int64),
+            row=row,
+            first=tf.gather(tf.constant(contexts.splits[context_of], tf.int64), row) + start,
+            start=start,
+            length=length,
         )
+
+
+def place_windows(contexts, questions, max_length):
+    """Where the windows of questions lie in their contexts; also in a graph.
+
+    Args:
+        contexts, questions: int64 tensors, `(rows,)`: tokens of each row's context and question.
+        max_length: int, tokens of a window.
+
+    Returns: three int64 tensors, `(windows,)`: the row, the first token of the context, and how many.
+    """
+    with tf.device("CPU:0"):
+        contexts, questions = tf.cast(contexts, tf.int64), tf.cast(questions, tf.int64)
+        room = max_length - 3 - questions
+        step = room - overlap_of(max_length)
+        counts = 1 + tf.maximum(tf.constant(0, tf.int64), -(-(contexts - room) // step))
+        row = tf.repeat(tf.range(tf.size(counts, out_type=tf.int64)), counts)
+        number = tf.ragged.range(counts).values
+        start = number * tf.gather(step, row)
+        return row, start, tf.minimum(tf.gather(room, row), tf.gather(contexts, row) - start)
 
 
 def window_steps(wordpiece, questions):

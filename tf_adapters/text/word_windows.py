@@ -61,21 +61,23 @@ def word_windows(words, wordpiece):
 
     Returns: `WordWindows`; a sentence without words has none.
     """
+    input_ids, *arrays = encode_words(words, wordpiece)
+    return WordWindows(input_ids, *(array.numpy() for array in arrays))
+
+
+def encode_words(words, wordpiece):
+    """The fields of `WordWindows` as tensors, in their order; also in a graph."""
     room = wordpiece.max_length - 2
     with tf.device("CPU:0"):
         distinct, occurrence = tf.unique(words.flat_values, out_idx=tf.int64)
         pieces = tf.gather(_pieces(distinct, wordpiece, room), occurrence)
-        splits = pieces.row_splits.numpy()
-        start, stop, first, last = _windows(splits, words.row_splits.numpy(), room, room // 3)
-        inner = tf.gather(pieces.flat_values, tf.ragged.range(splits[start], splits[stop]))
-        ends = [tf.fill([len(start), 1], token) for token in (wordpiece.cls_id, wordpiece.sep_id)]
+        splits = pieces.row_splits
+        start, stop, first, last = _windows(splits, words.row_splits, room, room // 3)
+        inner = tf.gather(pieces.flat_values, tf.ragged.range(tf.gather(splits, start), tf.gather(splits, stop)))
+        ends = [tf.fill(tf.stack([tf.size(start), 1]), token) for token in (wordpiece.cls_id, wordpiece.sep_id)]
         input_ids = tf.concat([ends[0], inner, ends[1]], axis=1)
-    return WordWindows(
-        input_ids=input_ids,
-        first=first,
-        last=last,
-        position=1 + splits[:-1] - np.repeat(splits[start], last - first),
-    )
+        position = 1 + splits[:-1] - tf.repeat(tf.gather(splits, start), last - first)
+    return input_ids, first, last, position
 
 
 def _pieces(words, wordpiece, room):
@@ -90,37 +92,47 @@ def _windows(ends, rows, room, overlap):
     """Windows of all rows, cut between words.
 
     Args:
-        ends: int64 array, `(words + 1,)`: pieces before each word, and all of them.
-        rows: int64 array, `(rows + 1,)`: words before each row, and all of them.
+        ends: int64 tensor, `(words + 1,)`: pieces before each word, and all of them.
+        rows: int64 tensor, `(rows + 1,)`: words before each row, and all of them.
         room, overlap: ints, the most pieces in a window, and in what two share.
 
-    Returns: four int64 arrays, `(windows,)`: the words from `start` to `stop` that a window
+    Returns: four int64 tensors, `(windows,)`: the words from `start` to `stop` that a window
         holds, and those from `first` to `last` that belong to it.
     """
-    row = np.flatnonzero(rows[1:] > rows[:-1])
-    start, found = rows[row], []
+    ends, rows = tf.convert_to_tensor(ends, tf.int64), tf.convert_to_tensor(rows, tf.int64)
+
+    def search(values, side="left", among=ends):
+        return tf.searchsorted(among, values, side=side, out_type=tf.int64)
+
     # One turn for the first windows of all rows, one for the second ones of those that have one, ...
-    while len(row):
-        end = rows[row + 1]
-        stop = np.minimum(np.searchsorted(ends, ends[start] + room, side="right") - 1, end)
+    def turn(row, start, rows_found, starts_found, stops_found):
+        end = tf.gather(rows, row + 1)
+        stop = tf.minimum(search(tf.gather(ends, start) + room, "right") - 1, end)
         is_last = stop == end
-        reaching_back = np.maximum(np.searchsorted(ends, ends[end] - room), rows[row])
-        found.append((row, np.where(is_last, reaching_back, start), stop))
-        row, stop = row[~is_last], stop[~is_last]
+        reaching_back = tf.maximum(search(tf.gather(ends, end) - room), tf.gather(rows, row))
+        found = [
+            tf.concat(parts, 0)
+            for parts in ((rows_found, row), (starts_found, tf.where(is_last, reaching_back, start)), (stops_found, stop))
+        ]
+        row, stop = (tf.boolean_mask(values, ~is_last) for values in (row, stop))
         # The next window has to hold the word that did not fit, whatever that leaves for context.
-        start = np.maximum(np.searchsorted(ends, ends[stop] - overlap), np.searchsorted(ends, ends[stop + 1] - room))
-    if not found:
-        return tuple(np.zeros((4, 0), np.int64))
-    row, start, stop = (np.concatenate(parts) for parts in zip(*found))
-    order = np.argsort(row, kind="stable")
-    row, start, stop = row[order], start[order], stop[order]
+        start = tf.maximum(search(tf.gather(ends, stop) - overlap), search(tf.gather(ends, stop + 1) - room))
+        return row, start, *found
+
+    row = tf.where(rows[1:] > rows[:-1])[:, 0]
+    nothing = tf.zeros([0], tf.int64)
+    _, _, row, start, stop = tf.while_loop(
+        lambda row, *_: tf.size(row) > 0, turn, [row, tf.gather(rows, row), nothing, nothing, nothing],
+        shape_invariants=[tf.TensorShape([None])] * 5,
+    )  # fmt: skip
+    order = tf.argsort(row, stable=True)
+    row, start, stop = (tf.gather(values, order) for values in (row, start, stop))
     # A word goes to the later of two windows as soon as it has more context before it there than after it here.
-    cut = np.searchsorted(ends[:-1] + ends[1:], ends[start[1:]] + ends[stop[:-1]], side="right")
+    cut = search(tf.gather(ends, start[1:]) + tf.gather(ends, stop[:-1]), "right", ends[:-1] + ends[1:])
     same_row = row[1:] == row[:-1]
-    first = np.concatenate([start[:1], np.where(same_row, cut, start[1:])])
-    last = np.concatenate([np.where(same_row, cut, stop[:-1]), stop[-1:]])
-    used = last > first
-    return start[used], stop[used], first[used], last[used]
+    first = tf.concat([start[:1], tf.where(same_row, cut, start[1:])], 0)
+    last = tf.concat([tf.where(same_row, cut, stop[:-1]), stop[-1:]], 0)
+    return tuple(tf.boolean_mask(values, last > first) for values in (start, stop, first, last))
 
 
 def _ranges(starts, counts):

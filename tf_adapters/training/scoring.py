@@ -30,10 +30,7 @@ class Scorer:
 
         @tf.function(input_signature=[specs], jit_compile=jit_compile or None)
         def forward(inputs):
-            outputs = model(inputs, training=False)
-            if "logits" in outputs:
-                return outputs.logits
-            return tf.stack([outputs.start_logits, outputs.end_logits], axis=-1)
+            return logits_of(model(inputs, training=False))
 
         self._forward = forward
 
@@ -76,3 +73,10 @@ class Scorer:
             if progress is not None:
                 progress(len(positions))
         return result
+
+
+def logits_of(outputs):
+    """The logits of a model's outputs; of spans, start and end in the last axis."""
+    if "logits" in outputs:
+        return outputs.logits
+    return tf.stack([outputs.start_logits, outputs.end_logits], axis=-1)

@@ -86,16 +86,27 @@ class Kind:
 
         return bootstrap_interval(score, len(rows), resamples=1000 if len(rows) <= 20_000 else 100)
 
-    def served(self, logits, names, task):
-        """Outputs of a served model, in a graph.
+    def served_texts(self, task):
+        """Names of the string inputs of a served model, each `(rows,)`; `task` is an adapter directory's settings of it."""
+        raise NotImplementedError
+
+    def serve(self, texts, wordpiece, forward, names, task):
+        """What a served model answers to texts, in a graph.
 
         Args:
-            logits: float32 tensor, `(rows, outputs)`.
+            texts: list of string tensors `(rows,)`, as `served_texts` names them.
+            wordpiece: `WordPiece`.
+            forward: function of ragged encoded examples, as of `WordPiece.encode`, that returns their float32 logits as
+                `Scorer.batches` describes them.
             names: string tensor `(outputs,)` of the labels, or None.
-            task: dict, an adapter directory's settings of its task.
+            task: as in `served_texts`.
 
         Returns: dict of tensors whose first axis are the rows.
         """
+        raise NotImplementedError
+
+    def served_tokens(self, logits, names, task):
+        """What a served model answers to ids, in a graph: a dict made of the encoder's float32 logits."""
         raise NotImplementedError
 
     def records(self, rows, outputs, labels):

@@ -17,6 +17,12 @@ class _Sentences(Kind):
         parts = [scorer.logits(*rows.texts(index), progress=progress) for index in rows.slices()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def served_texts(self, task):
+        return ("text", "text_pair") if task.get("text_pairs") else ("text",)
+
+    def serve(self, texts, wordpiece, forward, names, task):
+        return self.served_tokens(forward(wordpiece.encode(*texts)), names, task)
+
     def example_command(self, directory, rows):
         if rows.text_pair is not None:
             return f"tf-adapters predict {directory} --input FILE --text-column A --text-pair-column B"
@@ -49,7 +55,7 @@ class Classification(_Sentences):
             "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
         }
 
-    def served(self, logits, names, task):
+    def served_tokens(self, logits, names, task):
         return {
             "label": tf.gather(names, tf.argmax(logits, -1)),
             "probabilities": tf.nn.softmax(logits),
@@ -86,7 +92,7 @@ class MultiLabel(_Sentences):
             "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", from_logits=True)],
         }
 
-    def served(self, logits, names, task):
+    def served_tokens(self, logits, names, task):
         chosen = tf.ragged.boolean_mask(tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1]), logits > 0)
         return {
             "labels": tf.strings.reduce_join(chosen, -1, separator="|"),
@@ -133,7 +139,7 @@ class Regression(_Sentences):
     def targets(self, labels):
         return labels[:, tf.newaxis]
 
-    def served(self, logits, names, task):
+    def served_tokens(self, logits, names, task):
         value_range = task.get("value_range")
         value = logits if value_range is None else tf.clip_by_value(logits, *map(float, value_range))
         return {"value": value[:, 0], "logits": logits}

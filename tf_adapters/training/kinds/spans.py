@@ -11,7 +11,7 @@ from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.answers import Answers, n_best_spans
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.alignment import align, span_labels
-from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
+from tf_adapters.text.windows import MOST_QUESTION_TOKENS, ContextTokens, cut_windows, overlap_of, place_windows, question_tokens
 from tf_adapters.training.kinds.kind import Kind
 
 _CHUNK_ROWS = 512
@@ -145,6 +145,49 @@ class QuestionAnswering(Kind):
             for row, answer in enumerate(outputs)
         ]
 
+    def served_texts(self, task):
+        return ("question", "context")
+
+    def serve(self, texts, wordpiece, forward, names, task):
+        """The best answer of each row, and up to `n_best` of them, the best first.
+
+        `answer`, string; `start` and `end`, int32, characters (code points) of the context; `probability`: `(rows,)`.
+        `n_best`, strings, and `n_best_probabilities`: `(rows, n_best)`, empty and 0 where there are fewer. Bytes that are not
+        UTF-8 count, and are answered, as U+FFFD.
+        """
+        readable = (tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", replacement_char=0xFFFD) for text in texts)
+        question, context = readable
+        most = min(MOST_QUESTION_TOKENS, overlap_of(wordpiece.max_length))
+        questions = wordpiece.tokenize(question)[:, :most]
+        ids, starts, ends = wordpiece.tokenize_with_offsets(context)
+        row, start, length = place_windows(ids.row_lengths(), questions.row_lengths(), wordpiece.max_length)
+        first = tf.gather(ids.row_starts(), row) + start
+        part = tf.gather(ids.flat_values, tf.ragged.range(first, first + length))
+        asked = tf.gather(questions, row)
+        logits = forward(wordpiece.join(asked, part))
+        begin = asked.row_lengths() + 2
+        window, one, other, score = served_spans(
+            logits, begin, begin + length, longest=self.longest_answer, count=self.n_best
+        )
+        shift = tf.gather(first - begin, window)
+        start, end, probability, count = served_n_best(
+            tf.gather(row, window), tf.gather(starts.flat_values, one + shift), tf.gather(ends.flat_values, other + shift), score,
+            rows=tf.size(context), count=self.n_best,
+        )  # fmt: skip
+        texts = tf.strings.substr(tf.tile(context[:, tf.newaxis], [1, self.n_best]), start, end - start, unit="UTF8_CHAR")
+        n_best = tf.where(tf.range(self.n_best) < count[:, tf.newaxis], texts, "")
+        return {
+            "answer": n_best[:, 0],
+            "start": start[:, 0],
+            "end": end[:, 0],
+            "probability": probability[:, 0],
+            "n_best": n_best,
+            "n_best_probabilities": probability,
+        }
+
+    def served_tokens(self, logits, names, task):
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
     def example_command(self, directory, rows):
         question = '{"question": "Who sang?", "context": "Ada sang, Bob danced."}'
         return f"echo '{question}' | tf-adapters predict {directory} --input - --format jsonl"
@@ -188,6 +231,50 @@ def best_spans(logits, begin, after, *, longest, count):
     score = scores[window, place]
     window, place, score = (values[score > -np.inf] for values in (window, place, score))
     return window, place // longest, place // longest + place % longest, score
+
+
+def served_spans(logits, begin, after, *, longest, count):
+    """`best_spans` in a graph: int64 tensors `window`, `start` and `end`, and float32 `score`, `(spans,)`."""
+    length = tf.shape(logits)[1]
+    position = tf.range(length, dtype=tf.int64)
+    outside = (position < begin[:, tf.newaxis]) | (position >= after[:, tf.newaxis])
+    start, end = (tf.where(outside, -np.inf, logits[..., column]) for column in (0, 1))
+    end = tf.pad(end, [[0, 0], [0, longest - 1]], constant_values=-np.inf)
+    # scores[w, s, d] is that of the span from s to s + d.
+    scores = start[:, :, tf.newaxis] + tf.signal.frame(end, longest, 1)
+    best, place = tf.math.top_k(tf.reshape(scores, [-1, length * longest]), tf.minimum(count, length * longest))
+    found = tf.where(best > -np.inf)
+    place = tf.cast(tf.gather_nd(place, found), tf.int64)
+    return found[:, 0], place // longest, place // longest + place % longest, tf.gather_nd(best, found)
+
+
+def served_n_best(row, start, end, score, *, rows, count):
+    """`answers.n_best_spans` in a graph.
+
+    Returns: `start` and `end`, int32, and `probability`, float32, `(rows, count)`, and how many there are, int32 `(rows,)`.
+    """
+    start, end = tf.cast(start, tf.int64), tf.cast(end, tf.int64)
+    size = 1 + tf.reduce_max(tf.concat([end, [0]], 0))
+    spans, index = tf.unique((row * size + start) * size + end)
+    score = tf.math.unsorted_segment_max(score, index, tf.size(spans))
+    order = tf.argsort(spans)
+    order = tf.gather(order, tf.argsort(tf.gather(score, order), direction="DESCENDING", stable=True))
+    order = tf.gather(order, tf.argsort(tf.gather(spans, order) // (size * size), stable=True))
+    spans, score = tf.gather(spans, order), tf.gather(score, order)
+    row = spans // (size * size)
+    of_row = tf.math.bincount(tf.cast(row, tf.int32), minlength=rows, maxlength=rows)
+    rank = tf.range(tf.size(row)) - tf.gather(tf.cumsum(of_row, exclusive=True), row)
+    chosen = rank < count
+    place = tf.stack([tf.cast(tf.boolean_mask(row, chosen), tf.int32), tf.boolean_mask(rank, chosen)], -1)
+    shape = tf.stack([rows, count])
+    scores = tf.tensor_scatter_nd_update(tf.fill(shape, -np.float32(np.inf)), place, tf.boolean_mask(score, chosen))
+    exponentials = tf.exp(scores - tf.where(of_row > 0, scores[:, 0], 0.0)[:, tf.newaxis])
+    start, end = (
+        tf.scatter_nd(place, tf.boolean_mask(tf.cast(values, tf.int32), chosen), shape)
+        for values in (spans // size % size, spans % size)
+    )
+    total = tf.reduce_sum(exponentials, -1, keepdims=True)
+    return start, end, tf.math.divide_no_nan(exponentials, total), tf.minimum(of_row, count)
 
 
 def position_crossentropy(targets, logits):

@@ -9,7 +9,7 @@ from tf_adapters._keras import keras
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS, probabilities
 from tf_adapters.text.packed import PackedExamples
-from tf_adapters.text.word_windows import word_windows
+from tf_adapters.text.word_windows import encode_words, word_windows
 from tf_adapters.training.kinds.kind import Kind
 
 _CHUNK_ROWS = 4096
@@ -116,6 +116,40 @@ class TokenClassification(Kind):
             {"words": words[start:stop], "labels": names[start:stop], "probabilities": likely[start:stop]}
             for start, stop in zip(splits[:-1].tolist(), splits[1:].tolist())
         ]
+
+    def served_texts(self, task):
+        return ("text",)
+
+    def serve(self, texts, wordpiece, forward, names, task):
+        """`word`, `label` and `probabilities` (the label's), `(rows, words)`, and `logits`, `(rows, words, labels)`.
+
+        Words are what white space separates. Behind a row's last word are empty strings and zeros.
+        """
+        words = tf.strings.split(texts[0])
+        input_ids, first, last, position = encode_words(words, wordpiece)
+        # The encoder takes no batch of no windows.
+        dummy = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.cast(tf.size(first) == 0, tf.int32)], wordpiece.cls_id), [tf.cast(tf.size(first) == 0, tf.int64)]
+        )
+        input_ids = tf.concat([input_ids, dummy], 0)
+        logits = forward({"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)})
+        window = tf.repeat(tf.range(tf.size(first)), last - first)
+        of_words = tf.gather_nd(logits, tf.stack([tf.cast(window, tf.int64), position], -1))
+        best = tf.argmax(of_words, -1)
+        columns = {
+            "word": words.flat_values,
+            "label": tf.gather(names, best),
+            "probabilities": tf.reduce_max(tf.nn.softmax(of_words), -1),
+            "logits": of_words,
+        }
+        return {name: words.with_flat_values(values).to_tensor() for name, values in columns.items()}
+
+    def served_tokens(self, logits, names, task):
+        return {
+            "label": tf.gather(names, tf.argmax(logits, -1)),
+            "probabilities": tf.reduce_max(tf.nn.softmax(logits), -1),
+            "logits": logits,
+        }
 
     def example_command(self, directory, rows):
         return f"echo 'a quiet , moving film' | tf-adapters predict {directory} --input -"
