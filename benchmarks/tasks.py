@@ -202,11 +202,12 @@ def _run_task(name, settings, missing, options, runs):
     """Run one task at one seed; returns why it cannot be, or None."""
     import tf_adapters
     from tf_adapters.tasks.metrics import METRICS
+    from tf_adapters.tasks.registry import load_split
 
     try:
         task = tf_adapters.load_task(name, data_dir=options.data_dir)
         others = {
-            other: tf_adapters.load_split(other, "test", data_dir=options.data_dir).rows for other in TASKS.get(name, ())
+            other: load_split(other, "test", data_dir=options.data_dir).rows for other in TASKS.get(name, ())
         }
     except tf_adapters.InputError as error:
         _log(f"{name}: passed over: {error}")
