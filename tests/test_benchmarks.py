@@ -596,3 +596,28 @@ def test_summary_of_the_tasks_by_hand():
     lines = tasks_script.describe(summary).splitlines()
     assert lines[1].split() == ["ud/en_ewt", "accuracy", "9", "25.0", "85.0", "±", "7.1", "90.0", "±", "0.0", "2"]
     assert lines[2].split() == ["on", "ud/tr_imst", "accuracy", "9", "60.0", "±", "14.1", "40.0", "±", "0.0", "2"]
+
+
+def test_a_task_is_also_scored_on_the_languages_that_it_was_not_trained_on(tmp_path, monkeypatch):
+    line = "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t_\n"
+    sentence = "".join(line.format(number, word, tag) for number, (word, tag) in enumerate([("dogs", "NOUN"), ("run", "VERB")], 1))
+    for treebank in ("en_ewt", "fr_sequoia", "tr_imst"):
+        (tmp_path / "ud" / treebank).mkdir(parents=True)
+        for split, count in (("train", 6), ("dev", 3), ("test", 4)):
+            (tmp_path / "ud" / treebank / f"{split}.conllu").write_text((sentence + "\n") * count)
+    seen = {}
+
+    def make_run(settings, model):
+        def run(data, reported, *, log, **identity):
+            seen.update({name: len(rows) for name, rows in reported.items()})
+            scores = {name: {"accuracy": 0.5} for name in reported}
+            return {"validation": 0.5, "scores": scores, "best_epoch": 1}
+
+        return run
+
+    monkeypatch.setattr(tasks_script, "make_run", make_run)
+    options = tasks_script.parse(["--data-dir", str(tmp_path), "--tasks", "ud/en_ewt", "--methods", "adapters", "--seeds", "0"])
+    runs = training_runs.Runs(tmp_path / "results")
+    assert tasks_script.study(options, runs) == {}
+    assert seen == {"reported": 4, "ud/fr_sequoia": 4, "ud/tr_imst": 4}
+    assert runs.runs[0]["primary"] == dict.fromkeys(seen, 0.5) and runs.runs[0]["constant"] == 0.5
