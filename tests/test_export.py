@@ -162,7 +162,8 @@ def test_ids_of_words_and_of_questions_have_logits(tagger, asker):
     model, loaded = tagger
     found = call(loaded, "tokens", **inputs)
     np.testing.assert_allclose(found["logits"], model(inputs).logits, atol=2e-6)
-    assert found["label"].shape == (2, 9) and [name.decode() for name in call(loaded, "labels")["labels"]] == LABELS
+    np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(model(inputs).logits), atol=1e-6)
+    assert [name.decode() for name in call(loaded, "labels")["labels"]] == LABELS
     model, loaded = asker
     found, outputs = call(loaded, "tokens", **inputs), model(inputs)
     for name in ("start_logits", "end_logits"):

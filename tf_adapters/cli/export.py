@@ -12,6 +12,7 @@ from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
 STORAGES = ("float32", "bfloat16", "float16")
+FORMATS = ("saved-model", "onnx", "litert")
 
 
 def export(
@@ -20,8 +21,15 @@ def export(
         typer.Argument(metavar="DIRECTORY...", help="Adapter directory; with `--adapters` any number, each as `DIRECTORY` or `NAME=DIRECTORY`."),
     ],
     output: Annotated[
-        pathlib.Path, typer.Option(help="Version directory to write; its last part is a number: `serving/film/1`.")
+        pathlib.Path,
+        typer.Option(help="Version directory to write, whose last part is a number: `serving/film/1`; of other formats, the file."),
     ],
+    format: Annotated[
+        str,
+        typer.Option(
+            help="`saved-model`; or, for ONNX Runtime and LiteRT, `onnx` or `litert`: one file that takes ids and returns logits."
+        ),
+    ] = "saved-model",
     adapters: Annotated[
         bool,
         typer.Option(
@@ -47,12 +55,21 @@ def export(
 
     `tf-adapters export --adapters adapters/* spam=adapters/sms --output serving/all/1`
 
+    For other runtimes, without the tokenizer: `tf-adapters export adapters/rotten-tomatoes --format onnx --output film.onnx`
+
     In Python: `tf.saved_model.load("serving/film/1").signatures["serving_default"](text=tf.constant(["a quiet film"]))`, after
     `import tensorflow_text`.
     """
     for option, value in (("--storage", storage), ("--adapter-storage", adapter_storage)):
         if value not in STORAGES:
             raise InputError(f"{option} {value} is unknown: use one of {', '.join(STORAGES)}.")
+    if format not in FORMATS:
+        raise InputError(f"--format {format} is unknown: use one of {', '.join(FORMATS)}.")
+    if format != "saved-model":
+        if adapters or len(directories) > 1 or storage != "float32":
+            raise InputError(f"--format {format} is for one task in float32: leave out --adapters and --storage.")
+        _export_file(pathlib.Path(directories[0]), output, format, model)
+        return
     if adapters:
         inputs = _export_bank(directories, output, storage, adapter_storage, model)
     elif len(directories) > 1:
@@ -90,6 +107,22 @@ def _export_one(directory, output, storage, model):
     examples = {"text": "a quiet , moving film", "text_pair": "it moves", "question": "Who sang?", "context": "Ada sang, Bob danced."}
     names = get_kind(kind).served_texts(settings["task"] or {})
     return ", ".join(f"{name}=tf.constant([{json.dumps(examples[name])}])" for name in names)
+
+
+def _export_file(directory, output, format, model):
+    from tf_adapters.saving.settings import read_settings
+
+    read_settings(directory)
+    console = _load_tensorflow()
+    from tf_adapters.serving.convert import check_new_file, export_file
+    from tf_adapters.training.pipeline import load_pipeline
+
+    check_new_file(output)
+    with console.status("Loading the encoder ..."):
+        scorer, settings = load_pipeline(directory, backbone=model)
+    with console.status("Converting and writing ..."):
+        export_file(scorer.model, output, format=format, text=scorer.wordpiece, task=settings["task"])
+    console.print(f"Written to {output} ({output.stat().st_size / 1e6:.1f} MB): ids in, logits out.")
 
 
 def _export_bank(directories, output, storage, adapter_storage, model):

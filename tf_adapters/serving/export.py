@@ -30,7 +30,8 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
       whose words white space separates; for question answering, `question` and `context`. Of any number, any length,
       empty too; tokens and windows are those of training.
     - `tokens`: `input_ids`, int32 `(batch, length)`; servers may leave out `attention_mask` (then what is not
-      padding counts) and `token_type_ids` (then zeros). TensorFlow's own `signatures[...]` wants all three.
+      padding counts) and `token_type_ids` (then zeros). TensorFlow's own `signatures[...]` wants all three. It has numbers
+      alone, so that OpenVINO, which knows no strings, can convert it.
     - `serving_jit`: as `serving_default`, compiled by XLA, once for each batch size and each of at most six
       lengths, at the first request of that shape.
     - `labels`: no input; `labels`, strings `(labels,)`.
@@ -175,7 +176,7 @@ def _served(model, text, kind, task, names, storage):
             "attention_mask": given(attention_mask, tf.cast(input_ids != text.pad_id, tf.int32)),
             "token_type_ids": given(token_type_ids, tf.zeros_like(input_ids)),
         }
-        return kind.served_tokens(logits(inputs), names, task)
+        return kind.served_tokens(logits(inputs), task)
 
     functions = {
         "serving_default": tf.function(lambda *texts: answer(logits, *texts), input_signature=texts, autograph=False),

@@ -105,8 +105,8 @@ class Kind:
         """
         raise NotImplementedError
 
-    def served_tokens(self, logits, names, task):
-        """What a served model answers to ids, in a graph: a dict made of the encoder's float32 logits."""
+    def served_tokens(self, logits, task):
+        """What a served model answers to ids, in a graph: a dict of numbers made of the encoder's float32 logits."""
         raise NotImplementedError
 
     def records(self, rows, outputs, labels):

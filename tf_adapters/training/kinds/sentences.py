@@ -21,7 +21,12 @@ class _Sentences(Kind):
         return ("text", "text_pair") if task.get("text_pairs") else ("text",)
 
     def serve(self, texts, wordpiece, forward, names, task):
-        return self.served_tokens(forward(wordpiece.encode(*texts)), names, task)
+        logits = forward(wordpiece.encode(*texts))
+        return {**self.served_tokens(logits, task), **self.served_labels(logits, names)}
+
+    def served_labels(self, logits, names):
+        """What a served model says in words, a dict of strings `(rows,)`."""
+        return {}
 
     def example_command(self, directory, rows):
         if rows.text_pair is not None:
@@ -55,12 +60,11 @@ class Classification(_Sentences):
             "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
         }
 
-    def served_tokens(self, logits, names, task):
-        return {
-            "label": tf.gather(names, tf.argmax(logits, -1)),
-            "probabilities": tf.nn.softmax(logits),
-            "logits": logits,
-        }
+    def served_tokens(self, logits, task):
+        return {"probabilities": tf.nn.softmax(logits), "logits": logits}
+
+    def served_labels(self, logits, names):
+        return {"label": tf.gather(names, tf.argmax(logits, -1))}
 
     def records(self, rows, outputs, labels):
         values = probabilities(outputs, kind=self.name)
@@ -92,13 +96,12 @@ class MultiLabel(_Sentences):
             "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", from_logits=True)],
         }
 
-    def served_tokens(self, logits, names, task):
+    def served_tokens(self, logits, task):
+        return {"probabilities": tf.sigmoid(logits), "logits": logits}
+
+    def served_labels(self, logits, names):
         chosen = tf.ragged.boolean_mask(tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1]), logits > 0)
-        return {
-            "labels": tf.strings.reduce_join(chosen, -1, separator="|"),
-            "probabilities": tf.sigmoid(logits),
-            "logits": logits,
-        }
+        return {"labels": tf.strings.reduce_join(chosen, -1, separator="|")}
 
     def records(self, rows, outputs, labels):
         return [
@@ -139,7 +142,7 @@ class Regression(_Sentences):
     def targets(self, labels):
         return labels[:, tf.newaxis]
 
-    def served_tokens(self, logits, names, task):
+    def served_tokens(self, logits, task):
         value_range = task.get("value_range")
         value = logits if value_range is None else tf.clip_by_value(logits, *map(float, value_range))
         return {"value": value[:, 0], "logits": logits}

@@ -185,7 +185,7 @@ class QuestionAnswering(Kind):
             "n_best_probabilities": probability,
         }
 
-    def served_tokens(self, logits, names, task):
+    def served_tokens(self, logits, task):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     def example_command(self, directory, rows):

@@ -144,12 +144,8 @@ class TokenClassification(Kind):
         }
         return {name: words.with_flat_values(values).to_tensor() for name, values in columns.items()}
 
-    def served_tokens(self, logits, names, task):
-        return {
-            "label": tf.gather(names, tf.argmax(logits, -1)),
-            "probabilities": tf.reduce_max(tf.nn.softmax(logits), -1),
-            "logits": logits,
-        }
+    def served_tokens(self, logits, task):
+        return {"probabilities": tf.nn.softmax(logits), "logits": logits}
 
     def example_command(self, directory, rows):
         return f"echo 'a quiet , moving film' | tf-adapters predict {directory} --input -"

@@ -1,0 +1,138 @@
+"""Files for ONNX Runtime and LiteRT: ids in, logits out, one task."""
+
+import json
+import re
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters.errors import InputError
+from tf_adapters.models.state import state_of
+from tf_adapters.saving.atomic import replacing
+from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.scoring import logits_of
+
+FORMATS = ("onnx", "litert")
+# The newest set of operations that current runtimes all have.
+ONNX_OPSET = 18
+
+
+def export_file(model, path, *, format, text=None, task=None):
+    """Write one file that another runtime loads.
+
+    Its inputs are `input_ids`, `attention_mask` and `token_type_ids`, int32 `(batch, length)` of any size; its outputs are
+    float32 `logits`, or `start_logits` and `end_logits` of question answering. Text has to be cut into ids outside: neither
+    runtime has BERT's tokenizer among its operations. An ONNX file has the labels and the text settings in its metadata.
+
+    Args:
+        model: a model with a head, its active adapter included; plain blocks (`fast=False`).
+        path: of a new file.
+        format: `"onnx"`, which needs tf2onnx (`pip install "tf_adapters[onnx]"`), or `"litert"`.
+        text: `WordPiece` of training, whose settings are kept, or None.
+        task: as in `export_saved_model`.
+
+    Returns: the path.
+
+    Raises:
+        InputError: the file is there or cannot be written, tf2onnx is missing, or an operation of the model has no
+            counterpart, which the message names.
+    """
+    if format not in FORMATS:
+        raise InputError(f"format={format!r} is unknown: use one of {', '.join(map(repr, FORMATS))}.")
+    path = check_new_file(path)
+    if state_of(model).fast:
+        raise InputError("A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False.")
+    kind = get_kind((task or {}).get("kind", "classification"))
+    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in ("input_ids", "attention_mask", "token_type_ids")]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def function(input_ids, attention_mask, token_type_ids):
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        logits = tf.cast(logits_of(model(inputs, training=False)), tf.float32)
+        if kind.name == "question-answering":
+            return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+        return {"logits": logits}
+
+    labels = [model.config.id2label[index] for index in range(model.config.num_labels)]
+    about = {
+        "task": json.dumps(task or {}),
+        "labels": json.dumps(labels if kind.name not in ("regression", "question-answering") else []),
+        "text": json.dumps(None if text is None else text.settings()),
+        "backbone_sha256": state_of(model).digest(model),
+    }
+    content = _onnx(function, specs, about) if format == "onnx" else _litert(function, model)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return path
+
+
+def check_new_file(path):
+    """The path of a file that can be written; raises InputError if something is there."""
+    import pathlib
+
+    path = pathlib.Path(path)
+    if path.exists():
+        raise InputError(f"{path} is there already: give another name.")
+    return path
+
+
+def _onnx(function, specs, about):
+    try:
+        import onnx
+        import tf2onnx
+    except ImportError as error:
+        raise InputError(f'ONNX files need tf2onnx ({error}): pip install "tf_adapters[onnx]".') from None
+    import logging
+
+    logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
+    model, _ = tf2onnx.convert.from_function(
+        function, input_signature=specs, opset=ONNX_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
+    )
+    unknown = sorted({
+        node.op_type for node in model.graph.node if not onnx.defs.has(node.op_type, ONNX_OPSET, node.domain or "")
+    })
+    if unknown:
+        raise InputError(f"The model has operations that ONNX lacks: {', '.join(unknown)}.")
+    # TensorFlow appends the number of the output.
+    for value in (*model.graph.input, *model.graph.output):
+        name = value.name.partition(":")[0]
+        _rename(model.graph, value.name, name)
+        value.name = name
+    onnx.helper.set_model_props(model, about)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def _erfc(context, node, name, args):
+    """ONNX has erf, and TensorFlow's exact GELU is made of its complement."""
+    one = context.make_const(f"{node.name}/one", np.float32(1))
+    erf = context.make_node("Erf", [node.input[0]])
+    shape, dtype, outputs = context.get_shape(node.output[0]), context.get_dtype(node.output[0]), node.output
+    context.remove_node(node.name)
+    context.make_node("Sub", [one.output[0], erf.output[0]], name=node.name, outputs=outputs, shapes=[shape], dtypes=[dtype])
+
+
+def _rename(graph, old, new):
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                if name == old:
+                    names[place] = new
+
+
+def _litert(function, model):
+    root = tf.Module(name="model")
+    root.function = function
+    root.read = list(function.get_concrete_function().variables)
+    with tempfile.TemporaryDirectory() as folder:
+        # By way of a SavedModel, so that inputs and outputs keep their names in a signature.
+        tf.saved_model.save(root, folder, signatures={"serving_default": function})
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["serving_default"])
+        try:
+            return converter.convert()
+        except Exception as error:
+            found = sorted(set(re.findall(r"(tf\.\w+)", str(error))))
+            if type(error).__name__ != "ConverterError" or not found:
+                raise
+            raise InputError(f"The model has operations that LiteRT lacks: {', '.join(found)}.") from None
