@@ -17,7 +17,7 @@ from tf_adapters.serving.convert import export_file
 from tf_adapters.serving.export import export_saved_model
 from tf_adapters.training.scoring import Scorer
 
-EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples" / "serving"
 TEXTS = ["a great film", "", "dull " * 40]
 TASKS = {
     "classification": {"kind": "classification"},

@@ -1,7 +1,7 @@
 """Ask an exported model through TensorFlow's C API alone, as a server in another language would.
 
-    python examples/c_api_client.py serving/film/1 text="a quiet film"
-    python examples/c_api_client.py serving/all/1 text="a quiet film" task=film text="win a prize" task=spam
+    python examples/serving/c_api_client.py serving/film/1 text="a quiet film"
+    python examples/serving/c_api_client.py serving/all/1 text="a quiet film" task=film text="win a prize" task=spam
 
 No Python of TensorFlow is imported: the shared libraries of the installed packages are loaded by ctypes, and of the
 SavedModel's description only the signature is read. Inputs are those of `--signature`, strings, each given once for each row.

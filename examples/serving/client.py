@@ -1,0 +1,90 @@
+"""Ask a TensorFlow Serving server for the answers of several tasks at once, over REST or gRPC.
+
+    python examples/serving/client.py --task film "a quiet film" --task spam "win a prize now"
+    python examples/serving/client.py --grpc localhost:8500 --task film "a quiet film"
+
+REST needs Python alone; gRPC needs `pip install tensorflow-serving-api`. The model is one that
+`tf-adapters export --adapters` wrote; of a single task's model, leave out --task.
+"""
+
+import argparse
+import json
+import sys
+import urllib.error
+import urllib.request
+
+SECONDS = 30
+
+
+def ask_rest(server, model, inputs, signature="serving_default"):
+    """The answers of a server over REST.
+
+    Args:
+        server: str, `"http://localhost:8501"`.
+        model: str, its name on the server.
+        inputs: dict from input to a list with one string a row.
+        signature: str.
+
+    Returns: list of one dict a row.
+    """
+    body = json.dumps({"signature_name": signature, "inputs": inputs}).encode()
+    request = urllib.request.Request(
+        f"{server.rstrip('/')}/v1/models/{model}:predict", data=body, headers={"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as response:
+            outputs = json.load(response)["outputs"]
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"{server} answered {error.code}: {error.read().decode(errors='replace')}") from None
+    except OSError as error:
+        raise RuntimeError(f"{server} does not answer: {error}") from None
+    if not isinstance(outputs, dict):  # a signature of one output
+        outputs = {"output": outputs}
+    return [dict(zip(outputs, row)) for row in zip(*outputs.values())]
+
+
+def ask_grpc(server, model, inputs, signature="serving_default"):
+    """The same over gRPC; `server` is `"localhost:8500"`."""
+    import grpc
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = model
+    request.model_spec.signature_name = signature
+    for name, strings in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(strings, tf.string))
+    with grpc.insecure_channel(server) as channel:
+        try:
+            response = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=SECONDS)
+        except grpc.RpcError as error:
+            raise RuntimeError(f"{server} answered {error.code().name}: {error.details()}") from None
+    outputs = {name: tf.make_ndarray(tensor).tolist() for name, tensor in response.outputs.items()}
+    rows = [dict(zip(outputs, row)) for row in zip(*outputs.values())]
+    return [{name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()} for row in rows]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("texts", nargs="+", metavar="TEXT")
+    parser.add_argument("--task", action="append", default=[], help="of a text: once for each, in their order, or once for all")
+    parser.add_argument("--rest", default="http://localhost:8501", metavar="URL")
+    parser.add_argument("--grpc", metavar="HOST:PORT", help="ask over gRPC instead")
+    parser.add_argument("--model", default="all", help="its name on the server")
+    options = parser.parse_args()
+    inputs = {"text": options.texts}
+    if options.task:
+        tasks = options.task * len(options.texts) if len(options.task) == 1 else options.task
+        if len(tasks) != len(options.texts):
+            parser.error(f"{len(options.texts)} texts and {len(options.task)} tasks: give --task once, or once for each text.")
+        inputs["task"] = tasks
+    try:
+        answers = ask_grpc(options.grpc, options.model, inputs) if options.grpc else ask_rest(options.rest, options.model, inputs)
+    except RuntimeError as error:
+        sys.exit(str(error))
+    for answer in answers:
+        print(json.dumps(answer, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()
