@@ -20,6 +20,12 @@ RATIOS = (
     ("torch-forward-adapters", "forward-fast"),
     ("products", "fast"),
     ("fast-upper", "fast-upper-cached"),
+    ("routed", "forward-adapters"),
+    ("routed-single", "routed"),
+    ("torch-switch", "routed"),
+    ("routed-100", "routed-10"),
+    ("routed-1000", "routed-10"),
+    ("routed-10000", "routed-10"),
 )
 
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 
+from provenance import resident_mib
 from result_file import add_arguments, finish, parse_arguments
 
 
@@ -116,12 +117,6 @@ def measure(options):
         "ratio": pipeline / training,
         "resident_mib": {"libraries": before, "after_reading": after_reading, "peak_of_batches": peak},
     }
-
-
-def resident_mib():
-    """Resident memory of this process."""
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def describe(result):

@@ -91,6 +91,12 @@ def available_memory_gib():
     return float("inf")
 
 
+def resident_mib():
+    """Resident memory of this process, MiB."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
 def _cpu_ticks():
     return [int(value) for value in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
 

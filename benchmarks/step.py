@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 
+from bank_arm import split_routed
 from pairing import paired_ratios, summarise_steps, tracing_seconds
 from provenance import available_memory_gib, busy_cores, git_state, provenance, usable_cores
 from result_file import RESULTS, write_result
@@ -16,7 +17,7 @@ from worker_protocol import Worker, WorkerError
 
 HERE = pathlib.Path(__file__).resolve().parent
 TF_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "fast", "fast-upper", "fast-upper-cached", "forward-fast", "products")
-TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters")
+TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters", "torch-switch")
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
 PRECISIONS = ("float32", "mixed_bfloat16")
 BATCH_COUNTS = {"t128": 4, "short": 8}
@@ -59,10 +60,15 @@ def split_arm(arm, precision=None):
 
 def _arm(text):
     kind, precision = split_arm(text)
-    if kind not in (*TF_ARMS, *TORCH_ARMS) or precision not in (None, *PRECISIONS) or text.endswith("@"):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is none of {', '.join((*TF_ARMS, *TORCH_ARMS))}, with @{' or @'.join(PRECISIONS)} if it differs"
-        )
+    if kind.startswith("routed"):
+        try:
+            split_routed(kind)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    elif kind not in (*TF_ARMS, *TORCH_ARMS):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-N, routed-single")
+    if precision not in (None, *PRECISIONS) or text.endswith("@"):
+        raise argparse.ArgumentTypeError(f"{text!r}: a precision of its own is @{' or @'.join(PRECISIONS)}")
     return text
 
 
@@ -144,11 +150,21 @@ def describe(result):
             f"{arm:24}{step['median']:9.1f}{step['min']:9.1f}{step['max']:9.1f}{row['examples_per_second']:8.1f}{tracing:9.1f}"
             f"{row['peak_rss_mib']:10,.0f}{row['trained_parameters']:13,}{saved:>10}"
         )
+    lines += [resident_note(arm, row) for arm, row in result["arms"].items() if "resident" in row]
     for name, ratio in result["ratios"].items():
         low, high = ratio["interval"] or (ratio["min"], ratio["max"])
         kind = "95 % interval" if ratio["interval"] else "range"
         lines.append(f"{name}: {ratio['median']:.3f} ({kind} {low:.3f} to {high:.3f}, {len(ratio['rounds'])} rounds)")
     return "\n".join(lines)
+
+
+def resident_note(arm, row):
+    """What the adapters of a bank take, as a line of text."""
+    share = row["bytes_per_adapter"] / row["weights_per_adapter"]
+    return (
+        f"{arm}: {row['resident']:,} adapters of {row['weights_per_adapter'] / 1e6:.2f} MB of weights, {row['bytes_per_adapter'] / 1e6:.2f} MB "
+        f"in the bank ({share:.3f} times), ready after {row['build_s']:.1f} s, {row['built_rss_mib']:,.0f} MiB"
+    )
 
 
 def _write_batches(folder, settings, data_dir, split, log):
@@ -203,7 +219,7 @@ def parse(arguments=None):
         type=_arm,
         default=list(DEFAULT_ARMS),
         metavar="ARM",
-        help=f"of {', '.join((*TF_ARMS, *TORCH_ARMS))}; full@float32 has a precision of its own",
+        help=f"of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-single, routed-N; full@float32 has a precision of its own",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the arms")
     parser.add_argument("--xla", action="store_true", help="compile the TensorFlow arms with XLA")

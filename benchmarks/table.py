@@ -27,6 +27,9 @@ ARMS = {
     "forward-adapters": "forward only, **with adapters**",
     "forward-fast": "forward only, **with adapters, fast**",
     "torch-forward-adapters": "forward only, PyTorch `adapters`",
+    "routed": "forward only, **bank of {} adapters, each row its own task**",
+    "routed-single": "the same, one row at a time",
+    "torch-switch": "forward only, PyTorch `adapters`, one row at a time, adapters switched",
 }
 METHODS = {
     "adapters": "**adapters**",
@@ -82,13 +85,14 @@ def step_table(result):
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     places = list(ARMS)
-    for arm, row in sorted(result["arms"].items(), key=lambda item: (places.index(item[0].partition("@")[0]), item[0])):
-        kind, _, precision = arm.partition("@")
+    for arm, row in sorted(result["arms"].items(), key=lambda item: (places.index(_shown_as(item[0])), row_number(item[1]), item[0])):
+        _, _, precision = arm.partition("@")
+        title = ARMS[_shown_as(arm)].format(f"{row_number(row):,}")
         step, tracing = row["step_ms"], tracing_seconds(row, len(lengths))
         trained = f"{row['trained_parameters']:,}" if row["trained_parameters"] else ""
         saved = f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else ""
         lines.append(
-            f"| {ARMS[kind]}{precision and ', ' + precision} | {step['median']:.0f} ({step['min']:.0f} to {step['max']:.0f}) "
+            f"| {title}{precision and ', ' + precision} | {step['median']:.0f} ({step['min']:.0f} to {step['max']:.0f}) "
             f"| {row['examples_per_second']:.1f} | {tracing:.1f} | {row['peak_rss_mib']:,.0f} | {trained} | {saved} |"
         )
     if result["ratios"]:
@@ -97,8 +101,29 @@ def step_table(result):
         low, high = ratio["interval"] or (ratio["min"], ratio["max"])
         kind = "" if ratio["interval"] else " (range)"
         lines.append(f"| {name} | {ratio['median']:.2f} | {low:.2f} to {high:.2f}{kind} |")
+    banks = [row for arm, row in result["arms"].items() if "resident" in row and not arm.endswith("single")]
+    if banks:
+        lines += ["", "| resident adapters | weights of one, MB | in the bank | ready after, s | resident memory, MiB |", "|---:|---:|---:|---:|---:|"]
+    for row in sorted(banks, key=row_number):
+        share = row["bytes_per_adapter"] / row["weights_per_adapter"]
+        lines.append(
+            f"| {row['resident']:,} | {row['weights_per_adapter'] / 1e6:.2f} | {share:.3f} times | {row['build_s']:.0f} | {row['built_rss_mib']:,.0f} |"
+        )
     lines += ["", _origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")]
     return "\n".join(lines)
+
+
+def row_number(row):
+    """The resident adapters of an arm, 0 of one without a bank."""
+    return row.get("resident", 0)
+
+
+def _shown_as(arm):
+    """The entry of ARMS that an arm is shown as."""
+    kind = arm.partition("@")[0]
+    if not kind.startswith("routed"):
+        return kind
+    return "routed-single" if kind.endswith("single") else "routed"
 
 
 def quality_table(result):
@@ -270,6 +295,10 @@ def _is_of_cached_blocks(result):
     return any("upper" in arm for arm in result["arms"])
 
 
+def _is_of_banks(result):
+    return any("resident" in row for row in result["arms"].values())
+
+
 def _methods(result):
     return sorted({name for task in result["tasks"].values() for numbers in task["results"].values() for name in numbers})
 
@@ -287,7 +316,7 @@ TABLES = {
     "step": Table(
         step_table,
         lambda result: (
-            *_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result)
+            *_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result), _is_of_banks(result)
         ),
         lambda result: NOTES if _is_of_cached_blocks(result) else README,
     ),

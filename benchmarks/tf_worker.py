@@ -12,6 +12,7 @@ import pathlib
 import tempfile
 
 import numpy as np
+from bank_arm import RoutedArm
 from worker_protocol import installed_versions, serve
 
 
@@ -171,7 +172,7 @@ def make_arm(settings):
     tf.config.threading.set_inter_op_parallelism_threads(settings["threads"])
     keras.utils.set_random_seed(settings["seed"])
     keras.mixed_precision.set_global_policy(settings["precision"])
-    kinds = {"products": ProductsArm, "forward": ForwardArm}
+    kinds = {"products": ProductsArm, "forward": ForwardArm, "routed": RoutedArm}
     return kinds.get(settings["arm"].partition("-")[0], TrainingArm)(settings)
 
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+import bank_arm
 import batches as batches_script
 import padding
 import pairing
@@ -494,6 +495,25 @@ def test_the_readmes_are_checked_and_written(tmp_path):
     assert done.returncode == 1 and "README.md are" in done.stderr and "benchmarks/README.md" not in done.stderr
 
 
+def test_routed_arms_name_how_many_adapters_there_are():
+    assert bank_arm.split_routed("routed") == (32, False) and bank_arm.split_routed("routed-1000") == (1000, False)
+    assert bank_arm.split_routed("routed-single") == (32, True) and bank_arm.split_routed("routed-10-single") == (10, True)
+    for wrong in ("routed-", "routed-x", "routed-0", "routed-1-2", "routing"):
+        with pytest.raises(ValueError, match="must be routed"):
+            bank_arm.split_routed(wrong)
+
+
+def test_a_table_of_banks_says_what_an_adapter_takes():
+    result = {**step_result(), "file": "a.json"}
+    (arm, row), *_ = result["arms"].items()
+    bank = {**row, "resident": 1000, "bytes_per_adapter": 3.06e6, "weights_per_adapter": 3e6, "build_s": 12.3, "built_rss_mib": 4321.0}
+    result["arms"] = {arm: row, "routed-1000": bank, "routed-1000-single": {**bank, "resident": 1000}}
+    text = table.make_tables([result])
+    assert "**bank of 1,000 adapters, each row its own task**" in text and "| the same, one row at a time |" in text.replace("forward only, ", "")
+    assert text.count("| 1,000 | 3.00 | 1.020 times | 12 | 4,321 |") == 1
+    assert "1.020 times" in step.resident_note("routed-1000", bank)
+
+
 def test_the_results_in_the_repository_make_tables():
     results = table.read_results(BENCHMARKS / "results")
     assert "No results" not in table.make_tables(results)
@@ -524,7 +544,7 @@ def test_group_of_an_operation(event, group):
 # The commands
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = _run(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200

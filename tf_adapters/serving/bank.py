@@ -112,7 +112,12 @@ class AdapterBank(keras.Model):
     @property
     def nbytes(self):
         """Bytes that the adapters, LayerNorms and heads of all tasks take, free room included."""
-        return sum(store.nbytes for store in self._stores() if store is not self._labels)
+        return sum(store.nbytes for store in self.stores)
+
+    @property
+    def stores(self):
+        """Every `RowStore` of numbers."""
+        return [store for store in self._stores() if store is not self._labels]
 
     def add(self, name, directory):
         """Add the adapter directory of a task.
@@ -145,15 +150,19 @@ class AdapterBank(keras.Model):
         return self
 
     def reserve(self, tasks, directory):
-        """Make room at once for that many tasks like the one in a directory, so that the bank does not grow by doubling."""
-        settings, _ = self._read(directory)
-        config, sites = _adapter_of(settings, self._places)
+        """Make room for that many more tasks like the one in a directory, so that the bank does not grow by doubling."""
+        settings, arrays = self._read(directory)
+        parts = self._parts(settings, arrays, directory)
         with self._book.lock.alone():
-            if config is not None:
-                for store in self._pool(config).stores:
-                    store.reserve(1 + tasks * len(set(sites.values())))
-            for store in (self._slots, self._ranges, self._labels):
-                store.reserve(1 + tasks)
+            wanted = {store: tasks for store in (self._slots, self._ranges, self._labels, *self._head_pool(parts).stores)}
+            if parts.config is not None:
+                wanted |= {store: tasks * len(parts.adapters) for store in self._pool(parts.config).stores}
+            if parts.norms is not None:
+                wanted[self._norms] = tasks
+            if parts.pooler is not None:
+                wanted |= {store: tasks for store in self._poolers}
+            for store, rows in wanted.items():
+                store.reserve(store.used + rows)
         return self
 
     def trim(self):
@@ -389,7 +398,8 @@ class AdapterBank(keras.Model):
         for key, value in wordpiece.settings().items():
             if key != "max_length" and text.get(key) != value:
                 raise InputError(f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}.")
-        config, sites = _adapter_of(settings, self._places)
+        config = None if settings["adapter"] is None else AdapterConfig.from_dict(settings["adapter"])
+        sites = {} if config is None else config.sites(len(self._places) // 2)
 
         def take(key, shape, transpose=False):
             if key not in arrays:
@@ -532,14 +542,6 @@ class _Parts:
     value_range: object
     text: tuple
     wordpiece: object
-
-
-def _adapter_of(settings, places):
-    """The config of a directory's adapter, or None, and which key acts at which site."""
-    if settings["adapter"] is None:
-        return None, {}
-    config = AdapterConfig.from_dict(settings["adapter"])
-    return config, config.sites(len(places) // 2)
 
 
 def _saved_name(model, variable):

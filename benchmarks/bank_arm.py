@@ -1,0 +1,116 @@
+"""The arms of step.py that answer batches of many tasks from one AdapterBank."""
+
+import pathlib
+import tempfile
+
+import numpy as np
+from worker_protocol import installed_versions
+
+DIRECTORIES = 4
+
+
+def split_routed(arm):
+    """`routed-1000` or `routed-1000-single` as the number of resident adapters and whether rows come one at a time."""
+    parts = arm.split("-")
+    single = parts[-1] == "single"
+    number = parts[1] if len(parts) > 1 + single else "32"
+    if parts[0] != "routed" or not number.isdecimal() or int(number) < 1 or len(parts) > 2 + single:
+        raise ValueError(f"{arm!r} must be routed, routed-N, routed-single or routed-N-single")
+    return int(number), single
+
+
+def noisy_bank(source, directories, tasks, seed=0):
+    """An AdapterBank of tasks `task 0`, ..., each the adapter of one of the directories with noise of its own on every weight.
+
+    Returns: the bank.
+    """
+    from tf_adapters import AdapterBank
+
+    random = np.random.default_rng(seed)
+    content = {}
+
+    class NoisyBank(AdapterBank):
+        def _read(self, directory):
+            if directory not in content:
+                content[directory] = super()._read(directory)
+            settings, arrays = content[directory]
+            return settings, {
+                name: value + random.standard_normal(value.shape, np.float32) * 0.01 for name, value in arrays.items()
+            }
+
+    bank = NoisyBank(source)
+    bank.reserve(tasks, directories[0])
+    for number in range(tasks):
+        bank.add(f"task {number}", directories[number % len(directories)])
+    return bank
+
+
+def write_adapters(source, folder, bottleneck, seed):
+    """Adapter directories of random weights on an encoder; list of paths."""
+    import tf_adapters
+
+    model = tf_adapters.load_backbone(source, num_labels=2)
+    tf_adapters.add_adapters(model, tf_adapters.AdapterConfig(bottleneck_size=bottleneck), seed=seed)
+    tf_adapters.set_trainable(model, "adapters")
+    wordpiece = tf_adapters.WordPiece.from_directory(tf_adapters.backbone_directory(model), max_length=128)
+    paths = []
+    for number in range(DIRECTORIES):
+        paths.append(pathlib.Path(folder) / str(number))
+        tf_adapters.save_adapter(model, paths[-1], text=wordpiece, task={"kind": "classification", "text_pairs": False})
+    return paths
+
+
+class RoutedArm:
+    """The logits of one batch, each row of another task."""
+
+    trained_parameters = 0
+
+    def __init__(self, settings):
+        import tensorflow as tf
+
+        resident, self.single = split_routed(settings["arm"])
+        with tempfile.TemporaryDirectory() as folder:
+            paths = write_adapters(settings["directory"], folder, settings["bottleneck"], settings["seed"])
+            self.bank = noisy_bank(settings["directory"], paths, resident, settings["seed"])
+        random, self.batches = np.random.default_rng(settings["seed"]), []
+        with np.load(settings["batches"]) as arrays:
+            for index in range(len(arrays.files) // 3):
+                ids, mask = (arrays[f"{name}_{index}"] for name in ("input_ids", "attention_mask"))
+                tasks = np.resize(random.permutation(resident), len(ids))
+                names = [f"task {number}" for number in tasks]
+                if self.single:
+                    lengths = mask.sum(1)
+                    rows = [(names[row : row + 1], ids[row : row + 1, :length]) for row, length in enumerate(lengths)]
+                    calls = [(task, row, np.ones_like(row)) for task, row in rows]
+                else:
+                    calls = [(names, ids, mask)]
+                self.batches.append([
+                    {"task": tf.constant(task), "input_ids": tf.constant(ids), "attention_mask": tf.constant(mask),
+                     "token_type_ids": tf.zeros_like(ids)}
+                    for task, ids, mask in calls
+                ])  # fmt: skip
+        self.batch_count = len(self.batches)
+        versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
+        # The identity, row 0 of each table, is not one of the adapters.
+        per_adapter = sum(store.nbytes * (store.capacity - 1) / store.capacity for store in self.bank.stores) / resident
+        self.details = {"versions": versions, "resident": resident, "bytes_per_adapter": per_adapter, "weights_per_adapter": self._weights()}
+
+    def _weights(self):
+        """Bytes of one task's adapters, LayerNorms and head in float32."""
+        task = next(iter(self.bank.tasks.values()))
+        sizes = {store: store.nbytes / store.capacity for store in self.bank.stores}
+        total = 0
+        for owner, rows in task.rows.items():
+            for store in getattr(owner, "stores", (owner,)):
+                total += sizes[store] * (len(rows) if isinstance(rows, list) else 1)
+        return total
+
+    def step(self, index):
+        for inputs in self.batches[index]:
+            self.bank(inputs)["logits"].numpy()
+
+    def save(self, directory):
+        if not self.single and len(self.bank.tasks) <= 1000:
+            from tf_adapters import export_bank
+
+            export_bank(self.bank, pathlib.Path(directory) / "1")
