@@ -435,6 +435,8 @@ def test_predict_needs_the_same_memory_for_ten_times_the_rows(adapter_directory,
 def test_fast_trains_the_same_task_and_is_for_adapters(cli, train_arguments, tmp_path):
     outcome = cli(*train_arguments, "--fast", f"--output={tmp_path / 'a'}")
     assert outcome.status == 0 and (tmp_path / "a" / "adapter.safetensors").exists()
+    found = re.search(r"Tracing and compiling took about (\d+) s of (\d+) s", outcome.out + outcome.err)
+    assert 0 < int(found[1]) <= int(found[2])
     outcome = cli(*train_arguments[:-2], "--fast", "--trainable=head", f"--output={tmp_path / 'b'}")
     assert outcome.status == 2 and "--fast is for adapters, and --trainable head trains none" in outcome.err
 

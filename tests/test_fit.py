@@ -27,7 +27,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.training.dropout import seed_dropout
-from tf_adapters.training.fit import Reporter
+from tf_adapters.training.fit import Reporter, seconds_of_long_steps
 from tf_adapters.training.schedules import WarmupLinearDecay
 
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
@@ -259,6 +259,12 @@ def test_full_and_top_n_training_keep_what_they_trained(checkpoint, task, wordpi
     fit(model, task, wordpiece, output=tmp_path, **{**SETTINGS, "epochs": 1})
     saved, _ = load_trained(tmp_path)
     assert np.array_equal(saved(tiny_inputs()).logits, model(tiny_inputs()).logits)
+
+
+def test_seconds_of_long_steps_by_hand():
+    assert seconds_of_long_steps([]) == 0
+    assert seconds_of_long_steps([2.0, 0.1, 0.1, 0.2, 1.1, 0.1]) == pytest.approx(1.9 + 1.0, abs=0.1)
+    assert seconds_of_long_steps([0.1, 0.2, 0.3]) == 0
 
 
 def test_xla_compiles_once_per_batch_shape(checkpoint, tmp_path):

@@ -105,6 +105,8 @@ class Runner:
                 f"Stopped after step {result.steps}; the state is saved. Go on with the same command and --resume."
             )
             raise typer.Exit(130)
+        if settings["xla"] or settings["fast"]:
+            self.console.print(f"Tracing and compiling took about {result.compile_seconds:.0f} s of {result.seconds:.0f} s.")
         return result
 
     def announce(self, task, counts):
@@ -185,6 +187,7 @@ def run_seeds(runner, output, *, seeds, resume, started):
         metrics={metric: runs.best()["validation"]},
         steps=0,
         seconds=sum(run["seconds"] for run in runs.runs),
+        compile_seconds=0.0,
         interrupted=False,
     )
     show_report(console, model, task, output, result, counts, time.monotonic() - started, settings, held_out)

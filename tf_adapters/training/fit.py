@@ -1,5 +1,6 @@
 """Trains a task by `model.fit`, keeps the best epoch, and survives being killed."""
 
+import array
 import csv
 import dataclasses
 import importlib.util
@@ -42,6 +43,7 @@ class FitResult:
         metrics: dict of the best epoch's validation numbers.
         steps: int, steps done, those before a resume included.
         seconds: float, wall time of this process's part.
+        compile_seconds: float, what its long steps took beyond the median one: about the time of tracing and compiling.
         interrupted: True if it stopped early at a signal; resume goes on.
     """
 
@@ -49,6 +51,7 @@ class FitResult:
     metrics: Dict[str, float]
     steps: int
     seconds: float
+    compile_seconds: float
     interrupted: bool
 
 
@@ -239,6 +242,18 @@ _KEPT = (
 )
 
 
+def seconds_of_long_steps(step_seconds):
+    """Seconds beyond the median of the steps that took more than five times as long, a float.
+
+    A step of a new shape is traced and, with XLA or fast blocks, compiled; steps of usual shapes differ by less.
+    """
+    if not len(step_seconds):
+        return 0.0
+    seconds = np.asarray(step_seconds, np.float64)
+    median = np.median(seconds)
+    return float((seconds[seconds > 5 * median] - median).sum())
+
+
 class _Run(keras.callbacks.Callback):
     """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
 
@@ -266,6 +281,7 @@ class _Run(keras.callbacks.Callback):
         self.checkpoint_seconds = checkpoint_seconds
         self.reporter = reporter
         self.done = 0
+        self.step_started, self.step_seconds = 0.0, array.array("f")
         self.log_bytes = 0
         self.best = {"value": None, "epoch": 0, "metrics": {}}
         self.saved_at = time.monotonic()
@@ -338,6 +354,7 @@ class _Run(keras.callbacks.Callback):
             metrics=dict(self.best["metrics"]),
             steps=self.done,
             seconds=time.monotonic() - started,
+            compile_seconds=seconds_of_long_steps(self.step_seconds),
             interrupted=interrupted,
         )
 
@@ -374,7 +391,11 @@ class _Run(keras.callbacks.Callback):
                 variable.assign(value)
             self.running_values = None
 
+    def on_train_batch_begin(self, batch, logs=None):
+        self.step_started = time.monotonic()
+
     def on_train_batch_end(self, batch, logs=None):
+        self.step_seconds.append(time.monotonic() - self.step_started)
         self.done += 1
         self.reporter.step(self.done, {"loss": self.kind.running_loss(logs)})
         if self.done % self.steps_per_epoch == 0:
