@@ -8,7 +8,6 @@ milliseconds that no training pays.
 
 import functools
 import os
-import pathlib
 import tempfile
 
 import numpy as np
@@ -216,8 +215,7 @@ def _cached(model, batches, settings):
     wordpiece = WordPiece.from_directory(settings["directory"], max_length=model.config.max_position_embeddings)
     depth = frozen_depth(model)
     with tempfile.TemporaryDirectory() as folder:
-        # What is mapped stays readable after its name is gone.
-        states = StoredStates(model, depth, examples, wordpiece, pathlib.Path(folder) / "states", batch_size=32)
+        states = StoredStates(model, depth, examples, wordpiece, folder, batch_size=32)
     rows, datasets = 0, []
     for inputs, labels in batches:
         numbers = tf.range(rows, rows + len(labels), dtype=tf.int64)

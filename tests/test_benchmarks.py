@@ -563,7 +563,7 @@ def test_an_environment_that_is_there_is_not_made_again(tmp_path):
 @pytest.mark.slow
 def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
     """The real workers on a real model; the PyTorch arm too where its environment was made."""
-    arms = ["adapters", "forward-adapters", "fast@mixed_bfloat16"]
+    arms = ["adapters", "forward-adapters", "fast@mixed_bfloat16", "fast-upper-cached", "routed-3"]
     environment = torch_environment.FOLDER / "bin" / "python"
     if environment.exists():
         arms.append("torch-adapters")
@@ -571,7 +571,9 @@ def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
     done = _run("step.py", *options, "--arms", *arms)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "a.json").read_text())
-    assert {row["trained_parameters"] for arm, row in result["arms"].items() if "forward" not in arm} == {753_026}
+    assert {row["trained_parameters"] for arm, row in result["arms"].items() if arm.startswith(("adapters", "fast@", "torch"))} == {753_026}
+    assert 0 < result["arms"]["fast-upper-cached"]["trained_parameters"] < 753_026
+    assert result["arms"]["routed-3"]["bytes_per_adapter"] < 1.05 * result["arms"]["routed-3"]["weights_per_adapter"]
     assert result["arms"]["adapters"]["saved_bytes"] > 4 * 753_026
     assert table.step_table({**result, "file": "a.json"})
 
