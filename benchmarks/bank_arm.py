@@ -92,18 +92,12 @@ class RoutedArm:
         self.batch_count = len(self.batches)
         versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
         # The identity, row 0 of each table, is not one of the adapters.
-        per_adapter = sum(store.nbytes * (store.capacity - 1) / store.capacity for store in self.bank.stores) / resident
-        self.details = {"versions": versions, "resident": resident, "bytes_per_adapter": per_adapter, "weights_per_adapter": self._weights()}
-
-    def _weights(self):
-        """Bytes of one task's adapters, LayerNorms and head in float32."""
+        per_adapter = sum(table.row_nbytes * (table.capacity - 1) for table in self.bank.tables) / resident
         task = next(iter(self.bank.tasks.values()))
-        sizes = {store: store.nbytes / store.capacity for store in self.bank.stores}
-        total = 0
-        for owner, rows in task.rows.items():
-            for store in getattr(owner, "stores", (owner,)):
-                total += sizes[store] * (len(rows) if isinstance(rows, list) else 1)
-        return total
+        weights = {table: len(rows) * table.row_nbytes for table, rows in task.rows.items()}
+        # What names a task and its rows is no weight.
+        own = sum(size for table, size in weights.items() if table is not self.bank.tables[-1])
+        self.details = {"versions": versions, "resident": resident, "bytes_per_adapter": per_adapter, "weights_per_adapter": own}
 
     def step(self, index):
         for inputs in self.batches[index]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.conftest import tiny_inputs, write_checkpoint
 from tf_adapters import AdapterBank, AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, load_trained, save_adapter, set_trainable
-from tf_adapters.layers.bank import AdapterPool, RowStore
+from tf_adapters.layers.bank import AdapterPool, RowStore, RowTable
 from tf_adapters.serving.export_bank import export_bank
 from tf_adapters.serving.locks import SharedLock
 from tf_adapters.training.scoring import Scorer
@@ -150,14 +150,14 @@ def test_tasks_come_and_go_without_a_new_trace(checkpoint, directories, tmp_path
     logits = bank.answer(["a great film"] * 6, ["first", *names])["logits"].numpy()
     for row, directory in zip(logits[1:], others):
         np.testing.assert_allclose(row, alone(tmp_path, directory.name, ["a great film"], None)[0], atol=1e-6)
-    capacity = bank._pools[0].down_kernel.capacity
+    capacity = bank._pools[0].table.capacity
     bank.replace("task 0", others[1]).remove("task 3")
     answer = numpy_of(bank.answer(["a great film"] * 6, ["first", *names]))
     np.testing.assert_array_equal(answer["logits"][1], answer["logits"][2])
     assert answer["error"][4] == b"unknown task 'task 3'" and not answer["logits"][4].any()
     np.testing.assert_array_equal(answer["logits"][[0, 2, 3, 5]], logits[[0, 2, 3, 5]])
     bank.add("again", others[3])
-    assert bank._pools[0].down_kernel.capacity == capacity, "what was given back is used again"
+    assert bank._pools[0].table.capacity == capacity, "what was given back is used again"
     np.testing.assert_allclose(bank.answer(["a great film"], "again")["logits"][0], logits[4], atol=1e-6)
     assert bank._book.functions["texts"] is traced and traced.experimental_get_tracing_count() == 1
     assert sorted(bank.tasks) == ["again", "first", "task 0", "task 1", "task 2", "task 4"]
@@ -170,7 +170,7 @@ def test_shared_adapters_are_kept_once(checkpoint, directories):
     used = {}
     for name in ("film", "shared", "upper"):
         bank = AdapterBank(str(checkpoint)).add(name, directories / name)
-        used[name] = bank._pools[0].down_kernel.used
+        used[name] = bank._pools[0].table.used
     assert used == {"film": 1 + 8, "shared": 1 + 4, "upper": 1 + 2}
 
 
@@ -188,12 +188,12 @@ def test_memory_of_many_like_adapters_is_that_of_their_weights(checkpoint, direc
     assert (bank.nbytes - empty) / tasks == pytest.approx(weights + extra, rel=0.05)
 
 
-@pytest.mark.parametrize("storage, tolerance", [("bfloat16", 0.1), ("float16", 0.01)])
+@pytest.mark.parametrize("storage, tolerance", [("bfloat16", 0.1), pytest.param("float16", 0.01, marks=pytest.mark.slow)])
 def test_adapters_can_be_kept_in_half_the_space(checkpoint, directories, storage, tolerance):
     bank = AdapterBank(str(checkpoint), storage=storage).add("film", directories / "film")
     found, expected = bank.answer(TEXTS, "film")["logits"].numpy(), alone(directories, "film")
     assert 0 < np.abs(found - expected).max() < tolerance
-    assert bank._pools[0].up_kernel.variable.dtype == storage
+    assert bank._pools[0].table.stores[2].variable.dtype == storage
 
 
 def test_what_does_not_belong_is_refused_and_changes_nothing(bank, checkpoint, directories, tmp_path):
@@ -206,7 +206,7 @@ def test_what_does_not_belong_is_refused_and_changes_nothing(bank, checkpoint, d
     (tmp_path / "cased" / "encoder" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     save_task(tmp_path / "cased" / "encoder", tmp_path / "cased" / "task", *TASKS["film"])
     save_task(checkpoint, tmp_path / "words", *TASKS["film"][:2], {"kind": "token-classification"}, 24, 1)
-    before, rows = bank.tasks, [store.used for store in bank._stores()]
+    before, rows = bank.tasks, [table.used for table in bank.tables]
     for name, directory, message in (
         ("film", directories / "film", "a task of that name.*replace"),
         ("new", tmp_path / "foreign", "trained on another encoder"),
@@ -215,6 +215,7 @@ def test_what_does_not_belong_is_refused_and_changes_nothing(bank, checkpoint, d
         ("new", tmp_path / "words", "is for token-classification: a bank holds tasks on texts"),
         ("new", tmp_path / "nowhere", "there is no such directory"),
         ("", directories / "film", "not empty"),
+        ("\udc80", directories / "film", "string of characters"),
     ):
         with pytest.raises(InputError, match=message):
             bank.add(name, directory)
@@ -229,7 +230,82 @@ def test_what_does_not_belong_is_refused_and_changes_nothing(bank, checkpoint, d
         bank.answer(["a", "b"], ["film"] * 3)
     with pytest.raises(InputError, match="inputs lack 'task'"):
         bank(tiny_inputs())
-    assert bank.tasks == before and rows == [store.used for store in bank._stores()]
+    with pytest.raises(InputError, match="inputs have 'label'"):
+        bank({**tiny_inputs(), "task": ["film"] * 3, "label": [1]})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="task must have one entry for each row"):
+        bank({**tiny_inputs(), "task": ["film"]})
+    assert bank.tasks == before and rows == [table.used for table in bank.tables]
+
+
+def test_labels_that_do_not_fit_the_head_are_refused(checkpoint, directories, tmp_path):
+    bank = AdapterBank(str(checkpoint))
+    for labels in ([1, 2], ["a"], ["a", "b", "c"]):
+        shutil.copytree(directories / "film", tmp_path / str(labels))
+        path = tmp_path / str(labels) / "tf_adapters.json"
+        settings = json.loads(path.read_text())
+        settings["head"]["labels"] = labels
+        path.write_text(json.dumps(settings))
+        with pytest.raises(InputError, match="names the labels .* of a head of 2 outputs"):
+            bank.add("film", path.parent)
+    assert not bank.tasks and bank.nbytes == AdapterBank(str(checkpoint)).nbytes
+
+
+def test_room_for_tasks_with_more_labels_leaves_the_others_as_they_are(checkpoint, directories):
+    bank = AdapterBank(str(checkpoint)).add("film", directories / "film").reserve(3, directories / "upper")
+    np.testing.assert_allclose(bank.answer(TEXTS, "film")["logits"][:, :2], alone(directories, "film"), atol=1e-6)
+
+
+def test_a_graph_of_the_users_is_right_or_says_that_it_is_old(checkpoint, directories):
+    bank = AdapterBank(str(checkpoint)).add("film", directories / "film")
+    ids = tf.constant([[2, 7, 8, 3, 0, 0]])
+    graph = tf.function(lambda ids: bank({"task": tf.constant(["film"]), "input_ids": ids}))
+    states = tf.function(lambda ids: bank.hidden_states({"task": tf.constant(["film"]), "input_ids": ids})[1])
+    np.testing.assert_allclose(graph(ids)["logits"], bank({"task": ["film"], "input_ids": ids})["logits"], atol=1e-6)
+    assert np.isfinite(states(ids)).all()
+    bank.add("three", directories / "three")
+    assert b"trace this graph anew" in graph(ids)["error"].numpy()[0] and not graph(ids)["logits"].numpy().any()
+    assert np.isnan(states(ids)).all()
+    assert bank({"task": ["film"], "input_ids": ids})["error"].numpy()[0] == b""
+
+
+def test_removed_adapters_are_given_back_and_cleared(checkpoint, directories):
+    bank = AdapterBank(str(checkpoint)).add("film", directories / "film").trim()
+    size = bank.nbytes
+    bank.add("more", directories / "film").add("again", directories / "film").remove("more").trim()
+    kernel = bank._pools[0].table.stores[0].variable.numpy()
+    assert len(kernel) == 1 + 3 * 8 and not kernel[9:17].any() and kernel[17:].any()
+    bank.remove("again").trim()
+    assert bank.nbytes == size
+
+
+def test_an_interrupted_change_leaves_the_bank_usable(checkpoint, directories):
+    lock = SharedLock()
+    with pytest.raises(KeyboardInterrupt):
+        with lock.alone():
+            raise KeyboardInterrupt
+    reading, leave = threading.Event(), threading.Event()
+
+    def read():
+        with lock.shared(), lock.shared():
+            reading.set()
+            leave.wait(10)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert reading.wait(10)
+
+    def interrupted(predicate, timeout=None):
+        raise KeyboardInterrupt
+
+    real, lock._condition.wait_for = lock._condition.wait_for, interrupted
+    with pytest.raises(KeyboardInterrupt):
+        with lock.alone():
+            pass
+    lock._condition.wait_for = real
+    leave.set()
+    reader.join(10)
+    with lock.shared():
+        pass
 
 
 def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directories, tmp_path):
@@ -269,17 +345,41 @@ def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directorie
 
 
 def test_rows_are_reused_grown_and_trimmed():
-    store = RowStore(np.zeros(3, np.float32))
-    assert store.put(np.ones((3, 3))) == [1, 2, 3] and store.capacity == 4
-    store.release([2])
-    assert store.used == 3 and store.put(np.full((2, 3), 7.0)) == [2, 4] and store.capacity == 8
-    np.testing.assert_array_equal(store.gather([0, 1, 2, 3, 4])[:, 0], [0, 1, 7, 1, 7])
-    store.reserve(20)
-    assert store.capacity == 20 and store.nbytes == 20 * 12
-    store.trim()
-    assert store.capacity == 5
-    store.release([0])
-    assert store.used == 5, "row 0 stays"
+    stores = RowStore(np.zeros(3, np.float32)), RowStore(np.zeros((), np.int32))
+    table = RowTable(stores)
+    assert table.put(np.ones((3, 3)), [4, 5, 6]) == [1, 2, 3] and table.capacity == 4
+    table.release([2])
+    assert table.used == 3 and table.put(np.full((2, 3), 7.0), [8, 9]) == [2, 4] and table.capacity == 8
+    np.testing.assert_array_equal(stores[0].gather([0, 1, 2, 3, 4])[:, 0], [0, 1, 7, 1, 7])
+    np.testing.assert_array_equal(stores[1].gather([0, 1, 2, 3, 4]), [0, 4, 8, 6, 9])
+    table.reserve(20)
+    assert table.capacity == 25 and table.nbytes == 25 * 16
+    table.release([0, 2, 4])
+    table.trim()
+    assert table.capacity == 4 and table.used == 3, "row 0 stays, and the last one that is used"
+    np.testing.assert_array_equal(stores[0].gather([1, 2, 3])[:, 0], [1, 0, 1])
+    assert table.put(np.full((1, 3), 5.0), [1]) == [2]
+
+
+def test_what_fails_halfway_gives_no_row_out(checkpoint, directories, monkeypatch):
+    bank = AdapterBank(str(checkpoint)).add("film", directories / "film")
+    used = [table.used for table in bank.tables]
+    with monkeypatch.context() as patch:
+        real = RowStore.set
+
+        def fail(store, places, values):
+            if store is bank._labels:
+                raise MemoryError("no room")
+            real(store, places, values)
+
+        patch.setattr(RowStore, "set", fail)
+        with pytest.raises(MemoryError):
+            bank.add("shared", directories / "shared")
+    assert list(bank.tasks) == ["film"] and [table.used for table in bank.tables][: len(used) - 3] == used[: len(used) - 3]
+    bank.add("shared", directories / "shared")
+    found = bank.answer(TEXTS * 2, ["film"] * 6 + ["shared"] * 6)["logits"].numpy()
+    np.testing.assert_allclose(found[6:, :3], alone(directories, "shared"), atol=1e-6)
+    np.testing.assert_allclose(found[:6, :2], alone(directories, "film"), atol=1e-6)
 
 
 def test_row_zero_of_a_pool_is_the_identity_and_others_are_by_hand():
@@ -433,7 +533,9 @@ def test_the_command_writes_a_bank_and_its_hint_runs(cli, directories, tmp_path)
         (("--adapters", directories / "film", directories / "film", "--output", tmp_path / "3"), "are both called 'film'"),
         (("--adapters", directories / "film", "--output", output), "is there already"),
         (("--adapters", directories / "film", "--output", tmp_path / "3", "--adapter-storage", "int4"), "--adapter-storage int4 is unknown"),
-        (("--adapters", tmp_path / "nowhere", "--output", tmp_path / "3"), "there is no such directory"),
+        (("--adapters", tmp_path / "nowhere", "--output", tmp_path / "3"), "nowhere: there is no such directory"),
+        (("--adapters", tmp_path / "lr=0.1", "--output", tmp_path / "3"), "lr=0.1: there is no such directory, and none called 0.1"),
+        ((directories / "film", "--output", tmp_path / "3", "--adapter-storage", "float16"), "--adapter-storage is for --adapters"),
     ):
         done = cli("export", *arguments)
         assert done.status == 2 and message in done.err and "Traceback" not in done.err, done.err

@@ -92,7 +92,7 @@ def test_label_names_settings_and_no_more_than_is_needed_are_inside(exported, wo
     assert weights <= numbers <= weights + 4 * 2, "each weight once, and a gate for each site"
 
 
-@pytest.mark.parametrize("storage, tolerance", [("bfloat16", 0.1), ("float16", 0.01)])
+@pytest.mark.parametrize("storage, tolerance", [("bfloat16", 0.1), pytest.param("float16", 0.01, marks=pytest.mark.slow)])
 def test_frozen_weights_can_be_stored_in_half_the_space(checkpoint, exported, wordpiece, tmp_path, storage, tolerance):
     model, whole, _ = exported
     names = [weight.name for weight in model.weights]
@@ -128,7 +128,7 @@ def test_pairs_regression_and_several_labels(checkpoint, wordpiece, tmp_path):
 SENTENCES = ["a great film", "", "dull " * 60, "the plot \t was\nnot awful , but very bad !", "x9 " + "great film " * 11, "great"]
 
 
-@pytest.mark.parametrize("signature", ["serving_default", "serving_jit"])
+@pytest.mark.parametrize("signature", ["serving_default", pytest.param("serving_jit", marks=pytest.mark.slow)])
 def test_words_are_labelled_as_by_predict_whatever_the_length(checkpoint, wordpiece, tagger, signature):
     model, loaded = tagger
     words = tf.strings.split(tf.constant(SENTENCES))

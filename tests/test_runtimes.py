@@ -25,6 +25,8 @@ TASKS = {
     "question-answering": {"kind": "question-answering"},
 }
 
+HEADS = ["classification", *(pytest.param(head, marks=pytest.mark.slow) for head in ("token-classification", "question-answering"))]
+
 
 @pytest.fixture(scope="module")
 def wordpiece(checkpoint):
@@ -48,7 +50,7 @@ def outputs_of(model, inputs):
     return {name: outputs[name].numpy() for name in ("logits", "start_logits", "end_logits") if name in outputs}
 
 
-@pytest.mark.parametrize("head", TASKS)
+@pytest.mark.parametrize("head", HEADS)
 def test_onnx_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, tmp_path, head):
     onnxruntime = pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
@@ -68,7 +70,7 @@ def test_onnx_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, tmp_
     assert json.loads(about["text"]) == wordpiece.settings()
 
 
-@pytest.mark.parametrize("head", TASKS)
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_litert_computes_the_same_for_any_size(checkpoint, tmp_path, head):
     model = adapted(checkpoint, head)

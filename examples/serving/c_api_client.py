@@ -13,6 +13,7 @@ import importlib.util
 import json
 import pathlib
 import struct
+import sys
 
 STRING, FLOAT, INT32, INT64 = 7, 1, 3, 9  # TF_DataType
 _NUMBERS = {FLOAT: ("f", 4), INT32: ("i", 4), INT64: ("q", 8)}
@@ -178,13 +179,19 @@ def main():
         inputs.setdefault(name, []).append(text)
     if len({len(texts) for texts in inputs.values()}) != 1:
         parser.error(f"each input must be given once for each row: {({name: len(texts) for name, texts in inputs.items()})}")
-    client = Client(options.directory)
+    try:
+        client = Client(options.directory)
+    except RuntimeError as error:
+        sys.exit(str(error))
     if options.signature not in client.signatures:
         parser.error(f"--signature {options.signature}: the model has {', '.join(sorted(client.signatures))}")
     unknown = sorted(set(inputs) - set(client.signatures[options.signature][0]))
     if unknown:
         parser.error(f"{unknown[0]}: the inputs of {options.signature} are {', '.join(client.signatures[options.signature][0])}")
-    print(json.dumps(client.ask(options.signature, inputs), ensure_ascii=False))
+    try:
+        print(json.dumps(client.ask(options.signature, inputs), ensure_ascii=False))
+    except RuntimeError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

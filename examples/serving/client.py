@@ -4,7 +4,7 @@
     python examples/serving/client.py --grpc localhost:8500 --task film "a quiet film"
 
 REST needs Python alone; gRPC needs `pip install tensorflow-serving-api`. The model is one that
-`tf-adapters export --adapters` wrote; of a single task's model, leave out --task.
+`tf-adapters export --adapters` wrote; of a single task on texts, leave out --task.
 """
 
 import argparse
@@ -61,7 +61,13 @@ def ask_grpc(server, model, inputs, signature="serving_default"):
             raise RuntimeError(f"{server} answered {error.code().name}: {error.details()}") from None
     outputs = {name: tf.make_ndarray(tensor).tolist() for name, tensor in response.outputs.items()}
     rows = [dict(zip(outputs, row)) for row in zip(*outputs.values())]
-    return [{name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()} for row in rows]
+    return [{name: _decoded(value) for name, value in row.items()} for row in rows]
+
+
+def _decoded(value):
+    if isinstance(value, list):
+        return [_decoded(entry) for entry in value]
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def main():

@@ -63,6 +63,8 @@ def export(
     for option, value in (("--storage", storage), ("--adapter-storage", adapter_storage)):
         if value not in STORAGES:
             raise InputError(f"{option} {value} is unknown: use one of {', '.join(STORAGES)}.")
+    if adapter_storage != "float32" and not adapters:
+        raise InputError("--adapter-storage is for --adapters: add it, or use --storage.")
     if format not in FORMATS:
         raise InputError(f"--format {format} is unknown: use one of {', '.join(FORMATS)}.")
     if format != "saved-model":
@@ -131,6 +133,8 @@ def _export_bank(directories, output, storage, adapter_storage, model):
     named = {}
     for given in directories:
         name, _, path = given.partition("=") if "=" in given and not pathlib.Path(given).is_dir() else ("", "", given)
+        if not pathlib.Path(path).is_dir():
+            raise InputError(f"{given}: there is no such directory, and none called {path}." if path != given else f"{given}: there is no such directory.")
         name = name or pathlib.Path(path).resolve().name
         if name in named:
             raise InputError(f"{path} and {named[name]} are both called {name!r}: give NAME=DIRECTORY for one of them.")

@@ -10,8 +10,6 @@ from tf_adapters.layers.activation import get_activation
 class RowStore(tf.Module):
     """Rows of one shape in one variable whose number of rows may change without a new trace.
 
-    The variable grows by doubling. Row 0 is there from the start and stays.
-
     Args:
         first: array, row 0; its shape and dtype are those of all rows.
         dtype: how rows are stored; None for that of `first`.
@@ -24,43 +22,21 @@ class RowStore(tf.Module):
         self.variable = tf.Variable(
             tf.cast(first, dtype or first.dtype)[tf.newaxis], shape=[None, *self.row_shape], trainable=False, name=name
         )
-        self._capacity, self._used, self._free = 1, 1, set()
+        self.capacity = 1
 
     @property
-    def capacity(self):
-        """Rows that the variable has room for, an int."""
-        return self._capacity
+    def row_nbytes(self):
+        """Bytes of a row."""
+        return int(np.prod(self.row_shape, dtype=np.int64)) * self.variable.dtype.size
 
-    @property
-    def used(self):
-        """Rows that hold something, row 0 included, an int."""
-        return self._used - len(self._free)
-
-    @property
-    def nbytes(self):
-        """Bytes of the variable."""
-        return self._capacity * int(np.prod(self.row_shape, dtype=np.int64)) * self.variable.dtype.size
-
-    def reserve(self, rows):
-        """Make room for that many rows in all; what is there stays."""
-        if rows <= self._capacity:
-            return
-        missing = tf.zeros([rows - self._capacity, *self.row_shape], self.variable.dtype)
-        self.variable.assign(tf.concat([self.variable.read_value(), missing], 0))
-        self._capacity = rows
-
-    def put(self, values):
-        """Store rows, `(count, ...)`, in free places; their indices, a list of int."""
-        count = len(values)
-        new = max(0, self._used + count - len(self._free) - self._capacity)
-        if new:
-            self.reserve(max(2 * self._capacity, self._capacity + new))
-        places = sorted(self._free)[:count]
-        places += range(self._used, self._used + count - len(places))
-        self.set(places, values)
-        self._free -= set(places)
-        self._used = max(self._used, 1 + max(places, default=0))
-        return places
+    def resize(self, rows):
+        """Make room for `rows` rows in all; those before are kept."""
+        if rows > self.capacity:
+            missing = tf.zeros([rows - self.capacity, *self.row_shape], self.variable.dtype)
+            self.variable.assign(tf.concat([self.variable.read_value(), missing], 0))
+        elif rows < self.capacity:
+            self.variable.assign(self.variable.read_value()[:rows])
+        self.capacity = rows
 
     def set(self, places, values):
         """Overwrite rows."""
@@ -68,30 +44,99 @@ class RowStore(tf.Module):
             values = tf.cast(tf.convert_to_tensor(values), self.variable.dtype)
             tf.raw_ops.ResourceScatterUpdate(resource=self.variable.handle, indices=tf.constant(places, tf.int32), updates=values)
 
-    def release(self, places):
-        """Give rows back."""
-        self._free |= set(places) - {0}
-
-    def widened(self, count):
-        """A store whose rows are longer by `count` empty entries, with what is there."""
-        other = RowStore(tf.pad(self.variable[0], [[0, count]], constant_values=tf.zeros([], self.variable.dtype)), name=self.name)
-        other.variable.assign(tf.pad(self.variable.read_value(), [[0, 0], [0, count]], constant_values=tf.zeros([], self.variable.dtype)))
-        other._capacity, other._used, other._free = self._capacity, self._used, set(self._free)
-        return other
-
-    def trim(self):
-        """Give back the room behind the last row."""
-        if self._used < self._capacity:
-            self.variable.assign(self.variable.read_value()[: self._used])
-            self._capacity = self._used
-            self._free &= set(range(self._used))
-
     def gather(self, rows, dtype=None):
         """The rows of an int32 tensor, cast."""
         rows = tf.convert_to_tensor(rows)
         # TensorFlow forgets the shape of rows whose number it does not know.
         found = tf.ensure_shape(tf.gather(self.variable, rows), [*rows.shape, *self.row_shape])
         return found if dtype is None else tf.cast(found, dtype)
+
+
+class RowTable(tf.Module):
+    """Several `RowStore`s whose rows belong together and are given out and taken back together.
+
+    Row 0 is there from the start and stays. The stores grow by doubling.
+
+    Args:
+        stores: list of `RowStore` with one row each.
+    """
+
+    def __init__(self, stores, *, name=None):
+        super().__init__(name=name)
+        self.stores = tuple(stores)
+        self._used, self._free = 1, set()
+
+    @property
+    def capacity(self):
+        """Rows that there is room for, an int."""
+        return min(store.capacity for store in self.stores)
+
+    @property
+    def used(self):
+        """Rows that hold something, row 0 included, an int."""
+        return self._used - len(self._free)
+
+    @property
+    def row_nbytes(self):
+        """Bytes of a row in all stores."""
+        return sum(store.row_nbytes for store in self.stores)
+
+    @property
+    def nbytes(self):
+        """Bytes of all stores."""
+        return sum(store.capacity * store.row_nbytes for store in self.stores)
+
+    def reserve(self, rows):
+        """Make room for that many rows more than are used."""
+        self._grow(self.used + rows)
+
+    def put(self, *columns):
+        """Store rows in free places.
+
+        Args:
+            columns: an array `(count, ...)` for each store.
+
+        Returns: their places, a list of int. If it fails, nothing is given out.
+        """
+        count = len(columns[0])
+        places = sorted(self._free)[:count]
+        places += range(self._used, self._used + count - len(places))
+        end = max([self._used, *(1 + place for place in places)])
+        if end > self.capacity:
+            self._grow(max(2 * self.capacity, end))
+        for store, values in zip(self.stores, columns):
+            store.set(places, values)
+        self._free -= set(places)
+        self._used = end
+        return places
+
+    def release(self, places):
+        """Take rows back."""
+        self._free |= set(places) - {0}
+
+    def trim(self):
+        """Give back the room behind the last row in use, and clear what is free before it."""
+        while self._used - 1 in self._free:
+            self._used -= 1
+            self._free.remove(self._used)
+        for store in self.stores:
+            store.resize(self._used)
+            store.set(sorted(self._free), tf.zeros([len(self._free), *store.row_shape], store.variable.dtype))
+
+    def widen(self, store, count):
+        """Make the rows of a store of vectors longer by `count` empty entries: another store takes its place."""
+        empty = tf.zeros([], store.variable.dtype)
+        rows = tf.pad(store.variable.read_value(), [[0, 0], [0, count]], constant_values=empty)
+        other = RowStore(rows[0], name=store.name)
+        other.variable.assign(rows)
+        other.capacity = store.capacity
+        self.stores = tuple(other if kept is store else kept for kept in self.stores)
+        return other
+
+    def _grow(self, rows):
+        for store in self.stores:
+            if store.capacity < rows:
+                store.resize(rows)
 
 
 class AdapterPool(tf.Module):
@@ -113,23 +158,11 @@ class AdapterPool(tf.Module):
             "down_kernel": (hidden_size, bottleneck_size), "down_bias": (bottleneck_size,),
             "up_kernel": (bottleneck_size, hidden_size), "up_bias": (hidden_size,),
         }  # fmt: skip
-        for part, shape in shapes.items():
-            setattr(self, part, RowStore(tf.zeros(shape, tf.float32), dtype=dtype, name=part))
-
-    @property
-    def stores(self):
-        """The four `RowStore`s, kernel and bias of the down- and the up-projection."""
-        return self.down_kernel, self.down_bias, self.up_kernel, self.up_bias
+        self.table = RowTable([RowStore(tf.zeros(shape, tf.float32), dtype=dtype, name=part) for part, shape in shapes.items()])
 
     def put(self, adapters):
-        """Store adapters, a list of tuples of the four arrays in `stores`' order; their rows, a list of int."""
-        # All four have the same places free.
-        return [store.put(np.stack(parts)) for store, parts in zip(self.stores, zip(*adapters))][0]
-
-    def release(self, rows):
-        """Give rows back."""
-        for store in self.stores:
-            store.release(rows)
+        """Store adapters, a list of tuples of kernel and bias of the down- and the up-projection; their rows, a list of int."""
+        return self.table.put(*(np.stack(parts) for parts in zip(*adapters)))
 
     def __call__(self, hidden_states, rows):
         """`h + W_up f(W_down h + b_down) + b_up` with weights of each example's own.
@@ -140,7 +173,7 @@ class AdapterPool(tf.Module):
 
         Returns: as `hidden_states`.
         """
-        down, down_bias, up, up_bias = (store.gather(rows, hidden_states.dtype) for store in self.stores)
+        down, down_bias, up, up_bias = (store.gather(rows, hidden_states.dtype) for store in self.table.stores)
         inner = self._activation_function(tf.matmul(hidden_states, down) + down_bias[:, tf.newaxis])
         return hidden_states + (tf.matmul(inner, up) + up_bias[:, tf.newaxis])
 
@@ -158,24 +191,19 @@ class HeadPool(tf.Module):
         super().__init__(name=name)
         self.width, self.layers = width, layers
         shapes = [(hidden_size, hidden_size), (hidden_size,)] * (layers - 1) + [(hidden_size, width), (width,)]
-        self.stores = tuple(RowStore(tf.zeros(shape), name=f"head_{place}") for place, shape in enumerate(shapes))
+        self.table = RowTable([RowStore(tf.zeros(shape), name=f"head_{place}") for place, shape in enumerate(shapes)])
 
     def put(self, arrays):
-        """Store a head: kernel and bias of each layer; its row, an int."""
+        """Store a head: kernel and bias of each layer; its row, in a list."""
         if arrays[-1].shape[0] > self.width:
             raise InputError(f"a head of {arrays[-1].shape[0]} outputs has no room in {self.width}.")
         missing = self.width - arrays[-1].shape[0]
         arrays = [*arrays[:-2], np.pad(arrays[-2], [(0, 0), (0, missing)]), np.pad(arrays[-1], [(0, missing)])]
-        return [store.put(array[np.newaxis]) for store, array in zip(self.stores, arrays)][0][0]
-
-    def release(self, row):
-        """Give a row back."""
-        for store in self.stores:
-            store.release([row])
+        return self.table.put(*(array[np.newaxis] for array in arrays))
 
     def __call__(self, pooled, rows):
         """Logits `(batch, width)` of `pooled`, `(batch, hidden_size)`, by the heads `rows`, `(batch,)`."""
-        weights = [store.gather(rows, pooled.dtype) for store in self.stores]
+        weights = [store.gather(rows, pooled.dtype) for store in self.table.stores]
         for place in range(0, len(weights), 2):
             pooled = tf.squeeze(tf.matmul(pooled[:, tf.newaxis], weights[place]), 1) + weights[place + 1]
             if place + 2 < len(weights):

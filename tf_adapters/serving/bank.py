@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
-from tf_adapters.layers.bank import AdapterPool, HeadPool, RowStore
+from tf_adapters.layers.bank import AdapterPool, HeadPool, RowStore, RowTable
 from tf_adapters.models.loading import load_backbone
 from tf_adapters.models.names import pytorch_name
 from tf_adapters.models.routing import Routes, encode, norm_layers, site_places
@@ -88,13 +88,16 @@ class AdapterBank(keras.Model):
         self._family, self._places = family, {place: number for number, place in enumerate(site_places(config.num_hidden_layers))}
         norms = norm_layers(family, self.backbone)
         self._norm_names = [_saved_name(self.backbone, norm.gamma).rpartition(".")[0] for norm in norms]
-        self._norms = RowStore(tf.stack([[norm.gamma, norm.beta] for norm in norms]), name="layer_norms")
+        self._norms = RowTable([RowStore(tf.stack([[norm.gamma, norm.beta] for norm in norms]), name="layer_norms")])
         pooler = family.pooler(self.backbone)
         self._pooler_activation = pooler.dense.activation
-        self._poolers = tuple(RowStore(variable, name=name) for variable, name in zip(pooler.dense.weights, ("pooler_kernel", "pooler_bias")))
+        self._poolers = RowTable([RowStore(variable, name=name) for variable, name in zip(pooler.dense.weights, ("pooler_kernel", "pooler_bias"))])
         self._slots = RowStore(np.zeros(len(_COLUMNS) + len(self._places), np.int32), name="slots")
         self._ranges = RowStore(np.array([-_LARGEST, _LARGEST], np.float32), name="ranges")
         self._labels = RowStore(np.array([b""] * 2), name="labels")
+        self._rows = RowTable([self._slots, self._ranges, self._labels])
+        # Of a graph that was traced before the bank's structure changed, no answer would be right.
+        self._structure = tf.Variable(0, trainable=False, name="structure")
         self._table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int32, default_value=-1, name="tasks")
         self._pools, self._head_pools, self._texts = [], [], []
         self._book = _Book()
@@ -112,12 +115,12 @@ class AdapterBank(keras.Model):
     @property
     def nbytes(self):
         """Bytes that the adapters, LayerNorms and heads of all tasks take, free room included."""
-        return sum(store.nbytes for store in self.stores)
+        return sum(table.nbytes for table in self.tables)
 
     @property
-    def stores(self):
-        """Every `RowStore` of numbers."""
-        return [store for store in self._stores() if store is not self._labels]
+    def tables(self):
+        """Every `RowTable`."""
+        return [*(pool.table for pool in (*self._pools, *self._head_pools)), self._norms, self._poolers, self._rows]
 
     def add(self, name, directory):
         """Add the adapter directory of a task.
@@ -132,21 +135,18 @@ class AdapterBank(keras.Model):
             InputError: the name is taken or empty; the adapter is of another encoder or tokenizer; it
                 changed weights of the encoder itself, or answers words or spans. The bank is then as it was.
         """
-        if name in self._book.tasks:
-            raise InputError(f"name={name!r}: the bank has a task of that name; replace() puts another adapter in its place.")
-        return self._put(name, directory)
+        return self._put(name, directory, new=True)
 
     def replace(self, name, directory):
         """Put another adapter directory in the place of a task, as `add` does; calls see the one or the other."""
-        self._check_name(name)
-        return self._put(name, directory)
+        return self._put(name, directory, new=False)
 
     def remove(self, name):
         """Take a task out; requests for it are answered by an error. Returns the bank."""
-        self._check_name(name)
         with self._book.lock.alone():
-            self._release(self._book.tasks.pop(name))
+            self._check_name(name, new=False)
             self._table.remove(tf.constant([name]))
+            self._release(self._book.tasks.pop(name).rows)
         return self
 
     def reserve(self, tasks, directory):
@@ -154,42 +154,43 @@ class AdapterBank(keras.Model):
         settings, arrays = self._read(directory)
         parts = self._parts(settings, arrays, directory)
         with self._book.lock.alone():
-            wanted = {store: tasks for store in (self._slots, self._ranges, self._labels, *self._head_pool(parts).stores)}
+            self._widen_labels(parts.outputs)
+            self._head_pool(parts).table.reserve(tasks)
+            self._rows.reserve(tasks)
             if parts.config is not None:
-                wanted |= {store: tasks * len(parts.adapters) for store in self._pool(parts.config).stores}
-            if parts.norms is not None:
-                wanted[self._norms] = tasks
-            if parts.pooler is not None:
-                wanted |= {store: tasks for store in self._poolers}
-            for store, rows in wanted.items():
-                store.reserve(store.used + rows)
+                self._pool(parts.config).table.reserve(tasks * len(parts.adapters))
+            for table, part in ((self._norms, parts.norms), (self._poolers, parts.pooler)):
+                if part is not None:
+                    table.reserve(tasks)
         return self
 
     def trim(self):
-        """Give back free room behind the last adapter; what comes next grows the bank again. Returns the bank."""
+        """Give back free room behind the last adapter, and clear what removed ones left; what comes next grows the bank again.
+
+        Returns: the bank.
+        """
         with self._book.lock.alone():
-            for store in self._stores():
-                store.trim()
+            for table in self.tables:
+                table.trim()
         return self
 
     def call(self, inputs, training=False):
-        missing = {"task", "input_ids"} - set(inputs)
-        if missing:
-            raise InputError(f"inputs lack {sorted(missing)[0]!r}: give task and input_ids, and attention_mask if there is padding.")
-        inputs = {name: tf.convert_to_tensor(value, tf.string if name == "task" else tf.int32) for name, value in inputs.items()}
-        pad_id = self._book.wordpiece.pad_id if self._book.wordpiece is not None else 0
-        ids = inputs["input_ids"]
-        inputs.setdefault("attention_mask", tf.cast(ids != pad_id, tf.int32))
-        inputs.setdefault("token_type_ids", tf.zeros_like(ids))
         if not tf.executing_eagerly():
             return self.answer_tokens(inputs)
+        inputs = self._complete(inputs)
         with self._book.lock.shared():
-            return self._function("tokens", lambda: tf.function(
-                self.answer_tokens, autograph=False, reduce_retracing=True,
-                input_signature=[{
-                    name: tf.TensorSpec([None] if name == "task" else [None, None], value.dtype) for name, value in inputs.items()
-                }],
-            ))(inputs)  # fmt: skip
+            spec = {name: tf.TensorSpec([None] if name == "task" else [None, None], value.dtype) for name, value in inputs.items()}
+            return self._function("tokens", lambda: tf.function(self.answer_tokens, autograph=False, input_signature=[spec]))(inputs)
+
+    def predict(self, *arguments, **options):
+        """As of every Keras model; changes of the bank wait until it is done."""
+        with self._book.lock.shared():
+            return super().predict(*arguments, **options)
+
+    def predict_on_batch(self, x):
+        """As of every Keras model; changes of the bank wait until it is done."""
+        with self._book.lock.shared():
+            return super().predict_on_batch(x)
 
     def answer(self, text, task, text_pair=None):
         """Answer texts, each by the task of its row.
@@ -220,7 +221,12 @@ class AdapterBank(keras.Model):
             return function(text, text_pair, task)
 
     def answer_texts(self, text, text_pair, task):
-        """`answer` for use inside a graph, on string tensors `(batch,)`."""
+        """`answer` for use inside a graph, on string tensors `(batch,)`.
+
+        A graph is of the bank's structure when it was traced: after an adapter of a new size its rows have errors.
+        """
+        with tf.control_dependencies([_same_rows(text, task, "text"), _same_rows(text_pair, task, "text_pair")]):
+            task = tf.identity(task)
         slots, known = self._look_up(task)
         encoded = self._encode(text, text_pair, slots)
         longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
@@ -237,6 +243,7 @@ class AdapterBank(keras.Model):
 
         Returns: float32 tensors `(batch, length, hidden)` and `(batch, hidden)`.
         """
+        inputs = self._complete(inputs)
         with self._book.lock.shared():
             return self._encoder_outputs(inputs, self._look_up(inputs["task"])[0])
 
@@ -244,31 +251,60 @@ class AdapterBank(keras.Model):
 
     @contextlib.contextmanager
     def fixed_tasks(self):
-        """While a graph is traced, task names are looked up in a table that never changes, which the context yields."""
-        names = list(self._book.tasks)
-        slots = tf.constant([self._book.tasks[name].slot for name in names], tf.int32)
-        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant(names), slots), default_value=-1)
-        changing, self._table = self._table, table
-        try:
-            yield table
-        finally:
-            self._table = changing
+        """While this thread traces graphs, task names are looked up in a table that never changes, which the context yields.
+
+        Changes of the bank wait until the context ends.
+        """
+        with self._book.lock.shared():
+            names = list(self._book.tasks)
+            slots = tf.constant([self._book.tasks[name].slot for name in names], tf.int32)
+            table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant(names), slots), default_value=-1)
+            self._book.here.table = table
+            try:
+                yield table
+            finally:
+                self._book.here.table = None
+
+    @property
+    def tracing(self):
+        """The lock of whoever exchanges layers of the backbone while a graph is traced."""
+        return self._book.tracing
 
     def label_names(self, task):
         """The names of each task's labels, strings `(batch, widest)`, for use inside a graph."""
-        return self._labels.gather(self._look_up(task)[0]["slot"])
+        return self._labels.gather(tf.maximum(self._look_up(task)[0]["slot"], 0))
 
     def answer_tokens(self, inputs):
-        """A call, for use inside a graph: `inputs` as of a call, complete."""
-        slots, known = self._look_up(inputs["task"])
-        return self._answers(self._logits(inputs, slots), slots, inputs["task"], known, tf.ones_like(known))
+        """A call, for use inside a graph, as `answer_texts` is."""
+        inputs = self._complete(inputs)
+        with tf.control_dependencies([_same_rows(inputs["input_ids"], inputs["task"], "input_ids")]):
+            task = tf.identity(inputs["task"])
+        slots, known = self._look_up(task)
+        return self._answers(self._logits(inputs, slots), slots, task, known, tf.ones_like(known))
+
+    def _complete(self, inputs):
+        """The four inputs as tensors; what is missing follows from the ids."""
+        missing = {"task", "input_ids"} - set(inputs)
+        if missing:
+            raise InputError(f"inputs lack {sorted(missing)[0]!r}: give task and input_ids, and attention_mask if there is padding.")
+        unknown = set(inputs) - {"task", "input_ids", "attention_mask", "token_type_ids"}
+        if unknown:
+            raise InputError(f"inputs have {sorted(unknown)[0]!r}: give task, input_ids, attention_mask and token_type_ids alone.")
+        inputs = {name: tf.convert_to_tensor(value, tf.string if name == "task" else tf.int32) for name, value in inputs.items()}
+        pad_id, ids = self.wordpiece.pad_id if self.wordpiece is not None else 0, inputs["input_ids"]
+        otherwise = {"attention_mask": tf.cast(ids != pad_id, tf.int32), "token_type_ids": tf.zeros_like(ids)}
+        return {**otherwise, **inputs}
 
     def _look_up(self, task):
         """The columns of each row's slot, and whether there is one; slot 0, the identity, stands for the others."""
-        slot = tf.ensure_shape(self._table.lookup(task), [None])
+        fixed = getattr(self._book.here, "table", None)
+        slot = tf.ensure_shape((self._table if fixed is None else fixed).lookup(task), [None])
+        if fixed is None:
+            # -2 in a graph of another structure.
+            slot = tf.where(tf.equal(self._structure, self._book.structure), slot, -2)
         found = self._slots.gather(tf.maximum(slot, 0))
         columns = dict(zip(_COLUMNS, tf.unstack(found[:, : len(_COLUMNS)], axis=1)))
-        return {**columns, "sites": found[:, len(_COLUMNS) :], "slot": tf.maximum(slot, 0)}, slot >= 0
+        return {**columns, "sites": found[:, len(_COLUMNS) :], "slot": slot}, slot >= 0
 
     def _encode(self, text, text_pair, slots):
         """Texts as ids, each by its task's length and with its pair if its task has pairs; ragged."""
@@ -287,7 +323,7 @@ class AdapterBank(keras.Model):
         inputs = {name: inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in inputs}
         # The rows keep their order, on which a product's rounding depends.
         places = [tf.where(slots["pool"] == number)[:, 0] for number in range(len(self._pools))]
-        norms = self._norms.gather(slots["norms"])
+        norms = self._norms.stores[0].gather(slots["norms"])
 
         def adapt(hidden_states, site):
             rows = slots["sites"][:, site]
@@ -297,15 +333,17 @@ class AdapterBank(keras.Model):
             return tf.dynamic_stitch([tf.cast(index, tf.int32) for index in places], parts)
 
         def pool(first):
-            if self._poolers[0].used == 1:
-                kernel, bias = (store.variable[0] for store in self._poolers)
+            if self._poolers.used == 1:
+                kernel, bias = (store.variable[0] for store in self._poolers.stores)
                 return self._pooler_activation(tf.matmul(first, kernel) + bias)
-            kernel, bias = (store.gather(slots["pooler"]) for store in self._poolers)
+            kernel, bias = (store.gather(slots["pooler"]) for store in self._poolers.stores)
             return self._pooler_activation(tf.squeeze(tf.matmul(first[:, tf.newaxis], kernel), 1) + bias)
 
         routes = Routes(adapt=adapt, norm=lambda number: (norms[:, number, 0], norms[:, number, 1]), pool=pool)
         with self._book.tracing:
-            return encode(self._family, self.backbone, inputs, routes)
+            hidden_states, pooled = encode(self._family, self.backbone, inputs, routes)
+        stale = tf.reduce_any(slots["slot"] == -2)
+        return tuple(tf.where(stale, tf.constant(np.nan, states.dtype), states) for states in (hidden_states, pooled))
 
     def _logits(self, inputs, slots):
         """Logits `(batch, widest)` of each row's head, zeros behind the last one."""
@@ -323,7 +361,9 @@ class AdapterBank(keras.Model):
         return logits
 
     def _answers(self, logits, slots, task, known, readable):
-        error = tf.where(known, tf.where(readable, "", "the text is not UTF-8"), tf.strings.join(["unknown task '", task, "'"]))
+        shown = tf.strings.unicode_transcode(task, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
+        missing = tf.where(slots["slot"] == -2, "the bank has changed: trace this graph anew", tf.strings.join(["unknown task '", shown, "'"]))
+        error = tf.where(known, tf.where(readable, "", "the text is not UTF-8"), missing)
         outputs = tf.where(error == "", slots["outputs"], 0)
         given = tf.range(tf.shape(logits)[1]) < outputs[:, tf.newaxis]
         kind = {name: slots["kind"] == number for number, name in enumerate(KINDS)}
@@ -334,8 +374,8 @@ class AdapterBank(keras.Model):
         probabilities = tf.where(given & ~number[:, tf.newaxis], tf.where(several[:, tf.newaxis], tf.sigmoid(logits), softmax), 0.0)
         best = tf.one_hot(tf.argmax(probabilities, -1), tf.shape(logits)[1], on_value=True, off_value=False)
         chosen = tf.where(several[:, tf.newaxis], logits > 0, best) & given & ~number[:, tf.newaxis]
-        names = tf.ragged.boolean_mask(self._labels.gather(slots["slot"]), chosen)
-        low, high = tf.unstack(self._ranges.gather(slots["slot"]), axis=1)
+        names = tf.ragged.boolean_mask(self._labels.gather(tf.maximum(slots["slot"], 0)), chosen)
+        low, high = tf.unstack(self._ranges.gather(tf.maximum(slots["slot"], 0)), axis=1)
         value = tf.minimum(tf.maximum(logits[:, 0], low), high)
         return {
             "label": tf.strings.reduce_join(names, -1, separator="|"),
@@ -348,25 +388,29 @@ class AdapterBank(keras.Model):
 
     def _function(self, name, make):
         """A traced function, kept until the bank's structure changes."""
-        if name not in self._book.functions:
-            self._book.functions[name] = make()
-        return self._book.functions[name]
+        with self._book.tracing:
+            if name not in self._book.functions:
+                self._book.functions[name] = make()
+                self._book.functions[name].get_concrete_function()
+            return self._book.functions[name]
 
     # Changes
 
-    def _put(self, name, directory):
-        if not isinstance(name, str) or not name:
-            raise InputError(f"name={name!r} must be a string that is not empty.")
+    def _put(self, name, directory, new):
+        if not isinstance(name, str) or not name or not _is_encodable(name):
+            raise InputError(f"name={name!r} must be a string of characters, and not empty.")
+        self._check_name(name, new)
         settings, arrays = self._read(directory)
         parts = self._parts(settings, arrays, directory)
         with self._book.lock.alone():
-            before = self._book.tasks.get(name)
+            self._check_name(name, new)
             task = self._store(parts)
             self._book.wordpiece = self._book.wordpiece or parts.wordpiece
-            self._book.tasks[name] = task
+            before = self._book.tasks.get(name)
             self._table.insert(tf.constant([name]), tf.constant([task.slot]))
+            self._book.tasks[name] = task
             if before is not None:
-                self._release(before)
+                self._release(before.rows)
         return self
 
     def _read(self, directory):
@@ -418,7 +462,7 @@ class AdapterBank(keras.Model):
                 adapters[key] = tuple(take(f"{key}.{part}", shape) for part, shape in shapes.items())
         norms = None
         if any(f"{name}.weight" in arrays for name in self._norm_names):
-            norms = self._norms.variable[0].numpy()
+            norms = self._norms.stores[0].variable[0].numpy()
             for number, name in enumerate(self._norm_names):
                 if f"{name}.weight" in arrays:
                     norms[number] = take(f"{name}.weight", (hidden,)), take(f"{name}.bias", (hidden,))
@@ -432,54 +476,61 @@ class AdapterBank(keras.Model):
             prefix = "head.classifier" + (f".{layer}" if layer else "")
             width = hidden if layer == "hidden" else outputs
             classifier += [take(f"{prefix}.weight", (hidden, width), True), take(f"{prefix}.bias", (width,))]
+        labels = head["labels"] or [f"LABEL_{number}" for number in range(outputs)]
+        if len(labels) != outputs or not all(isinstance(label, str) and _is_encodable(label) for label in labels):
+            raise InputError(f"{directory} names the labels {labels!r} of a head of {outputs} outputs: it must be one string each.")
         return _Parts(
             config=config, sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier, outputs=outputs,
-            kind=task.get("kind", "classification"), labels=tuple(head["labels"] or (f"LABEL_{number}" for number in range(outputs))),
+            kind=task.get("kind", "classification"), labels=tuple(labels),
             value_range=task.get("value_range"), text=(bool(task.get("text_pairs")), text["max_length"]), wordpiece=wordpiece,
         )  # fmt: skip
 
     def _store(self, parts):
         """Put parts into free rows; returns the `BankedTask`, which no name leads to yet."""
-        rows, columns = {}, dict.fromkeys(_COLUMNS, 0)
-        sites = np.zeros(len(self._places), np.int32)
+        rows = {}
+        try:
+            return self._store_into(rows, parts)
+        except BaseException:
+            self._release(rows)
+            raise
+
+    def _store_into(self, rows, parts):
+        columns, sites = dict.fromkeys(_COLUMNS, 0), np.zeros(len(self._places), np.int32)
+
+        def put(table, places):
+            rows[table] = places
+            return places[0]
+
         if parts.config is not None:
             pool = self._pool(parts.config)
-            keys = list(parts.adapters)
-            rows[pool] = pool.put([parts.adapters[key] for key in keys])
+            put(pool.table, pool.put(list(parts.adapters.values())))
             columns["pool"] = self._pools.index(pool)
-            row_of = dict(zip(keys, rows[pool]))
+            row_of = dict(zip(parts.adapters, rows[pool.table]))
             for place, key in parts.sites.items():
                 sites[self._places[place]] = row_of[key]
         if parts.norms is not None:
-            rows[self._norms] = self._norms.put(parts.norms[np.newaxis])
-            columns["norms"] = rows[self._norms][0]
+            columns["norms"] = put(self._norms, self._norms.put(parts.norms[np.newaxis]))
         if parts.pooler is not None:
-            if self._poolers[0].used == 1:
+            if self._poolers.used == 1:
                 self._change_structure()
-            for store, value in zip(self._poolers, parts.pooler):
-                rows[store] = store.put(value[np.newaxis])
-            columns["pooler"] = rows[self._poolers[0]][0]
+            columns["pooler"] = put(self._poolers, self._poolers.put(*(value[np.newaxis] for value in parts.pooler)))
+        self._widen_labels(parts.outputs)
         head = self._head_pool(parts)
-        columns |= {"head_pool": self._head_pools.index(head), "head": head.put(parts.classifier)}
-        rows[head] = columns["head"]
+        columns |= {"head_pool": self._head_pools.index(head), "head": put(head.table, head.put(parts.classifier))}
         if parts.text not in self._texts:
             self._texts.append(parts.text)
             self._change_structure()
         columns |= {"kind": KINDS.index(parts.kind), "outputs": parts.outputs, "text": list(self._texts).index(parts.text)}
-        self._widen_labels(parts.outputs)
         names = () if parts.kind == "regression" else parts.labels
-        label_row = [*names, *[""] * (self._labels.row_shape[0] - len(names))]
-        # The three tables have the same places free.
-        (slot,) = self._labels.put(np.array([label_row]))
-        self._ranges.put(np.array([parts.value_range or (-_LARGEST, _LARGEST)], np.float32))
-        self._slots.put(np.concatenate([[columns[name] for name in _COLUMNS], sites])[np.newaxis].astype(np.int32))
+        slot_row = np.concatenate([[columns[name] for name in _COLUMNS], sites]).astype(np.int32)
+        range_row = np.array(parts.value_range or (-_LARGEST, _LARGEST), np.float32)
+        label_row = np.array([*names, *[""] * (self._labels.row_shape[0] - len(names))], object)
+        slot = put(self._rows, self._rows.put(slot_row[np.newaxis], range_row[np.newaxis], label_row[np.newaxis]))
         return BankedTask(slot, parts.kind, names, *parts.text, rows)
 
-    def _release(self, task):
-        for owner, rows in task.rows.items():
-            owner.release(rows)
-        for store in (self._labels, self._ranges, self._slots):
-            store.release([task.slot])
+    def _release(self, rows):
+        for table, places in rows.items():
+            table.release(places)
 
     def _pool(self, config):
         for pool in self._pools:
@@ -503,18 +554,18 @@ class AdapterBank(keras.Model):
         missing = _power_of_two(outputs) - self._labels.row_shape[0]
         if missing > 0:
             self._change_structure()
-            self._labels = self._labels.widened(missing)
+            self._labels = self._rows.widen(self._labels, missing)
 
     def _change_structure(self):
         self._book.functions.clear()
         self.predict_function = None
+        self._book.structure += 1
+        self._structure.assign(self._book.structure)
 
-    def _stores(self):
-        parts = [store for pool in (*self._pools, *self._head_pools) for store in pool.stores]
-        return [*parts, self._norms, *self._poolers, self._slots, self._ranges, self._labels]
-
-    def _check_name(self, name):
-        if name not in self._book.tasks:
+    def _check_name(self, name, new):
+        if new and name in self._book.tasks:
+            raise InputError(f"name={name!r}: the bank has a task of that name; replace() puts another adapter in its place.")
+        if not new and name not in self._book.tasks:
             known = ", ".join(map(repr, list(self._book.tasks)[:20])) or "none"
             raise InputError(f"name={name!r}: the bank has no such task; it has {known}.")
 
@@ -525,7 +576,8 @@ class _Book:
     def __init__(self):
         self.tasks, self.functions, self.wordpiece, self.lock = {}, {}, None, SharedLock()
         # The backbone's layers are exchanged while a graph is traced, by one thread at a time.
-        self.tracing = threading.Lock()
+        self.tracing = threading.RLock()
+        self.structure, self.here = 0, threading.local()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -556,6 +608,19 @@ def _power_of_two(number):
 
 def _widen(logits, width):
     return tf.pad(logits, [[0, 0], [0, width - logits.shape[1]]])
+
+
+def _same_rows(values, task, name):
+    rows = tf.shape(values)[0]
+    return tf.debugging.assert_equal(tf.size(task), rows, f"task must have one entry for each row of {name}")
+
+
+def _is_encodable(text):
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_utf8(text):

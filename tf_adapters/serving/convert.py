@@ -44,6 +44,8 @@ def export_file(model, path, *, format, text=None, task=None):
     if state_of(model).fast:
         raise InputError("A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False.")
     kind = get_kind((task or {}).get("kind", "classification"))
+    if type(model) is not state_of(model).family.heads[kind.head]:
+        raise InputError(f"task={task!r} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.")
     specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in ("input_ids", "attention_mask", "token_type_ids")]
 
     @tf.function(input_signature=specs, autograph=False)

@@ -28,7 +28,7 @@ def export_bank(bank, directory, *, storage="float32"):
     new one is a hard link to it and takes no space of its own.
 
     Args:
-        bank: an `AdapterBank` with at least one task; free room in it is given back.
+        bank: an `AdapterBank` with at least one task; free room in it is given back. Changes wait until it is written.
         directory: path of the new version, whose last part is a number: `serving/all/1`.
         storage: str, how frozen kernels and embeddings of the encoder are stored, as in `export_saved_model`; how adapters
             are is the bank's own.
@@ -45,19 +45,19 @@ def export_bank(bank, directory, *, storage="float32"):
         raise InputError(f"bank={bank!r} must be an AdapterBank with at least one task: add(name, directory).")
     bank.trim()
     stored = stored_as(bank.backbone, storage)
-    tasks = {
-        name: {"kind": task.kind, "labels": list(task.labels), "text_pairs": task.text_pairs, "max_length": task.max_length}
-        for name, task in bank.tasks.items()
-    }
-    about = {
-        "tasks": tasks,
-        "text": {name: value for name, value in bank.wordpiece.settings().items() if name != "max_length"},
-        "storage": {"backbone": storage, "adapters": bank.storage},
-        "backbone_sha256": bank.digest,
-    }
     encoder = [*bank.backbone.weights, *(variable for _, _, variable in stored)]
     # Saving traces the signatures once more.
     with bank.fixed_tasks() as table:
+        tasks = {
+            name: {"kind": task.kind, "labels": list(task.labels), "text_pairs": task.text_pairs, "max_length": task.max_length}
+            for name, task in bank.tasks.items()
+        }
+        about = {
+            "tasks": tasks,
+            "text": {name: value for name, value in bank.wordpiece.settings().items() if name != "max_length"},
+            "storage": {"backbone": storage, "adapters": bank.storage},
+            "backbone_sha256": bank.digest,
+        }
         functions = _functions(bank, stored)
         root = module_of(functions, text=bank.wordpiece, table=table)
         # The encoder's variables first and in an order of their own, so that their file does not depend on the tasks.
@@ -70,7 +70,7 @@ def export_bank(bank, directory, *, storage="float32"):
 def _functions(bank, stored):
     def with_storage(function):
         def traced(*arguments):
-            with replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
+            with bank.tracing, replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
                 return function(*arguments)
 
         return traced

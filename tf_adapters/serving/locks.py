@@ -5,22 +5,31 @@ import threading
 
 
 class SharedLock:
-    """Readers run side by side; a writer waits for those that run, and those that come wait for it."""
+    """Readers run side by side; a writer waits for those that run, and those that come wait for it.
+
+    A thread that reads may begin to read again.
+    """
 
     def __init__(self):
         self._condition = threading.Condition()
         self._readers, self._writers = 0, 0
         self._writing = threading.Lock()
+        self._here = threading.local()
 
     @contextlib.contextmanager
     def shared(self):
         """For the time of a read."""
+        if getattr(self._here, "reads", False):
+            yield
+            return
         with self._condition:
             self._condition.wait_for(lambda: not self._writers)
             self._readers += 1
+        self._here.reads = True
         try:
             yield
         finally:
+            self._here.reads = False
             with self._condition:
                 self._readers -= 1
                 self._condition.notify_all()
@@ -31,8 +40,9 @@ class SharedLock:
         with self._writing:
             with self._condition:
                 self._writers += 1
-                self._condition.wait_for(lambda: not self._readers)
             try:
+                with self._condition:
+                    self._condition.wait_for(lambda: not self._readers)
                 yield
             finally:
                 with self._condition:

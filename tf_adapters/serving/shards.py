@@ -26,15 +26,15 @@ def share_backbone(version, count, versions):
     first = version / f"{_PREFIX}.data-00000-of-00002"
     numbers = sorted((path for path in pathlib.Path(versions).iterdir() if path.name.isdecimal()), key=lambda path: -int(path.name))
     for other in numbers:
-        older = other / f"{_PREFIX}.data-00000-of-00002"
-        if older.is_file() and older.stat().st_size == first.stat().st_size and filecmp.cmp(older, first, shallow=False):
-            link = first.with_name(first.name + ".link")
-            try:
-                os.link(older, link)
-            except OSError:
-                return None  # another file system, or one without links
-            os.replace(link, first)
-            return other
+        older, link = other / f"{_PREFIX}.data-00000-of-00002", first.with_name(first.name + ".link")
+        try:
+            if older.stat().st_size != first.stat().st_size or not filecmp.cmp(older, first, shallow=False):
+                continue
+            os.link(older, link)
+        except OSError:
+            continue  # not there, not to be read, another file system, or one without links
+        os.replace(link, first)
+        return other
     return None
 
 
