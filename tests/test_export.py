@@ -217,6 +217,7 @@ def test_n_best_spans_in_a_graph_are_those_of_predict():
         np.testing.assert_allclose(one, np.minimum(other, 7) if other.ndim == 1 else other, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fast_blocks_are_exported_too(checkpoint, wordpiece, tmp_path):
     model = adapted(checkpoint, fast=True)
     export_saved_model(model, tmp_path / "1", text=wordpiece)

@@ -83,6 +83,7 @@ def test_litert_computes_the_same_for_any_size(checkpoint, tmp_path, head):
             np.testing.assert_allclose(found[name], values, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_openvino_computes_the_tokens_signature(served):
     """With fixed sizes: of dynamic ones OpenVINO 2026.4 computes the first request of each shape wrongly."""
     openvino = pytest.importorskip("openvino")
