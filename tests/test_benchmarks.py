@@ -519,6 +519,11 @@ def test_the_results_in_the_repository_make_tables():
     assert "No results" not in table.make_tables(results)
 
 
+def test_the_tables_in_the_repository_are_those_of_its_results():
+    done = _run("table.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
 def test_padding_is_counted_by_hand():
     batches = [{"attention_mask": tf.constant(mask)} for mask in ([[1, 1, 1], [1, 0, 0]], [[1, 1, 1], [1, 1, 1]])]
     assert padding.shares(batches) == {"tokens": 10, "padding": pytest.approx(0.2), "shapes": 1}
