@@ -326,7 +326,9 @@ class AdapterBank(keras.Model):
         norms = self._norms.stores[0].gather(slots["norms"])
 
         def adapt(hidden_states, site):
-            rows = slots["sites"][:, site]
+            # Without this all weights are gathered first, and have left the processor's caches when they are used.
+            with tf.control_dependencies([hidden_states]):
+                rows = slots["sites"][:, site]
             if len(self._pools) < 2:
                 return self._pools[0](hidden_states, rows) if self._pools else hidden_states
             parts = [pool(tf.gather(hidden_states, index), tf.gather(rows, index)) for pool, index in zip(self._pools, places)]
