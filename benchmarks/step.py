@@ -161,9 +161,15 @@ def describe(result):
 def resident_note(arm, row):
     """What the adapters of a bank take, as a line of text."""
     share = row["bytes_per_adapter"] / row["weights_per_adapter"]
+    loaded = ""
+    if "load_s" in row:
+        loaded = (
+            f"; SavedModel written in {row['export_s']:.1f} s, read in {row['load_s']:.1f} s, {row['first_answer_s']:.1f} s to the first "
+            f"answer, peak {row['loaded_rss_mib']:,.0f} MiB"
+        )
     return (
         f"{arm}: {row['resident']:,} adapters of {row['weights_per_adapter'] / 1e6:.2f} MB of weights, {row['bytes_per_adapter'] / 1e6:.2f} MB "
-        f"in the bank ({share:.3f} times), ready after {row['build_s']:.1f} s, {row['built_rss_mib']:,.0f} MiB"
+        f"in the bank ({share:.3f} times), ready after {row['build_s']:.1f} s, {row['built_rss_mib']:,.0f} MiB{loaded}"
     )
 
 

@@ -87,7 +87,7 @@ def serve(make_arm):
         make_arm: function of the settings that returns an arm: an object with
             `trained_parameters` (int), `details` (dict), `step(index)`, which trains on or
             scores batch `index` and returns when that is done, `batch_count`, and
-            `save(directory)`, which may do nothing.
+            `save(directory)`, which may do nothing, and may return a dict of what it measured.
     """
     # Libraries print to standard output too; the answers keep the real one for themselves.
     answers = os.fdopen(os.dup(1), "w")
@@ -114,7 +114,7 @@ def serve(make_arm):
                 done += len(times)
                 answer = {"step_ms": times}
             elif do == "finish":
-                answer = {"peak_rss_mib": peak_rss_mib(), "saved_bytes": _saved_bytes(arm)}
+                answer = {"peak_rss_mib": peak_rss_mib(), **_saved(arm)}
             else:
                 raise ValueError(f"unknown request {do!r}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
@@ -164,7 +164,7 @@ def _timed(arm, index):
     return (time.perf_counter() - started) * 1e3
 
 
-def _saved_bytes(arm):
+def _saved(arm):
     with tempfile.TemporaryDirectory() as directory:
-        arm.save(directory)
-        return directory_bytes(directory) or None
+        measured = arm.save(directory) or {}
+        return {"saved_bytes": directory_bytes(directory) or None, **measured}

@@ -493,6 +493,16 @@ def test_a_new_version_shares_the_encoder_on_disk_and_stands_alone(bank, served,
     assert not os.path.samefile(second, third) and third.stat().st_size < 0.65 * second.stat().st_size
 
 
+def test_a_large_bank_lies_in_files_that_are_written_one_after_the_other(bank, served, monkeypatch):
+    monkeypatch.setattr("tf_adapters.serving.shards._FILE_BYTES", 2**13)
+    export_bank(bank, served / "4")
+    first, *others = sorted((served / "4" / "variables").glob("variables.data-*"))
+    assert len(others) > 2 and os.path.samefile(first, next((served / "1" / "variables").glob("variables.data-00000-*")))
+    requests = {"text": tf.constant(TEXTS), "task": tf.constant(["film"] * 3 + ["three"] * 3), "text_pair": tf.constant(PAIRS)}
+    one, other = (tf.saved_model.load(str(served / version)).signatures["serving_default"](**requests) for version in "14")
+    np.testing.assert_array_equal(one["logits"], other["logits"])
+
+
 def test_what_cannot_be_exported_is_named(bank, checkpoint, served, tmp_path):
     with pytest.raises(InputError, match="all/1 is there already"):
         export_bank(bank, served / "1")

@@ -507,11 +507,13 @@ def test_a_table_of_banks_says_what_an_adapter_takes():
     result = {**step_result(), "file": "a.json"}
     (arm, row), *_ = result["arms"].items()
     bank = {**row, "resident": 1000, "bytes_per_adapter": 3.06e6, "weights_per_adapter": 3e6, "build_s": 12.3, "built_rss_mib": 4321.0}
+    bank |= {"saved_bytes": 3.2e9, "export_s": 30.1, "load_s": 4.26, "first_answer_s": 0.84, "loaded_rss_mib": 5678.0}
     result["arms"] = {arm: row, "routed-1000": bank, "routed-1000-single": {**bank, "resident": 1000}}
     text = table.make_tables([result])
     assert "**bank of 1,000 adapters, each row its own task**" in text and "| the same, one row at a time |" in text.replace("forward only, ", "")
-    assert text.count("| 1,000 | 3.00 | 1.020 times | 12 | 4,321 |") == 1
-    assert "1.020 times" in step.resident_note("routed-1000", bank)
+    assert text.count("| 1,000 | 3.00 | 1.020 times | 12 | 4,321 | 3,200 | 4.3 | 0.8 | 5,678 |") == 1
+    note = step.resident_note("routed-1000", bank)
+    assert "1.020 times" in note and "read in 4.3 s" in note
 
 
 def test_the_results_in_the_repository_make_tables():

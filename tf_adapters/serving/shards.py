@@ -1,6 +1,7 @@
-"""The variables of a SavedModel in two files, of which versions share the first."""
+"""The variables of a SavedModel in several files, of which versions share the first."""
 
 import filecmp
+import math
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import tempfile
 import tensorflow as tf
 
 _PREFIX = "variables/variables"
+_FILE_BYTES = 2**30
 
 
 def share_backbone(version, count, versions):
@@ -23,12 +25,12 @@ def share_backbone(version, count, versions):
     """
     version = pathlib.Path(version)
     _split(version / _PREFIX, lambda key: (match := re.match(r"read/(\d+)/", key)) is not None and int(match[1]) < count)
-    first = version / f"{_PREFIX}.data-00000-of-00002"
+    first = _first_file(version)
     numbers = sorted((path for path in pathlib.Path(versions).iterdir() if path.name.isdecimal()), key=lambda path: -int(path.name))
     for other in numbers:
-        older, link = other / f"{_PREFIX}.data-00000-of-00002", first.with_name(first.name + ".link")
+        older, link = _first_file(other), first.with_name(first.name + ".link")
         try:
-            if older.stat().st_size != first.stat().st_size or not filecmp.cmp(older, first, shallow=False):
+            if older is None or older.stat().st_size != first.stat().st_size or not filecmp.cmp(older, first, shallow=False):
                 continue
             os.link(older, link)
         except OSError:
@@ -38,23 +40,37 @@ def share_backbone(version, count, versions):
     return None
 
 
+def _first_file(version):
+    return next((version / "variables").glob("variables.data-00000-of-*"), None)
+
+
 def _split(prefix, belongs_to_first):
-    """Write a checkpoint's tensors again, in two files instead of one."""
+    """Write a checkpoint's tensors again, the first ones in a file of their own."""
     reader = tf.train.load_checkpoint(str(prefix))
-    keys = sorted(reader.get_variable_to_dtype_map())
-    groups = [[key for key in keys if belongs_to_first(key)], [key for key in keys if not belongs_to_first(key)]]
-    dtypes = reader.get_variable_to_dtype_map()
+    dtypes, shapes = reader.get_variable_to_dtype_map(), reader.get_variable_to_shape_map()
+    groups, filled = [[key for key in sorted(dtypes) if belongs_to_first(key)]], math.inf
+    # A file's tensors are in memory together while they are written again.
+    for key in sorted(set(dtypes) - set(groups[0])):
+        size = math.prod(shapes[key]) * dtypes[key].size
+        if filled + size > _FILE_BYTES:
+            groups.append([])
+            filled = 0
+        groups[-1].append(key)
+        filled += size
     with tempfile.TemporaryDirectory(dir=prefix.parent) as folder:
         parts = []
         for number, group in enumerate(groups):
             parts.append(os.path.join(folder, f"part-{number}"))
-            tensors = tf.raw_ops.RestoreV2(
-                prefix=str(prefix), tensor_names=group, shape_and_slices=[""] * len(group), dtypes=[dtypes[key] for key in group]
-            )
-            tf.raw_ops.SaveV2(prefix=parts[-1], tensor_names=group, shape_and_slices=[""] * len(group), tensors=tensors)
+            _copy(prefix, parts[-1], group, [dtypes[key] for key in group])
         merged = os.path.join(folder, prefix.name)
         tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=merged, delete_old_dirs=False)
         for path in prefix.parent.glob(f"{prefix.name}.*"):
             path.unlink()
         for path in pathlib.Path(folder).glob(f"{prefix.name}.*"):
             path.rename(prefix.parent / path.name)
+
+
+def _copy(prefix, other, keys, dtypes):
+    whole = [""] * len(keys)
+    tensors = tf.raw_ops.RestoreV2(prefix=str(prefix), tensor_names=keys, shape_and_slices=whole, dtypes=dtypes)
+    tf.raw_ops.SaveV2(prefix=other, tensor_names=keys, shape_and_slices=whole, tensors=tensors)
