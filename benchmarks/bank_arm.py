@@ -8,6 +8,7 @@ import tempfile
 import time
 
 import numpy as np
+from provenance import available_memory_gib
 from worker_protocol import installed_versions
 
 DIRECTORIES = 4
@@ -108,7 +109,8 @@ class RoutedArm:
             self.bank(inputs)["logits"].numpy()
 
     def save(self, directory):
-        if self.single:
+        # Exporting copies the weights once more in memory.
+        if self.single or 2.5 * self.bank.nbytes / 2**30 > available_memory_gib():
             return {}
         from tf_adapters import export_bank
 

@@ -108,7 +108,8 @@ def step_table(result):
         share = row["bytes_per_adapter"] / row["weights_per_adapter"]
         lines.append(
             f"| {row['resident']:,} | {row['weights_per_adapter'] / 1e6:.2f} | {share:.3f} times | {row['build_s']:.0f} | {row['built_rss_mib']:,.0f} "
-            f"| {row['saved_bytes'] / 1e6:,.0f} | {row['load_s']:.1f} | {row['first_answer_s']:.1f} | {row['loaded_rss_mib']:,.0f} |"
+            + (f"| {row['saved_bytes'] / 1e6:,.0f} | {row['load_s']:.1f} | {row['first_answer_s']:.1f} | {row['loaded_rss_mib']:,.0f} |"
+               if "load_s" in row else "| not written | | | |")
         )
     lines += ["", _origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")]
     return "\n".join(lines)

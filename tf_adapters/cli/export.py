@@ -9,6 +9,7 @@ import typer
 
 from tf_adapters.cli import options
 from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.trained import encoder_source, load_bank, named_directories, task_of
 from tf_adapters.errors import InputError
 
 STORAGES = ("float32", "bfloat16", "float16")
@@ -96,7 +97,6 @@ def _export_one(directory, output, storage, model):
     read_settings(directory)
     console = _load_tensorflow()
     from tf_adapters.serving.export import check_version_directory, export_saved_model
-    from tf_adapters.cli.trained import task_of
     from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.pipeline import load_pipeline
 
@@ -128,38 +128,17 @@ def _export_file(directory, output, format, model):
 
 
 def _export_bank(directories, output, storage, adapter_storage, model):
-    from tf_adapters.saving.settings import read_settings
-
-    named = {}
-    for given in directories:
-        name, _, path = given.partition("=") if "=" in given and not pathlib.Path(given).is_dir() else ("", "", given)
-        if not pathlib.Path(path).is_dir():
-            raise InputError(f"{given}: there is no such directory, and none called {path}." if path != given else f"{given}: there is no such directory.")
-        name = name or pathlib.Path(path).resolve().name
-        if name in named:
-            raise InputError(f"{path} and {named[name]} are both called {name!r}: give NAME=DIRECTORY for one of them.")
-        named[name] = path
-    settings = {name: read_settings(path) for name, path in named.items()}
-    first = next(iter(named))
-    source = model or settings[first]["backbone"]["source"]
-    if source is None:
-        raise InputError(f"{named[first]} does not say where its encoder came from: give --model.")
+    named = named_directories(directories)
+    source = encoder_source(named, model)
     console = _load_tensorflow()
-    from tf_adapters.cli.progress import counting
-    from tf_adapters.serving.bank import AdapterBank
     from tf_adapters.serving.export import check_version_directory
     from tf_adapters.serving.export_bank import export_bank
 
     check_version_directory(output)
-    with console.status("Loading the encoder ..."):
-        bank = AdapterBank(source, storage=adapter_storage)
-    with counting(console, "loading", total=len(named), unit="adapters") as advance:
-        for name, path in named.items():
-            bank.add(name, path)
-            advance(1)
+    bank = load_bank(named, source, console, storage=adapter_storage)
     with console.status("Tracing and writing ..."):
         export_bank(bank, output, storage=storage)
-    return f'text=tf.constant(["a quiet film"]), task=tf.constant([{json.dumps(first)}]), text_pair=tf.constant([""])'
+    return f'text=tf.constant(["a quiet film"]), task=tf.constant([{json.dumps(next(iter(named)))}]), text_pair=tf.constant([""])'
 
 
 def _load_tensorflow():

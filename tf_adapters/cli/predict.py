@@ -7,20 +7,26 @@ import itertools
 import json
 import pathlib
 import sys
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
 from tf_adapters.cli import options
 from tf_adapters.cli.output import check_new_file
 from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, named_directories, task_of
 from tf_adapters.errors import InputError
 
 CHUNK_ROWS = 1024
+# Kinds that can share an encoder, as in serving.answers, which needs TensorFlow.
+KINDS = ("classification", "multi-label", "regression")
 
 
 def predict(
-    directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory.")],
+    directories: Annotated[
+        list[str],
+        typer.Argument(metavar="DIRECTORY...", help="Adapter directory, or several, each as `DIRECTORY` or `NAME=DIRECTORY`."),
+    ],
     input_file: Annotated[
         str,
         typer.Option(
@@ -36,6 +42,10 @@ def predict(
     output: Annotated[
         str, typer.Option(help="File to write: .jsonl or .csv; - writes JSON lines to standard output.")
     ] = "-",
+    shard: Annotated[
+        Optional[str],
+        typer.Option(help="Label one part of the file alone: `2/8` is the second of eight equal parts.", rich_help_panel="Data"),
+    ] = None,
     overwrite: options.Overwrite = False,
     model: options.Source = None,
     batch_size: options.BatchSize = 32,
@@ -50,6 +60,13 @@ def predict(
 
     A file: `tf-adapters predict adapters/rotten-tomatoes --input reviews.csv --text-column text --output labels.jsonl`
 
+    Several tasks, whose adapters share one encoder in memory; each row's object has an entry for each task:
+
+    `tf-adapters predict adapters/film spam=adapters/sms --input messages.csv --output labels.jsonl`
+
+    A large file on several machines: `--shard 1/8 --output part-1.jsonl` on the first, `--shard 2/8` on the second; the parts
+    one after the other are the whole file's output.
+
     A line: `echo 'a quiet, moving film' | tf-adapters predict adapters/rotten-tomatoes --input -`
     """
     if output != "-":
@@ -57,40 +74,28 @@ def predict(
             raise InputError(f"--output {output}: the name must end in .jsonl or .csv, or be - for standard output.")
         check_new_file(output, overwrite=overwrite)
     options.check_precision(precision)
-    from tf_adapters.cli.trained import check_pairs, task_of
-    from tf_adapters.saving.settings import read_settings
-    from tf_adapters.tasks.own_files import unlabelled_chunks
-
-    settings = read_settings(directory)
-    check_pairs(settings, text_pair_column, directory)
-    kind, labels = task_of(settings)
-    chunks = unlabelled_chunks(
-        input_file,
-        kind=kind,
-        text_column=text_column,
-        text_pair_column=text_pair_column,
-        chunk_rows=CHUNK_ROWS,
-        format=format,
-    )
+    reading = {"chunk_rows": CHUNK_ROWS, "format": format, "text_column": text_column, "text_pair_column": text_pair_column}
+    if len(directories) == 1 and ("=" not in directories[0] or pathlib.Path(directories[0]).is_dir()):
+        labeller = _One(pathlib.Path(directories[0]), text_pair_column, model, precision, fast)
+    else:
+        labeller = _Several(directories, text_pair_column, model, precision, fast)
+    chunks = _chunks(input_file, shard, {"kind": labeller.kind, **reading})
     # A wrong name or column shows before the model is loaded.
     chunks = itertools.chain([next(chunks)], chunks)
 
     from tf_adapters.cli.quiet import import_tensorflow
 
     console = terminal(stderr=True)
-    with console.status("Loading TensorFlow and the encoder ..."):
+    with console.status("Loading TensorFlow ..."):
         import_tensorflow()
-        from tf_adapters.training.pipeline import load_pipeline
-
-        options.use_precision(precision, console)
-        scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size, fast=fast)
+    options.use_precision(precision, console)
+    label = labeller.load(console, batch_size)
     from tf_adapters.cli.progress import counting
     from tf_adapters.saving.atomic import replacing
 
-    value_range = (settings["task"] or {}).get("value_range")
     # A bar and the rows would overwrite each other on one terminal.
-    with counting(console, "predicting", shown=output != "-" or not sys.stdout.isatty()) as advance:
-        rows = (_predict(scorer, chunk, kind, labels, value_range, advance) for chunk in chunks)
+    with counting(console, "predicting", unit=labeller.unit, shown=output != "-" or not sys.stdout.isatty()) as advance:
+        rows = (label(chunk.rows(), advance) for chunk in chunks)
         if output == "-":
             # JSON is UTF-8, whatever the terminal's encoding.
             sys.stdout.reconfigure(encoding="utf-8")
@@ -116,17 +121,90 @@ def _write_csv(file, chunks):
         writer.writerows(rows)
 
 
-def _predict(scorer, chunk, kind, labels, value_range, progress):
-    from tf_adapters.training.kinds import get_kind
+class _One:
+    """Rows labelled by one adapter directory, which has the encoder to itself."""
 
-    rows, kind = chunk.rows(), get_kind(kind)
-    if value_range is not None:
-        rows = dataclasses.replace(rows, value_range=tuple(value_range))
-    return kind.records(rows, kind.predict(scorer, rows, progress=progress), labels)
+    unit = "rows"
+
+    def __init__(self, directory, text_pair_column, model, precision, fast):
+        from tf_adapters.saving.settings import read_settings
+
+        self.directory, self.model, self.fast = directory, model, fast
+        self.settings = read_settings(directory)
+        check_pairs(self.settings, text_pair_column, directory)
+        self.kind, self.labels = task_of(self.settings)
+
+    def load(self, console, batch_size):
+        from tf_adapters.training.kinds import get_kind
+        from tf_adapters.training.pipeline import load_pipeline
+
+        with console.status("Loading the encoder ..."):
+            scorer, _ = load_pipeline(self.directory, backbone=self.model, batch_size=batch_size, fast=self.fast)
+        kind, value_range = get_kind(self.kind), (self.settings["task"] or {}).get("value_range")
+
+        def label(rows, progress):
+            if value_range is not None:
+                rows = dataclasses.replace(rows, value_range=tuple(value_range))
+            return kind.records(rows, kind.predict(scorer, rows, progress=progress), self.labels)
+
+        return label
+
+
+class _Several:
+    """Rows labelled by several adapter directories on one encoder, each under its name."""
+
+    kind, unit = "classification", "answers"
+
+    def __init__(self, directories, text_pair_column, model, precision, fast):
+        from tf_adapters.saving.settings import read_settings
+
+        if fast or precision != "float32":
+            option = "--fast" if fast else f"--precision {precision}"
+            raise InputError(f"{option} is for one directory: leave it out, or predict the directories one after the other.")
+        self.named = named_directories(directories)
+        self.source = encoder_source(self.named, model)
+        settings = {name: read_settings(path) for name, path in self.named.items()}
+        self.tasks = {name: task_of(of_task) for name, of_task in settings.items()}
+        for name, (kind, _) in self.tasks.items():
+            if kind not in KINDS:
+                raise InputError(f"{self.named[name]} is for {kind}, which is predicted by itself: several directories may be for {', '.join(KINDS)}.")
+        pairs = [name for name in self.named if (settings[name]["task"] or {}).get("text_pairs")]
+        if pairs or text_pair_column is None:
+            for name in pairs:
+                check_pairs(settings[name], text_pair_column, self.named[name])
+        else:
+            raise InputError(f"--text-pair-column {text_pair_column}: all of these directories were trained on single texts; leave it out.")
+
+    def load(self, console, batch_size):
+        from tf_adapters.serving.scoring import BankScorer
+        from tf_adapters.training.kinds import get_kind
+
+        scorer = BankScorer(load_bank(self.named, self.source, console), batch_size=batch_size)
+
+        def label(rows, progress):
+            outputs = scorer.outputs(rows.text, rows.text_pair, progress=progress)
+            records = {name: get_kind(kind).records(rows, outputs[name], labels) for name, (kind, labels) in self.tasks.items()}
+            return [dict(zip(records, row)) for row in zip(*records.values())]
+
+        return label
+
+
+def _chunks(input_file, shard, reading):
+    from tf_adapters.tasks.own_files import unlabelled_chunks
+    from tf_adapters.tasks.shards import parse_shard, shard_chunks
+
+    if shard is None:
+        return unlabelled_chunks(input_file, **reading)
+    index, count = parse_shard(shard)
+    if input_file == "-":
+        raise InputError(f"--shard {shard} reads its input twice, and standard input can be read once: give a file.")
+    return shard_chunks(lambda: unlabelled_chunks(input_file, **reading), index, count)
 
 
 def _flat(row):
-    """One CSV row: probabilities in a column each."""
+    """One CSV row: probabilities in a column each, and of several tasks their names before the columns'."""
+    if all(isinstance(value, dict) for value in row.values()):
+        return {f"{task}_{name}": value for task, record in row.items() for name, value in _flat(record).items()}
     flat = {}
     for name, value in row.items():
         if isinstance(value, dict):

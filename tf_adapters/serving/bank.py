@@ -8,18 +8,15 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import AdapterPool, HeadPool, RowStore, RowTable
 from tf_adapters.models.loading import load_backbone
-from tf_adapters.models.names import pytorch_name
-from tf_adapters.models.routing import Routes, encode, norm_layers, site_places
+from tf_adapters.models.routing import Routes, encode, site_places
 from tf_adapters.models.state import state_of
-from tf_adapters.saving.directory import read_adapter
+from tf_adapters.serving.answers import KINDS, answers_of
 from tf_adapters.serving.locks import SharedLock
-from tf_adapters.text.wordpiece import WordPiece
+from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
 
-KINDS = ("classification", "multi-label", "regression")
 # What a slot says, before the rows of its adapters at each site.
 _COLUMNS = ("pool", "norms", "pooler", "head_pool", "head", "kind", "outputs", "text")
 _LARGEST = np.finfo(np.float32).max
@@ -82,13 +79,10 @@ class AdapterBank(keras.Model):
             raise InputError(f"storage={storage!r} is unknown: use 'float32', 'bfloat16' or 'float16'.")
         self.storage = storage
         self.backbone = load_backbone(backbone, head="none")
-        state = state_of(self.backbone)
-        self.digest, self._source, self._directory, family = state.digest(self.backbone), state.source, state.directory, state.family
-        config = self.backbone.config
-        self._family, self._places = family, {place: number for number, place in enumerate(site_places(config.num_hidden_layers))}
-        norms = norm_layers(family, self.backbone)
-        self._norm_names = [_saved_name(self.backbone, norm.gamma).rpartition(".")[0] for norm in norms]
-        self._norms = RowTable([RowStore(tf.stack([[norm.gamma, norm.beta] for norm in norms]), name="layer_norms")])
+        self._encoder = Encoder.of(self.backbone)
+        family = self._family = state_of(self.backbone).family
+        self._places = {place: number for number, place in enumerate(site_places(self._encoder.depth))}
+        self._norms = RowTable([RowStore(self._encoder.norms, name="layer_norms")])
         pooler = family.pooler(self.backbone)
         self._pooler_activation = pooler.dense.activation
         self._poolers = RowTable([RowStore(variable, name=name) for variable, name in zip(pooler.dense.weights, ("pooler_kernel", "pooler_bias"))])
@@ -101,6 +95,11 @@ class AdapterBank(keras.Model):
         self._table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int32, default_value=-1, name="tasks")
         self._pools, self._head_pools, self._texts = [], [], []
         self._book = _Book()
+
+    @property
+    def digest(self):
+        """SHA-256 of the encoder's weights, as adapter directories have it."""
+        return self._encoder.digest
 
     @property
     def tasks(self):
@@ -152,7 +151,7 @@ class AdapterBank(keras.Model):
     def reserve(self, tasks, directory):
         """Make room for that many more tasks like the one in a directory, so that the bank does not grow by doubling."""
         settings, arrays = self._read(directory)
-        parts = self._parts(settings, arrays, directory)
+        parts = task_parts(settings, arrays, directory, self._encoder, self._book.wordpiece)
         with self._book.lock.alone():
             self._widen_labels(parts.outputs)
             self._head_pool(parts).table.reserve(tasks)
@@ -363,30 +362,10 @@ class AdapterBank(keras.Model):
         return logits
 
     def _answers(self, logits, slots, task, known, readable):
-        shown = tf.strings.unicode_transcode(task, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
-        missing = tf.where(slots["slot"] == -2, "the bank has changed: trace this graph anew", tf.strings.join(["unknown task '", shown, "'"]))
-        error = tf.where(known, tf.where(readable, "", "the text is not UTF-8"), missing)
-        outputs = tf.where(error == "", slots["outputs"], 0)
-        given = tf.range(tf.shape(logits)[1]) < outputs[:, tf.newaxis]
-        kind = {name: slots["kind"] == number for number, name in enumerate(KINDS)}
-        several, number = kind["multi-label"], kind["regression"]
-        logits = tf.where(given, logits, 0.0)
-        # Of a row without outputs the softmax has nothing to divide by.
-        softmax = tf.nn.softmax(tf.where(given | (outputs == 0)[:, tf.newaxis], logits, -np.inf))
-        probabilities = tf.where(given & ~number[:, tf.newaxis], tf.where(several[:, tf.newaxis], tf.sigmoid(logits), softmax), 0.0)
-        best = tf.one_hot(tf.argmax(probabilities, -1), tf.shape(logits)[1], on_value=True, off_value=False)
-        chosen = tf.where(several[:, tf.newaxis], logits > 0, best) & given & ~number[:, tf.newaxis]
-        names = tf.ragged.boolean_mask(self._labels.gather(tf.maximum(slots["slot"], 0)), chosen)
-        low, high = tf.unstack(self._ranges.gather(tf.maximum(slots["slot"], 0)), axis=1)
-        value = tf.minimum(tf.maximum(logits[:, 0], low), high)
-        return {
-            "label": tf.strings.reduce_join(names, -1, separator="|"),
-            "probabilities": probabilities,
-            "logits": logits,
-            "outputs": outputs,
-            "value": tf.where(number & (outputs > 0), value, 0.0),
-            "error": error,
-        }
+        slot = tf.maximum(slots["slot"], 0)
+        return answers_of(
+            logits, slots, task=task, known=known, readable=readable, names=self._labels.gather(slot), ranges=self._ranges.gather(slot)
+        )
 
     def _function(self, name, make):
         """A traced function, kept until the bank's structure changes."""
@@ -399,11 +378,11 @@ class AdapterBank(keras.Model):
     # Changes
 
     def _put(self, name, directory, new):
-        if not isinstance(name, str) or not name or not _is_encodable(name):
+        if not isinstance(name, str) or not name or not is_encodable(name):
             raise InputError(f"name={name!r} must be a string of characters, and not empty.")
         self._check_name(name, new)
         settings, arrays = self._read(directory)
-        parts = self._parts(settings, arrays, directory)
+        parts = task_parts(settings, arrays, directory, self._encoder, self._book.wordpiece)
         with self._book.lock.alone():
             self._check_name(name, new)
             task = self._store(parts)
@@ -416,76 +395,7 @@ class AdapterBank(keras.Model):
         return self
 
     def _read(self, directory):
-        settings, arrays = read_adapter(directory)
-        saved = settings["backbone"]
-        if saved["sha256"] != self.digest:
-            raise InputError(
-                f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than the "
-                f"bank's ({self._source}, digest {self.digest[:12]}...)."
-            )
-        if saved["weights_saved"]:
-            raise InputError(
-                f"{directory} changed weights of the encoder itself ({settings['trainable']}): only what was trained beside a frozen "
-                "encoder can share it. Export it by itself."
-            )
-        kind = (settings["task"] or {}).get("kind", "classification")
-        if kind not in KINDS or settings["head"]["type"] != "classification":
-            raise InputError(f"{directory} is for {kind}: a bank holds tasks on texts ({', '.join(KINDS)}).")
-        if settings["text"] is None:
-            raise InputError(f"{directory} was saved without text settings; pass text= to save_adapter.")
-        return settings, arrays
-
-    def _parts(self, settings, arrays, directory):
-        """What of a directory goes where, checked before anything is stored."""
-        text, task, head = settings["text"], settings["task"] or {}, settings["head"]
-        wordpiece = self._book.wordpiece
-        if wordpiece is None:
-            wordpiece = WordPiece.from_directory(self._directory, max_length=text["max_length"])
-        for key, value in wordpiece.settings().items():
-            if key != "max_length" and text.get(key) != value:
-                raise InputError(f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}.")
-        config = None if settings["adapter"] is None else AdapterConfig.from_dict(settings["adapter"])
-        sites = {} if config is None else config.sites(len(self._places) // 2)
-
-        def take(key, shape, transpose=False):
-            if key not in arrays:
-                raise InputError(f"{directory} lacks {key!r}.")
-            value = arrays[key].T if transpose else arrays[key]
-            if value.shape != shape:
-                raise InputError(f"{directory}: {key} has shape {value.shape}, and the bank needs {shape}.")
-            return value
-
-        hidden = self.backbone.config.hidden_size
-        adapters = {}
-        if config is not None:
-            m = config.bottleneck_size
-            for key in set(sites.values()):
-                shapes = {"down.kernel": (hidden, m), "down.bias": (m,), "up.kernel": (m, hidden), "up.bias": (hidden,)}
-                adapters[key] = tuple(take(f"{key}.{part}", shape) for part, shape in shapes.items())
-        norms = None
-        if any(f"{name}.weight" in arrays for name in self._norm_names):
-            norms = self._norms.stores[0].variable[0].numpy()
-            for number, name in enumerate(self._norm_names):
-                if f"{name}.weight" in arrays:
-                    norms[number] = take(f"{name}.weight", (hidden,)), take(f"{name}.bias", (hidden,))
-        pooler = None
-        if head["pooler"]:
-            pooler = take("head.pooler.dense.weight", (hidden, hidden), True), take("head.pooler.dense.bias", (hidden,))
-        outputs = head["num_labels"]
-        names = ("hidden", "output") if head["layers"] == 2 else (None,)
-        classifier = []
-        for layer in names:
-            prefix = "head.classifier" + (f".{layer}" if layer else "")
-            width = hidden if layer == "hidden" else outputs
-            classifier += [take(f"{prefix}.weight", (hidden, width), True), take(f"{prefix}.bias", (width,))]
-        labels = head["labels"] or [f"LABEL_{number}" for number in range(outputs)]
-        if len(labels) != outputs or not all(isinstance(label, str) and _is_encodable(label) for label in labels):
-            raise InputError(f"{directory} names the labels {labels!r} of a head of {outputs} outputs: it must be one string each.")
-        return _Parts(
-            config=config, sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier, outputs=outputs,
-            kind=task.get("kind", "classification"), labels=tuple(labels),
-            value_range=task.get("value_range"), text=(bool(task.get("text_pairs")), text["max_length"]), wordpiece=wordpiece,
-        )  # fmt: skip
+        return read_task(directory, self._encoder)
 
     def _store(self, parts):
         """Put parts into free rows; returns the `BankedTask`, which no name leads to yet."""
@@ -582,28 +492,6 @@ class _Book:
         self.structure, self.here = 0, threading.local()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Parts:
-    config: object
-    sites: dict
-    adapters: dict
-    norms: object
-    pooler: object
-    classifier: list
-    outputs: int
-    kind: str
-    labels: tuple
-    value_range: object
-    text: tuple
-    wordpiece: object
-
-
-def _saved_name(model, variable):
-    """The key that an adapter directory has for a weight of the encoder."""
-    name, _ = pytorch_name(variable.name, variable.shape)
-    return "backbone." + name.removeprefix(model.base_model_prefix + ".")
-
-
 def _power_of_two(number):
     return 1 << (number - 1).bit_length()
 
@@ -615,14 +503,6 @@ def _widen(logits, width):
 def _same_rows(values, task, name):
     rows = tf.shape(values)[0]
     return tf.debugging.assert_equal(tf.size(task), rows, f"task must have one entry for each row of {name}")
-
-
-def _is_encodable(text):
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_utf8(text):
