@@ -2,6 +2,8 @@
 
 import re
 
+import numpy as np
+
 from tf_adapters.errors import InputError
 
 
@@ -53,4 +55,4 @@ class _Part:
         return self.high - self.low
 
     def rows(self):
-        return self.chunk.rows().take(range(self.low, self.high))
+        return self.chunk.rows().take(np.arange(self.low, self.high))
