@@ -65,6 +65,29 @@ def write_adapters(source, folder, bottleneck, seed):
     return paths
 
 
+def noisy_copies(directories, folder, count, texts, seed):
+    """Yield adapter directories and what their own models say: each given one, and `count - 1` copies with noise on every trained weight.
+
+    Returns: iterator of `(path, logits)`, an array `(texts, outputs)`.
+    """
+    import tensorflow as tf
+
+    import tf_adapters
+    from tf_adapters.training.pipeline import load_pipeline
+
+    random = np.random.default_rng(seed)
+    for number, directory in enumerate(directories):
+        scorer, settings = load_pipeline(directory)
+        yield directory, scorer.logits(tf.constant(texts))
+        tf_adapters.set_trainable(scorer.model, settings["trainable"])
+        for copy in range(1, count):
+            for variable in scorer.model.trainable_variables:
+                variable.assign_add(0.01 * random.standard_normal(variable.shape, np.float32))
+            path = pathlib.Path(folder) / f"{number}-{copy}"
+            tf_adapters.save_adapter(scorer.model, path, text=scorer.wordpiece, task=settings["task"])
+            yield path, scorer.logits(tf.constant(texts))
+
+
 class RoutedArm:
     """The logits of one batch, each row of another task."""
 

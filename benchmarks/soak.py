@@ -8,22 +8,24 @@ import tempfile
 import threading
 import time
 
-from bank_arm import write_adapters
+from bank_arm import noisy_copies, write_adapters
 from provenance import resident_mib
 from result_file import add_arguments, finish, parse_arguments
 
 TOLERANCE = 1e-5
-TEXTS = 200
+TEXTS = 100  # of each data set
+DATA_SETS = ("glue/sst2", "glue/cola")
 
 
 def parse(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__ + " Every row's logits are compared with those of the adapter's own model; a task that changes while a request "
-        "runs may be answered as before or as after. It fails on the first wrong answer. Texts are SST-2's validation sentences.",
+        "runs may be answered as before or as after. It fails on the first wrong answer. Texts are validation sentences of SST-2 and CoLA.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--adapters", nargs="+", help="adapter directories of one encoder; default: random ones on MiniLM, of two sizes")
-    parser.add_argument("--tasks", type=int, default=1000, help="tasks in the bank, each with one of the directories")
+    parser.add_argument("--copies", type=int, default=1, help="adapters made of each directory, by noise on every trained weight")
+    parser.add_argument("--tasks", type=int, default=1000, help="tasks in the bank, each with one of these adapters")
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--rows", type=int, default=8, help="at most so many rows in a request")
     parser.add_argument("--threads", type=int, default=2, help="that send requests")
@@ -33,7 +35,7 @@ def parse(arguments=None):
     options = parse_arguments(parser, arguments, "soak")
     if options.smoke:
         options.tasks, options.requests = 20, 100
-    for name in ("tasks", "requests", "rows", "threads"):
+    for name in ("copies", "tasks", "requests", "rows", "threads"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1.")
     return options
@@ -44,8 +46,8 @@ def main():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with tempfile.TemporaryDirectory() as folder:
         directories = options.adapters or random_adapters(folder)
-        measured = {"random_adapters": not options.adapters, **soak(options, directories)}
-    finish("soak", options, ("tasks", "requests", "rows", "threads", "pause_ms", "seed"), measured, describe)
+        measured = {"random_adapters": not options.adapters, **soak(options, directories, pathlib.Path(folder) / "copies")}
+    finish("soak", options, ("copies", "tasks", "requests", "rows", "threads", "pause_ms", "seed"), measured, describe)
     if measured["wrong"]:
         sys.exit(1)
 
@@ -58,30 +60,18 @@ def random_adapters(folder):
     return [path for size in (64, 16) for path in write_adapters(source, pathlib.Path(folder) / str(size), size, seed=size)]
 
 
-def expected_logits(directories, texts):
-    """Logits of the texts by each directory's own model, a list of arrays `(texts, labels)`."""
-    import tensorflow as tf
-
-    from tf_adapters.training.pipeline import load_pipeline
-
-    answers = []
-    for directory in directories:
-        scorer, _ = load_pipeline(directory)
-        answers.append(scorer.logits(tf.constant(texts)))
-    return answers
-
-
-def soak(options, directories):
+def soak(options, directories, folder):
     """Run the load; dict of counts, seconds and resident memory in MiB."""
     import numpy as np
 
     import tf_adapters
     from tf_adapters.saving.settings import read_settings
 
-    task = tf_adapters.load_task("glue/sst2", data_dir=options.data_dir)
-    texts = task.validation.text.numpy()[:TEXTS].tolist()
-    expected = expected_logits(directories, texts)
-    bank = tf_adapters.AdapterBank(read_settings(directories[0])["backbone"]["source"])
+    tasks = [tf_adapters.load_task(name, data_dir=options.data_dir) for name in DATA_SETS]
+    texts = [text for task in tasks for text in task.validation.text.numpy()[:TEXTS].tolist()]
+    source = read_settings(directories[0])["backbone"]["source"]
+    directories, expected = zip(*noisy_copies(directories, folder, options.copies, texts, options.seed))
+    bank = tf_adapters.AdapterBank(source)
     for directory in directories:
         bank.reserve(2 * options.tasks // len(directories) + 2, directory)
     # What a task's requests may be answered by: from the last change that was complete when a request began, on.
@@ -156,7 +146,7 @@ def soak(options, directories):
     memory.append(resident_mib())
     return {
         **counts, "changes": changes, "wrong": wrong, "seconds": time.perf_counter() - started, "resident_mib": memory,
-        "directories": len(directories),
+        "adapters": len(directories),
     }  # fmt: skip
 
 

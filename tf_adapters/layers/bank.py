@@ -31,7 +31,12 @@ class RowStore(tf.Module):
 
     def resize(self, rows):
         """Make room for `rows` rows in all; those before are kept."""
-        if rows > self.capacity:
+        if self.capacity == 1 and rows > 1:
+            # The first growth is often the only one (`AdapterBank.reserve`): no second table beside the new one.
+            first = self.variable.read_value()
+            self.variable.assign(tf.zeros([rows, *self.row_shape], self.variable.dtype))
+            self.set([0], first)
+        elif rows > self.capacity:
             missing = tf.zeros([rows - self.capacity, *self.row_shape], self.variable.dtype)
             self.variable.assign(tf.concat([self.variable.read_value(), missing], 0))
         elif rows < self.capacity:
