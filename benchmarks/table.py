@@ -79,7 +79,7 @@ def step_table(result):
     weights = ", random weights" if result["weights"] == "random" else ""
     lines = [
         f"**{model}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
-        f"{', XLA' if settings['xla'] else ''}**",
+        f"{', XLA' if settings['xla'] else ''}{'' if settings['bottleneck'] == 64 else ', bottleneck of %d' % settings['bottleneck']}**",
         "",
         "| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters | saved, MB |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -287,6 +287,25 @@ def profile_table(result):
     return "\n".join([*lines, "", _origin(result, f"{settings['steps']} steps")])
 
 
+def soak_table(result):
+    """Markdown of one result of soak.py."""
+    changes, memory, settings = result["changes"], result["resident_mib"], result["settings"]
+    rows = {
+        "requests, of rows": f"{result['requests']:,}, {result['rows']:,}",
+        "wrong answers": f"{len(result['wrong'])}",
+        "tasks added, replaced, removed meanwhile": ", ".join(f"{changes[name]:,}" for name in ("added", "replaced", "removed")),
+        "resident memory, MiB: at first, after a quarter, at most, at the end": (
+            f"{memory[0]:,.0f}, {memory[len(memory) // 4]:,.0f}, {max(memory):,.0f}, {memory[-1]:,.0f}"
+        ),
+        "seconds": f"{result['seconds']:,.0f}",
+    }
+    kind = "random" if result["random_adapters"] else "trained ones and such with noise"
+    return "\n".join([
+        f"**A bank of {settings['tasks']:,} tasks under load: {result['adapters']} adapters, {kind}**", "", "| | |", "|---|---:|",
+        *(f"| {name} | {value} |" for name, value in rows.items()), "", _origin(result, f"{settings['threads']} threads"),
+    ])  # fmt: skip
+
+
 class Table(NamedTuple):
     """How the results of one kind are shown: Markdown, what only the newest is shown of, and in which file."""
 
@@ -303,8 +322,9 @@ def _is_of_cached_blocks(result):
     return any("upper" in arm for arm in result["arms"])
 
 
-def _is_of_banks(result):
-    return any("resident" in row for row in result["arms"].values())
+def _residents(result):
+    """How many adapters the banks of a result hold."""
+    return sorted({row["resident"] for row in result["arms"].values() if "resident" in row})
 
 
 def _methods(result):
@@ -321,10 +341,11 @@ TABLES = {
     "pipeline": Table(pipeline_table, _settings("batch_size")),
     "profile": Table(profile_table, _settings("batch_size", "length", "precision", "plain"), _in_notes),
     "quality": Table(quality_table, _settings("task", "model", "rows", "epochs")),
+    "soak": Table(soak_table, _settings("tasks", "copies"), _in_notes),
     "step": Table(
         step_table,
         lambda result: (
-            *_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result), _is_of_banks(result)
+            *_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result), *_residents(result)
         ),
         lambda result: NOTES if _is_of_cached_blocks(result) else README,
     ),

@@ -516,6 +516,17 @@ def test_a_table_of_banks_says_what_an_adapter_takes():
     assert "1.020 times" in note and "read in 4.3 s" in note
 
 
+def test_a_table_of_a_soak_counts_wrong_answers():
+    result = {
+        "kind": "soak", "file": "s.json", "date": "2026-01-01", "git": {"commit": "abc", "dirty": False},
+        "machine": {"cores": 2, "cpu": "X"}, "versions": {"tensorflow": "2.21"},
+        "settings": {"tasks": 1000, "copies": 6, "threads": 2}, "random_adapters": False, "adapters": 24, "requests": 20000, "rows": 90000,
+        "changes": {"added": 1, "replaced": 2, "removed": 3}, "wrong": ["x"], "seconds": 10.0, "resident_mib": [100.0, 200.0, 300.0, 250.0],
+    }  # fmt: skip
+    text = table.make_tables([result], table.NOTES)
+    assert "| wrong answers | 1 |" in text and "100, 200, 300, 250" in text and "1,000 tasks" in text
+
+
 def test_the_results_in_the_repository_make_tables():
     results = table.read_results(BENCHMARKS / "results")
     assert "No results" not in table.make_tables(results)
