@@ -9,6 +9,9 @@ from typing import Optional, Tuple, Union
 from tf_adapters.errors import InputError
 
 PLACEMENTS = ("both", "attention", "ffn")
+INSERTIONS = ("sequential", "after-norm", "parallel")
+INNER_NORMS = ("none", "before", "after")
+INTERACTIONS = ("add", "multiply")
 LAYER_NORM_CHOICES = ("none", "adapted", "encoder", "all")
 
 
@@ -31,6 +34,15 @@ class AdapterConfig:
         init_stddev: standard deviation of both kernels' normal initialisation, truncated
             at two standard deviations. Biases start at zero.
         dropout: rate in [0, 1), applied to the up-projection before the skip connection.
+        insertion: what the adapter reads. `"sequential"`, the sub-layer's output `y`: `LN(y + A(y) + r)`, where `r` is
+            the sub-layer's input; `"after-norm"`: `LN(y + A(LN(y + r)) + r)`, Pfeiffer's, which uses the pretrained
+            LayerNorm twice; `"parallel"`, the sub-layer's input: `LN(y + A(r) + r)`.
+        scaling: factor on the adapter's output, or `"learned"` for one that trains and starts at 1.
+        hidden_layers: layers of `bottleneck_size` units between the projections.
+        inner_norm: `"none"`, or a new LayerNorm `"before"` the down- or `"after"` the up-projection.
+        interaction: `"add"`, or `"multiply"`: `y * (1 + A(...))` in place of `y + A(...)`.
+        random_drop: AdapterDrop while training: in each step the lowest `n` adapted blocks do without their adapters,
+            `n` drawn evenly from 0 to this number.
         train_layer_norm: pretrained LayerNorms trained with the adapters: `"none"`, those of
             the `"adapted"` blocks, of all `"encoder"` blocks, or `"all"`, the embeddings' included.
 
@@ -41,7 +53,9 @@ class AdapterConfig:
     >>> AdapterConfig(bottleneck_size=16, sharing=3).parameters_per_adapter(768)
     25360
 
-    Reference: Houlsby et al. 2019, sections 2.1 and 3.6; sharing: Mohebbi & Rajaei, section 6.2.
+    Reference: Houlsby et al. 2019, sections 2.1 and 3.6; sharing: Mohebbi & Rajaei, section 6.2; `"after-norm"`: Pfeiffer
+        et al. 2021, section 3; `"parallel"` and scaling: He et al. 2022, section 4; AdapterDrop: Rücklé et al. 2021,
+        section 3.2.
     """
 
     bottleneck_size: int = 64
@@ -51,11 +65,19 @@ class AdapterConfig:
     activation: str = "gelu"
     init_stddev: float = 1e-2
     dropout: float = 0.0
+    insertion: str = "sequential"
+    scaling: Union[float, str] = 1.0
+    hidden_layers: int = 1
+    inner_norm: str = "none"
+    interaction: str = "add"
+    random_drop: int = 0
     train_layer_norm: str = "encoder"
 
     def __post_init__(self):
-        if not _is_int(self.bottleneck_size) or self.bottleneck_size < 1:
-            raise InputError(f"bottleneck_size={self.bottleneck_size!r} must be an integer of at least 1.")
+        for name, least in (("bottleneck_size", 1), ("hidden_layers", 1), ("random_drop", 0)):
+            value = getattr(self, name)
+            if not _is_int(value) or value < least:
+                raise InputError(f"{name}={value!r} must be an integer of at least {least}.")
         if isinstance(self.sharing, str):
             if self.sharing not in ("none", "layer"):
                 raise InputError(
@@ -68,13 +90,20 @@ class AdapterConfig:
             )
         _check_choice("placement", self.placement, PLACEMENTS)
         _check_choice("train_layer_norm", self.train_layer_norm, LAYER_NORM_CHOICES)
+        _check_choice("insertion", self.insertion, INSERTIONS)
+        _check_choice("inner_norm", self.inner_norm, INNER_NORMS)
+        _check_choice("interaction", self.interaction, INTERACTIONS)
         if self.blocks is not None:
             self._normalise_blocks()
         for name in ("init_stddev", "dropout"):
             value = getattr(self, name)
-            if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+            if not _is_real(value) or value < 0:
                 raise InputError(f"{name}={value!r} must be a finite number of at least 0.")
             object.__setattr__(self, name, float(value))
+        if self.scaling != "learned":
+            if not _is_real(self.scaling) or self.scaling == 0:
+                raise InputError(f"scaling={self.scaling!r} must be a number other than 0, or 'learned'.")
+            object.__setattr__(self, "scaling", float(self.scaling))
         if self.dropout >= 1:
             raise InputError(f"dropout={self.dropout!r} must be below 1.")
         if not isinstance(self.activation, str):
@@ -94,8 +123,9 @@ class AdapterConfig:
         object.__setattr__(self, "blocks", tuple(sorted(int(block) for block in blocks)))
 
     def parameters_per_adapter(self, hidden_size):
-        """Parameters of one adapter, `2 m d + d + m`."""
-        return 2 * self.bottleneck_size * hidden_size + hidden_size + self.bottleneck_size
+        """Parameters of one adapter, `2 m d + d + m` and what its variant adds."""
+        m, more = self.bottleneck_size, (self.inner_norm != "none") * 2 * hidden_size + (self.scaling == "learned")
+        return 2 * m * hidden_size + hidden_size + m + (self.hidden_layers - 1) * (m + 1) * m + more
 
     def sites(self, depth):
         """The places that get an adapter, and which of them share one.
@@ -157,6 +187,10 @@ class AdapterConfig:
         except json.JSONDecodeError as error:
             raise InputError(f"The adapter config is not JSON: {error}.") from None
         return cls.from_dict(values)
+
+
+def _is_real(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_int(value):

@@ -150,11 +150,11 @@ def _recipe_rows(family, config, adapter_size):
         adapter = recipe.adapter
         if adapter_size is not None:
             adapter = dataclasses.replace(adapter, bottleneck_size=adapter_size)
-        count = len(set(adapter.sites(config.num_hidden_layers).values()))
+        count = len(set(adapter.sites(family.depth(config)).values()))
         adapters = count * adapter.parameters_per_adapter(config.hidden_size)
         norms = sizes["layer_norm"]["encoder" if adapter.train_layer_norm == "adapted" else adapter.train_layer_norm]
         if adapter.train_layer_norm == "adapted" and adapter.blocks is not None:
-            norms = norms * len(adapter.blocks) // config.num_hidden_layers
+            norms = norms * len(adapter.blocks) // family.depth(config)
         head = (recipe.head_layers - 1) * (config.hidden_size + 1) * config.hidden_size
         rows.append(
             {

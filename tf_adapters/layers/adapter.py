@@ -3,15 +3,20 @@
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters.config import INNER_NORMS, INTERACTIONS
 from tf_adapters.errors import InputError
 from tf_adapters.layers.activation import get_activation
 from tf_adapters.layers.dropout import SeededDropout
+from tf_adapters.layers.layer_norm import layer_norm
+
+# PyTorch's default, which AdapterHub's adapters have.
+INNER_NORM_EPSILON = 1e-5
 
 
 class AdapterLayer(keras.layers.Layer):
-    """Bottleneck adapter with a skip connection (Houlsby et al., 2019).
+    """Bottleneck adapter with a skip connection (Houlsby et al., 2019), and its variants.
 
-    Computes `h + W_up f(W_down h + b_down) + b_up` at every position. With
+    Computes `h + A(h)` at every position, where `A(x) = W_up f(W_down x + b_down) + b_up`. With
     `init_stddev` near zero it starts as almost the identity.
 
     Args:
@@ -21,77 +26,137 @@ class AdapterLayer(keras.layers.Layer):
         init_stddev: float, standard deviation of the kernels' normal initialisation,
             truncated at two standard deviations. Biases start at zero.
         dropout: float in [0, 1), rate on the up-projection before the skip connection.
+        hidden_layers: int, layers of `m` units between the projections; 1 is the paper's adapter.
+        inner_norm: `"none"`, or a LayerNorm `"before"` the down- or `"after"` the up-projection.
+        scaling: float, a factor on `A(x)`, or `"learned"`: a scalar that trains and starts at 1.
+        interaction: `"add"`, or `"multiply"` for `h * (1 + A(x))`.
         seed: int or None. Each kernel draws from a seed of its own derived from it.
 
     Call arguments:
         hidden_states: float tensor, `(..., hidden_size)`.
-        gate: float scalar or None; multiplies the up-projection and its bias. 1 is the
-            adapter, 0 the identity, bit for bit.
+        inputs: what the adapter reads, a tensor like `hidden_states`, which it reads if this is None.
+        gate: float scalar or None; multiplies `A(x)`. 1 is the adapter, 0 the identity, bit for bit.
         training: bool, whether dropout applies.
 
     Returns: the same shape and dtype as `hidden_states`.
 
     Raises:
-        InputError: a bottleneck below 1, an unknown activation.
+        InputError: a size below 1, an unknown choice.
 
     Example:
     >>> AdapterLayer(bottleneck_size=16)(tf.zeros((2, 5, 64))).shape
     TensorShape([2, 5, 64])
 
-    Reference: Houlsby et al. 2019, section 2.1 and figure 2.
+    Reference: Houlsby et al. 2019, sections 2.1 (with figure 2) and 3.6 (several layers, normalisation, multiplication);
+        scaling: He et al. 2022, section 4.
     """
 
-    def __init__(self, bottleneck_size, *, activation="gelu", init_stddev=1e-2, dropout=0.0, seed=None, **kwargs):
+    def __init__(
+        self, bottleneck_size, *, activation="gelu", init_stddev=1e-2, dropout=0.0, hidden_layers=1, inner_norm="none",
+        scaling=1.0, interaction="add", seed=None, **kwargs,
+    ):  # fmt: skip
         super().__init__(**kwargs)
-        if bottleneck_size < 1:
-            raise InputError(f"bottleneck_size={bottleneck_size!r} must be at least 1.")
+        for name, value in (("bottleneck_size", bottleneck_size), ("hidden_layers", hidden_layers)):
+            if value < 1:
+                raise InputError(f"{name}={value!r} must be at least 1.")
+        for name, value, choices in (("inner_norm", inner_norm, INNER_NORMS), ("interaction", interaction, INTERACTIONS)):
+            if value not in choices:
+                raise InputError(f"{name}={value!r} is unknown: use one of {', '.join(map(repr, choices))}.")
         self.bottleneck_size = bottleneck_size
         self.activation = activation
         self.init_stddev = init_stddev
         self.dropout = dropout
+        self.hidden_layers = hidden_layers
+        self.inner_norm = inner_norm
+        self.scaling = scaling
+        self.interaction = interaction
         self.seed = seed
+        self._part_names = ()
         self._activation_function = get_activation(activation)
         self._dropout_layer = SeededDropout(dropout, seed=None if seed is None else seed + 2) if dropout else None
 
+    @property
+    def is_plain(self):
+        """Whether it is the paper's adapter, whose two projections are all that it has."""
+        return (self.hidden_layers, self.inner_norm, self.scaling, self.interaction) == (1, "none", 1.0, "add")
+
     def build(self, input_shape):
-        hidden_size = input_shape[-1]
+        hidden_size, m = input_shape[-1], self.bottleneck_size
         if hidden_size is None:
             raise InputError(f"AdapterLayer needs a known hidden size, and the input shape is {input_shape}.")
-        kernels = {"down": (hidden_size, self.bottleneck_size), "up": (self.bottleneck_size, hidden_size)}
-        for offset, (name, shape) in enumerate(kernels.items()):
-            # One initializer object for both would draw the same numbers twice.
-            initializer = keras.initializers.TruncatedNormal(
-                stddev=self.init_stddev, seed=None if self.seed is None else self.seed + offset
-            )
-            kernel = self.add_weight(name=f"{name}/kernel", shape=shape, initializer=initializer)
-            bias = self.add_weight(name=f"{name}/bias", shape=shape[1:], initializer="zeros")
-            setattr(self, f"{name}_kernel", kernel)
-            setattr(self, f"{name}_bias", bias)
+        kernels = {"down": (hidden_size, m), "up": (m, hidden_size)}
+        kernels |= {f"hidden_{number}": (m, m) for number in range(1, self.hidden_layers)}
+        for name, shape in kernels.items():
+            # One initializer object for all would draw the same numbers again.
+            initializer = keras.initializers.TruncatedNormal(stddev=self._stddev(name), seed=self._seed(name))
+            self._add(f"{name}.kernel", shape, initializer)
+            self._add(f"{name}.bias", shape[1:], "zeros")
+        if self.inner_norm != "none":
+            self._add("norm.gamma", (hidden_size,), "ones")
+            self._add("norm.beta", (hidden_size,), "zeros")
+        if self.scaling == "learned":
+            self._add("learned.scaling", (), "ones")
         super().build(input_shape)
 
-    def call(self, hidden_states, gate=None, training=False):
+    def _add(self, part, shape, initializer):
+        """A weight, which directories know as `part`, and this object as `down_kernel` for `down.kernel`."""
+        weight = self.add_weight(name=part.replace(".", "/"), shape=shape, initializer=initializer)
+        setattr(self, part.replace(".", "_"), weight)
+        self._part_names += (part,)
+
+    @property
+    def parts(self):
+        """The weights by their names in a directory: `down.kernel`, `down.bias`, `up.kernel`, `up.bias` and what the variant adds."""
+        return {part: getattr(self, part.replace(".", "_")) for part in self._part_names}
+
+    def _stddev(self, name):
+        # Near zero at both ends is near the identity; between them it would stop the signal.
+        return self.init_stddev if name in ("down", "up") else self.bottleneck_size**-0.5
+
+    def _seed(self, name):
+        offset = {"down": 0, "up": 1}[name] if name in ("down", "up") else 2 + int(name.removeprefix("hidden_"))
+        return None if self.seed is None else self.seed + offset
+
+    def call(self, hidden_states, inputs=None, gate=None, training=False):
         # Matrices, not a batch of them: one MatMul + BiasAdd each, which TensorFlow fuses.
-        flat = tf.reshape(hidden_states, (-1, hidden_states.shape[-1]))
+        flat = tf.reshape(hidden_states if inputs is None else inputs, (-1, hidden_states.shape[-1]))
         kernel, bias = tf.convert_to_tensor(self.up_kernel), tf.convert_to_tensor(self.up_bias)
-        if gate is not None:
+        if gate is not None and self.is_plain:
             # On the kernel the gate costs m*d products; on the activations it would cost tokens*d.
-            kernel, bias = kernel * gate, bias * gate
+            kernel, bias, gate = kernel * gate, bias * gate, None
+        if self.inner_norm == "before":
+            flat = self._normalise(flat)
         inner = self._activation_function(tf.nn.bias_add(tf.matmul(flat, self.down_kernel), self.down_bias))
+        for number in range(1, self.hidden_layers):
+            weights = (tf.convert_to_tensor(getattr(self, f"hidden_{number}_{part}")) for part in ("kernel", "bias"))
+            middle, shift = weights
+            inner = self._activation_function(tf.nn.bias_add(tf.matmul(inner, middle), shift))
         update = tf.nn.bias_add(tf.matmul(inner, kernel), bias)
+        if self.scaling != 1.0:
+            update *= tf.cast(self.scaling_factor, update.dtype)
         if self._dropout_layer is not None:
             update = self._dropout_layer(update, training=training)
-        return hidden_states + tf.reshape(update, tf.shape(hidden_states))
+        if self.inner_norm == "after":
+            update = self._normalise(update)
+        if gate is not None:
+            update *= gate
+        update = tf.reshape(update, tf.shape(hidden_states))
+        return hidden_states + (hidden_states * update if self.interaction == "multiply" else update)
+
+    @property
+    def scaling_factor(self):
+        """The factor on the adapter's output: a float, or the variable that learns it."""
+        return self.learned_scaling if self.scaling == "learned" else self.scaling
+
+    def _normalise(self, rows):
+        gamma, beta = (tf.cast(tf.convert_to_tensor(weight), tf.float32) for weight in (self.norm_gamma, self.norm_beta))
+        return tf.cast(layer_norm(tf.cast(rows, tf.float32), gamma, beta, INNER_NORM_EPSILON), rows.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            bottleneck_size=self.bottleneck_size,
-            activation=self.activation,
-            init_stddev=self.init_stddev,
-            dropout=self.dropout,
-            seed=self.seed,
-        )
-        return config
+        names = (
+            "bottleneck_size", "activation", "init_stddev", "dropout", "hidden_layers", "inner_norm", "scaling", "interaction", "seed",
+        )  # fmt: skip
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -10,7 +10,7 @@ from transformers.models.bert.modeling_tf_bert import (
     TFBertSelfOutput,
 )
 
-from tf_adapters.models.family import Family
+from tf_adapters.models.family import Family, encoder_parameters
 from tf_adapters.models.fast import FastBlock, FastEncoder, FastIntermediate, FastSelfAttention, FastSite
 from tf_adapters.models.site import AdapterBlock, AdapterSite
 
@@ -58,14 +58,8 @@ class TFBertFastEncoder(FastEncoder, TFBertEncoder):
 
 
 def _parameters(config):
-    size, inner, depth = config.hidden_size, config.intermediate_size, config.num_hidden_layers
-    norm = 2 * size
-    embeddings = (config.vocab_size + config.max_position_embeddings + config.type_vocab_size) * size + norm
-    block = 4 * (size + 1) * size + (size + 1) * inner + (inner + 1) * size + 2 * norm
-    return {
-        "total": embeddings + depth * block + (size + 1) * size,
-        "layer_norm": {"none": 0, "encoder": depth * 2 * norm, "all": depth * 2 * norm + norm},
-    }
+    embeddings = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    return encoder_parameters(config, embeddings, others=(config.hidden_size + 1) * config.hidden_size)
 
 
 FAMILY = Family(
@@ -74,7 +68,6 @@ FAMILY = Family(
     block_class=TFBertAdapterLayer,
     fast_block_class=TFBertFastLayer,
     fast_encoder_class=TFBertFastEncoder,
-    original_block_class=TFBertLayer,
     heads={
         "classification": transformers.TFBertForSequenceClassification,
         "token-classification": transformers.TFBertForTokenClassification,
@@ -85,5 +78,6 @@ FAMILY = Family(
         "none": transformers.TFBertModel,
     },
     first_token_heads=("classification", "multiple-choice", "next-sentence"),
+    pooled_classifier=True,
     parameters=_parameters,
 )

@@ -2,12 +2,15 @@
 
 import dataclasses
 import importlib
-from typing import Callable, Dict, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 from tf_adapters.errors import InputError
 
 # model_type of config.json -> module with a FAMILY. A new family is a file and a line here.
-_MODULES = {"bert": "tf_adapters.models.bert"}
+_MODULES = {
+    name.replace("_", "-"): f"tf_adapters.models.{name}"
+    for name in ("albert", "bert", "camembert", "deberta_v2", "distilbert", "electra", "mpnet", "roberta", "xlm_roberta")
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,37 +20,47 @@ class Family:
     Attributes:
         model_type: str, as in `config.json`.
         config_class: transformers' configuration class.
-        block_class: `AdapterBlock` subclass for one encoder block.
-        fast_block_class, fast_encoder_class: block and stack of blocks of `models.fast`.
-        original_block_class: the transformers class that it replaces.
+        block_class: `AdaptedBlock` subclass for one encoder block.
         heads: dict from head name to transformers' model class.
-        first_token_heads: names of the heads that read the last block's first token alone.
         parameters: function from a configuration to the encoder's numbers of parameters:
             `{"total": int, "layer_norm": {"none": 0, "encoder": int, "all": int}}`.
+        fast_block_class, fast_encoder_class: block and stack of blocks of `models.fast`, or None.
+        first_token_heads: names of the heads that read the last block's first token alone.
+        pooled_classifier: bool, whether `classifier` of a sequence classification model is one dense layer on the pooled output.
+        token_types: bool, whether the encoder takes `token_type_ids`.
     """
 
     model_type: str
     config_class: type
     block_class: type
-    fast_block_class: type
-    fast_encoder_class: type
-    original_block_class: type
     heads: Dict[str, type]
-    first_token_heads: Tuple[str, ...]
     parameters: Callable
+    fast_block_class: Optional[type] = None
+    fast_encoder_class: Optional[type] = None
+    first_token_heads: Tuple[str, ...] = ()
+    pooled_classifier: bool = False
+    token_types: bool = True
 
     def main_layer(self, model):
         """The pretrained encoder inside `model`, without its head."""
         return getattr(model, model.base_model_prefix)
 
+    def stack(self, model):
+        """The layer whose attribute `layer` is the list of blocks."""
+        return self.main_layer(model).encoder
+
     def blocks(self, model):
         """The encoder blocks, from the bottom up."""
-        return list(self.main_layer(model).encoder.layer)
+        return list(self.stack(model).layer)
 
     def set_blocks(self, model, blocks):
         """Replace the list of encoder blocks."""
         # Assigned as a whole: Keras cannot save a tracked list one of whose elements was replaced.
-        self.main_layer(model).encoder.layer = list(blocks)
+        self.stack(model).layer = list(blocks)
+
+    def depth(self, config):
+        """How many blocks with weights of their own an encoder of this configuration has."""
+        return config.num_hidden_layers
 
     def reads_first_token_only(self, model):
         """Whether the model's head reads only the first token of the last block."""
@@ -68,12 +81,40 @@ class Family:
         return {"attention": (block.attention, "dense_output"), "ffn": (block, "bert_output")}[place]
 
     def block_layer_norms(self, block):
-        """The two LayerNorms of a block."""
+        """The two LayerNorms of a block, adapted or not."""
         return [getattr(*self.output_half(block, place)).LayerNorm for place in ("attention", "ffn")]
 
     def pooler(self, model):
-        """The pooler layer, or None."""
+        """The pooler layer of the encoder, or None."""
         return getattr(self.main_layer(model), "pooler", None)
+
+    def reads_pooler(self, model):
+        """Whether anything reads the pooler: some encoders have one under every head."""
+        pooled = [self.heads[head] for head in ("multiple-choice", "none")]
+        return self.pooler(model) is not None and (self.pooled_classifier or type(model) in pooled)
+
+
+def block_parameters(config):
+    """Parameters of a block of BERT's shape, and of one of its LayerNorms."""
+    size, inner = config.hidden_size, config.intermediate_size
+    return 4 * (size + 1) * size + (size + 1) * inner + (inner + 1) * size + 4 * size, 2 * size
+
+
+def encoder_parameters(config, embeddings, *, depth=None, others=0):
+    """`Family.parameters` of an encoder of such blocks.
+
+    Args:
+        embeddings: int, columns of all embeddings together; their LayerNorm follows from `config`.
+        depth: int, blocks with weights of their own; None for all.
+        others: int, parameters of what else there is.
+    """
+    depth = config.num_hidden_layers if depth is None else depth
+    block, norm = block_parameters(config)
+    width = getattr(config, "embedding_size", config.hidden_size)
+    return {
+        "total": embeddings * width + 2 * width + depth * block + others,
+        "layer_norm": {"none": 0, "encoder": depth * 2 * norm, "all": depth * 2 * norm + 2 * width},
+    }
 
 
 def get_family(model_type):

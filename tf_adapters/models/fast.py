@@ -126,10 +126,11 @@ class FastSite(AdapterSite):
     """An AdapterSite whose dropout, activation and LayerNorm are fused with the sums around them."""
 
     def call(self, hidden_states, input_tensor, training=False):
-        adapter = next(iter(self.adapters.values()), None)
+        name, adapter = next(iter(self.adapters.items()), (None, None))
         if (
             len(self.adapters) > 1 or not _is_known(training) or not _are_dense(self.dense)
-            or (adapter is not None and not _is_fusible(adapter, training))
+            or (adapter is not None and not (self.insertions[name] == "sequential" and _is_fusible(adapter, training)))
+            or (training and self.switch.drops)
         ):  # fmt: skip
             return super().call(hidden_states, input_tensor, training=training)
         dtype, rate = hidden_states.dtype, self.dropout.rate if training else 0.0
@@ -153,7 +154,7 @@ class FastSite(AdapterSite):
 
 
 def _is_fusible(adapter, training):
-    return not (adapter.dropout and training) and adapter.activation in ACTIVATIONS
+    return adapter.is_plain and not (adapter.dropout and training) and adapter.activation in ACTIVATIONS
 
 
 class FastBlock(AdapterBlock):

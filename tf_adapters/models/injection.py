@@ -12,7 +12,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.layers.adapter import AdapterLayer
 from tf_adapters.layers.dropout import dropout_layers
 from tf_adapters.models.heads import keep_float32
-from tf_adapters.models.site import replace_layer
+from tf_adapters.models.site import RandomDrop, replace_layer
 from tf_adapters.models.state import NamedAdapter, state_of
 from tf_adapters.models.storage import check_not_cast
 
@@ -71,12 +71,15 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
     if seed is None:
         seed = np.random.randint(2**31)
     hidden_size = model.config.hidden_size
-    layers = {}
+    layers, positions = {}, {}
+    drop = RandomDrop(config.random_drop) if config.random_drop else None
     for (block, place), key in keys.items():
-        site = state.sites[block, place]
+        site, first = state.sites[block, place], not layers
+        position = positions.setdefault(block, len(positions))
         if key not in layers:
             layers[key] = _build_adapter(config, key, name, seed, hidden_size, site.dtype_policy)
-        site.add(name, layers[key])
+        drop_seed = zlib.crc32(f"{seed} drop".encode()) % 2**31 if first else None
+        site.add(name, layers[key], insertion=config.insertion, drop=drop, position=position, seed=drop_seed)
     state.adapters[name] = NamedAdapter(config, layers, values=[value.copy() for value in state.pristine])
     _forget_traces(model)
     set_active(model, name)
@@ -123,30 +126,38 @@ def remove_adapters(model, *, name=None):
     for owner, attribute, dropout in state.dropouts:
         setattr(owner, attribute, dropout)
     state.trainable, state.freezing, state.dropouts, state.fast = None, [], [], False
-    state.adapters, state.sites, state.active, state.enabled = {}, {}, None, True
+    state.adapters, state.sites, state.active, state.enabled, state.active_blocks = {}, {}, None, True, None
     state.original_blocks, state.original_parts, state.switched, state.pristine = None, [], [], []
     _forget_traces(model)
     return model
 
 
-def set_active(model, name):
+def set_active(model, name, *, blocks=None):
     """Let the adapter `name` act, with its LayerNorms and head, in graphs already traced too.
 
     Which weights train does not change: call `set_trainable` and `compile` to train it.
 
+    Args:
+        name: str, an adapter of the model.
+        blocks: indices of the blocks whose adapters act, or None for all; the others are as without an adapter
+            (AdapterDrop, Rücklé et al. 2021). Graphs that were traced follow, and compute as much as before.
+
     Raises:
-        InputError: the model has no adapter of that name.
+        InputError: the model has no adapter of that name, or no such block.
     """
     state = state_of(model)
     _check_name(state, name)
-    if name == state.active:
-        return
-    variables = state.switched
-    if state.active is not None:
-        state.adapters[state.active].values = [variable.numpy() for variable in variables]
-    _assign(variables, state.adapters[name].values)
-    state.adapters[name].values = None
-    state.active = name
+    adapted = {block for block, _ in state.adapters[name].config.sites(len(state.family.blocks(model)))}
+    if blocks is not None and not set(blocks) <= adapted:
+        raise InputError(f"blocks={sorted(blocks)!r}: the adapter {name!r} stands in the blocks {sorted(adapted)} alone.")
+    state.active_blocks = None if blocks is None else frozenset(blocks)
+    if name != state.active:
+        variables = state.switched
+        if state.active is not None:
+            state.adapters[state.active].values = [variable.numpy() for variable in variables]
+        _assign(variables, state.adapters[name].values)
+        state.adapters[name].values = None
+        state.active = name
     _switch_sites(state)
 
 
@@ -186,21 +197,25 @@ def active_adapter(model):
 
 def _replace_blocks(model, state, blocks):
     """Make every sub-layer a site, so that a second adapter may stand where the first does not."""
+    family, main = state.family, state.family.main_layer(model)
+    block_class = family.block_class
+    if state.fast:
+        block_class = family.fast_block_class
+        if block_class is None:
+            state.fast = False
+            raise InputError(f"fast=True: {family.model_type} has no fast blocks; leave it out (on the command line --fast).")
     state.original_blocks = blocks
     state.original_parts = [
-        (block.attention, name, getattr(block.attention, name)) for block in blocks for name in ("self_attention", "dense_output")
+        (block.attention, name, getattr(block.attention, name)) for block in blocks for name in block_class.replaced_parts
     ]
-    family, block_class = state.family, state.family.block_class
-    if state.fast:
-        block_class, main = family.fast_block_class, family.main_layer(model)
-        if family.reads_first_token_only(model):
-            state.original_parts.append((main, "encoder", main.encoder))
-            replace_layer(main, "encoder", family.fast_encoder_class.adopt(main.encoder))
+    if state.fast and family.reads_first_token_only(model):
+        state.original_parts.append((main, "encoder", main.encoder))
+        replace_layer(main, "encoder", family.fast_encoder_class.adopt(main.encoder))
     adapted = [block_class.adopt(block) for block in blocks]
     family.set_blocks(model, adapted)
     for index, block in enumerate(adapted):
-        state.sites[index, "attention"] = block.attention.dense_output
-        state.sites[index, "ffn"] = block.bert_output
+        for place, site in block.sites.items():
+            state.sites[index, place] = site
 
 
 def _build_adapter(config, key, name, seed, hidden_size, dtype_policy):
@@ -210,6 +225,10 @@ def _build_adapter(config, key, name, seed, hidden_size, dtype_policy):
         activation=config.activation,
         init_stddev=config.init_stddev,
         dropout=config.dropout,
+        hidden_layers=config.hidden_layers,
+        inner_norm=config.inner_norm,
+        scaling=config.scaling,
+        interaction=config.interaction,
         # By key: the same weights whatever the order or number of the adapters.
         seed=zlib.crc32(f"{seed} {key}".encode()) % 2**31,
         name=f"{name}.{key}",
@@ -221,8 +240,9 @@ def _build_adapter(config, key, name, seed, hidden_size, dtype_policy):
 
 
 def _switch_sites(state):
-    for site in state.sites.values():
-        site.activate(state.active if state.enabled else None)
+    for (block, _), site in state.sites.items():
+        acts = state.enabled and (state.active_blocks is None or block in state.active_blocks)
+        site.activate(state.active if acts else None)
 
 
 def _assign(variables, values):

@@ -21,8 +21,6 @@ ALIASES = {
 }
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
 TEXT_FILES = ("vocab.txt", "tokenizer_config.json", "tokenizer.json")
-# The head of a sequence classification model is read from these layers of a checkpoint.
-_HEAD_NAMES = ("classifier.", "qa_outputs.", "cls.", "nsp.", "mlm.")
 # Buffers, and keys of encoders that sentence-transformers or PyTorch add.
 _IGNORED = ("embeddings.position_ids",)
 
@@ -58,7 +56,9 @@ def load_backbone(source="minilm", *, head="classification", num_labels=2, label
     directory = find_files(source, revision=revision)
     family, config = read_config(directory)
     if head not in family.heads:
-        raise InputError(f"head={head!r} is unknown: use one of {', '.join(family.heads)}.")
+        raise InputError(f"head={head!r} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.")
+    if head_layers == 2 and not family.pooled_classifier:
+        raise InputError(f"head_layers=2: the classifier of {family.model_type} has two layers of its own; leave it out.")
     config.num_labels = num_labels
     if labels is not None:
         config.id2label = dict(enumerate(labels))
@@ -70,7 +70,7 @@ def load_backbone(source="minilm", *, head="classification", num_labels=2, label
     lacks_pooler = _read_weights(model, family, directory)
     state = state_of(model)
     state.source, state.directory = str(source), str(directory)
-    if lacks_pooler:
+    if lacks_pooler and family.reads_pooler(model):
         state.newly_initialized = [family.pooler(model)]
         warnings.warn(
             f"{directory} has no pooler weights: the pooler starts at random, trains and is saved with the head.",
@@ -162,7 +162,8 @@ def _read_weights(model, family, directory):
     inside = {id(variable) for variable in family.main_layer(model).weights}
     with open_weights(directory, WEIGHT_FILES) as weights:
         # A checkpoint of the bare encoder lacks the prefix.
-        keys = {key if key.startswith(prefix) or key.startswith(_HEAD_NAMES) else prefix + key: key for key in weights}
+        bare = not any(key.startswith(prefix) for key in weights)
+        keys = {prefix + key if bare else key: key for key in weights}
         adapters = [key for key in keys if "adapter" in key]
         if adapters:
             raise InputError(

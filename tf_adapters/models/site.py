@@ -4,7 +4,28 @@ import contextlib
 
 import tensorflow as tf
 
+from tf_adapters._keras import keras
+from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm
+
+
+class RandomDrop(tf.__internal__.tracking.AutoTrackable):
+    """How many of the lowest adapted blocks do without their adapters in a training step.
+
+    Args:
+        most: int.
+
+    Reference: Rücklé et al. 2021, AdapterDrop, section 3.2.
+    """
+
+    def __init__(self, most):
+        super().__init__()
+        self.most = most
+        self.number = tf.Variable(0, trainable=False, dtype=tf.int32, name="dropped_blocks")
+
+    def draw(self, seed):
+        """Choose the number of this step; `seed` is int32 `(2,)`."""
+        self.number.assign(tf.random.stateless_uniform([], seed, 0, self.most + 1, tf.int32))
 
 
 class Switch(tf.__internal__.tracking.AutoTrackable):
@@ -15,12 +36,14 @@ class Switch(tf.__internal__.tracking.AutoTrackable):
     Attributes:
         active_slot: int32 scalar, 0 for none, i for the i-th adapter of the site.
         gates: dict from adapter name to float32 scalar.
+        drops: dict from adapter name to `RandomDrop`, for those that have one.
     """
 
     def __init__(self):
         super().__init__()
         self.active_slot = tf.Variable(0, trainable=False, dtype=tf.int32, name="active_slot")
         self.gates = {}
+        self.drops = {}
 
 
 @contextlib.contextmanager
@@ -58,7 +81,8 @@ class AdapterSite:
 
     Stands before a HuggingFace class whose `call(hidden_states, input_tensor, training)`
     is `LayerNorm(dropout(dense(hidden_states)) + input_tensor)`, and adopts the layers
-    of a built instance, so that weights and their names stay what they were.
+    of a built instance, so that weights and their names stay what they were. Where a family computes
+    that elsewhere, its layer adopts the original otherwise, calls `make_site` and ends with `finish`.
 
     Several adapters may stand at one site. Which one acts is decided by variables, so a
     graph that was traced before a switch follows it:
@@ -77,22 +101,43 @@ class AdapterSite:
         site.dense = original.dense
         site.dropout = original.dropout
         site.LayerNorm = original.LayerNorm
-        site.adapters = {}
-        site.switch = Switch()
-        site.built = True
+        site.make_site()
         return site
 
-    def add(self, name, adapter):
-        """Put `adapter`, an AdapterLayer that other sites may use too, at this site."""
-        # A fresh dict: Keras refuses to save a tracked one that was changed in place.
+    def make_site(self):
+        """Begin without an adapter."""
+        self.adapters, self.insertions, self.positions = {}, {}, {}
+        self.switch = Switch()
+        self.built = True
+
+    def add(self, name, adapter, *, insertion="sequential", drop=None, position=0, seed=None):
+        """Put `adapter`, an AdapterLayer that other sites may use too, at this site.
+
+        Args:
+            insertion: str, as in `AdapterConfig`.
+            drop: `RandomDrop` or None.
+            position: int, where the block stands among the adapted ones, from 0 at the bottom.
+            seed: int for the site that draws for all, the first that is computed; None for the others.
+        """
+        # Fresh dicts: Keras refuses to save a tracked one that was changed in place.
         self.adapters = {**self.adapters, name: adapter}
+        self.insertions = {**self.insertions, name: insertion}
+        self.positions = {**self.positions, name: position}
         gate = tf.Variable(0.0, trainable=False, name=f"gate_{name}")
         self.switch.gates = {**self.switch.gates, name: gate}
+        if drop is not None:
+            self.switch.drops = {**self.switch.drops, name: drop}
+            if seed is not None:
+                # A dropout's random numbers are seeded and saved with a run's; its rate is not looked at.
+                setattr(self, f"drop_seeds_{name}", SeededDropout(0.0, seed=seed))
 
     def discard(self, name):
         """Take the adapter `name` away, if it stands here."""
         self.adapters = {key: value for key, value in self.adapters.items() if key != name}
         self.switch.gates = {key: value for key, value in self.switch.gates.items() if key != name}
+        self.switch.drops = {key: value for key, value in self.switch.drops.items() if key != name}
+        if hasattr(self, f"drop_seeds_{name}"):
+            delattr(self, f"drop_seeds_{name}")
 
     def activate(self, name):
         """Let the adapter `name` act; None, or a name that has no adapter here, lets none."""
@@ -104,30 +149,101 @@ class AdapterSite:
 
     def call(self, hidden_states, input_tensor, training=False):
         hidden_states = self.dense(inputs=hidden_states)
-        hidden_states = self.dropout(inputs=hidden_states, training=training)
-        hidden_states = self._adapt(hidden_states, training)
-        summed = hidden_states + input_tensor
+        # Of DeBERTa it is a layer of another signature.
+        hidden_states = self.dropout(hidden_states, training=training)
+        return self.finish(hidden_states, input_tensor, training)
+
+    def finish(self, hidden_states, input_tensor, training):
+        """What follows the sub-layer: the adapter, the sum with the sub-layer's input, the LayerNorm."""
+        return self._normalise(self._adapt(hidden_states, input_tensor, training) + input_tensor)
+
+    def _normalise(self, summed):
         norm = self.LayerNorm
         if summed.dtype != tf.float32:
             return norm(inputs=summed)
         return layer_norm(summed, tf.convert_to_tensor(norm.gamma), tf.convert_to_tensor(norm.beta), norm.epsilon)
 
-    def _adapt(self, hidden_states, training):
+    def _adapt(self, hidden_states, input_tensor, training):
         if not self.adapters:
             return hidden_states
         if len(self.adapters) == 1:
-            ((name, adapter),) = self.adapters.items()
-            gate = tf.cast(self.switch.gates[name], hidden_states.dtype)
-            return adapter(hidden_states, gate=gate, training=training)
+            (name,) = self.adapters
+            return self._act(name, hidden_states, input_tensor, training, self.switch.gates[name])
         branches = [lambda: tf.identity(hidden_states)]
-        branches += [lambda adapter=adapter: adapter(hidden_states, training=training) for adapter in self.adapters.values()]
+        branches += [lambda name=name: self._act(name, hidden_states, input_tensor, training) for name in self.adapters]
         # Out of range: an adapter that was added after this graph was traced.
         branches.append(lambda: hidden_states * tf.constant(float("nan"), hidden_states.dtype))
         return tf.switch_case(self.switch.active_slot.read_value(), branches)
 
+    def _act(self, name, hidden_states, input_tensor, training, gate=None):
+        """The sub-layer's output after the adapter `name`."""
+        insertion = self.insertions[name]
+        inputs = None
+        if insertion == "parallel":
+            inputs = input_tensor
+        elif insertion == "after-norm":
+            inputs = self._normalise(hidden_states + input_tensor)
+        if name in self.switch.drops and not (isinstance(training, (bool, int, type(None))) and not training):
+            kept = self._kept(name, hidden_states, training)
+            gate = kept if gate is None else gate * kept
+        gate = None if gate is None else tf.cast(gate, hidden_states.dtype)
+        return self.adapters[name](hidden_states, inputs=inputs, gate=gate, training=training)
 
-class AdapterBlock:
-    """Mixin for a whole encoder block that holds one site or two.
+    def _kept(self, name, hidden_states, training):
+        """1.0 where this step's random drop leaves the adapter, otherwise 0.0."""
+        drop = self.switch.drops[name]
+        # Blocks are computed one after the other, and the first one draws.
+        with tf.control_dependencies([hidden_states]):
+            if hasattr(self, f"drop_seeds_{name}"):
+                drop.draw(getattr(self, f"drop_seeds_{name}").draw_seed())
+            kept = drop.number.read_value() <= self.positions[name]
+        if not isinstance(training, (bool, int)):
+            kept = kept | ~tf.cast(training, tf.bool)
+        return tf.cast(kept, tf.float32)
+
+
+class NormSite(AdapterSite, keras.layers.Layer):
+    """A site around a LayerNorm alone, where a block has no layer for an output half.
+
+    Call arguments: as of `AdapterSite.finish`.
+    """
+
+    @classmethod
+    def adopt(cls, norm, name):
+        """A site with the very LayerNorm `norm`."""
+        site = cls(name=name, dtype=norm.dtype_policy)
+        site.LayerNorm = norm
+        site.make_site()
+        return site
+
+    def call(self, hidden_states, input_tensor, training=False):
+        return self.finish(hidden_states, input_tensor, training)
+
+
+class AdaptedBlock:
+    """What injection asks of an encoder block that holds one site or two.
+
+    A family's block stands behind this mixin and adopts the layers of a built one.
+
+    Attributes:
+        sites: dict from `"attention"` and `"ffn"` to the block's `AdapterSite`s.
+    """
+
+    # Attributes of the original's attention that `adopt` replaces, and `remove_adapters` puts back.
+    replaced_parts = ()
+
+    @classmethod
+    def adopt(cls, original):
+        """A block that owns the layers of the built block `original`."""
+        raise NotImplementedError
+
+    @property
+    def sites(self):
+        raise NotImplementedError
+
+
+class AdapterBlock(AdaptedBlock):
+    """An AdaptedBlock of BERT's shape.
 
     Stands before a HuggingFace block with `attention.dense_output`, `intermediate` and
     `bert_output`; the computation is the original's own.
@@ -137,11 +253,11 @@ class AdapterBlock:
     site_classes = {}  # place -> class
     self_attention_class = None
     intermediate_class = None
+    replaced_parts = ("self_attention", "dense_output")
 
     @classmethod
     def adopt(cls, original):
-        """A block that owns the layers of the built block `original`."""
-        block = cls(original.attention.self_attention.config, name=original.name, dtype=original.dtype_policy)
+        block = cls(original.attention.dense_output.config, name=original.name, dtype=original.dtype_policy)
         attention = block.attention = original.attention
         block.intermediate = original.intermediate
         if hasattr(original, "crossattention"):
@@ -154,3 +270,7 @@ class AdapterBlock:
         block.bert_output = cls.site_classes["ffn"].adopt(original.bert_output)
         block.built = True
         return block
+
+    @property
+    def sites(self):
+        return {"attention": self.attention.dense_output, "ffn": self.bert_output}

@@ -35,6 +35,7 @@ class ModelState:
         family: the model's `Family`.
         adapters: dict from name to NamedAdapter.
         active: name of the active adapter, or None.
+        active_blocks: the blocks whose adapters act, a frozenset, or None for all.
         enabled: False inside `disable_adapters`.
         sites: dict from `(block, place)` to AdapterSite.
         original_blocks: the blocks before injection.
@@ -56,6 +57,7 @@ class ModelState:
         self.family = family_of(model)
         self.adapters = {}
         self.active = None
+        self.active_blocks = None
         self.enabled = True
         self.sites = {}
         self.original_blocks = None
@@ -86,6 +88,9 @@ class ModelState:
     def backbone_variables(self, model):
         """Variables of the pretrained encoder: no adapters, no head."""
         other = {id(variable) for variable in self.adapter_variables() + self.head_variables(model)}
+        if self.family.pooler(model) is not None and not self.family.reads_pooler(model):
+            # What it holds makes no difference, and a checkpoint may lack it.
+            other |= {id(variable) for variable in self.family.pooler(model).weights}
         return [variable for variable in model.weights if id(variable) not in other]
 
     def layer_norm_variables(self, model, which="all", adapted=None):
@@ -140,9 +145,9 @@ def untrained_layers(model, family):
     training leaves, beside blocks whose biases are not zeros. A frozen random projection in
     front of the classifier would cost accuracy, so such a pooler is a part of the head.
     """
-    pooler = family.pooler(model)
-    if pooler is None:
+    if not family.reads_pooler(model):
         return []
+    pooler = family.pooler(model)
     block = family.blocks(model)[0]
     return [pooler] if not _has_biases(pooler) and _has_biases(block) else []
 

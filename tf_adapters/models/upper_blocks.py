@@ -14,8 +14,9 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 @contextlib.contextmanager
 def _with_layers(model, blocks, embeddings=None):
     """While a graph is traced, the encoder has these blocks, and other embeddings if they are given."""
-    main = state_of(model).family.main_layer(model)
-    changes = [(main.encoder, "layer", list(blocks))]
+    family = state_of(model).family
+    main = family.main_layer(model)
+    changes = [(family.stack(model), "layer", list(blocks))]
     if embeddings is not None:
         changes.append((main, "embeddings", embeddings))
     with replaced(changes):

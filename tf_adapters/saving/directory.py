@@ -207,10 +207,8 @@ def _targets(model, state, adapter):
     """Keys of a saved file with the variables they stand for: adapters, head, encoder."""
     targets = {}
     for key, layer in adapter.layers.items() if adapter is not None else ():
-        for part in ("down", "up"):
-            # Adapters keep TensorFlow's layout: (inputs, outputs).
-            targets[f"{key}.{part}.kernel"] = (getattr(layer, f"{part}_kernel"), False)
-            targets[f"{key}.{part}.bias"] = (getattr(layer, f"{part}_bias"), False)
+        # Adapters keep TensorFlow's layout: (inputs, outputs).
+        targets |= {f"{key}.{part}": (variable, False) for part, variable in layer.parts.items()}
     for prefix, variables in (("head", state.head_variables(model)), ("backbone", state.backbone_variables(model))):
         for name, (variable, transposed) in named_weights(variables).items():
             name = name[len(model.base_model_prefix) + 1 :] if name.startswith(model.base_model_prefix + ".") else name

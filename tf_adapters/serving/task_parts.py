@@ -104,6 +104,9 @@ def task_parts(settings, arrays, directory, encoder, wordpiece):
             raise InputError(f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}.")
     config = None if settings["adapter"] is None else AdapterConfig.from_dict(settings["adapter"])
     sites = {} if config is None else config.sites(encoder.depth)
+    for field in ("insertion", "hidden_layers", "inner_norm", "scaling", "interaction"):
+        if config is not None and getattr(config, field) != getattr(AdapterConfig, field):
+            raise InputError(f"{directory} has adapters with {field}={getattr(config, field)!r}, which a bank does not compute: export it by itself.")
 
     def take(key, shape, transpose=False):
         if key not in arrays:

@@ -1,0 +1,214 @@
+"""Every family with every variant of adapter does what BERT's do; tests/families.py makes the models."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
+from tests.test_variants import VARIANTS
+from tf_adapters import (
+    AdapterConfig, add_adapters, load_adapter, load_backbone, remove_adapters, save_adapter, set_trainable,
+)  # fmt: skip
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+from tf_adapters.models.family import get_family
+from tf_adapters.models.names import pytorch_name
+from tf_adapters.models.state import state_of
+
+ALL_VARIANTS = {"houlsby": {}, **VARIANTS}
+# The rest of the product takes minutes.
+PAIRS = [
+    pytest.param(family, variant, marks=[] if family == "roberta" or variant == "pfeiffer" else pytest.mark.slow)
+    for family in FAMILIES for variant in ALL_VARIANTS
+]  # fmt: skip
+HEADS = [(family, head) for family in FAMILIES for head in get_family(family).heads]
+FAST = [family for family in FAMILIES if get_family(family).fast_block_class is not None]
+
+
+def logits_of(model, inputs, training=False):
+    outputs = model(inputs, training=training)
+    return outputs[0]
+
+
+def zero_updates(model):
+    """Adapters that add nothing: what is between them and the sum is zero."""
+    for layer in {id(layer): layer for layer in state_of(model).adapters["default"].layers.values()}.values():
+        for part, weight in layer.parts.items():
+            if part.startswith("up.") or part == "norm.beta":
+                weight.assign(tf.zeros_like(weight))
+
+
+@pytest.mark.parametrize("family, head", HEADS)
+def test_adapters_that_add_nothing_leave_every_head_bit_equal_and_go_without_a_trace(family, head):
+    model = family_model(family, head)
+    inputs = family_inputs(family, choices=2 if head == "multiple-choice" else None)
+    before = logits_of(model, inputs)
+    add_adapters(model, AdapterConfig(bottleneck_size=4, init_stddev=0.3), seed=0)
+    assert not np.allclose(logits_of(model, inputs), before, rtol=0, atol=1e-6)
+    zero_updates(model)
+    np.testing.assert_array_equal(logits_of(model, inputs), before)
+    set_trainable(model, "adapters")
+    remove_adapters(model)
+    np.testing.assert_array_equal(logits_of(model, inputs), before)
+    assert all(variable.trainable for variable in model.trainable_variables) and len(model.trainable_variables) == len(model.weights)
+
+
+@pytest.mark.parametrize("family, variant", PAIRS)
+def test_every_variant_starts_near_the_identity_trains_alone_and_is_saved(family, variant, tmp_path):
+    model, inputs = family_model(family), family_inputs(family)
+    before = logits_of(model, inputs)
+    config = AdapterConfig(bottleneck_size=4, **ALL_VARIANTS[variant])
+    add_adapters(model, config, seed=0)
+    change = np.abs(logits_of(model, inputs) - before).max()
+    # A LayerNorm behind the up-projection makes its output large whatever the weights are.
+    assert 0 < change < (0.5 if variant == "norm-after" else 0.02)
+    zero_updates(model)
+    np.testing.assert_array_equal(logits_of(model, inputs), before)
+    set_trainable(model, "adapters")
+    names = trained_names(model)
+    frozen = {variable.name: variable.numpy() for variable in model.non_trainable_variables if variable.dtype.is_floating}
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    labels = tf.constant([0, 1, 1])
+    model.fit(tf.data.Dataset.from_tensors((inputs, labels)).repeat(3), verbose=0)
+    for variable in model.non_trainable_variables:
+        if variable.name in frozen and "gate" not in variable.name:
+            np.testing.assert_array_equal(variable, frozen[variable.name], err_msg=variable.name)
+    assert names == expected_names(model, config)
+    save_adapter(model, tmp_path / "saved")
+    other = family_model(family)
+    load_adapter(other, tmp_path / "saved")
+    np.testing.assert_array_equal(logits_of(other, inputs), logits_of(model, inputs))
+
+
+def trained_names(model):
+    return {pytorch_name(variable.name, variable.shape)[0] for variable in model.trainable_variables}
+
+
+def expected_names(model, config):
+    """What ought to train: the adapters' weights, the LayerNorms of the blocks, the head."""
+    state = state_of(model)
+    adapters = {pytorch_name(weight.name, weight.shape)[0] for weight in state.adapter_variables()}
+    parts = len(set(config.sites(len(state.family.blocks(model))).values())) * len(next(iter(state.adapters["default"].layers.values())).parts)
+    assert len(adapters) == parts
+    prefix = model.base_model_prefix + "."
+    norms = set()
+    if config.train_layer_norm == "encoder":
+        norms = {
+            name for name in (pytorch_name(variable.name, variable.shape)[0] for variable in model.weights)
+            if name.startswith(prefix) and "norm" in name.lower().rsplit(".", 2)[1] and "embeddings" not in name
+        } - {prefix + f"encoder.{part}LayerNorm.{which}" for part in ("", "conv.") for which in ("weight", "bias")}  # fmt: skip
+        assert len(norms) == 4 * len(state.family.blocks(model))
+    head = {pytorch_name(weight.name, weight.shape)[0] for weight in model.weights if not inside(model, weight)}
+    fresh = {pytorch_name(weight.name, weight.shape)[0] for layer in state.newly_initialized for weight in layer.weights}
+    return adapters | norms | head | fresh
+
+
+def inside(model, weight):
+    return any(weight is other for other in state_of(model).family.main_layer(model).weights)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_block_of_its_own_for_every_depth_or_one_for_all(family):
+    model = family_model(family)
+    depth = len(state_of(model).family.blocks(model))
+    assert depth == (1 if family == "albert" else 3) == get_family(family).depth(model.config)
+    add_adapters(model, AdapterConfig(bottleneck_size=4), seed=0)
+    assert len(state_of(model).adapters["default"].layers) == 2 * depth
+
+
+def test_alberts_adapter_acts_at_every_depth_of_its_block():
+    one, three = (family_model("albert", num_hidden_layers=depth) for depth in (1, 3))
+    for model in (one, three):
+        add_adapters(model, AdapterConfig(bottleneck_size=4, init_stddev=0.3), seed=0)
+    calls = []
+    layer = state_of(three).adapters["default"].layers["layer.0.ffn"]
+    call = layer.call
+    layer.call = lambda *arguments, **options: (calls.append(1), call(*arguments, **options))[1]
+    logits_of(three, family_inputs("albert"))
+    assert len(calls) == 3
+    with pytest.raises(InputError, match="the encoder has 1 blocks"):
+        add_adapters(three, AdapterConfig(blocks=(2,)), name="upper")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parameters_follow_from_the_configuration(family):
+    model = family_model(family)
+    main, wanted = get_family(family).main_layer(model), get_family(family).parameters(model.config)
+    assert sum(int(tf.size(variable)) for variable in main.weights) == wanted["total"]
+    norms = state_of(model).layer_norm_variables(model, "all")
+    assert sum(int(tf.size(variable)) for variable in norms) == wanted["layer_norm"]["all"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("bare", [False, True])
+def test_checkpoints_in_pytorchs_names_are_read(family, bare, tmp_path):
+    model = family_model(family, seed=3)
+    write_family_checkpoint(model, tmp_path, bare=bare)
+    loaded = load_backbone(tmp_path, num_labels=2)
+    assert type(loaded) is type(model)
+    main, other = (get_family(family).main_layer(each) for each in (model, loaded))
+    for one, two in zip(main.weights, other.weights):
+        np.testing.assert_array_equal(one, two, err_msg=one.name)
+    assert state_of(model).digest(model) == state_of(loaded).digest(loaded)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_xla_compiles_the_whole_model(family):
+    model, inputs = family_model(family), family_inputs(family)
+    add_adapters(model, AdapterConfig(bottleneck_size=4, init_stddev=0.3), seed=0)
+    compiled = tf.function(lambda inputs: logits_of(model, inputs), jit_compile=True)
+    np.testing.assert_allclose(compiled(inputs), logits_of(model, inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_mixed_precision_trains_with_float32_logits(family, float32_policy):
+    float32_policy("mixed_bfloat16")
+    model, inputs = family_model(family), family_inputs(family)
+    add_adapters(model, AdapterConfig(bottleneck_size=4, insertion="after-norm"), seed=0)
+    set_trainable(model, "adapters")
+    assert logits_of(model, inputs).dtype == tf.float32
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(logits_of(model, inputs, training=True) ** 2)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    assert all(gradient is not None and np.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_saved_model_answers_the_same_without_python(family, tmp_path):
+    model, inputs = family_model(family), family_inputs(family)
+    add_adapters(model, AdapterConfig(bottleneck_size=4, init_stddev=0.3), seed=0)
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in inputs}
+    module = tf.Module()
+    module.model = model
+    module.answer = tf.function(lambda inputs: logits_of(model, inputs), input_signature=[specs])
+    tf.saved_model.save(module, str(tmp_path / "1"))
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    np.testing.assert_allclose(loaded.answer(inputs), logits_of(model, inputs), atol=1e-5)
+    shorter = {name: value[:2, :5] for name, value in inputs.items()}
+    np.testing.assert_allclose(loaded.answer(shorter), logits_of(model, shorter), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_fast_blocks_compute_the_same(family):
+    inputs, logits = family_inputs(family), []
+    for fast in (False, True):
+        model = family_model(family)
+        add_adapters(model, AdapterConfig(bottleneck_size=4, init_stddev=0.3), seed=0, fast=fast)
+        logits.append(logits_of(model, inputs))
+    np.testing.assert_allclose(*logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(FAST)))
+def test_families_without_fast_blocks_say_so_and_stay_usable(family):
+    model, inputs = family_model(family), family_inputs(family)
+    before = logits_of(model, inputs)
+    with pytest.raises(InputError, match=f"fast=True: {family} has no fast blocks"):
+        add_adapters(model, AdapterConfig(bottleneck_size=4), seed=0, fast=True)
+    np.testing.assert_array_equal(logits_of(model, inputs), before)
+    add_adapters(model, AdapterConfig(bottleneck_size=4), seed=0)
+    assert len(state_of(model).adapters) == 1
+
+
+def test_an_unknown_family_is_named():
+    with pytest.raises(InputError, match="model_type='gpt2' is not supported: .*albert, bert, camembert"):
+        get_family("gpt2")
