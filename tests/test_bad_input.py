@@ -321,7 +321,7 @@ def spoil_weights(folder):
     [
         (lambda folder: (folder / "config.json").unlink(), "holds no config.json, so it is no transformers model"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
-        (change_config(model_type="roberta"), "model_type='roberta' is not supported"),
+        (change_config(model_type="gpt2"), "model_type='gpt2' is not supported"),
         (change_config(num_hidden_layers=3), "lacks 16 weights of the encoder that config.json describes"),
         (change_config(hidden_size=64), "config.json asks for"),
         (truncate_weights, "model.safetensors is not a complete safetensors file"),
@@ -329,7 +329,7 @@ def spoil_weights(folder):
         (spoil_weights, "encoder.layer.1.output.dense.bias holds NaN or infinity"),
         (lambda folder: (folder / "vocab.txt").unlink(), "holds no WordPiece vocabulary"),
     ],
-    ids="no-config damaged-config roberta deeper wider truncated no-weights nan no-vocabulary".split(),
+    ids="no-config damaged-config gpt2 deeper wider truncated no-weights nan no-vocabulary".split(),
 )
 def test_encoder_that_cannot_be_used_is_refused(refused, work, damage, says):
     model = damaged(work, "broken", damage)

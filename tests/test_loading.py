@@ -201,7 +201,7 @@ def edit_config(directory, **changes):
         (lambda d: (d / "config.json").unlink(), "no config.json"),
         (lambda d: (d / "config.json").write_text("{"), "is not JSON"),
         (lambda d: (d / "config.json").write_text("{}"), "has no model_type"),
-        (lambda d: edit_config(d, model_type="roberta"), "model_type='roberta' is not supported.*bert"),
+        (lambda d: edit_config(d, model_type="gpt2"), "model_type='gpt2' is not supported.*bert"),
         (lambda d: edit_config(d, position_embedding_type="relative_key"), "position_embedding_type='relative_key'"),
         (lambda d: edit_config(d, num_hidden_layers=6), "lacks 32 weights of the encoder"),
         (lambda d: edit_config(d, num_hidden_layers=3), "has 16 encoder weights that config.json does not describe"),
