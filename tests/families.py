@@ -67,6 +67,7 @@ def write_family_checkpoint(model, directory, *, bare=False):
     from tf_adapters.models.state import state_of
 
     directory, prefix = pathlib.Path(directory), model.base_model_prefix + "."
+    directory.mkdir(parents=True, exist_ok=True)
     named = named_weights(state_of(model).family.main_layer(model).weights)
     arrays = {name: np.ascontiguousarray(to_pytorch(variable, transposed)) for name, (variable, transposed) in named.items()}
     assert all(name.startswith(prefix) for name in arrays)

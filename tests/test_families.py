@@ -1,9 +1,12 @@
 """Every family with every variant of adapter does what BERT's do; tests/families.py makes the models."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.conftest import VOCABULARY
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_variants import VARIANTS
 from tf_adapters import (
@@ -207,6 +210,20 @@ def test_families_without_fast_blocks_say_so_and_stay_usable(family):
     np.testing.assert_array_equal(logits_of(model, inputs), before)
     add_adapters(model, AdapterConfig(bottleneck_size=4), seed=0)
     assert len(state_of(model).adapters) == 1
+
+
+@pytest.mark.parametrize("family", ["distilbert", "electra"])
+def test_the_commands_train_predict_and_export_families_with_berts_vocabulary(family, cli, sentences, tmp_path):
+    write_family_checkpoint(family_model(family), tmp_path / "encoder", bare=True)
+    (tmp_path / "encoder" / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    given = ["--train", sentences / "train.csv", "--validation", sentences / "validation.csv", "--epochs", "1", "--max-length", "32"]
+    trained = cli("train", "--model", tmp_path / "encoder", *given, "--output", tmp_path / "adapters")
+    assert trained.status == 0, trained.err
+    predicted = cli("predict", tmp_path / "adapters", "--input", "-", stdin=b"a great film\na dull plot\n")
+    expected = [list(json.loads(line)["probabilities"].values()) for line in predicted.out.splitlines()]
+    assert cli("export", tmp_path / "adapters", "--output", tmp_path / "film" / "1").status == 0
+    signature = tf.saved_model.load(str(tmp_path / "film" / "1")).signatures["serving_default"]
+    np.testing.assert_allclose(signature(text=tf.constant(["a great film", "a dull plot"]))["probabilities"], expected, atol=1e-5)
 
 
 def test_an_unknown_family_is_named():

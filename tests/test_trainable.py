@@ -57,6 +57,7 @@ PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
         ("report-3-shared", adapters(["layers.0-2", "layers.3-3"]) | HEAD),
         ("he-2021", adapters(BOTH) | norms(embeddings=True) | HEAD),
         ("han-2021", adapters(BOTH) | HEAD),
+        ("pfeiffer-2021", adapters([f"layer.{b}.ffn" for b in range(DEPTH)]) | HEAD),
     ],
 )
 def test_exact_names_that_train_for_each_recipe(recipe, expected):

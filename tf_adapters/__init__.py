@@ -27,6 +27,8 @@ _PUBLIC = {
     "InputError": "errors",
     "Recipe": "recipes",
     "WordPiece": "text.wordpiece",
+    "ByteLevelBpe": "text.byte_bpe",
+    "load_tokenizer": "text.loading",
     "active_adapter": "models.injection",
     "adapter_names": "models.injection",
     "add_adapters": "models.injection",

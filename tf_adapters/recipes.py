@@ -151,6 +151,23 @@ RECIPES = {
                 "N(0, 0.02); here it is Houlsby et al.'s truncated 1e-2, which the paper's text refers to."
             ),
         ),
+        Recipe(
+            name="pfeiffer-2021",
+            adapter=AdapterConfig(
+                bottleneck_size=48, activation="relu", placement="ffn", insertion="after-norm", init_stddev=2e-2, train_layer_norm="none"
+            ),
+            head_layers=1,
+            learning_rate=1e-4,
+            epochs=30,
+            batch_size=32,
+            max_length=128,
+            source=(
+                "Pfeiffer et al. 2021 (AdapterFusion), sections 3 and 4: one adapter per block behind the feed-forward layer, a "
+                "sixteenth of BERT-base's 768 units, ReLU, pretrained LayerNorm used twice and frozen, 1e-4 for at most 30 epochs. "
+                "Initialisation is that of the published library (adapters' seq_bn), batch size and length are Houlsby et al.'s. "
+                "The best epoch is kept; training does not stop before the last."
+            ),
+        ),
     )
 }
 

@@ -115,7 +115,7 @@ def _show_model(console, source, adapter_size, as_json):
         return
     console.print(
         f"{source}: {family.model_type}, {config.num_hidden_layers} blocks of {config.hidden_size}, "
-        f"{config.max_position_embeddings} positions,\n{total:,} parameters without a head"
+        f"{family.positions(config)} positions,\n{total:,} parameters without a head"
     )
     from rich import box
     from rich.table import Table

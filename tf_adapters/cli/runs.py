@@ -8,12 +8,12 @@ from typing import Callable
 import typer
 
 from tf_adapters import (
-    WordPiece,
     add_adapters,
     cast_frozen,
     fit,
     load_adapter,
     load_backbone,
+    load_tokenizer,
     parameter_counts,
     set_trainable,
 )
@@ -51,7 +51,7 @@ class Runner:
     task: Callable
 
     def build(self, task, seed):
-        """A fresh model that is ready to train, and its WordPiece."""
+        """A fresh model that is ready to train, and its tokenizer."""
         settings, kind = self.settings, get_kind(task.kind)
         keras.mixed_precision.set_global_policy(settings["precision"])
         keras.utils.set_random_seed(seed)
@@ -63,13 +63,13 @@ class Runner:
                 labels=list(task.labels) or None,
                 head_layers=self.recipe.head_layers,
             )
-        positions = model.config.max_position_embeddings
+        positions = state_of(model).family.positions(model.config)
         if settings["max_length"] > positions:
             raise InputError(
                 f"--max-length {settings['max_length']} is beyond the {positions} positions of {self.source}: "
                 f"give --max-length {positions} or less."
             )
-        wordpiece = WordPiece.from_directory(state_of(model).directory, max_length=settings["max_length"])
+        wordpiece = load_tokenizer(model, max_length=settings["max_length"])
         if settings["trainable"] == "adapters":
             add_adapters(model, self.adapter, seed=seed, fast=settings["fast"])
         cast_frozen(set_trainable(model, settings["trainable"]))

@@ -105,5 +105,6 @@ FAMILY = _Albert(
     block_class=TFAlbertAdapterLayer,
     heads=heads_of("TFAlbert", pretraining=transformers.TFAlbertForPreTraining),
     pooled_classifier=True,
+    tokenizer="SentencePiece",
     parameters=_parameters,
 )

@@ -5,13 +5,15 @@ from transformers.models.camembert import modeling_tf_camembert
 
 from tf_adapters.models.bert_like import block_classes, heads_of
 from tf_adapters.models.family import Family
-from tf_adapters.models.roberta import roberta_parameters
+from tf_adapters.models.roberta import first_position, roberta_parameters
 
 FAMILY = Family(
     model_type="camembert",
     config_class=transformers.CamembertConfig,
     heads=heads_of("TFCamembert"),
     first_token_heads=("classification", "multiple-choice"),
+    tokenizer="SentencePiece",
+    first_position=first_position,
     parameters=roberta_parameters,
     **block_classes(modeling_tf_camembert, "TFCamembert"),
 )

@@ -49,5 +49,6 @@ FAMILY = Family(
     config_class=transformers.DebertaV2Config,
     block_class=TFDebertaV2AdapterLayer,
     heads=heads_of("TFDebertaV2"),
+    tokenizer="SentencePiece",
     parameters=_parameters,
 )

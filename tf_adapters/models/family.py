@@ -28,6 +28,8 @@ class Family:
         first_token_heads: names of the heads that read the last block's first token alone.
         pooled_classifier: bool, whether `classifier` of a sequence classification model is one dense layer on the pooled output.
         token_types: bool, whether the encoder takes `token_type_ids`.
+        tokenizer: str, a key of `text.loading`, or the name of what cuts texts where that has none.
+        first_position: function from a configuration to the number of positions that no token has.
     """
 
     model_type: str
@@ -40,6 +42,8 @@ class Family:
     first_token_heads: Tuple[str, ...] = ()
     pooled_classifier: bool = False
     token_types: bool = True
+    tokenizer: str = "wordpiece"
+    first_position: Callable = lambda config: 0
 
     def main_layer(self, model):
         """The pretrained encoder inside `model`, without its head."""
@@ -57,6 +61,14 @@ class Family:
         """Replace the list of encoder blocks."""
         # Assigned as a whole: Keras cannot save a tracked list one of whose elements was replaced.
         self.stack(model).layer = list(blocks)
+
+    def inputs(self, encoded):
+        """What the encoder takes of the tensors that a tokenizer makes; a dict."""
+        return {name: value for name, value in encoded.items() if self.token_types or name != "token_type_ids"}
+
+    def positions(self, config):
+        """The most tokens of a row."""
+        return config.max_position_embeddings - self.first_position(config)
 
     def depth(self, config):
         """How many blocks with weights of their own an encoder of this configuration has."""

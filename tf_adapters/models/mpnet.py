@@ -64,4 +64,6 @@ FAMILY = _MPNet(
     heads=heads_of("TFMPNet"),
     parameters=_parameters,
     token_types=False,
+    tokenizer="MPNet's WordPiece",
+    first_position=lambda config: config.pad_token_id + 1,
 )

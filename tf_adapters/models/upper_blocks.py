@@ -35,7 +35,7 @@ def lower_blocks(model, depth):
     def lower(inputs):
         with _with_layers(model, blocks) as main:
             # With hidden states asked for, no block is computed for its first token alone.
-            return main(inputs, output_hidden_states=True, training=False).last_hidden_state
+            return main(state_of(model).family.inputs(inputs), output_hidden_states=True, training=False).last_hidden_state
 
     return lower
 

@@ -21,7 +21,7 @@ ONNX_OPSET = 18
 def export_file(model, path, *, format, text=None, task=None):
     """Write one file that another runtime loads.
 
-    Its inputs are `input_ids`, `attention_mask` and `token_type_ids`, int32 `(batch, length)` of any size; its outputs are
+    Its inputs are `input_ids`, `attention_mask` and, if the encoder has them, `token_type_ids`, int32 `(batch, length)` of any size; its outputs are
     float32 `logits`, or `start_logits` and `end_logits` of question answering. Text has to be cut into ids outside: neither
     runtime has BERT's tokenizer among its operations. An ONNX file has the labels and the text settings in its metadata.
 
@@ -46,11 +46,12 @@ def export_file(model, path, *, format, text=None, task=None):
     kind = get_kind((task or {}).get("kind", "classification"))
     if type(model) is not state_of(model).family.heads[kind.head]:
         raise InputError(f"task={task!r} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.")
-    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in ("input_ids", "attention_mask", "token_type_ids")]
+    names = list(state_of(model).family.inputs(dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"))))
+    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
 
     @tf.function(input_signature=specs, autograph=False)
-    def function(input_ids, attention_mask, token_type_ids):
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+    def function(*ids):
+        inputs = dict(zip(names, ids))
         logits = tf.cast(logits_of(model(inputs, training=False)), tf.float32)
         if kind.name == "question-answering":
             return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}

@@ -13,7 +13,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
 from tf_adapters.text.batching import default_lengths
-from tf_adapters.text.wordpiece import WordPiece
+from tf_adapters.text.tokenizer import Tokenizer
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.scoring import logits_of
 
@@ -59,8 +59,8 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
     directory = check_version_directory(directory)
     if storage not in STORAGES:
         raise InputError(f"storage={storage!r} is unknown: use one of {', '.join(map(repr, STORAGES))}.")
-    if not isinstance(text, WordPiece):
-        raise InputError(f"text={text!r} must be the WordPiece of training.")
+    if not isinstance(text, Tokenizer):
+        raise InputError(f"text={text!r} must be the tokenizer of training.")
     task = task or {}
     kind = get_kind(task.get("kind", "classification"))
     heads = state_of(model).family.heads
@@ -148,11 +148,11 @@ def _served(model, text, kind, task, names, storage):
     The model is not a part of it: its layers' own functions would be saved too.
     """
     names = tf.constant(names) if kind.name not in ("regression", "question-answering") else None
-    stored = stored_as(model, storage)
+    stored, family = stored_as(model, storage), state_of(model).family
 
     def logits(inputs):
         with replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
-            return tf.cast(logits_of(model(inputs, training=False)), tf.float32)
+            return tf.cast(logits_of(model(family.inputs(inputs), training=False)), tf.float32)
 
     compiled = tf.function(logits, jit_compile=True, autograph=False)
 

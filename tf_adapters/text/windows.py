@@ -152,7 +152,7 @@ def cut_windows(wordpiece, questions, contexts, context_of):
 
     Returns: `Windows` without labels.
     """
-    row, start, length = place_windows(np.diff(contexts.splits)[context_of], questions.row_lengths(), wordpiece.max_length)
+    row, start, length = place_windows(np.diff(contexts.splits)[context_of], questions.row_lengths(), wordpiece)
     with tf.device("CPU:0"):
         return Windows(
             questions=questions,
@@ -164,19 +164,19 @@ def cut_windows(wordpiece, questions, contexts, context_of):
         )
 
 
-def place_windows(contexts, questions, max_length):
+def place_windows(contexts, questions, wordpiece):
     """Where the windows of questions lie in their contexts; also in a graph.
 
     Args:
         contexts, questions: int64 tensors, `(rows,)`: tokens of each row's context and question.
-        max_length: int, tokens of a window.
+        wordpiece: `Tokenizer`, which says how many tokens a window has.
 
     Returns: three int64 tensors, `(windows,)`: the row, the first token of the context, and how many.
     """
     with tf.device("CPU:0"):
         contexts, questions = tf.cast(contexts, tf.int64), tf.cast(questions, tf.int64)
-        room = max_length - 3 - questions
-        step = room - overlap_of(max_length)
+        room = wordpiece.max_length - wordpiece.pair_specials - questions
+        step = room - overlap_of(wordpiece.max_length)
         counts = 1 + tf.maximum(tf.constant(0, tf.int64), -(-(contexts - room) // step))
         row = tf.repeat(tf.range(tf.size(counts, out_type=tf.int64)), counts)
         number = tf.ragged.range(counts).values
@@ -186,5 +186,5 @@ def place_windows(contexts, questions, max_length):
 
 def window_steps(wordpiece, questions):
     """Tokens of the context that a window has room for, and from one window's first to the next one's, `(rows,)`."""
-    room = wordpiece.max_length - 3 - questions.row_lengths().numpy()
+    room = wordpiece.max_length - wordpiece.pair_specials - questions.row_lengths().numpy()
     return room, room - overlap_of(wordpiece.max_length)

@@ -67,7 +67,7 @@ def word_windows(words, wordpiece):
 
 def encode_words(words, wordpiece):
     """The fields of `WordWindows` as tensors, in their order; also in a graph."""
-    room = wordpiece.max_length - 2
+    room = wordpiece.max_length - wordpiece.single_specials
     with tf.device("CPU:0"):
         distinct, occurrence = tf.unique(words.flat_values, out_idx=tf.int64)
         pieces = tf.gather(_pieces(distinct, wordpiece, room), occurrence)
@@ -82,7 +82,7 @@ def encode_words(words, wordpiece):
 
 def _pieces(words, wordpiece, room):
     """Pieces of each word, one to `room` of them: int32 RaggedTensor, `(words, (pieces))`."""
-    pieces = wordpiece.tokenize(words)
+    pieces = wordpiece.tokenize_words(words)
     empty = tf.cast(pieces.row_lengths() == 0, tf.int64)
     unknown = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(empty)], wordpiece.unk_id), empty)
     return tf.concat([pieces, unknown], axis=1)[:, :room]

@@ -1,6 +1,5 @@
 """BERT's tokenization as TensorFlow operations, equal to HuggingFace's fast tokenizer."""
 
-import copy
 import functools
 import hashlib
 import json
@@ -11,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
 
 #: Where the tokens differ from `BertTokenizerFast`'s, and why. Everything else
 #: is equal: the character tables are asked from the installed `tokenizers`.
@@ -46,10 +46,6 @@ _BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "Squ
 _TOKENIZER_ENDINGS = ("Tokenizer", "TokenizerFast")
 
 
-# No Python branch here depends on a tensor, and conversion takes most of a trace's time.
-_no_autograph = tf.autograph.experimental.do_not_convert
-
-
 class _CharacterTable(NamedTuple):
     """What becomes of each code point, in two levels that share equal pages.
 
@@ -62,7 +58,7 @@ class _CharacterTable(NamedTuple):
     entries: np.ndarray
 
 
-class WordPiece(tf.Module):
+class WordPiece(Tokenizer):
     """BERT's tokenization of strings to ids, in TensorFlow operations.
 
     The tokens equal those of `transformers.BertTokenizerFast` but for
@@ -110,13 +106,10 @@ class WordPiece(tf.Module):
                     f"{argument}={token!r} is not in the vocabulary of {len(vocabulary)} entries: "
                     f"give the vocabulary's own token, or the vocabulary that belongs to this model."
                 )
-        if isinstance(max_length, bool) or not isinstance(max_length, (int, np.integer)) or max_length < 3:
-            raise InputError(f"max_length={max_length!r} must be an integer of at least 3: "
-                             f"{cls_token}, one token and {sep_token}.")
         self.do_lower_case = bool(do_lower_case)
         self.strip_accents = None if strip_accents is None else bool(strip_accents)
         self.tokenize_chinese_chars = bool(tokenize_chinese_chars)
-        self.max_length = int(max_length)
+        self.max_length = checked_max_length(max_length)
         self.unk_token, self.cls_token, self.sep_token, self.pad_token = special.values()
         self.unk_id, self.cls_id, self.sep_id, self.pad_id = (ids[token] for token in special.values())
         # One string: tf.Module would wrap and track each entry of a list.
@@ -179,14 +172,6 @@ class WordPiece(tf.Module):
         """Tuple of str: the tokens in the order of their ids."""
         return tuple(self._vocabulary_text.split("\n"))
 
-    def with_max_length(self, max_length):
-        """The same tokenizer, its table shared, that cuts at another length."""
-        if isinstance(max_length, bool) or not isinstance(max_length, (int, np.integer)) or max_length < 3:
-            raise InputError(f"max_length={max_length!r} must be an integer of at least 3.")
-        other = copy.copy(self)
-        other.max_length = int(max_length)
-        return other
-
     def settings(self):
         """Return all settings as a dict for JSON, with the vocabulary as a digest.
 
@@ -206,7 +191,7 @@ class WordPiece(tf.Module):
             "vocabulary_sha256": hashlib.sha256((self._vocabulary_text + "\n").encode("utf-8")).hexdigest(),
         }
 
-    @_no_autograph
+    @no_autograph
     def tokenize(self, text):
         """Split texts into wordpieces, without special tokens.
 
@@ -215,15 +200,15 @@ class WordPiece(tf.Module):
         Returns: int32 RaggedTensor, `(batch, (tokens))`.
         Raises: InputError, if `text` is not a list or rank-1 tensor of strings.
         """
-        text = _checked_text(text, "text")
+        text = checked_text(text, "text")
         with tf.device("CPU:0"):
             words, words_per_text = self._words(text)
             # Words repeat: look up each different one once.
             distinct, occurrence = tf.unique(words)
             pieces = tf.gather(self._wordpiece.tokenize(distinct), occurrence)
-            return _rows_of_pieces(pieces, words_per_text)
+            return rows_of_pieces(pieces, words_per_text)
 
-    @_no_autograph
+    @no_autograph
     def tokenize_with_offsets(self, text):
         """Split texts into wordpieces, and say where in the texts they stand.
 
@@ -239,7 +224,7 @@ class WordPiece(tf.Module):
             last, in Unicode code points from 0.
         Raises: InputError, if `text` is not a list or rank-1 tensor of strings.
         """
-        text = _checked_text(text, "text")
+        text = checked_text(text, "text")
         with tf.device("CPU:0"):
             characters = self._characters(text)
             words, words_per_text = self._words_of(characters, text)
@@ -248,7 +233,7 @@ class WordPiece(tf.Module):
             pieces, first_bytes = tf.gather(pieces, occurrence), tf.gather(first_bytes, occurrence)
 
             # The pieces tile the characters of the words, so that one ends where the next one begins.
-            widths = _utf8_bytes(characters.code_points)
+            widths = utf8_bytes(characters.code_points)
             bytes_before = tf.concat([[0], tf.cumsum(widths)], axis=0)
             word_bytes = tf.gather(bytes_before, tf.gather(characters.word_splits, pieces.value_rowids()))
             character_of_byte = tf.repeat(tf.range(tf.size(widths)), widths)
@@ -256,107 +241,7 @@ class WordPiece(tf.Module):
             last = tf.concat([begin[1:], [tf.size(widths)]], axis=0)[: tf.size(begin)] - 1
             starts = pieces.with_values(tf.gather(characters.places, begin))
             ends = pieces.with_values(tf.gather(characters.places, tf.maximum(last, begin)) + 1)
-            return tuple(_rows_of_pieces(ragged, words_per_text) for ragged in (pieces, starts, ends))
-
-    @_no_autograph
-    def encode(self, text, text_pair=None):
-        """Tokenize, truncate and add special tokens: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
-
-        A row longer than `max_length` is cut at the end of its text; of a pair,
-        the longer text is cut until both are equally long, then both, as
-        HuggingFace's "longest_first" does.
-
-        Args:
-            text: strings, `(batch,)`.
-            text_pair: strings, `(batch,)`, or None.
-        Returns: dict of the int32 RaggedTensors `input_ids` and `token_type_ids`,
-            `(batch, (tokens))`.
-        Raises: InputError, for texts of the wrong shape, or a pair with `max_length` below 5.
-        """
-        first = self.tokenize(text)
-        with tf.device("CPU:0"):
-            rows = first.nrows(out_type=tf.int64)
-            if text_pair is None:
-                cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
-                sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
-                first = _keep_first(first, tf.minimum(first.row_lengths(), self.max_length - 2))
-                input_ids = tf.concat([cls, first, sep], axis=1)
-                return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
-            if self.max_length < 5:
-                raise InputError(f"max_length={self.max_length} has no room for a text and its text_pair: "
-                                 "give at least 5.")
-            second = self.tokenize(text_pair)
-            # Static shapes catch most of it; the assertion holds in a graph.
-            if not first.shape[:1].is_compatible_with(second.shape[:1]):
-                raise InputError(f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: "
-                                 "they must be equally many.")
-            with tf.control_dependencies([tf.debugging.assert_equal(
-                    rows, second.nrows(out_type=tf.int64),
-                    "text and text_pair must have equally many rows")]):
-                kept_first, kept_second = _longest_first(
-                    first.row_lengths(), second.row_lengths(), tf.constant(self.max_length - 3, tf.int64))
-            return self.join(_keep_first(first, kept_first), _keep_first(second, kept_second))
-
-    @_no_autograph
-    def join(self, first, second):
-        """Add special tokens to pairs of token rows: `[CLS] first [SEP] second [SEP]`.
-
-        Args:
-            first, second: int32 RaggedTensors, `(batch, (tokens))`, as `tokenize` returns them.
-        Returns: dict, as of `encode`.
-        """
-        with tf.device("CPU:0"):
-            rows = first.nrows(out_type=tf.int64)
-            cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
-            sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
-            input_ids = tf.concat([cls, first, sep, second, sep], axis=1)
-            in_second = _positions(input_ids) >= tf.gather(first.row_lengths() + 2, input_ids.value_rowids())
-            return {"input_ids": input_ids, "token_type_ids": input_ids.with_values(tf.cast(in_second, tf.int32))}
-
-    @_no_autograph
-    def pad(self, encoded, *, length=None, multiple_of=8):
-        """Make rows equally long.
-
-        Args:
-            encoded: dict, as `encode` returns it.
-            length: int or int scalar tensor that no row exceeds; None for the
-                longest row rounded up to `multiple_of`, at most `max_length`.
-            multiple_of: int.
-        Returns: dict of the int32 tensors `input_ids`, `attention_mask` and
-            `token_type_ids`, `(batch, length)`.
-        Raises: InputError, if `length` or `multiple_of` is not positive;
-            tf.errors.InvalidArgumentError, if a row is longer than `length`.
-        """
-        with tf.device("CPU:0"):
-            lengths = encoded["input_ids"].row_lengths()
-            if length is None:
-                _check_positive(multiple_of, "multiple_of")
-                longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
-                width = tf.minimum(-(-longest // multiple_of) * multiple_of, self.max_length)
-                # A row is never longer than max_length unless it was encoded by other settings.
-                width = tf.maximum(width, longest)
-            else:
-                if not tf.is_tensor(length):
-                    _check_positive(length, "length")
-                width = tf.cast(length, tf.int64)
-                if tf.is_tensor(length) or length < self.max_length:
-                    with tf.control_dependencies([tf.debugging.assert_less_equal(
-                            lengths, width, "a row is longer than the length to pad to")]):
-                        width = tf.identity(width)
-            shape = tf.stack([tf.constant(-1, tf.int64), width])
-            padded = {
-                "input_ids": encoded["input_ids"].to_tensor(self.pad_id, shape=shape),
-                "attention_mask": tf.sequence_mask(lengths, width, dtype=tf.int32),
-                "token_type_ids": encoded["token_type_ids"].to_tensor(0, shape=shape),
-            }
-            known = length is not None and not tf.is_tensor(length)
-            static = [encoded["input_ids"].shape[0], length if known else None]
-            return {name: tf.ensure_shape(tensor, static) for name, tensor in padded.items()}
-
-    @_no_autograph
-    def __call__(self, text, text_pair=None):
-        """Return `pad(encode(text, text_pair))`."""
-        return self.pad(self.encode(text, text_pair))
+            return tuple(rows_of_pieces(ragged, words_per_text) for ragged in (pieces, starts, ends))
 
     def _words(self, text):
         """Normalise and split: words as a flat string tensor, and how many each text has."""
@@ -412,50 +297,6 @@ class _Characters(NamedTuple):
     places: tf.Tensor
     texts: tf.Tensor
     word_splits: tf.Tensor
-
-
-def _rows_of_pieces(ragged, words_per_text):
-    """Rows of words of pieces to rows of pieces, by the splits alone."""
-    row_splits = tf.gather(ragged.row_splits, _splits(words_per_text))
-    return tf.RaggedTensor.from_row_splits(ragged.flat_values, row_splits, validate=False)
-
-
-def _utf8_bytes(code_points):
-    """How many bytes each code point takes in UTF-8."""
-    return 1 + sum(tf.cast(code_points >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
-
-
-def _splits(lengths):
-    return tf.concat([[0], tf.cumsum(lengths)], axis=0)
-
-
-def _positions(ragged):
-    """Position of each value in its row, flat."""
-    return tf.ragged.range(ragged.row_lengths()).values
-
-
-def _keep_first(ragged, counts):
-    """Keep the first `counts[i]` values of row i, which has at least as many."""
-    keep = _positions(ragged) < tf.gather(counts, ragged.value_rowids())
-    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ragged.values, keep), counts, validate=False)
-
-
-def _longest_first(first, second, budget):
-    """How many tokens of each text of a pair stay, as `tokenizers` decides it.
-
-    Args:
-        first, second: int64 tensors, `(batch,)`, tokens before truncation.
-        budget: int64 scalar, the most tokens of both together.
-    Returns: two int64 tensors, `(batch,)`.
-    """
-    shorter, longer = tf.minimum(first, second), tf.maximum(first, second)
-    longer_left = tf.where(shorter > budget, shorter, tf.maximum(shorter, budget - shorter))
-    halve = shorter + longer_left > budget
-    shorter = tf.where(halve, budget // 2, shorter)
-    longer_left = tf.where(halve, budget // 2 + budget % 2, longer_left)
-    fits, swapped = first + second <= budget, first > second
-    return (tf.where(fits, first, tf.where(swapped, longer_left, shorter)),
-            tf.where(fits, second, tf.where(swapped, shorter, longer_left)))
 
 
 @functools.lru_cache(maxsize=None)
@@ -554,18 +395,6 @@ def _from_string(text):
     return np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.int64)
 
 
-def _checked_text(text, argument):
-    try:
-        text = tf.convert_to_tensor(text, tf.string)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{argument} must be a list or a rank-1 tensor of strings, "
-                         f"got {type(text).__name__}: {error}") from None
-    if text.shape.rank != 1:
-        raise InputError(f"{argument} must be strings of shape (batch,), got shape {text.shape}: "
-                         "wrap a single text in a list.")
-    return text
-
-
 def _checked_ids(vocabulary):
     if not vocabulary:
         raise InputError("vocabulary is empty: give the tokens in the order of their ids.")
@@ -579,11 +408,6 @@ def _checked_ids(vocabulary):
                          f"at {vocabulary.index(twice)} and {ids[twice]}: "
                          "each token must have one id.")
     return ids
-
-
-def _check_positive(value, argument):
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InputError(f"{argument}={value!r} must be a positive integer.")
 
 
 def _read_vocabulary(path):

@@ -330,7 +330,8 @@ class _Run(keras.callbacks.Callback):
                         drop_remainder=drop_remainder,
                         inputs_of=inputs_of,
                     )
-                    batches = batches.map(lambda inputs, labels: (inputs, self.kind.targets(labels)))
+                    family = state_of(self.whole).family
+                    batches = batches.map(lambda inputs, labels: (family.inputs(inputs), self.kind.targets(labels)))
                     # The rest of a begun epoch first: fit() counts the same steps for each epoch.
                     self.trained.fit(
                         batches,

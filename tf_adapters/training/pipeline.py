@@ -6,7 +6,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
 from tf_adapters.saving.directory import load_trained
-from tf_adapters.text.wordpiece import WordPiece
+from tf_adapters.text.loading import load_tokenizer
 from tf_adapters.training.scoring import Scorer
 from tf_adapters.training.trainable import freeze
 
@@ -36,7 +36,7 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
     text = settings["text"]
     if text is None:
         raise InputError(f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter.")
-    wordpiece = WordPiece.from_directory(state_of(model).directory, max_length=text["max_length"])
+    wordpiece = load_tokenizer(model, max_length=text["max_length"])
     for name, value in wordpiece.settings().items():
         if text.get(name) != value:
             raise InputError(

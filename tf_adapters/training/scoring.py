@@ -25,12 +25,13 @@ class Scorer:
         self.lengths = lengths
         self.multiple_of = padding_multiple(fast=state_of(model).fast)
         # What is compiled for each shape should meet few.
+        family = state_of(model).family
         self.fill = jit_compile or state_of(model).fast
         specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
 
         @tf.function(input_signature=[specs], jit_compile=jit_compile or None)
         def forward(inputs):
-            return logits_of(model(inputs, training=False))
+            return logits_of(model(family.inputs(inputs), training=False))
 
         self._forward = forward
 

@@ -160,7 +160,7 @@ class QuestionAnswering(Kind):
         most = min(MOST_QUESTION_TOKENS, overlap_of(wordpiece.max_length))
         questions = wordpiece.tokenize(question)[:, :most]
         ids, starts, ends = wordpiece.tokenize_with_offsets(context)
-        row, start, length = place_windows(ids.row_lengths(), questions.row_lengths(), wordpiece.max_length)
+        row, start, length = place_windows(ids.row_lengths(), questions.row_lengths(), wordpiece)
         first = tf.gather(ids.row_starts(), row) + start
         part = tf.gather(ids.flat_values, tf.ragged.range(first, first + length))
         asked = tf.gather(questions, row)

@@ -1,0 +1,211 @@
+"""What tokenizers have in common: special tokens, truncation, padding, all as TensorFlow operations."""
+
+import copy
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters.errors import InputError
+
+# No Python branch here depends on a tensor, and conversion takes most of a trace's time.
+no_autograph = tf.autograph.experimental.do_not_convert
+
+
+class Tokenizer(tf.Module):
+    """Strings to ids in the graph; a subclass says how a text is cut.
+
+    A subclass has `tokenize`, `tokenize_with_offsets` and `settings`, and sets
+
+    Attributes:
+        max_length: int, the most ids in a row, special tokens included.
+        cls_id, sep_id, pad_id, unk_id: ints.
+        single_specials, pair_specials: ints, special tokens of a row with one text, and with two.
+        marks_second: bool, whether the second text has token type 1.
+    """
+
+    single_specials, pair_specials, marks_second = 2, 3, True
+
+    def tokenize(self, text):
+        """Strings `(batch,)` as ids without special tokens, an int32 RaggedTensor `(batch, (tokens))`."""
+        raise NotImplementedError
+
+    def tokenize_words(self, words):
+        """`tokenize` for words of a sentence that somebody has split."""
+        return self.tokenize(words)
+
+    def with_max_length(self, max_length):
+        """The same tokenizer, its table shared, that cuts at another length."""
+        other = copy.copy(self)
+        other.max_length = checked_max_length(max_length)
+        return other
+
+    @no_autograph
+    def encode(self, text, text_pair=None):
+        """Tokenize, truncate and add special tokens: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`; RoBERTa's has two in the middle.
+
+        A row longer than `max_length` is cut at the end of its text; of a pair,
+        the longer text is cut until both are equally long, then both, as
+        HuggingFace's "longest_first" does.
+
+        Args:
+            text: strings, `(batch,)`.
+            text_pair: strings, `(batch,)`, or None.
+        Returns: dict of the int32 RaggedTensors `input_ids` and `token_type_ids`,
+            `(batch, (tokens))`.
+        Raises: InputError, for texts of the wrong shape, or a pair with `max_length` below 5.
+        """
+        first = self.tokenize(text)
+        with tf.device("CPU:0"):
+            rows = first.nrows(out_type=tf.int64)
+            if text_pair is None:
+                cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
+                sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
+                first = _keep_first(first, tf.minimum(first.row_lengths(), self.max_length - self.single_specials))
+                input_ids = tf.concat([cls, first, sep], axis=1)
+                return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
+            if self.max_length < self.pair_specials + 2:
+                raise InputError(f"max_length={self.max_length} has no room for a text and its text_pair: "
+                                 f"give at least {self.pair_specials + 2}.")
+            second = self.tokenize(text_pair)
+            # Static shapes catch most of it; the assertion holds in a graph.
+            if not first.shape[:1].is_compatible_with(second.shape[:1]):
+                raise InputError(f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: "
+                                 "they must be equally many.")
+            with tf.control_dependencies([tf.debugging.assert_equal(
+                    rows, second.nrows(out_type=tf.int64),
+                    "text and text_pair must have equally many rows")]):
+                kept_first, kept_second = _longest_first(
+                    first.row_lengths(), second.row_lengths(), tf.constant(self.max_length - self.pair_specials, tf.int64))
+            return self.join(_keep_first(first, kept_first), _keep_first(second, kept_second))
+
+    @no_autograph
+    def join(self, first, second):
+        """Add special tokens to pairs of token rows: `[CLS] first [SEP] second [SEP]`.
+
+        Args:
+            first, second: int32 RaggedTensors, `(batch, (tokens))`, as `tokenize` returns them.
+        Returns: dict, as of `encode`.
+        """
+        with tf.device("CPU:0"):
+            rows = first.nrows(out_type=tf.int64)
+            cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
+            sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
+            between = [sep] * (self.pair_specials - 2)
+            input_ids = tf.concat([cls, first, *between, second, sep], axis=1)
+            if not self.marks_second:
+                return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
+            in_second = _positions(input_ids) >= tf.gather(first.row_lengths() + 1 + len(between), input_ids.value_rowids())
+            return {"input_ids": input_ids, "token_type_ids": input_ids.with_values(tf.cast(in_second, tf.int32))}
+
+    @no_autograph
+    def pad(self, encoded, *, length=None, multiple_of=8):
+        """Make rows equally long.
+
+        Args:
+            encoded: dict, as `encode` returns it.
+            length: int or int scalar tensor that no row exceeds; None for the
+                longest row rounded up to `multiple_of`, at most `max_length`.
+            multiple_of: int.
+        Returns: dict of the int32 tensors `input_ids`, `attention_mask` and
+            `token_type_ids`, `(batch, length)`.
+        Raises: InputError, if `length` or `multiple_of` is not positive;
+            tf.errors.InvalidArgumentError, if a row is longer than `length`.
+        """
+        with tf.device("CPU:0"):
+            lengths = encoded["input_ids"].row_lengths()
+            if length is None:
+                _check_positive(multiple_of, "multiple_of")
+                longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
+                width = tf.minimum(-(-longest // multiple_of) * multiple_of, self.max_length)
+                # A row is never longer than max_length unless it was encoded by other settings.
+                width = tf.maximum(width, longest)
+            else:
+                if not tf.is_tensor(length):
+                    _check_positive(length, "length")
+                width = tf.cast(length, tf.int64)
+                if tf.is_tensor(length) or length < self.max_length:
+                    with tf.control_dependencies([tf.debugging.assert_less_equal(
+                            lengths, width, "a row is longer than the length to pad to")]):
+                        width = tf.identity(width)
+            shape = tf.stack([tf.constant(-1, tf.int64), width])
+            padded = {
+                "input_ids": encoded["input_ids"].to_tensor(self.pad_id, shape=shape),
+                "attention_mask": tf.sequence_mask(lengths, width, dtype=tf.int32),
+                "token_type_ids": encoded["token_type_ids"].to_tensor(0, shape=shape),
+            }
+            known = length is not None and not tf.is_tensor(length)
+            static = [encoded["input_ids"].shape[0], length if known else None]
+            return {name: tf.ensure_shape(tensor, static) for name, tensor in padded.items()}
+
+    @no_autograph
+    def __call__(self, text, text_pair=None):
+        """Return `pad(encode(text, text_pair))`."""
+        return self.pad(self.encode(text, text_pair))
+
+
+def rows_of_pieces(ragged, words_per_text):
+    """Rows of words of pieces to rows of pieces, by the splits alone."""
+    row_splits = tf.gather(ragged.row_splits, _splits(words_per_text))
+    return tf.RaggedTensor.from_row_splits(ragged.flat_values, row_splits, validate=False)
+
+
+def utf8_bytes(code_points):
+    """How many bytes each code point takes in UTF-8."""
+    return 1 + sum(tf.cast(code_points >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
+
+
+def _splits(lengths):
+    return tf.concat([[0], tf.cumsum(lengths)], axis=0)
+
+
+def _positions(ragged):
+    """Position of each value in its row, flat."""
+    return tf.ragged.range(ragged.row_lengths()).values
+
+
+def _keep_first(ragged, counts):
+    """Keep the first `counts[i]` values of row i, which has at least as many."""
+    keep = _positions(ragged) < tf.gather(counts, ragged.value_rowids())
+    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ragged.values, keep), counts, validate=False)
+
+
+def _longest_first(first, second, budget):
+    """How many tokens of each text of a pair stay, as `tokenizers` decides it.
+
+    Args:
+        first, second: int64 tensors, `(batch,)`, tokens before truncation.
+        budget: int64 scalar, the most tokens of both together.
+    Returns: two int64 tensors, `(batch,)`.
+    """
+    shorter, longer = tf.minimum(first, second), tf.maximum(first, second)
+    longer_left = tf.where(shorter > budget, shorter, tf.maximum(shorter, budget - shorter))
+    halve = shorter + longer_left > budget
+    shorter = tf.where(halve, budget // 2, shorter)
+    longer_left = tf.where(halve, budget // 2 + budget % 2, longer_left)
+    fits, swapped = first + second <= budget, first > second
+    return (tf.where(fits, first, tf.where(swapped, longer_left, shorter)),
+            tf.where(fits, second, tf.where(swapped, shorter, longer_left)))
+
+
+def checked_text(text, argument):
+    try:
+        text = tf.convert_to_tensor(text, tf.string)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{argument} must be a list or a rank-1 tensor of strings, "
+                         f"got {type(text).__name__}: {error}") from None
+    if text.shape.rank != 1:
+        raise InputError(f"{argument} must be strings of shape (batch,), got shape {text.shape}: "
+                         "wrap a single text in a list.")
+    return text
+
+
+def _check_positive(value, argument):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"{argument}={value!r} must be a positive integer.")
+
+
+def checked_max_length(max_length):
+    """`max_length` as an int, or an InputError."""
+    if isinstance(max_length, bool) or not isinstance(max_length, (int, np.integer)) or max_length < 3:
+        raise InputError(f"max_length={max_length!r} must be an integer of at least 3: a special token, one token and a special token.")
+    return int(max_length)
