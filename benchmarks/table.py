@@ -306,6 +306,24 @@ def soak_table(result):
     ])  # fmt: skip
 
 
+def parity_table(result):
+    """Markdown of one result of adapterhub_parity.py: the greatest differences of each adapter on each family."""
+    names = sorted({name.split("/")[1] for name in result["imported"]})
+    families = sorted({name.split("/")[0] for name in result["imported"]})
+
+    def cell(name):
+        if "refused" in result["imported"][name]:
+            return "refused"
+        return f"{max(result['imported'][name].values()):.0e}, {max(result['exported'][name].values()):.0e}"
+
+    return "\n".join([
+        "**Greatest difference from `adapters` on PyTorch, hidden states and logits: its file imported here, ours exported there**", "",
+        f"| | {' | '.join(names)} |", "|---|" + "---:|" * len(names),
+        *(f"| {family} | {' | '.join(cell(f'{family}/{name}') for name in names)} |" for family in families), "",
+        _origin(result, "tiny random encoders, float32"),
+    ])  # fmt: skip
+
+
 class Table(NamedTuple):
     """How the results of one kind are shown: Markdown, what only the newest is shown of, and in which file."""
 
@@ -336,6 +354,7 @@ def _in_notes(result):
 
 
 TABLES = {
+    "adapterhub-parity": Table(parity_table, lambda result: (), _in_notes),
     "costs": Table(costs_table, _settings("precision"), _in_notes),
     "padding": Table(padding_table, lambda result: (), _in_notes),
     "pipeline": Table(pipeline_table, _settings("batch_size")),

@@ -263,20 +263,25 @@ def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_dire
 
     (tmp_path / "t.txt").write_text("".join(f"the film {'is ' * (i % 7)}{i}\n" for i in range(50)))
     whole = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
-    read, ahead, read_chunks, predict_chunk = [], [], files.read_chunks, predict._predict
+    read, ahead, read_chunks, load = [], [], files.read_chunks, predict._One.load
 
     def counted(*arguments, **options):
         for chunk in read_chunks(*arguments, **options):
             read.append(len(chunk))
             yield chunk
 
-    def watched(scorer, chunk, *arguments):
-        ahead.append(len(read))
-        return predict_chunk(scorer, chunk, *arguments)
+    def watched(*arguments):
+        label = load(*arguments)
+
+        def watched_label(*arguments):
+            ahead.append(len(read))
+            return label(*arguments)
+
+        return watched_label
 
     monkeypatch.setattr(predict, "CHUNK_ROWS", 8)
     monkeypatch.setattr(own_files, "read_chunks", counted)
-    monkeypatch.setattr(predict, "_predict", watched)
+    monkeypatch.setattr(predict._One, "load", watched)
     chunked = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
     assert ahead == [1, 2, 3, 4, 5, 6, 7] and read == [8] * 6 + [2]
     assert [row["label"] for row in chunked] == [row["label"] for row in whole]

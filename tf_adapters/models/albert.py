@@ -90,6 +90,11 @@ class _Albert(Family):
     def block_layer_norms(self, block):
         return [block.attention.LayerNorm, block.full_layer_layer_norm]
 
+    def adapterhub_site(self, model, block, place):
+        group, inner = divmod(block, model.config.inner_group_num)
+        name = {"attention": "attention.attention_adapters", "ffn": "output_adapters"}[place]
+        return f"{model.base_model_prefix}.encoder.albert_layer_groups.{group}.albert_layers.{inner}.{name}"
+
 
 def _parameters(config):
     width, size = config.embedding_size, config.hidden_size
@@ -105,6 +110,7 @@ FAMILY = _Albert(
     block_class=TFAlbertAdapterLayer,
     heads=heads_of("TFAlbert", pretraining=transformers.TFAlbertForPreTraining),
     pooled_classifier=True,
+    adapterhub_attention=False,
     tokenizer="SentencePiece",
     parameters=_parameters,
 )

@@ -14,6 +14,7 @@ FAMILY = Family(
     first_token_heads=("classification", "multiple-choice"),
     tokenizer="SentencePiece",
     first_position=first_position,
+    on_adapterhub=False,
     parameters=roberta_parameters,
     **block_classes(modeling_tf_camembert, "TFCamembert"),
 )

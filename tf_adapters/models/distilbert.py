@@ -39,6 +39,10 @@ class _DistilBert(Family):
     def block_layer_norms(self, block):
         return [block.sa_layer_norm, block.output_layer_norm]
 
+    def adapterhub_site(self, model, block, place):
+        name = {"attention": "attention_adapters", "ffn": "output_adapters"}[place]
+        return f"{model.base_model_prefix}.transformer.layer.{block}.{name}"
+
 
 def _parameters(config):
     return encoder_parameters(_Sizes(config), config.vocab_size + config.max_position_embeddings)

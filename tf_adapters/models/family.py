@@ -29,6 +29,8 @@ class Family:
         pooled_classifier: bool, whether `classifier` of a sequence classification model is one dense layer on the pooled output.
         token_types: bool, whether the encoder takes `token_type_ids`.
         tokenizer: str, a key of `text.loading`, or the name of what cuts texts where that has none.
+        on_adapterhub: bool, whether `adapters` has the family.
+        adapterhub_attention: bool, whether its adapters behind the attention read what ours do.
         first_position: function from a configuration to the number of positions that no token has.
     """
 
@@ -44,6 +46,8 @@ class Family:
     token_types: bool = True
     tokenizer: str = "wordpiece"
     first_position: Callable = lambda config: 0
+    on_adapterhub: bool = True
+    adapterhub_attention: bool = True
 
     def main_layer(self, model):
         """The pretrained encoder inside `model`, without its head."""
@@ -95,6 +99,10 @@ class Family:
     def block_layer_norms(self, block):
         """The two LayerNorms of a block, adapted or not."""
         return [getattr(*self.output_half(block, place)).LayerNorm for place in ("attention", "ffn")]
+
+    def adapterhub_site(self, model, block, place):
+        """What the weights of the adapters at a site begin with in AdapterHub's files, before `.adapters.NAME`."""
+        return f"{model.base_model_prefix}.encoder.layer.{block}." + {"attention": "attention.output", "ffn": "output"}[place]
 
     def pooler(self, model):
         """The pooler layer of the encoder, or None."""

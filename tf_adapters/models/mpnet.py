@@ -62,6 +62,7 @@ FAMILY = _MPNet(
     config_class=transformers.MPNetConfig,
     block_class=TFMPNetAdapterLayer,
     heads=heads_of("TFMPNet"),
+    on_adapterhub=False,
     parameters=_parameters,
     token_types=False,
     tokenizer="MPNet's WordPiece",
