@@ -282,3 +282,26 @@ def test_truncated_files_are_named(source, keep, tmp_path):
     path.write_bytes(content[:keep])
     with pytest.raises(InputError, match="no complete checkpoint of PyTorch's|truncated|damaged"):
         read_torch_file(path)
+
+
+def test_the_command_converts_in_both_directions(cli, tmp_path):
+    encoder = tmp_path / "encoder"
+    shutil.copytree(FILES / "bert" / "model", encoder)
+    (encoder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(56))]) + "\n")
+    for source in (FILES / "bert" / "seq_bn", FILES / "bert-flexible"):
+        ours, theirs = tmp_path / f"ours-{source.name}", tmp_path / f"theirs-{source.name}"
+        outcome = cli("convert", source, "--model", encoder, "--output", ours)
+        assert outcome.status == 0, outcome.err
+        predicted = cli("predict", ours, "--input", "-", stdin=b"w1 w2 w3\n")
+        assert predicted.status == 0 and set(json.loads(predicted.out)["probabilities"]) == {"LABEL_0", "LABEL_1", "LABEL_2"}, predicted.err
+        outcome = cli("convert", ours, "--output", theirs)
+        assert outcome.status == 0, outcome.err
+        for file in ("adapter.safetensors", "model_head.safetensors"):
+            found, expected = ([*load_file(folder / file).values()] for folder in (theirs, source))
+            assert sorted(value.tobytes() for value in found) == sorted(value.tobytes() for value in expected)
+    again = cli("convert", source, "--model", encoder, "--output", ours)
+    assert again.status == 2 and "is there already" in again.err
+    nameless = cli("convert", FILES / "bert" / "seq_bn", "--output", tmp_path / "x")
+    assert nameless.status == 2 and "does not name its encoder: give --model" in nameless.err
+    nothing = cli("convert", tmp_path / "nowhere", "--output", tmp_path / "x")
+    assert nothing.status == 2 and "no such directory" in nothing.err

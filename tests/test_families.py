@@ -19,12 +19,20 @@ from tf_adapters.models.names import pytorch_name
 from tf_adapters.models.state import state_of
 
 ALL_VARIANTS = {"houlsby": {}, **VARIANTS}
-# The rest of the product takes minutes.
+# RoBERTa under other names, and BERT, which has tests of its own; the whole product takes minutes.
+ALIKE = ("bert", "camembert", "xlm-roberta")
+
+
+def slow_if(condition, *values):
+    return pytest.param(*values, marks=pytest.mark.slow if condition else ())
+
+
+EACH = [slow_if(family in ALIKE, family) for family in FAMILIES]
 PAIRS = [
-    pytest.param(family, variant, marks=[] if family == "roberta" or variant == "pfeiffer" else pytest.mark.slow)
+    slow_if(family in ALIKE or (family != "roberta" and variant != "pfeiffer"), family, variant)
     for family in FAMILIES for variant in ALL_VARIANTS
 ]  # fmt: skip
-HEADS = [(family, head) for family in FAMILIES for head in get_family(family).heads]
+HEADS = [slow_if(family in ALIKE, family, head) for family in FAMILIES for head in get_family(family).heads]
 FAST = [family for family in FAMILIES if get_family(family).fast_block_class is not None]
 
 
@@ -155,7 +163,7 @@ def test_checkpoints_in_pytorchs_names_are_read(family, bare, tmp_path):
     assert state_of(model).digest(model) == state_of(loaded).digest(loaded)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH)
 def test_xla_compiles_the_whole_model(family):
     model, inputs = family_model(family), family_inputs(family)
     add_adapters(model, AdapterConfig(bottleneck_size=4, init_stddev=0.3), seed=0)
@@ -163,7 +171,7 @@ def test_xla_compiles_the_whole_model(family):
     np.testing.assert_allclose(compiled(inputs), logits_of(model, inputs), atol=1e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH)
 def test_mixed_precision_trains_with_float32_logits(family, float32_policy):
     float32_policy("mixed_bfloat16")
     model, inputs = family_model(family), family_inputs(family)
@@ -176,7 +184,7 @@ def test_mixed_precision_trains_with_float32_logits(family, float32_policy):
     assert all(gradient is not None and np.isfinite(gradient).all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH)
 def test_a_saved_model_answers_the_same_without_python(family, tmp_path):
     model, inputs = family_model(family), family_inputs(family)
     add_adapters(model, AdapterConfig(bottleneck_size=4, init_stddev=0.3), seed=0)

@@ -1,6 +1,13 @@
 """Checkpoints of AdapterHub's `adapters` (PyTorch), read and written without PyTorch."""
 
-from tf_adapters.adapterhub.exporting import export_adapter
-from tf_adapters.adapterhub.importing import import_adapter
+import importlib
 
-__all__ = ["export_adapter", "import_adapter"]
+_PUBLIC = {"export_adapter": "exporting", "import_adapter": "importing"}
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name):
+    # At first use, so that a directory can be looked at without TensorFlow.
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)

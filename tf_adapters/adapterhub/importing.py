@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from tf_adapters.adapterhub.description import read_description
 from tf_adapters.adapterhub.settings import check_placement, config_from_hub
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError
@@ -38,7 +39,7 @@ def import_adapter(model, directory, *, name=None, head=True):
             would run code. The model is then as it was.
     """
     directory, state = pathlib.Path(directory), state_of(model)
-    settings = _read_settings(directory)
+    settings = read_description(directory)
     weights, path = _read_weights(directory, "adapter")
     _check_encoder(model, state, settings, directory)
     theirs = settings.get("name") or _only_name(weights, path)
@@ -51,7 +52,9 @@ def import_adapter(model, directory, *, name=None, head=True):
     config = config_from_hub(settings, sizes.pop(), blocks, directory)
     check_placement(config, state.family)
     values = _values(config, found, blocks, model.config.hidden_size, path)
-    head_values = _read_head(model, state, directory) if head else {}
+    head_values, has_pooler = _read_head(model, state, directory) if head else ({}, False)
+    if has_pooler:
+        state.train_pooler(model)
     add_adapters(model, config, name=name, seed=0)
     try:
         for key, layer in state.adapters[name].layers.items():
@@ -62,24 +65,6 @@ def import_adapter(model, directory, *, name=None, head=True):
     except BaseException:
         remove_adapters(model, name=name)
         raise
-    return settings
-
-
-def _read_settings(directory):
-    path = directory / "adapter_config.json"
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{directory} has no adapter_config.json, so it is no directory of AdapterHub's.") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path} is not JSON: {error}.") from None
-    if isinstance(settings, dict) and "peft_type" in settings:
-        raise InputError(f"{directory} is PEFT's ({settings['peft_type']}), whose file has the same name: only AdapterHub's can be imported.")
-    if not isinstance(settings, dict) or not isinstance(settings.get("config", {}), dict):
-        raise InputError(f"{path} is no description of an adapter: it must have an object config.")
-    architecture = (settings.get("config") or {}).get("architecture")
-    if architecture is not None:
-        raise InputError(f"{directory} has the architecture {architecture!r}: only bottleneck adapters can be imported.")
     return settings
 
 
@@ -184,9 +169,9 @@ def _values(config, found, blocks, hidden, path):
 
 
 def _read_head(model, state, directory):
-    """Dict from names to `(variable, value)` of the head, empty if the directory has none."""
+    """Dict from names to `(variable, value)` of the head, empty if the directory has none; and whether it has the pooler's place."""
     if not (directory / "head_config.json").is_file():
-        return {}
+        return {}, False
     settings = json.loads((directory / "head_config.json").read_text(encoding="utf-8"))
     weights, path = _read_weights(directory, "head")
     pooler = state.family.pooler(model)
@@ -195,8 +180,6 @@ def _read_head(model, state, directory):
         weights = _static_names(settings, weights, model, state, path)
         # A flexible head has a dense layer of its own in the pooler's place.
         targets |= named_weights(pooler.weights)
-        if not state.newly_initialized:
-            state.newly_initialized = [pooler]
     values = {}
     for name, value in weights.items():
         if name not in targets:
@@ -209,7 +192,7 @@ def _read_head(model, state, directory):
     lacking = sorted(set(targets) - set(values))
     if lacking:
         raise InputError(f"{path} lacks {lacking[0]!r}, which this model's head has: pass head=False.")
-    return values
+    return values, bool(settings.get("config"))
 
 
 def _static_names(settings, weights, model, state, path):

@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from tf_adapters.cli.convert import convert
 from tf_adapters.cli.evaluate import evaluate
 from tf_adapters.cli.export import export
 from tf_adapters.cli.info import info
@@ -58,7 +59,7 @@ def _command(function):
     return run
 
 
-for command in (train, evaluate, predict, export, submit, tasks, info):
+for command in (train, evaluate, predict, export, convert, submit, tasks, info):
     app.command(command.__name__)(_command(command))
 
 

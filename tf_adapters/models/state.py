@@ -97,6 +97,18 @@ class ModelState:
         """Variables of the pretrained LayerNorms; see `Family.layer_norms`."""
         return [variable for norm in self.family.layer_norms(model, which, adapted) for variable in norm.weights]
 
+    def train_pooler(self, model):
+        """Let the pooler be a part of the head from now on, as it is in what is about to be loaded.
+
+        The encoder's digest stays the one that it had with its pooler.
+        """
+        if self.newly_initialized:
+            return
+        if self.adapters:
+            raise InputError("A head with a pooler of its own fits a model without adapters alone: load it into a model of its own.")
+        self.digest(model)
+        self.newly_initialized = [self.family.pooler(model)]
+
     def digest(self, model):
         """SHA-256 of the pretrained encoder before any training, as hexadecimal digits.
 

@@ -115,6 +115,8 @@ def load_adapter(model, directory, *, name="default", head=True, fast=None):
     _check_backbone(model, state, settings, directory)
     arrays = _read_arrays(directory, settings)
     config = None if settings["adapter"] is None else AdapterConfig.from_dict(settings["adapter"])
+    if head and settings["head"]["pooler"] and state.family.reads_pooler(model):
+        state.train_pooler(model)
     if head:
         _check_head(model, state, settings, arrays, directory)
     if settings["backbone"]["weights_saved"] and set(state.adapters) - {name}:

@@ -1,0 +1,90 @@
+"""`tf-adapters convert`."""
+
+import json
+import pathlib
+from typing import Annotated
+
+import typer
+
+from tf_adapters.cli import options
+from tf_adapters.cli.terminal import terminal
+from tf_adapters.errors import InputError
+
+
+def convert(
+    directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory, AdapterHub's or this package's.")],
+    output: Annotated[pathlib.Path, typer.Option(help="Directory to write, in the other format.")],
+    model: options.Source = None,
+    head: Annotated[bool, typer.Option(help="With the prediction head, if there is one.")] = True,
+    max_length: Annotated[int, typer.Option(help="Tokens that are kept of a text, which AdapterHub's files do not say.")] = 128,
+    overwrite: options.Overwrite = False,
+):
+    """Turn an AdapterHub directory into one of this package, or the other way round, without PyTorch.
+
+    AdapterHub's files hold bottleneck adapters (double_seq_bn, seq_bn, par_bn, scaled_par_bn and their like) and heads. They name the
+    encoder, and nothing says that its weights are the same: give the very one by `--model`.
+
+    From AdapterHub: `tf-adapters convert sst-2@ukp --model bert-base-uncased --output adapters/sst2`
+
+    To AdapterHub: `tf-adapters convert adapters/sst2 --output hub/sst2`, which PyTorch's `model.load_adapter("hub/sst2",
+    use_safetensors=True)` reads.
+    """
+    if not directory.is_dir():
+        raise InputError(f"{directory}: there is no such directory.")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())) and not overwrite:
+        raise InputError(f"--output {output} is there already: choose another, or give --overwrite.")
+    ours = (directory / "tf_adapters.json").is_file()
+    source = None if ours else model or _named_model(directory)
+
+    from tf_adapters.cli.quiet import import_tensorflow
+
+    console = terminal()
+    with console.status("Loading TensorFlow and the encoder ..."):
+        import_tensorflow()
+        written = _to_hub(directory, output, model, head) if ours else _from_hub(directory, output, source, head, max_length)
+    console.print(written)
+
+
+def _named_model(directory):
+    from tf_adapters.adapterhub.description import read_description
+
+    name = read_description(directory).get("model_name")
+    if not name:
+        raise InputError(f"{directory} does not name its encoder: give --model.")
+    return name
+
+
+def _to_hub(directory, output, model, head):
+    from tf_adapters.adapterhub import export_adapter
+    from tf_adapters.saving.directory import load_trained
+
+    trained, settings = load_trained(directory, backbone=model)
+    export_adapter(trained, output, name=directory.resolve().name, head=head)
+    return f"Written to {output}, for {settings['backbone']['model_type']} models of {settings['backbone']['hidden_size']} units in PyTorch's adapters."
+
+
+def _from_hub(directory, output, source, head, max_length):
+    from tf_adapters import load_backbone, load_tokenizer, parameter_counts, save_adapter, set_trainable
+    from tf_adapters.adapterhub import import_adapter
+
+    labels = _labels(directory) if head else None
+    model = load_backbone(source, num_labels=2 if labels is None else len(labels), labels=labels)
+    settings = import_adapter(model, directory, head=labels is not None)
+    set_trainable(model, "adapters")
+    text = load_tokenizer(model, max_length=max_length)
+    save_adapter(model, output, text=text, task={"name": settings.get("name"), "kind": "classification" if labels is None or len(labels) > 1 else "regression"})
+    note = "" if labels is not None else " It has no head: the one in this directory is random, and is to be trained."
+    return f"Written to {output}: {parameter_counts(model).adapter:,} parameters of adapters.{note}"
+
+
+def _labels(directory):
+    """The names of the labels in `head_config.json`, in the order of their numbers, or None without a head."""
+    path = directory / "head_config.json"
+    if not path.is_file():
+        return None
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        numbers = (settings.get("config") or settings)["label2id"]
+        return [label for label, _ in sorted(numbers.items(), key=lambda item: int(item[1]))]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} does not name the labels of the head ({error}): give --no-head.") from None
