@@ -51,12 +51,12 @@ def test_loading_into_a_fresh_backbone_gives_bit_equal_logits(checkpoint, tmp_pa
     assert AdapterConfig.from_dict(settings["adapter"]) == recipe.adapter
 
 
-@pytest.mark.parametrize("mode", ["full", "top-2", "layer-norm", "head"])
+@pytest.mark.parametrize("mode", ["full", "top-2", "layer-norm", "bias", "head"])
 def test_everything_that_trained_is_saved(checkpoint, tmp_path, mode):
     model = trained(checkpoint, mode)
     save_adapter(model, tmp_path)
     settings = json.loads((tmp_path / "tf_adapters.json").read_text())
-    assert settings["backbone"]["weights_saved"] == (mode in ("full", "top-2"))
+    assert settings["backbone"]["weights_saved"] == (mode in ("full", "top-2", "bias"))
     assert settings["trainable"] == mode
     fresh, _ = load_trained(tmp_path)
     assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)

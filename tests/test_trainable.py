@@ -39,6 +39,7 @@ EMBEDDINGS = {
     "bert/embeddings/position_embeddings/embeddings",
 }
 POOLER = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+BIASES = {name for name in dense(range(DEPTH)) | norms(embeddings=True) | POOLER if name.endswith(("bias", "beta"))}
 BOTH = [f"layer.{b}.{place}" for b in range(DEPTH) for place in ("attention", "ffn")]
 PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
 
@@ -82,6 +83,7 @@ def test_every_recipe_has_its_names_tested():
         ("top-3", dense([1, 2, 3]) | norms([1, 2, 3]) | POOLER | HEAD),
         ("top-4", EMBEDDINGS | dense(range(4)) | norms(embeddings=True) | POOLER | HEAD),
         ("layer-norm", norms(embeddings=True) | HEAD),
+        ("bias", BIASES | HEAD),
         ("head", HEAD),
         ("adapters", adapters(BOTH) | norms() | HEAD),
     ],
@@ -89,10 +91,14 @@ def test_every_recipe_has_its_names_tested():
 def test_exact_names_that_train_for_each_mode(mode, expected):
     model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=2))
     # From whatever state the model is in.
-    for before in ("full", "head", "adapters"):
+    for before in ("full", "head", "adapters", "bias"):
         set_trainable(model, before)
         set_trainable(model, mode)
         assert names(model) == expected
+    for block in model.bert.encoder.layer:
+        assert [variable.name.rpartition("/")[2] for variable in block.intermediate.dense.weights] == (
+            ["bias:0", "kernel:0"] if mode == "bias" else ["kernel:0", "bias:0"]
+        )
 
 
 def test_all_names_train_without_adapters_under_full():
@@ -109,7 +115,7 @@ def test_only_the_active_adapter_trains():
     assert names(set_trainable(model, "adapters")) == adapters(BOTH, "a") | HEAD
 
 
-@pytest.mark.parametrize("mode", ["adapters", "top-2", "layer-norm", "head", "full"])
+@pytest.mark.parametrize("mode", ["adapters", "top-2", "layer-norm", "bias", "head", "full"])
 def test_frozen_weights_are_bit_equal_after_a_real_fit_and_every_chosen_one_moves(mode):
     model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=4), seed=0)
     add_adapters(model, AdapterConfig(bottleneck_size=4, train_layer_norm="all"), name="b", seed=1)

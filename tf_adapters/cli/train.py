@@ -93,7 +93,7 @@ def train(
         str,
         _adapter(
             help="What trains: `adapters`, or without adapters `full`, `top-N` (the N uppermost blocks), "
-            "`layer-norm` or `head`."
+            "`layer-norm`, `bias` (BitFit) or `head`."
         ),
     ] = "adapters",
     adapter_size: Annotated[

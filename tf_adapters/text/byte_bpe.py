@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
-from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
+from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, read_json, rows_of_pieces, utf8_bytes
 
 _CODE_POINTS = 0x110000
 _OTHER, _LETTER, _NUMBER, _SPACE = range(4)
@@ -83,7 +83,7 @@ class ByteLevelBpe(Tokenizer):
         if os.path.isfile(path):
             vocabulary, merges, settings = _read_tokenizer_json(path)
         elif all(os.path.isfile(os.path.join(directory, name)) for name in ("vocab.json", "merges.txt")):
-            vocabulary = _read_json(os.path.join(directory, "vocab.json"))
+            vocabulary = read_json(os.path.join(directory, "vocab.json"))
             with open(os.path.join(directory, "merges.txt"), encoding="utf-8") as file:
                 merges = [tuple(line.split()) for line in file.read().split("\n") if line and not line.startswith("#version")]
             settings = {}
@@ -91,7 +91,7 @@ class ByteLevelBpe(Tokenizer):
             raise InputError(f"directory={directory!r} holds no byte-level BPE: looked for tokenizer.json, and for vocab.json with merges.txt.")
         config = os.path.join(directory, "tokenizer_config.json")
         if os.path.isfile(config):
-            values = _read_json(config)
+            values = read_json(config)
             for key in ("cls_token", "sep_token", "pad_token", "unk_token"):
                 token = values.get(key)
                 token = token.get("content") if isinstance(token, dict) else token
@@ -293,20 +293,9 @@ def _character_kinds():
     return kinds
 
 
-def _read_json(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON ({error}): restore the file.") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__} where a JSON object is expected: restore the file.")
-    return content
-
-
 def _read_tokenizer_json(path):
     """Vocabulary, merges and settings of a tokenizer.json, if it is RoBERTa's."""
-    content = _read_json(path)
+    content = read_json(path)
     model, before, after = ({} if content.get(name) is None else content[name] for name in ("model", "pre_tokenizer", "post_processor"))
     expected = (
         ("model.type", model.get("type"), "BPE"),

@@ -1,6 +1,7 @@
 """What tokenizers have in common: special tokens, truncation, padding, all as TensorFlow operations."""
 
 import copy
+import json
 
 import numpy as np
 import tensorflow as tf
@@ -209,3 +210,15 @@ def checked_max_length(max_length):
     if isinstance(max_length, bool) or not isinstance(max_length, (int, np.integer)) or max_length < 3:
         raise InputError(f"max_length={max_length!r} must be an integer of at least 3: a special token, one token and a special token.")
     return int(max_length)
+
+
+def read_json(path):
+    """The object in a JSON file, or an InputError that says what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except ValueError as error:
+        raise InputError(f"{path} is not valid JSON ({error}): restore the file.") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__} where a JSON object is expected: restore the file.")
+    return content

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
-from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
+from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, read_json, rows_of_pieces, utf8_bytes
 
 #: Where the tokens differ from `BertTokenizerFast`'s, and why. Everything else
 #: is equal: the character tables are asked from the installed `tokenizers`.
@@ -423,22 +423,10 @@ def _read_vocabulary(path):
     return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
-def _read_json(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON ({error}): restore the file.") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__} where a JSON object is expected: "
-                         "restore the file.")
-    return content
-
-
 def _read_tokenizer_config(path):
     if not os.path.isfile(path):
         return {}
-    config = _read_json(path)
+    config = read_json(path)
     name = config.get("tokenizer_class")
     accepted = [start + end for start in _BERT_CLASSES for end in _TOKENIZER_ENDINGS]
     accepted.append("PreTrainedTokenizerFast")
@@ -467,7 +455,7 @@ def _read_tokenizer_config(path):
 
 def _read_tokenizer_json(path):
     """Vocabulary and settings of a tokenizer.json, if it is BERT's."""
-    content = _read_json(path)
+    content = read_json(path)
     parts = {name: content.get(name) or {} for name in ("model", "normalizer", "pre_tokenizer")}
     model, normalizer, pre_tokenizer = parts.values()
     expected = (

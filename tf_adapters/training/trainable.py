@@ -9,7 +9,7 @@ from tf_adapters.models.heads import keep_float32
 from tf_adapters.models.state import digest_of, state_of
 from tf_adapters.models.storage import check_not_cast
 
-MODES = ("adapters", "full", "top-N", "layer-norm", "head")
+MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
 
 
 def set_trainable(model, mode="adapters"):
@@ -25,6 +25,7 @@ def set_trainable(model, mode="adapters"):
               (variable fine-tuning). N equal to the depth is full fine-tuning, embeddings
               included, as in Houlsby et al., section 3.3.
             - `"layer-norm"`: all pretrained LayerNorms and the head.
+            - `"bias"`: every bias of the encoder, the LayerNorms' included, and the head (BitFit, Ben Zaken et al. 2022).
             - `"head"`: the head alone.
 
     Adapters that are not active never train.
@@ -74,11 +75,13 @@ def _chosen_variables(model, state, mode):
         return head
     if mode == "layer-norm":
         return head + state.layer_norm_variables(model)
+    if mode == "bias":
+        return head + [variable for variable in state.backbone_variables(model) if _is_bias(variable)]
     if mode == "adapters":
         if active is None:
             raise InputError(
                 "mode='adapters': the model has no adapters; call add_adapters(model, config) first, or choose "
-                "'full', 'top-N', 'layer-norm' or 'head'."
+                "'full', 'top-N', 'layer-norm', 'bias' or 'head'."
             )
         norms = state.layer_norm_variables(model, active.config.train_layer_norm, active.config.blocks)
         return head + _adapter_variables(active) + norms
@@ -95,6 +98,11 @@ def _chosen_variables(model, state, mode):
     raise InputError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}, with a number for N.")
 
 
+def _is_bias(variable):
+    # A LayerNorm's is called beta.
+    return variable.name.rpartition("/")[2] in ("bias:0", "beta:0")
+
+
 def _adapter_variables(adapter):
     return [variable for layer in adapter.layers.values() for variable in layer.weights]
 
@@ -105,13 +113,18 @@ def _freeze_all_but(layer, chosen):
     if not own:
         return
     if not any(isinstance(child, keras.layers.Layer) for child in layer.submodules):
+        # First back to where they were made, for an earlier choice may have moved some.
+        order = {id(child.ref): place for place, child in enumerate(layer._self_unconditional_checkpoint_dependencies)}
+        own = sorted(own, key=lambda variable: order.get(id(variable), len(order)))
+        layer._trainable_weights[:] = [variable for variable in own if variable.trainable]
+        layer._non_trainable_weights[:] = [variable for variable in own if not variable.trainable]
         trains = [id(variable) in chosen for variable in own]
-        if len(set(trains)) > 1:
-            raise RuntimeError(f"Only some of the weights of {layer.name} were chosen to train.")
-        layer.trainable = trains[0]
-        return
+        layer.trainable = any(trains)
+        if all(trains) or not any(trains):
+            return
     # A frozen layer hides its children from Keras, so an owner with children (the
-    # embeddings, with their LayerNorm) stays trainable and its weights are moved.
+    # embeddings, with their LayerNorm) stays trainable and its weights are moved; so are a
+    # layer's of which some train and others do not.
     layer._trainable_weights[:] = [variable for variable in own if id(variable) in chosen]
     layer._non_trainable_weights[:] = [variable for variable in own if id(variable) not in chosen]
 
