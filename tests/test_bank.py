@@ -503,6 +503,20 @@ def test_a_large_bank_lies_in_files_that_are_written_one_after_the_other(bank, s
     np.testing.assert_array_equal(one["logits"], other["logits"])
 
 
+def test_a_full_disk_leaves_no_version_and_the_older_ones_whole(bank, served, monkeypatch):
+    import errno
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = sorted(path.name for path in served.iterdir())
+    monkeypatch.setattr("tf_adapters.serving.shards._copy", full)
+    with pytest.raises(InputError, match="9 cannot be written: No space left on device"):
+        export_bank(bank, served / "9")
+    assert sorted(path.name for path in served.iterdir()) == before
+    assert bank.answer(["a great film"], "film")["error"].numpy().tolist() == [b""]
+
+
 def test_what_cannot_be_exported_is_named(bank, checkpoint, served, tmp_path):
     with pytest.raises(InputError, match="all/1 is there already"):
         export_bank(bank, served / "1")

@@ -48,6 +48,14 @@ def call(loaded, signature, **inputs):
     return {name: value.numpy() for name, value in loaded.signatures[signature](**inputs).items()}
 
 
+def test_a_text_that_is_not_utf8_has_an_error_and_the_other_rows_their_answers(exported):
+    loaded = exported[2]
+    whole = call(loaded, "serving_default", text=tf.constant(["a great film", "dull"]))
+    found = call(loaded, "serving_default", text=tf.constant([b"a great film", b"dull \xff", b"dull"]))
+    assert found["error"].tolist() == [b"", b"the text is not UTF-8", b""]
+    np.testing.assert_allclose(found["logits"][[0, 2]], whole["logits"], atol=1e-6)
+
+
 @pytest.mark.parametrize("signature", ["serving_default", "serving_jit"])
 def test_text_is_answered_as_by_the_model(exported, wordpiece, signature):
     model, _, loaded = exported
@@ -250,7 +258,7 @@ def test_bad_input_is_named_and_nothing_is_left(exported, wordpiece, tmp_path):
         export_saved_model(model, tmp_path / "film", text=wordpiece)
     with pytest.raises(InputError, match="storage='int8'.*bfloat16"):
         export_saved_model(model, tmp_path / "1", text=wordpiece, storage="int8")
-    with pytest.raises(InputError, match="must be the WordPiece"):
+    with pytest.raises(InputError, match="must be the tokenizer"):
         export_saved_model(model, tmp_path / "1", text="bert")
     with pytest.raises(InputError, match="is for token-classification, and the model is a TFBertForSequence.*the task of training"):
         export_saved_model(model, tmp_path / "1", text=wordpiece, task={"kind": "token-classification"})

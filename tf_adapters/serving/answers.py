@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+NOT_UTF8 = "the text is not UTF-8"
 KINDS = ("classification", "multi-label", "regression")
 
 
@@ -21,7 +22,7 @@ def answers_of(logits, slots, *, task, known, readable, names, ranges):
     """
     shown = tf.strings.unicode_transcode(task, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
     missing = tf.where(slots["slot"] == -2, "the bank has changed: trace this graph anew", tf.strings.join(["unknown task '", shown, "'"]))
-    error = tf.where(known, tf.where(readable, "", "the text is not UTF-8"), missing)
+    error = tf.where(known, tf.where(readable, "", NOT_UTF8), missing)
     outputs = tf.where(error == "", slots["outputs"], 0)
     given = tf.range(tf.shape(logits)[1]) < outputs[:, tf.newaxis]
     kind = {name: slots["kind"] == number for number, name in enumerate(KINDS)}
@@ -43,3 +44,8 @@ def answers_of(logits, slots, *, task, known, readable, names, ranges):
         "value": tf.where(number & (outputs > 0), value, 0.0),
         "error": error,
     }
+
+
+def is_utf8(text):
+    """Whether strings are UTF-8, bool of their shape; in a graph."""
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD) == text

@@ -13,7 +13,7 @@ from tf_adapters.layers.bank import AdapterPool, HeadPool, RowStore, RowTable
 from tf_adapters.models.loading import load_backbone
 from tf_adapters.models.routing import Routes, encode, site_places
 from tf_adapters.models.state import state_of
-from tf_adapters.serving.answers import KINDS, answers_of
+from tf_adapters.serving.answers import KINDS, answers_of, is_utf8
 from tf_adapters.serving.locks import SharedLock
 from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
 
@@ -233,7 +233,7 @@ class AdapterBank(keras.Model):
         longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
         logits = self._logits(self._book.wordpiece.pad(encoded, length=longest), slots)
         pairs = tf.gather([pairs for pairs, _ in self._texts], slots["text"])
-        readable = _is_utf8(text) & (_is_utf8(text_pair) | ~pairs)
+        readable = is_utf8(text) & (is_utf8(text_pair) | ~pairs)
         return self._answers(logits, slots, task, known, readable)
 
     def hidden_states(self, inputs):
@@ -505,7 +505,3 @@ def _widen(logits, width):
 def _same_rows(values, task, name):
     rows = tf.shape(values)[0]
     return tf.debugging.assert_equal(tf.size(task), rows, f"task must have one entry for each row of {name}")
-
-
-def _is_utf8(text):
-    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD) == text

@@ -12,6 +12,7 @@ from tf_adapters._version import __version__
 from tf_adapters.errors import InputError
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
+from tf_adapters.serving.answers import NOT_UTF8, is_utf8
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import Tokenizer
 from tf_adapters.training.kinds import get_kind
@@ -39,12 +40,13 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
     The outputs are float32 `logits`, `(batch, outputs)`, and by the kind of task `label` (string) and
     `probabilities`; `labels` (strings joined by `|`) and `probabilities`; or `value`. Of a token classification they have one
     entry for each `word`, `(batch, words)`, with empty strings and zeros behind the last; `probabilities` is the label's.
-    Question answering has `answer`, `start`, `end`, `probability`, `n_best` and `n_best_probabilities`.
+    Question answering has `answer`, `start`, `end`, `probability`, `n_best` and `n_best_probabilities`. Of texts there is also
+    `error`, strings `(batch,)`: empty, or that the row's text is not UTF-8; it is then answered with U+FFFD in the places.
 
     Args:
         model: a model with a head for sequences, tokens or questions, its active adapter included.
         directory: path of the new version, whose last part is a number: `serving/sst2/1`.
-        text: `WordPiece` of training.
+        text: `Tokenizer` of training.
         task: dict with `kind`, `text_pairs` and `value_range` as an adapter directory's settings have it under
             "task", or None for a classification of single texts.
         storage: str, how frozen kernels and embeddings are stored: `"float32"`, or `"bfloat16"` or `"float16"` in
@@ -163,7 +165,8 @@ def _served(model, text, kind, task, names, storage):
                 longest = tf.reduce_min(tf.boolean_mask(lengths, lengths >= longest))
             return score(text.pad(encoded, length=longest))
 
-        return kind.serve(texts, text, forward, names, task)
+        readable = tf.reduce_all([is_utf8(strings) for strings in texts], 0)
+        return {**kind.serve(texts, text, forward, names, task), "error": tf.where(readable, "", NOT_UTF8)}
 
     lengths, nothing = tf.constant(default_lengths(text.max_length), tf.int64), tf.zeros([0, 0], tf.int32)
     texts = [tf.TensorSpec([None], tf.string, name=name) for name in kind.served_texts(task)]
