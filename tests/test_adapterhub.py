@@ -284,6 +284,7 @@ def test_truncated_files_are_named(source, keep, tmp_path):
         read_torch_file(path)
 
 
+@pytest.mark.slow
 def test_the_command_converts_in_both_directions(cli, tmp_path):
     encoder = tmp_path / "encoder"
     shutil.copytree(FILES / "bert" / "model", encoder)

@@ -493,6 +493,7 @@ def test_a_new_version_shares_the_encoder_on_disk_and_stands_alone(bank, served,
     assert not os.path.samefile(second, third) and third.stat().st_size < 0.65 * second.stat().st_size
 
 
+@pytest.mark.slow
 def test_a_large_bank_lies_in_files_that_are_written_one_after_the_other(bank, served, monkeypatch):
     monkeypatch.setattr("tf_adapters.serving.shards._FILE_BYTES", 2**13)
     export_bank(bank, served / "4")
@@ -503,6 +504,7 @@ def test_a_large_bank_lies_in_files_that_are_written_one_after_the_other(bank, s
     np.testing.assert_array_equal(one["logits"], other["logits"])
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_no_version_and_the_older_ones_whole(bank, served, monkeypatch):
     import errno
 

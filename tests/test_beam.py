@@ -35,6 +35,7 @@ def bank(checkpoint, tmp_path_factory):
     return bank, folder / "all" / "1"
 
 
+@pytest.mark.slow
 def test_the_pipeline_answers_every_line_as_the_bank_does(example, bank, tmp_path):
     bank, version = bank
     lines = [json.dumps(row) for row in ROWS] + ["not JSON", '{"text": "no task"}', '{"text": 5, "task": "film"}']

@@ -176,6 +176,7 @@ def roberta(files, tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_roberta_trains_predicts_and_is_served_from_raw_text(cli, roberta, sentences, tmp_path):
     saved = tmp_path / "adapters"
     given = ["--train", sentences / "train.csv", "--validation", sentences / "validation.csv", "--test", sentences / "test.csv"]

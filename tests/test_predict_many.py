@@ -130,6 +130,7 @@ def test_parts_of_words_and_questions(tmp_path):
     assert list(chunk.rows().questions) == ["when?"]
 
 
+@pytest.mark.slow
 def test_parts_are_written_by_the_command(cli, directories, pairs_file, tmp_path):
     given = ("predict", directories / "film", "--input", pairs_file)
     whole = cli(*given).out

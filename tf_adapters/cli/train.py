@@ -85,7 +85,7 @@ def train(
         str,
         _adapter(
             help="`default`, or a paper's complete setting: `houlsby-2019`, `houlsby-code-2019`, `report-per-layer`, "
-            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`. Every option below without a default "
+            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`. Every option below without a default "
             "overrides a part of it.",
         ),
     ] = "default",
