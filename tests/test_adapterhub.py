@@ -246,6 +246,14 @@ def test_directories_that_are_none_and_heads_of_another_size(model, tmp_path):
     assert list(state_of(two).adapters) == ["mine"]
 
 
+def test_a_damaged_description_of_a_head_is_named(model, tmp_path):
+    directory = changed(tmp_path)
+    (directory / "head_config.json").write_text("{")
+    with pytest.raises(InputError, match="head_config.json is not JSON.*pass head=False"):
+        import_adapter(model, directory)
+    assert not state_of(model).adapters
+
+
 class Malicious:
     def __init__(self, path):
         self.path = path

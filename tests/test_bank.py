@@ -519,6 +519,14 @@ def test_a_full_disk_leaves_no_version_and_the_older_ones_whole(bank, served, mo
     assert bank.answer(["a great film"], "film")["error"].numpy().tolist() == [b""]
 
 
+def test_an_encoder_of_another_family_is_refused(tmp_path):
+    from tests.families import family_model, write_family_checkpoint
+
+    write_family_checkpoint(family_model("electra"), tmp_path)
+    with pytest.raises(InputError, match="has model_type='electra': a bank is for bert alone"):
+        AdapterBank(str(tmp_path))
+
+
 def test_what_cannot_be_exported_is_named(bank, checkpoint, served, tmp_path):
     with pytest.raises(InputError, match="all/1 is there already"):
         export_bank(bank, served / "1")

@@ -172,7 +172,10 @@ def _read_head(model, state, directory):
     """Dict from names to `(variable, value)` of the head, empty if the directory has none; and whether it has the pooler's place."""
     if not (directory / "head_config.json").is_file():
         return {}, False
-    settings = json.loads((directory / "head_config.json").read_text(encoding="utf-8"))
+    try:
+        settings = json.loads((directory / "head_config.json").read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{directory / 'head_config.json'} is not JSON ({error}): restore it, or pass head=False.") from None
     weights, path = _read_weights(directory, "head")
     pooler = state.family.pooler(model)
     targets = named_weights(state.head_variables(model))

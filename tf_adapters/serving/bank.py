@@ -79,8 +79,8 @@ class AdapterBank(keras.Model):
             raise InputError(f"storage={storage!r} is unknown: use 'float32', 'bfloat16' or 'float16'.")
         self.storage = storage
         self.backbone = load_backbone(backbone, head="none")
-        if not state_of(self.backbone).family.pooled_classifier or state_of(self.backbone).family.fast_block_class is None:
-            raise InputError(f"backbone={str(backbone)!r} is a {self.backbone.config.model_type} encoder: a bank is for bert alone.")
+        if state_of(self.backbone).family.model_type != "bert":
+            raise InputError(f"backbone={str(backbone)!r} has model_type={self.backbone.config.model_type!r}: a bank is for bert alone.")
         self._encoder = Encoder.of(self.backbone)
         family = self._family = state_of(self.backbone).family
         self._places = {place: number for number, place in enumerate(site_places(self._encoder.depth))}
