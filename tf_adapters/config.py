@@ -1,4 +1,4 @@
-"""AdapterConfig: what an adapter looks like, where it stands and what trains beside it."""
+"""What a method of adaptation looks like, where it stands and what trains beside it."""
 
 import dataclasses
 import json
@@ -8,6 +8,8 @@ from typing import Optional, Tuple, Union
 
 from tf_adapters.errors import InputError
 
+# The dense layers of a block.
+DENSE_PLACES = ("query", "key", "value", "attention_output", "intermediate", "output")
 PLACEMENTS = ("both", "attention", "ffn")
 INSERTIONS = ("sequential", "after-norm", "parallel")
 INNER_NORMS = ("none", "before", "after")
@@ -15,8 +17,89 @@ INTERACTIONS = ("add", "multiply")
 LAYER_NORM_CHOICES = ("none", "adapted", "encoder", "all")
 
 
+class MethodConfig:
+    """What the configurations of all methods have in common; a subclass is a frozen dataclass.
+
+    A subclass has `blocks`, `train_layer_norm`, `sites`, `layer` and `parameters`, and sets
+
+    Attributes:
+        method: str, its name in a saved directory.
+        random_drop: int, as of `AdapterConfig`.
+    """
+
+    method = None
+    random_drop = 0
+
+    def sites(self, depth):
+        """The places that the method changes: dict from `(block, place)` to the key of what changes it; `depth` blocks there are."""
+        raise NotImplementedError
+
+    def layer(self, place, shape, **settings):
+        """The `MethodLayer` for a place.
+
+        Args:
+            place: str, as in `sites`.
+            shape: `(inputs, outputs)` of what stands there.
+            settings: `seed`, `name` and `dtype`.
+        """
+        raise NotImplementedError
+
+    def parameters(self, depth, hidden_size, intermediate_size):
+        """How many parameters the method has on an encoder, an int."""
+        raise NotImplementedError
+
+    def to_dict(self):
+        """Plain dict that JSON can hold; `from_dict` reads it back."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {"method": self.method} | {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, values):
+        """Build from a dict; a key that is not a field raises InputError."""
+        if not isinstance(values, dict):
+            raise InputError(f"An adapter config must be a JSON object, not {values!r}.")
+        values = {name: value for name, value in values.items() if (name, value) != ("method", cls.method)}
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise InputError(f"Unknown adapter config key {unknown[0]!r}: the keys are {', '.join(known)}.")
+        return cls(**values)
+
+    def to_json(self):
+        """JSON text of `to_dict`."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text):
+        """Read what `to_json` wrote; raises InputError on text that is not such JSON."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"The adapter config is not JSON: {error}.") from None
+        return cls.from_dict(values)
+
+    def _check_blocks_and_norms(self):
+        check_choice("train_layer_norm", self.train_layer_norm, LAYER_NORM_CHOICES)
+        if self.blocks is None:
+            return
+        if isinstance(self.blocks, (str, bytes)) or not hasattr(self.blocks, "__iter__"):
+            raise InputError(f"blocks={self.blocks!r} must be a sequence of block indices, or None for all blocks.")
+        blocks = tuple(self.blocks)
+        if not blocks or any(not is_int(block) or block < 0 for block in blocks):
+            raise InputError(f"blocks={blocks!r} must hold at least one index, counted from 0; None means all blocks.")
+        if len(set(blocks)) != len(blocks):
+            raise InputError(f"blocks={blocks!r} names a block twice.")
+        object.__setattr__(self, "blocks", tuple(sorted(int(block) for block in blocks)))
+
+    def _adapted_blocks(self, depth):
+        blocks = tuple(range(depth)) if self.blocks is None else self.blocks
+        if blocks[-1] >= depth:
+            raise InputError(f"blocks={blocks!r}: the encoder has {depth} blocks, the last is {depth - 1}.")
+        return blocks
+
+
 @dataclasses.dataclass(frozen=True)
-class AdapterConfig:
+class AdapterConfig(MethodConfig):
     """Frozen, validated description of bottleneck adapters (Houlsby et al., 2019).
 
     Args:
@@ -73,35 +156,35 @@ class AdapterConfig:
     random_drop: int = 0
     train_layer_norm: str = "encoder"
 
+    method = "bottleneck"
+
     def __post_init__(self):
         for name, least in (("bottleneck_size", 1), ("hidden_layers", 1), ("random_drop", 0)):
             value = getattr(self, name)
-            if not _is_int(value) or value < least:
+            if not is_int(value) or value < least:
                 raise InputError(f"{name}={value!r} must be an integer of at least {least}.")
         if isinstance(self.sharing, str):
             if self.sharing not in ("none", "layer"):
                 raise InputError(
                     f"sharing={self.sharing!r} is unknown: use 'none', 'layer' or an integer of at least 2."
                 )
-        elif not _is_int(self.sharing) or self.sharing < 2:
+        elif not is_int(self.sharing) or self.sharing < 2:
             raise InputError(
                 f"sharing={self.sharing!r} must be 'none', 'layer' or an integer of at least 2 "
                 "('layer' is the sharing within one block)."
             )
-        _check_choice("placement", self.placement, PLACEMENTS)
-        _check_choice("train_layer_norm", self.train_layer_norm, LAYER_NORM_CHOICES)
-        _check_choice("insertion", self.insertion, INSERTIONS)
-        _check_choice("inner_norm", self.inner_norm, INNER_NORMS)
-        _check_choice("interaction", self.interaction, INTERACTIONS)
-        if self.blocks is not None:
-            self._normalise_blocks()
+        check_choice("placement", self.placement, PLACEMENTS)
+        self._check_blocks_and_norms()
+        check_choice("insertion", self.insertion, INSERTIONS)
+        check_choice("inner_norm", self.inner_norm, INNER_NORMS)
+        check_choice("interaction", self.interaction, INTERACTIONS)
         for name in ("init_stddev", "dropout"):
             value = getattr(self, name)
-            if not _is_real(value) or value < 0:
+            if not is_real(value) or value < 0:
                 raise InputError(f"{name}={value!r} must be a finite number of at least 0.")
             object.__setattr__(self, name, float(value))
         if self.scaling != "learned":
-            if not _is_real(self.scaling) or self.scaling == 0:
+            if not is_real(self.scaling) or self.scaling == 0:
                 raise InputError(f"scaling={self.scaling!r} must be a number other than 0, or 'learned'.")
             object.__setattr__(self, "scaling", float(self.scaling))
         if self.dropout >= 1:
@@ -111,16 +194,6 @@ class AdapterConfig:
         from tf_adapters.layers.activation import get_activation  # imports Keras: only once one is made
 
         get_activation(self.activation)
-
-    def _normalise_blocks(self):
-        if isinstance(self.blocks, (str, bytes)) or not hasattr(self.blocks, "__iter__"):
-            raise InputError(f"blocks={self.blocks!r} must be a sequence of block indices, or None for all blocks.")
-        blocks = tuple(self.blocks)
-        if not blocks or any(not _is_int(block) or block < 0 for block in blocks):
-            raise InputError(f"blocks={blocks!r} must hold at least one index, counted from 0; None means all blocks.")
-        if len(set(blocks)) != len(blocks):
-            raise InputError(f"blocks={blocks!r} names a block twice.")
-        object.__setattr__(self, "blocks", tuple(sorted(int(block) for block in blocks)))
 
     def parameters_per_adapter(self, hidden_size):
         """Parameters of one adapter, `2 m d + d + m` and what its variant adds."""
@@ -140,9 +213,7 @@ class AdapterConfig:
         Raises:
             InputError: `blocks` names a block that the encoder lacks.
         """
-        blocks = tuple(range(depth)) if self.blocks is None else self.blocks
-        if blocks[-1] >= depth:
-            raise InputError(f"blocks={blocks!r}: the encoder has {depth} blocks, the last is {depth - 1}.")
+        blocks = self._adapted_blocks(depth)
         places = ("attention", "ffn") if self.placement == "both" else (self.placement,)
         keys = {}
         for position, block in enumerate(blocks):
@@ -158,45 +229,32 @@ class AdapterConfig:
                 keys[block, place] = key
         return keys
 
+    def parameters(self, depth, hidden_size, intermediate_size=None):
+        """Parameters of all adapters of an encoder; the feed-forward layer's size makes no difference."""
+        return len(set(self.sites(depth).values())) * self.parameters_per_adapter(hidden_size)
+
+    def layer(self, place, shape, **settings):
+        """As of `MethodConfig`."""
+        from tf_adapters.layers.adapter import AdapterLayer
+
+        names = ("activation", "init_stddev", "dropout", "hidden_layers", "inner_norm", "scaling", "interaction")
+        return AdapterLayer(self.bottleneck_size, **{name: getattr(self, name) for name in names}, **settings)
+
     def to_dict(self):
-        """Plain dict that JSON can hold; `from_dict` reads it back."""
-        values = dataclasses.asdict(self)
-        values["blocks"] = None if self.blocks is None else list(self.blocks)
+        """As of `MethodConfig`; directories that were written before there were other methods do not name theirs."""
+        values = super().to_dict()
+        del values["method"]
         return values
 
-    @classmethod
-    def from_dict(cls, values):
-        """Build from a dict; a key that is not a field raises InputError."""
-        if not isinstance(values, dict):
-            raise InputError(f"An adapter config must be a JSON object, not {values!r}.")
-        known = [field.name for field in dataclasses.fields(cls)]
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise InputError(f"Unknown adapter config key {unknown[0]!r}: the keys are {', '.join(known)}.")
-        return cls(**values)
 
-    def to_json(self):
-        """JSON text of `to_dict`."""
-        return json.dumps(self.to_dict(), indent=2)
-
-    @classmethod
-    def from_json(cls, text):
-        """Read what `to_json` wrote; raises InputError on text that is not such JSON."""
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"The adapter config is not JSON: {error}.") from None
-        return cls.from_dict(values)
-
-
-def _is_real(value):
+def is_real(value):
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_int(value):
+def is_int(value):
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def _check_choice(name, value, choices):
+def check_choice(name, value, choices):
     if value not in choices:
         raise InputError(f"{name}={value!r} is unknown: use one of {', '.join(repr(c) for c in choices)}.")

@@ -8,12 +8,13 @@ from tf_adapters.errors import InputError
 from tf_adapters.layers.activation import get_activation
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm
+from tf_adapters.layers.method import MethodLayer
 
 # PyTorch's default, which AdapterHub's adapters have.
 INNER_NORM_EPSILON = 1e-5
 
 
-class AdapterLayer(keras.layers.Layer):
+class AdapterLayer(MethodLayer):
     """Bottleneck adapter with a skip connection (Houlsby et al., 2019), and its variants.
 
     Computes `h + A(h)` at every position, where `A(x) = W_up f(W_down x + b_down) + b_up`. With
@@ -71,7 +72,6 @@ class AdapterLayer(keras.layers.Layer):
         self.scaling = scaling
         self.interaction = interaction
         self.seed = seed
-        self._part_names = ()
         self._activation_function = get_activation(activation)
         self._dropout_layer = SeededDropout(dropout, seed=None if seed is None else seed + 2) if dropout else None
 
@@ -98,17 +98,6 @@ class AdapterLayer(keras.layers.Layer):
             self._add("learned.scaling", (), "ones")
         super().build(input_shape)
 
-    def _add(self, part, shape, initializer):
-        """A weight, which directories know as `part`, and this object as `down_kernel` for `down.kernel`."""
-        weight = self.add_weight(name=part.replace(".", "/"), shape=shape, initializer=initializer)
-        setattr(self, part.replace(".", "_"), weight)
-        self._part_names += (part,)
-
-    @property
-    def parts(self):
-        """The weights by their names in a directory: `down.kernel`, `down.bias`, `up.kernel`, `up.bias` and what the variant adds."""
-        return {part: getattr(self, part.replace(".", "_")) for part in self._part_names}
-
     def _stddev(self, name):
         # Near zero at both ends is near the identity; between them it would stop the signal.
         return self.init_stddev if name in ("down", "up") else self.bottleneck_size**-0.5
@@ -118,8 +107,14 @@ class AdapterLayer(keras.layers.Layer):
         return None if self.seed is None else self.seed + offset
 
     def call(self, hidden_states, inputs=None, gate=None, training=False):
+        update = self.update(hidden_states if inputs is None else inputs, gate=gate, training=training)
+        update = tf.reshape(update, tf.shape(hidden_states))
+        return hidden_states + (hidden_states * update if self.interaction == "multiply" else update)
+
+    def update(self, inputs, *, gate=None, training=False):
+        """`A(inputs)`, one row for each position: `(positions, hidden_size)`."""
         # Matrices, not a batch of them: one MatMul + BiasAdd each, which TensorFlow fuses.
-        flat = tf.reshape(hidden_states if inputs is None else inputs, (-1, hidden_states.shape[-1]))
+        flat = tf.reshape(inputs, (-1, inputs.shape[-1]))
         kernel, bias = tf.convert_to_tensor(self.up_kernel), tf.convert_to_tensor(self.up_bias)
         if gate is not None and self.is_plain:
             # On the kernel the gate costs m*d products; on the activations it would cost tokens*d.
@@ -128,8 +123,7 @@ class AdapterLayer(keras.layers.Layer):
             flat = self._normalise(flat)
         inner = self._activation_function(tf.nn.bias_add(tf.matmul(flat, self.down_kernel), self.down_bias))
         for number in range(1, self.hidden_layers):
-            weights = (tf.convert_to_tensor(getattr(self, f"hidden_{number}_{part}")) for part in ("kernel", "bias"))
-            middle, shift = weights
+            middle, shift = (tf.convert_to_tensor(getattr(self, f"hidden_{number}_{part}")) for part in ("kernel", "bias"))
             inner = self._activation_function(tf.nn.bias_add(tf.matmul(inner, middle), shift))
         update = tf.nn.bias_add(tf.matmul(inner, kernel), bias)
         if self.scaling != 1.0:
@@ -138,10 +132,7 @@ class AdapterLayer(keras.layers.Layer):
             update = self._dropout_layer(update, training=training)
         if self.inner_norm == "after":
             update = self._normalise(update)
-        if gate is not None:
-            update *= gate
-        update = tf.reshape(update, tf.shape(hidden_states))
-        return hidden_states + (hidden_states * update if self.interaction == "multiply" else update)
+        return update if gate is None else update * gate
 
     @property
     def scaling_factor(self):

@@ -112,5 +112,9 @@ FAMILY = _Albert(
     pooled_classifier=True,
     adapterhub_attention=False,
     tokenizer="SentencePiece",
+    denses={
+        "query": "attention.query", "key": "attention.key", "value": "attention.value", "attention_output": "attention.dense",
+        "intermediate": "ffn", "output": "ffn_output",
+    },
     parameters=_parameters,
 )

@@ -4,7 +4,7 @@ import transformers
 from transformers.models.deberta_v2.modeling_tf_deberta_v2 import TFDebertaV2Layer, TFDebertaV2Output, TFDebertaV2SelfOutput
 
 from tf_adapters.models.bert_like import heads_of
-from tf_adapters.models.family import Family, encoder_parameters
+from tf_adapters.models.family import BERT_DENSES, Family, encoder_parameters
 from tf_adapters.models.site import AdapterBlock, AdapterSite
 
 
@@ -50,5 +50,6 @@ FAMILY = Family(
     block_class=TFDebertaV2AdapterLayer,
     heads=heads_of("TFDebertaV2"),
     tokenizer="SentencePiece",
+    denses={**BERT_DENSES, **{place: f"attention.self.{place}_proj" for place in ("query", "key", "value")}},
     parameters=_parameters,
 )

@@ -36,6 +36,9 @@ class _DistilBert(Family):
     def stack(self, model):
         return self.main_layer(model).transformer
 
+    def intermediate_size(self, config):
+        return config.hidden_dim
+
     def block_layer_norms(self, block):
         return [block.sa_layer_norm, block.output_layer_norm]
 
@@ -62,4 +65,8 @@ FAMILY = _DistilBert(
     heads=heads_of("TFDistilBert"),
     parameters=_parameters,
     token_types=False,
+    denses={
+        "query": "attention.q_lin", "key": "attention.k_lin", "value": "attention.v_lin", "attention_output": "attention.out_lin",
+        "intermediate": "ffn.lin1", "output": "ffn.lin2",
+    },
 )

@@ -1,16 +1,23 @@
 """What injection and loading need to know of an encoder family; one short file each beside this one."""
 
 import dataclasses
+import functools
 import importlib
 from typing import Callable, Dict, Optional, Tuple
 
 from tf_adapters.errors import InputError
+from tf_adapters.models.site import replace_layer
 
 # model_type of config.json -> module with a FAMILY. A new family is a file and a line here.
 _MODULES = {
     name.replace("_", "-"): f"tf_adapters.models.{name}"
     for name in ("albert", "bert", "camembert", "deberta_v2", "distilbert", "electra", "mpnet", "roberta", "xlm_roberta")
 }
+
+BERT_DENSES = {
+    **{place: f"attention.self_attention.{place}" for place in ("query", "key", "value")},
+    "attention_output": "attention.dense_output.dense", "intermediate": "intermediate.dense", "output": "bert_output.dense",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +38,7 @@ class Family:
         tokenizer: str, a key of `text.loading`, or the name of what cuts texts where that has none.
         on_adapterhub: bool, whether `adapters` has the family.
         adapterhub_attention: bool, whether its adapters behind the attention read what ours do.
+        denses: dict from one of `config.DENSE_PLACES` to the path of that layer's attribute in an adapted block.
         first_position: function from a configuration to the number of positions that no token has.
     """
 
@@ -45,6 +53,7 @@ class Family:
     pooled_classifier: bool = False
     token_types: bool = True
     tokenizer: str = "wordpiece"
+    denses: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_DENSES)
     first_position: Callable = lambda config: 0
     on_adapterhub: bool = True
     adapterhub_attention: bool = True
@@ -64,7 +73,7 @@ class Family:
     def set_blocks(self, model, blocks):
         """Replace the list of encoder blocks."""
         # Assigned as a whole: Keras cannot save a tracked list one of whose elements was replaced.
-        self.stack(model).layer = list(blocks)
+        replace_layer(self.stack(model), "layer", list(blocks))
 
     def inputs(self, encoded):
         """What the encoder takes of the tensors that a tokenizer makes; a dict."""
@@ -77,6 +86,10 @@ class Family:
     def depth(self, config):
         """How many blocks with weights of their own an encoder of this configuration has."""
         return config.num_hidden_layers
+
+    def intermediate_size(self, config):
+        """Units between the two feed-forward layers."""
+        return config.intermediate_size
 
     def reads_first_token_only(self, model):
         """Whether the model's head reads only the first token of the last block."""
@@ -95,6 +108,11 @@ class Family:
     def output_half(self, block, place):
         """Where a block keeps the output half after which an adapter stands: `(owner, attribute)`."""
         return {"attention": (block.attention, "dense_output"), "ffn": (block, "bert_output")}[place]
+
+    def dense(self, block, place):
+        """Where an adapted block keeps a dense layer: `(owner, attribute)`; `place` is one of `config.DENSE_PLACES`."""
+        *path, attribute = self.denses[place].split(".")
+        return functools.reduce(getattr, path, block), attribute
 
     def block_layer_norms(self, block):
         """The two LayerNorms of a block, adapted or not."""

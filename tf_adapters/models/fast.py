@@ -10,6 +10,7 @@ from transformers.activations_tf import get_tf_activation
 from transformers.modeling_tf_outputs import TFBaseModelOutputWithPastAndCrossAttentions
 
 from tf_adapters._keras import keras
+from tf_adapters.layers.adapter import AdapterLayer
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.fused.activation import ACTIVATIONS, biased_activation
 from tf_adapters.layers.fused.attention import dot_product_attention
@@ -129,7 +130,7 @@ class FastSite(AdapterSite):
         name, adapter = next(iter(self.adapters.items()), (None, None))
         if (
             len(self.adapters) > 1 or not _is_known(training) or not _are_dense(self.dense)
-            or (adapter is not None and not (self.insertions[name] == "sequential" and _is_fusible(adapter, training)))
+            or (adapter is not None and not (self.configs[name].insertion == "sequential" and _is_fusible(adapter, training)))
             or (training and self.switch.drops)
         ):  # fmt: skip
             return super().call(hidden_states, input_tensor, training=training)
@@ -154,7 +155,7 @@ class FastSite(AdapterSite):
 
 
 def _is_fusible(adapter, training):
-    return adapter.is_plain and not (adapter.dropout and training) and adapter.activation in ACTIVATIONS
+    return isinstance(adapter, AdapterLayer) and adapter.is_plain and not (adapter.dropout and training) and adapter.activation in ACTIVATIONS
 
 
 class FastBlock(AdapterBlock):

@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.config import AdapterConfig
+from tf_adapters.config import AdapterConfig, MethodConfig
 from tf_adapters.errors import InputError
-from tf_adapters.layers.adapter import AdapterLayer
 from tf_adapters.layers.dropout import dropout_layers
+from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.heads import keep_float32
 from tf_adapters.models.site import RandomDrop, replace_layer
 from tf_adapters.models.state import NamedAdapter, state_of
@@ -27,7 +27,7 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
 
     Args:
         model: a built TFBertFor... model, pretrained or random.
-        config: AdapterConfig; None for its defaults.
+        config: AdapterConfig, LoraConfig, IA3Config or FusionConfig; None for the defaults of the first.
         name: str, the adapter's name on this model.
         seed: int or None, decides the initial weights. None draws from NumPy's global
             generator, which `keras.utils.set_random_seed` sets.
@@ -42,8 +42,8 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
     """
     state = state_of(model)
     config = AdapterConfig() if config is None else config
-    if not isinstance(config, AdapterConfig):
-        raise InputError(f"config={config!r} must be an AdapterConfig; a recipe's is get_recipe(NAME).adapter.")
+    if not isinstance(config, MethodConfig):
+        raise InputError(f"config={config!r} must be an AdapterConfig or its like; a recipe's is get_recipe(NAME).adapter.")
     if not isinstance(name, str) or not name or any(not (c.isalnum() or c in "_-.") for c in name):
         raise InputError(f"name={name!r} must consist of letters, digits, '_', '-' and '.'.")
     if name in state.adapters:
@@ -70,16 +70,15 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
         _replace_blocks(model, state, blocks)
     if seed is None:
         seed = np.random.randint(2**31)
-    hidden_size = model.config.hidden_size
     layers, positions = {}, {}
     drop = RandomDrop(config.random_drop) if config.random_drop else None
     for (block, place), key in keys.items():
-        site, first = state.sites[block, place], not layers
+        site, first = _site(model, state, block, place), not layers
         position = positions.setdefault(block, len(positions))
         if key not in layers:
-            layers[key] = _build_adapter(config, key, name, seed, hidden_size, site.dtype_policy)
+            layers[key] = _build_layer(config, place, site, f"{name}.{key}", zlib.crc32(f"{seed} {key}".encode()) % 2**31)
         drop_seed = zlib.crc32(f"{seed} drop".encode()) % 2**31 if first else None
-        site.add(name, layers[key], insertion=config.insertion, drop=drop, position=position, seed=drop_seed)
+        site.add(name, layers[key], config, drop=drop, position=position, seed=drop_seed)
     state.adapters[name] = NamedAdapter(config, layers, values=[value.copy() for value in state.pristine])
     _forget_traces(model)
     set_active(model, name)
@@ -218,24 +217,22 @@ def _replace_blocks(model, state, blocks):
             state.sites[index, place] = site
 
 
-def _build_adapter(config, key, name, seed, hidden_size, dtype_policy):
-    """An AdapterLayer with weights, whose names come from its key and not from its first user."""
-    layer = AdapterLayer(
-        config.bottleneck_size,
-        activation=config.activation,
-        init_stddev=config.init_stddev,
-        dropout=config.dropout,
-        hidden_layers=config.hidden_layers,
-        inner_norm=config.inner_norm,
-        scaling=config.scaling,
-        interaction=config.interaction,
-        # By key: the same weights whatever the order or number of the adapters.
-        seed=zlib.crc32(f"{seed} {key}".encode()) % 2**31,
-        name=f"{name}.{key}",
-        dtype=dtype_policy,
-    )
-    with tf.name_scope(f"adapters/{name}/{key}"):
-        layer.build((None, None, hidden_size))
+def _site(model, state, block, place):
+    """The site at a place; a dense layer becomes one when a method first asks for it."""
+    if (block, place) not in state.sites:
+        owner, attribute = state.family.dense(state.family.blocks(model)[block], place)
+        dense = getattr(owner, attribute)
+        state.original_parts.append((owner, attribute, dense))
+        site = state.sites[block, place] = DenseSite.adopt(dense)
+        replace_layer(owner, attribute, site)
+    return state.sites[block, place]
+
+
+def _build_layer(config, place, site, name, seed):
+    """A MethodLayer with weights, whose names come from its own and not from its first user; seeded by its key, whatever the order."""
+    layer = config.layer(place, site.shape, seed=seed, name=name, dtype=site.dtype_policy)
+    with tf.name_scope("adapters/" + name.replace(".", "/", 1)):
+        layer.build((None, None, site.shape[0]))
     return layer
 
 

@@ -63,6 +63,10 @@ FAMILY = _MPNet(
     block_class=TFMPNetAdapterLayer,
     heads=heads_of("TFMPNet"),
     on_adapterhub=False,
+    denses={
+        "query": "attention.attn.q", "key": "attention.attn.k", "value": "attention.attn.v", "attention_output": "attention.attn.o",
+        "intermediate": "intermediate.dense", "output": "out.dense",
+    },
     parameters=_parameters,
     token_types=False,
     tokenizer="MPNet's WordPiece",

@@ -66,7 +66,7 @@ def replaced(changes):
 
 
 def replace_layer(owner, name, layer):
-    """Set `owner.name` to another layer at the same place among its layers, so that weights keep their order."""
+    """Set `owner.name` to another layer, or list of layers, at the same place among its layers, so that weights keep their order."""
     replaced = getattr(owner, name)
     if replaced is layer:
         return
@@ -76,13 +76,8 @@ def replace_layer(owner, name, layer):
     owner._self_tracked_trackables.insert(place, owner._self_tracked_trackables.pop())
 
 
-class AdapterSite:
-    """Mixin for the output half of a sub-layer: dense, dropout, adapter, LayerNorm(... + input).
-
-    Stands before a HuggingFace class whose `call(hidden_states, input_tensor, training)`
-    is `LayerNorm(dropout(dense(hidden_states)) + input_tensor)`, and adopts the layers
-    of a built instance, so that weights and their names stay what they were. Where a family computes
-    that elsewhere, its layer adopts the original otherwise, calls `make_site` and ends with `finish`.
+class Site:
+    """Mixin for a place in a block where adapters, or layers of other methods, stand.
 
     Several adapters may stand at one site. Which one acts is decided by variables, so a
     graph that was traced before a switch follows it:
@@ -94,34 +89,29 @@ class AdapterSite:
       adapter the gate alone is used, which needs no branch in the graph.
     """
 
-    @classmethod
-    def adopt(cls, original):
-        """A site that owns the very layers of the built HuggingFace layer `original`."""
-        site = cls(original.config, name=original.name, dtype=original.dtype_policy)
-        site.dense = original.dense
-        site.dropout = original.dropout
-        site.LayerNorm = original.LayerNorm
-        site.make_site()
-        return site
-
     def make_site(self):
         """Begin without an adapter."""
-        self.adapters, self.insertions, self.positions = {}, {}, {}
+        self.adapters, self.configs, self.positions = {}, {}, {}
         self.switch = Switch()
         self.built = True
 
-    def add(self, name, adapter, *, insertion="sequential", drop=None, position=0, seed=None):
-        """Put `adapter`, an AdapterLayer that other sites may use too, at this site.
+    @property
+    def shape(self):
+        """`(inputs, outputs)` of what the method changes here."""
+        raise NotImplementedError
+
+    def add(self, name, adapter, config, *, drop=None, position=0, seed=None):
+        """Put `adapter`, a MethodLayer that other sites may use too, at this site.
 
         Args:
-            insertion: str, as in `AdapterConfig`.
+            config: `MethodConfig`.
             drop: `RandomDrop` or None.
             position: int, where the block stands among the adapted ones, from 0 at the bottom.
             seed: int for the site that draws for all, the first that is computed; None for the others.
         """
         # Fresh dicts: Keras refuses to save a tracked one that was changed in place.
         self.adapters = {**self.adapters, name: adapter}
-        self.insertions = {**self.insertions, name: insertion}
+        self.configs = {**self.configs, name: config}
         self.positions = {**self.positions, name: position}
         gate = tf.Variable(0.0, trainable=False, name=f"gate_{name}")
         self.switch.gates = {**self.switch.gates, name: gate}
@@ -147,6 +137,48 @@ class AdapterSite:
         for key, gate in self.switch.gates.items():
             gate.assign(0.0 if acting is None else 1.0 if key == acting else float("nan"))
 
+    def choose(self, act, otherwise):
+        """What the acting adapter makes of this place, in a graph that follows later switches.
+
+        Args:
+            act: function of an adapter's name and a gate (a float32 scalar, or None for 1).
+            otherwise: function of nothing: the place without an adapter.
+        """
+        if not self.adapters:
+            return otherwise()
+        if len(self.adapters) == 1:
+            (name,) = self.adapters
+            return act(name, self.switch.gates[name])
+        branches = [lambda: tf.identity(otherwise())]
+        branches += [lambda name=name: act(name) for name in self.adapters]
+        # Out of range: an adapter that was added after this graph was traced.
+        branches.append(lambda: (lambda plain: plain * tf.constant(float("nan"), plain.dtype))(otherwise()))
+        return tf.switch_case(self.switch.active_slot.read_value(), branches)
+
+
+class AdapterSite(Site):
+    """Mixin for the output half of a sub-layer: dense, dropout, adapter, LayerNorm(... + input).
+
+    Stands before a HuggingFace class whose `call(hidden_states, input_tensor, training)`
+    is `LayerNorm(dropout(dense(hidden_states)) + input_tensor)`, and adopts the layers
+    of a built instance, so that weights and their names stay what they were. Where a family computes
+    that elsewhere, its layer adopts the original otherwise, calls `make_site` and ends with `finish`.
+    """
+
+    @classmethod
+    def adopt(cls, original):
+        """A site that owns the very layers of the built HuggingFace layer `original`."""
+        site = cls(original.config, name=original.name, dtype=original.dtype_policy)
+        site.dense = original.dense
+        site.dropout = original.dropout
+        site.LayerNorm = original.LayerNorm
+        site.make_site()
+        return site
+
+    @property
+    def shape(self):
+        return (self.LayerNorm.gamma.shape[0],) * 2
+
     def call(self, hidden_states, input_tensor, training=False):
         hidden_states = self.dense(inputs=hidden_states)
         # Of DeBERTa it is a layer of another signature.
@@ -164,20 +196,14 @@ class AdapterSite:
         return layer_norm(summed, tf.convert_to_tensor(norm.gamma), tf.convert_to_tensor(norm.beta), norm.epsilon)
 
     def _adapt(self, hidden_states, input_tensor, training):
-        if not self.adapters:
-            return hidden_states
-        if len(self.adapters) == 1:
-            (name,) = self.adapters
-            return self._act(name, hidden_states, input_tensor, training, self.switch.gates[name])
-        branches = [lambda: tf.identity(hidden_states)]
-        branches += [lambda name=name: self._act(name, hidden_states, input_tensor, training) for name in self.adapters]
-        # Out of range: an adapter that was added after this graph was traced.
-        branches.append(lambda: hidden_states * tf.constant(float("nan"), hidden_states.dtype))
-        return tf.switch_case(self.switch.active_slot.read_value(), branches)
+        def act(name, gate=None):
+            return self._act(name, hidden_states, input_tensor, training, gate)
 
-    def _act(self, name, hidden_states, input_tensor, training, gate=None):
+        return self.choose(act, lambda: hidden_states)
+
+    def _act(self, name, hidden_states, input_tensor, training, gate):
         """The sub-layer's output after the adapter `name`."""
-        insertion = self.insertions[name]
+        insertion = self.configs[name].insertion
         inputs = None
         if insertion == "parallel":
             inputs = input_tensor

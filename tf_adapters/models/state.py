@@ -6,7 +6,7 @@ from typing import Dict, List, Optional
 
 import numpy as np
 
-from tf_adapters.config import AdapterConfig
+from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.models.family import family_of
 from tf_adapters.models.names import named_weights
@@ -17,13 +17,13 @@ class NamedAdapter:
     """One adapter of a model.
 
     Attributes:
-        config: its AdapterConfig.
-        layers: dict from the key in a saved directory (`layer.0.ffn`) to the AdapterLayer.
+        config: its MethodConfig.
+        layers: dict from the key in a saved directory (`layer.0.ffn`) to the MethodLayer.
         values: values of the LayerNorms and the head while another adapter is active,
             aligned with `ModelState.switched`; None while this one is.
     """
 
-    config: AdapterConfig
+    config: MethodConfig
     layers: Dict[str, object]
     values: Optional[List[np.ndarray]] = None
 
@@ -37,7 +37,7 @@ class ModelState:
         active: name of the active adapter, or None.
         active_blocks: the blocks whose adapters act, a frozenset, or None for all.
         enabled: False inside `disable_adapters`.
-        sites: dict from `(block, place)` to AdapterSite.
+        sites: dict from `(block, place)` to AdapterSite or DenseSite.
         original_blocks: the blocks before injection.
         original_parts: list of `(layer, name of a layer of it, that layer before injection)`.
         fast: bool, whether the blocks are those of `models.fast`.
@@ -119,6 +119,10 @@ class ModelState:
         if self._digest is None:
             self._digest = digest_of(self.backbone_variables(model))
         return self._digest
+
+    def forget_digest(self):
+        """The encoder is another one from now on."""
+        self._digest = None
 
 
 def digest_of(variables):

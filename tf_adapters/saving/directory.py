@@ -17,10 +17,10 @@ import shutil
 
 import numpy as np
 
-from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
 from tf_adapters.models.injection import add_adapters, remove_adapters, set_active
 from tf_adapters.models.loading import load_backbone
+from tf_adapters.methods import config_from_dict
 from tf_adapters.models.names import named_weights, to_pytorch
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
@@ -112,9 +112,9 @@ def load_adapter(model, directory, *, name="default", head=True, fast=None):
     """
     settings = read_settings(directory)
     state = state_of(model)
-    _check_backbone(model, state, settings, directory)
+    check_backbone(model, state, settings, directory)
     arrays = _read_arrays(directory, settings)
-    config = None if settings["adapter"] is None else AdapterConfig.from_dict(settings["adapter"])
+    config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
     if head and settings["head"]["pooler"] and state.family.reads_pooler(model):
         state.train_pooler(model)
     if head:
@@ -287,7 +287,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
     }
 
 
-def _check_backbone(model, state, settings, directory):
+def check_backbone(model, state, settings, directory):
     saved, config = settings["backbone"], model.config
     for key in ("model_type", "hidden_size", "num_hidden_layers"):
         if saved[key] != getattr(config, key):

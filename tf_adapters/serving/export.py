@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._version import __version__
 from tf_adapters.errors import InputError
+from tf_adapters.models.merging import merged
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
 from tf_adapters.serving.answers import NOT_UTF8, is_utf8
@@ -69,7 +70,6 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
     if type(model) is not heads[kind.head]:
         raise InputError(f"task={task!r} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.")
     names = [model.config.id2label[index] for index in range(model.config.num_labels)]
-    root, functions = _served(model, text, kind, task, names, storage)
     about = {
         "task": task,
         "labels": names,
@@ -77,7 +77,10 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
         "storage": storage,
         "backbone_sha256": state_of(model).digest(model),
     }
-    return write_version(directory, root, functions, about)
+    # LoRA and (IA)^3 cost nothing in a graph whose weights have them.
+    with merged(model):
+        root, functions = _served(model, text, kind, task, names, storage)
+        return write_version(directory, root, functions, about)
 
 
 def write_version(directory, root, functions, about, finish=None):

@@ -6,6 +6,7 @@ import numpy as np
 
 from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
+from tf_adapters.methods import config_from_dict
 from tf_adapters.models.names import pytorch_name
 from tf_adapters.models.routing import norm_layers
 from tf_adapters.models.state import state_of
@@ -102,7 +103,9 @@ def task_parts(settings, arrays, directory, encoder, wordpiece):
     for key, value in wordpiece.settings().items():
         if key != "max_length" and text.get(key) != value:
             raise InputError(f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}.")
-    config = None if settings["adapter"] is None else AdapterConfig.from_dict(settings["adapter"])
+    config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
+    if config is not None and not isinstance(config, AdapterConfig):
+        raise InputError(f"{directory} was trained by the method {config.method!r}, which a bank does not compute: export it by itself.")
     sites = {} if config is None else config.sites(encoder.depth)
     for field in ("insertion", "hidden_layers", "inner_norm", "scaling", "interaction"):
         if config is not None and getattr(config, field) != getattr(AdapterConfig, field):

@@ -1,6 +1,6 @@
 """Makes a whole model's dropout follow from one seed and fit into a checkpoint."""
 
-from tf_adapters.layers.adapter import AdapterLayer
+from tf_adapters.layers.method import MethodLayer
 from tf_adapters.layers.dropout import SeededDropout, dropout_layers
 
 
@@ -17,7 +17,7 @@ def seed_dropout(model, seed, *, rate=None):
     for owner, attribute, value in dropout_layers(model):
         built_with = getattr(value, "rate_built_with", value.rate)
         dropout = SeededDropout(
-            built_with if rate is None or isinstance(owner, AdapterLayer) else rate,
+            built_with if rate is None or isinstance(owner, MethodLayer) else rate,
             noise_shape=value.noise_shape,
             seed=(seed * 1_000_003 + len(layers)) % 2**31,
             name=value.name,

@@ -104,7 +104,7 @@ def _is_bias(variable):
 
 
 def _adapter_variables(adapter):
-    return [variable for layer in adapter.layers.values() for variable in layer.weights]
+    return [variable for layer in adapter.layers.values() for variable in layer.learned]
 
 
 def _freeze_all_but(layer, chosen):

@@ -1,0 +1,158 @@
+"""AdapterFusion. Pfeiffer et al. 2021, AdapterFusion: Non-Destructive Task Composition for Transfer Learning."""
+
+import dataclasses
+from typing import Dict
+
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.config import AdapterConfig, MethodConfig, is_real
+from tf_adapters.errors import InputError
+from tf_adapters.layers.method import MethodLayer
+
+
+@dataclasses.dataclass(frozen=True)
+class FusionConfig(MethodConfig):
+    """Frozen, validated description of adapters that stay as they are and of an attention over them that is learned.
+
+    `fuse_adapters` makes one of saved adapters.
+
+    Args:
+        adapters: dict from name to `AdapterConfig`, at least two, which stand at the same places, read the same and add.
+        value_regularization: float, the factor on the squared distance of each value matrix from the identity, which is added
+            to the loss.
+
+    Raises:
+        InputError: the adapters differ in where they stand; the message says how.
+
+    Reference: Pfeiffer et al. 2021, section 3.2.
+    """
+
+    adapters: Dict[str, AdapterConfig]
+    value_regularization: float = 0.01
+
+    method = "fusion"
+    train_layer_norm = "none"
+
+    def __post_init__(self):
+        if not isinstance(self.adapters, dict) or len(self.adapters) < 2:
+            raise InputError(f"adapters={self.adapters!r} must be a dict of at least two adapters' configs.")
+        configs = {
+            name: config if isinstance(config, AdapterConfig) else AdapterConfig.from_dict(config) for name, config in self.adapters.items()
+        }
+        object.__setattr__(self, "adapters", configs)
+        (first, described), *others = configs.items()
+        for name, config in others:
+            for field in ("sharing", "placement", "blocks", "insertion"):
+                if getattr(config, field) != getattr(described, field):
+                    raise InputError(
+                        f"Adapters that are fused stand at the same places: {first!r} has {field}={getattr(described, field)!r}, and "
+                        f"{name!r} {getattr(config, field)!r}."
+                    )
+        for name, config in configs.items():
+            if "." in name or not name:
+                raise InputError(f"adapters={list(configs)!r}: the name {name!r} must have no '.'.")
+            if config.interaction != "add":
+                raise InputError(f"The adapter {name!r} has interaction={config.interaction!r}: what is fused is added.")
+        if not is_real(self.value_regularization) or self.value_regularization < 0:
+            raise InputError(f"value_regularization={self.value_regularization!r} must be a number of at least 0.")
+
+    @property
+    def insertion(self):
+        """As of `AdapterConfig`, the same for all."""
+        return next(iter(self.adapters.values())).insertion
+
+    @property
+    def blocks(self):
+        """As of `AdapterConfig`, the same for all."""
+        return next(iter(self.adapters.values())).blocks
+
+    def sites(self, depth):
+        """As of `MethodConfig`."""
+        return next(iter(self.adapters.values())).sites(depth)
+
+    def layer(self, place, shape, **settings):
+        """As of `MethodConfig`."""
+        adapters = {
+            name: config.layer(place, shape, **{**settings, "name": f"{settings['name']}.{name}"}) for name, config in self.adapters.items()
+        }
+        return FusionLayer(adapters, value_regularization=self.value_regularization, **settings)
+
+    def parameters(self, depth, hidden_size, intermediate_size=None):
+        """Of the attention alone, which is what trains."""
+        return len(set(self.sites(depth).values())) * (3 * hidden_size + 2) * hidden_size
+
+    def to_dict(self):
+        """As of `MethodConfig`."""
+        return {**super().to_dict(), "adapters": {name: config.to_dict() for name, config in self.adapters.items()}}
+
+
+class FusionLayer(MethodLayer):
+    """Attention over the outputs of adapters at one place, for each position by itself.
+
+    With `u_i = A_i(x)` of the adapters, `x` being what they read: `h + sum_i p_i V u_i`, where
+    `p = softmax_i((Q x + b_Q) . (K u_i + b_K))`. As in the published code (`adapters`), keys and values are what the adapters add
+    to `h`, the scores have no scale, and `V` starts near the identity. The adapters do not train.
+
+    Args:
+        adapters: dict from name to `AdapterLayer`.
+        value_regularization: as of `FusionConfig`.
+        init_stddev: float, standard deviation of the kernels of `Q` and `K` at the start.
+        seed: int or None.
+
+    Call arguments: as of `AdapterLayer`.
+
+    Returns: the same shape and dtype as `hidden_states`.
+
+    Reference: Pfeiffer et al. 2021, section 3.2 and figure 3.
+    """
+
+    def __init__(self, adapters, *, value_regularization=0.01, init_stddev=0.02, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.adapters = adapters
+        self.value_regularization, self.init_stddev, self.seed = value_regularization, init_stddev, seed
+
+    def build(self, input_shape):
+        size = input_shape[-1]
+        for number, name in enumerate(("query", "key")):
+            seed = None if self.seed is None else self.seed + number
+            self._add(f"{name}.kernel", (size, size), keras.initializers.RandomNormal(stddev=self.init_stddev, seed=seed))
+            self._add(f"{name}.bias", (size,), "zeros")
+        factor = self.value_regularization
+
+        def distance(value):
+            return factor * tf.reduce_sum((value - tf.eye(size, dtype=value.dtype)) ** 2)
+
+        self._add("value.kernel", (size, size), _near_identity, regularizer=distance if factor else None)
+        for name, adapter in self.adapters.items():
+            with tf.name_scope(name):
+                adapter.build(input_shape)
+        super().build(input_shape)
+
+    @property
+    def parts(self):
+        """The attention's weights, and the adapters' as `adapters.NAME.down.kernel`."""
+        own = super().parts
+        return own | {f"adapters.{name}.{part}": weight for name, layer in self.adapters.items() for part, weight in layer.parts.items()}
+
+    @property
+    def learned(self):
+        """The attention's weights."""
+        return list(super().parts.values())
+
+    def call(self, hidden_states, inputs=None, gate=None, training=False):
+        inputs = hidden_states if inputs is None else inputs
+        updates = tf.stack([adapter.update(inputs) for adapter in self.adapters.values()], 1)
+        size, dtype = hidden_states.shape[-1], hidden_states.dtype
+        weights = {name: tf.cast(tf.convert_to_tensor(weight), dtype) for name, weight in super().parts.items()}
+        query = tf.nn.bias_add(tf.matmul(tf.reshape(inputs, (-1, size)), weights["query.kernel"]), weights["query.bias"])
+        # q . (K u + b) = (K^T q) . u + q . b, of which the last term is the same for all adapters: one product in place of one for each.
+        scores = tf.einsum("nad,nd->na", updates, tf.matmul(query, weights["key.kernel"], transpose_b=True))
+        mixed = tf.einsum("na,nad->nd", tf.nn.softmax(tf.cast(scores, tf.float32)), tf.cast(updates, tf.float32))
+        value = weights["value.kernel"] if gate is None else weights["value.kernel"] * gate
+        update = tf.matmul(tf.cast(mixed, dtype), value)
+        return hidden_states + tf.reshape(update, tf.shape(hidden_states))
+
+
+def _near_identity(shape, dtype=None, **_):
+    return tf.linalg.set_diag(tf.fill(shape, tf.cast(1e-6, dtype or tf.float32)), tf.ones(shape[:1], dtype or tf.float32))

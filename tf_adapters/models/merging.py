@@ -1,0 +1,88 @@
+"""Folds LoRA and (IA)^3 into the encoder's own weights."""
+
+import contextlib
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+from tf_adapters.models.dense_site import DenseSite
+from tf_adapters.models.injection import remove_adapters
+from tf_adapters.models.site import replaced
+from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import check_not_cast
+
+
+def merge_adapter(model):
+    """Fold the active adapter into the encoder's weights and take it out: a plain transformers model that computes the same.
+
+    Its kernels become `W + (alpha / rank) A B`, computed in float64 and rounded once, or `W` scaled; LayerNorms and the head keep
+    what was trained. The encoder is another one from then on, which an adapter that is trained on it names by its digest. What
+    `save_adapter` wrote before goes on fitting the encoder that it was trained on.
+
+    Args:
+        model: a model with one adapter, of `LoraConfig` or `IA3Config`.
+
+    Returns: the model.
+
+    Raises:
+        InputError: there is no adapter, it is none that can be merged, the model has others, or `cast_frozen` rounded the weights.
+
+    Reference: Hu et al. 2022, section 4.1 (no additional inference latency).
+    """
+    state = state_of(model)
+    if state.active is None:
+        raise InputError("The model has no adapter to merge: add or load one first.")
+    config = state.adapters[state.active].config
+    if len(state.adapters) > 1:
+        others = ", ".join(repr(name) for name in state.adapters if name != state.active)
+        raise InputError(f"The model has other adapters ({others}), which fit the unchanged encoder alone: remove them first.")
+    sites = _sites(model, state)
+    if not sites:
+        raise InputError(f"An adapter of the method {config.method!r} is no update of the encoder's weights and cannot be merged.")
+    kernels = [variable for site in sites for variable in site.dense.weights]
+    check_not_cast(state, kernels, "merge_adapter(model)")
+    for site in sites:
+        _assign(site, *site.adapters[state.active].merged(*_values(site)))
+    trained, switched = [variable.numpy() for variable in state.switched], state.switched
+    remove_adapters(model)
+    for variable, value in zip(switched, trained):
+        variable.assign(value)
+    state.forget_digest()
+    return model
+
+
+@contextlib.contextmanager
+def merged(model):
+    """Context in which what is traced computes with the active adapter's updates inside the weights, if it is such a one.
+
+    On leaving, every weight has its value back, bit for bit.
+    """
+    state = state_of(model)
+    sites = [site for site in _sites(model, state) if site.dense.kernel.dtype == np.float32]
+    before = [_values(site) for site in sites]
+    for site, values in zip(sites, before):
+        _assign(site, *site.adapters[state.active].merged(*values))
+    try:
+        with replaced([(site, "adapters", {}) for site in sites]):
+            yield
+    finally:
+        for site, values in zip(sites, before):
+            _assign(site, *values)
+
+
+def _sites(model, state):
+    """The dense layers that the acting adapter changes."""
+    if state.active is None or not state.enabled:
+        return []
+    places = state.adapters[state.active].config.sites(len(state.family.blocks(model)))
+    acting = [state.sites[place] for place in places if state.active_blocks is None or place[0] in state.active_blocks]
+    return [site for site in acting if isinstance(site, DenseSite)]
+
+
+def _values(site):
+    return site.dense.kernel.numpy(), site.dense.bias.numpy()
+
+
+def _assign(site, kernel, bias):
+    site.dense.kernel.assign(kernel)
+    site.dense.bias.assign(bias)
