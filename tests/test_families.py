@@ -10,15 +10,24 @@ from tests.conftest import VOCABULARY
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_variants import VARIANTS
 from tf_adapters import (
-    AdapterConfig, add_adapters, load_adapter, load_backbone, remove_adapters, save_adapter, set_trainable,
+    AdapterConfig, FusionConfig, IA3Config, LoraConfig, add_adapters, load_adapter, load_backbone, remove_adapters, save_adapter,
+    set_trainable,
 )  # fmt: skip
 from tf_adapters._keras import keras
+from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
 from tf_adapters.models.family import get_family
 from tf_adapters.models.names import pytorch_name
 from tf_adapters.models.state import state_of
 
-ALL_VARIANTS = {"houlsby": {}, **VARIANTS}
+CONFIGS = {
+    "houlsby": AdapterConfig(bottleneck_size=4),
+    **{variant: AdapterConfig(bottleneck_size=4, **fields) for variant, fields in VARIANTS.items()},
+    "lora": LoraConfig(rank=4, targets=DENSE_PLACES),
+    "ia3": IA3Config(),
+    "fusion": FusionConfig({name: AdapterConfig(4, **VARIANTS["pfeiffer"]) for name in ("one", "two")}),
+}
+STARTS_AS_IT_WAS = ("lora", "ia3")
 # RoBERTa under other names, and BERT, which has tests of its own; the whole product takes minutes.
 ALIKE = ("bert", "camembert", "xlm-roberta")
 
@@ -31,7 +40,7 @@ QUICK = ("scaled", "norm-after", "random-drop")
 EACH = [slow_if(family not in ("distilbert", "roberta"), family) for family in FAMILIES]
 PAIRS = [
     slow_if((family, variant) not in {("albert", "pfeiffer"), ("distilbert", "pfeiffer"), *(("roberta", one) for one in QUICK)}, family, variant)
-    for family in FAMILIES for variant in ALL_VARIANTS
+    for family in FAMILIES for variant in CONFIGS
 ]  # fmt: skip
 HEADS = [slow_if(family in ALIKE or (family in ("deberta-v2", "electra") and head != "classification"), family, head) for family in FAMILIES for head in get_family(family).heads]
 FAST = [family for family in FAMILIES if get_family(family).fast_block_class is not None]
@@ -46,8 +55,10 @@ def zero_updates(model):
     """Adapters that add nothing: what is between them and the sum is zero."""
     for layer in {id(layer): layer for layer in state_of(model).adapters["default"].layers.values()}.values():
         for part, weight in layer.parts.items():
-            if part.startswith("up.") or part == "norm.beta":
+            if ".up." in f".{part}" or part in ("norm.beta", "b"):
                 weight.assign(tf.zeros_like(weight))
+            elif part == "scale":
+                weight.assign(tf.ones_like(weight))
 
 
 @pytest.mark.parametrize("family, head", HEADS)
@@ -69,11 +80,14 @@ def test_adapters_that_add_nothing_leave_every_head_bit_equal_and_go_without_a_t
 def test_every_variant_starts_near_the_identity_trains_alone_and_is_saved(family, variant, tmp_path):
     model, inputs = family_model(family), family_inputs(family)
     before = logits_of(model, inputs)
-    config = AdapterConfig(bottleneck_size=4, **ALL_VARIANTS[variant])
+    config = CONFIGS[variant]
     add_adapters(model, config, seed=0)
     change = np.abs(logits_of(model, inputs) - before).max()
     # A LayerNorm behind the up-projection makes its output large whatever the weights are.
-    assert 0 < change < (0.5 if variant == "norm-after" else 0.02)
+    assert (change == 0) == (variant in STARTS_AS_IT_WAS) and change < (0.5 if variant == "norm-after" else 0.02)
+    for weight in state_of(model).adapter_variables():
+        weight.assign_add(tf.random.stateless_normal(weight.shape, (0, 1), stddev=0.1))
+    assert np.abs(logits_of(model, inputs) - before).max() > 1e-6
     zero_updates(model)
     np.testing.assert_array_equal(logits_of(model, inputs), before)
     set_trainable(model, "adapters")
@@ -99,8 +113,9 @@ def trained_names(model):
 def expected_names(model, config):
     """What ought to train: the adapters' weights, the LayerNorms of the blocks, the head."""
     state = state_of(model)
-    adapters = {pytorch_name(weight.name, weight.shape)[0] for weight in state.adapter_variables()}
-    parts = len(set(config.sites(len(state.family.blocks(model))).values())) * len(next(iter(state.adapters["default"].layers.values())).parts)
+    learned = [weight for layer in state.adapters["default"].layers.values() for weight in layer.learned]
+    adapters = {pytorch_name(weight.name, weight.shape)[0] for weight in learned}
+    parts = len(set(config.sites(len(state.family.blocks(model))).values())) * len(next(iter(state.adapters["default"].layers.values())).learned)
     assert len(adapters) == parts
     prefix = model.base_model_prefix + "."
     norms = set()

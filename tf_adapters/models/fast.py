@@ -16,6 +16,8 @@ from tf_adapters.layers.fused.activation import ACTIVATIONS, biased_activation
 from tf_adapters.layers.fused.attention import dot_product_attention
 from tf_adapters.layers.fused.dropout import biased_dropout
 from tf_adapters.layers.fused.layer_norm import sum_norm
+from tf_adapters.methods.lora import LoraLayer
+from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.site import AdapterBlock, AdapterSite
 
 
@@ -40,6 +42,20 @@ def _keeps(training):
 def _are_dense(*layers):
     # A subclass may compute something else than its kernel and bias say.
     return all(type(layer) is keras.layers.Dense for layer in layers)
+
+
+def _dense_and_update(layer, training):
+    """A Dense and what is known to be added to it: `(dense, ())`, or `(dense, (LoraLayer, gate))`; None for anything else."""
+    if _are_dense(layer):
+        return layer, ()
+    if not isinstance(layer, DenseSite) or not _are_dense(layer.dense) or len(layer.adapters) > 1:
+        return None
+    if not layer.adapters:
+        return layer.dense, ()
+    ((name, adapter),) = layer.adapters.items()
+    if not isinstance(adapter, LoraLayer) or (adapter.dropout and training):
+        return None
+    return layer.dense, (adapter, tf.convert_to_tensor(layer.switch.gates[name]))
 
 
 def _draw_seed(dropout):
@@ -69,7 +85,8 @@ class FastSelfAttention:
     ):  # fmt: skip
         """As the original; with `queries`, an int, only that many first tokens ask, and the others are asked."""
         others = (head_mask, encoder_hidden_states, past_key_value)
-        if any(other is not None for other in others) or self.is_decoder or output_attentions or not _is_known(training):
+        fits = all(_dense_and_update(layer, training) is not None for layer in (self.query, self.key, self.value))
+        if not fits or any(other is not None for other in others) or self.is_decoder or output_attentions or not _is_known(training):
             outputs = super().call(
                 hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask,
                 past_key_value, output_attentions, training=training,
@@ -87,14 +104,28 @@ class FastSelfAttention:
         return (tf.reshape(context, tf.concat([tf.shape(context)[:2], [self.all_head_size]], 0)),)
 
     def _project(self, states, layers):
-        """Query, key or value as `(batch, heads, length, width)`, by one product; the scores' scale is in the query."""
-        weights = []
-        for attribute in ("kernel", "bias"):
-            values = [_value(getattr(layer, attribute), tf.float32) for layer in layers]
-            if layers[0] is self.query:
-                values[0] *= self.attention_head_size**-0.5
-            weights.append(tf.cast(tf.concat(values, -1), states.dtype))
-        joint = tf.nn.bias_add(tf.matmul(_rows(states), weights[0]), weights[1])
+        """Query, key or value as `(batch, heads, length, width)`, by one product; the scores' scale is in the query.
+
+        LoRA's updates take two narrow products for all of them.
+        """
+        denses, updates = zip(*(_dense_and_update(layer, False) for layer in layers))
+        scale = self.attention_head_size**-0.5 if layers[0] is self.query else 1.0
+        scales = [scale] + [1.0] * (len(layers) - 1)
+        weights = [
+            tf.cast(tf.concat([_value(getattr(dense, name), tf.float32) * scale for dense, scale in zip(denses, scales)], -1), states.dtype)
+            for name in ("kernel", "bias")
+        ]
+        rows = _rows(states)
+        joint = tf.nn.bias_add(tf.matmul(rows, weights[0]), weights[1])
+        down, up = [], []
+        for number, (update, scale) in enumerate(zip(updates, scales)):
+            if update:
+                (lora, gate), size = update, self.all_head_size
+                down.append(_value(lora.a, states.dtype))
+                wide = _value(lora.b, tf.float32) * (gate * lora.scaling * scale)
+                up.append(tf.pad(tf.cast(wide, states.dtype), [[0, 0], [number * size, (len(layers) - 1 - number) * size]]))
+        if down:
+            joint += tf.matmul(tf.matmul(rows, tf.concat(down, 1)), tf.concat(up, 0))
         batch, length = tf.unstack(tf.shape(states)[:2])
         shape = [batch, length, len(layers), self.num_attention_heads, self.attention_head_size]
         return tf.unstack(tf.transpose(tf.reshape(joint, shape), [2, 0, 3, 1, 4]))
@@ -117,6 +148,8 @@ class FastIntermediate:
         return layer
 
     def call(self, hidden_states, training=None):
+        if not _are_dense(self.dense):
+            return super().call(hidden_states)
         dtype = hidden_states.dtype
         product = tf.matmul(_rows(hidden_states), _value(self.dense.kernel, dtype))
         outputs = biased_activation(self.config.hidden_act, _keeps(training))(product, _value(self.dense.bias, dtype))
