@@ -78,7 +78,7 @@ def make_run(settings, model_source):
     Returns: function of a `Task`, a dict of labelled rows to score by name, "adapters" or
         "full" ("fast": adapters with fast blocks, "unsorted": adapters on random batches), seed, learning rate,
         dropout (None: the encoder's own), init_stddev (None: 0.01), adapter_dropout (None: 0), precision (None: that
-        of the settings) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a
+        of the settings), config (a `MethodConfig` in place of those of the settings) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a
         `failure` if training diverged), validation numbers, parameters, seconds, versions.
     """
     import tf_adapters
@@ -93,8 +93,9 @@ def make_run(settings, model_source):
     git = git_state()  # now: a commit during the study does not change the code that runs
 
     def run(
-        task, scored, method, seed, *, learning_rate, dropout=None, init_stddev=None, adapter_dropout=None, precision=None, log
-    ):
+        task, scored, method, seed, *, learning_rate, dropout=None, init_stddev=None, adapter_dropout=None, precision=None,
+        config=None, log,
+    ):  # fmt: skip
         started = time.monotonic()
         keras.mixed_precision.set_global_policy(precision or settings["precision"])
         keras.backend.clear_session()
@@ -104,7 +105,7 @@ def make_run(settings, model_source):
         model = tf_adapters.load_backbone(
             model_source, head=kind.head, num_labels=kind.num_labels(task.labels), labels=labels
         )
-        if method != "full":
+        if method != "full" and config is None:
             config = tf_adapters.AdapterConfig(
                 bottleneck_size=settings["bottleneck"],
                 sharing="none",
@@ -112,6 +113,7 @@ def make_run(settings, model_source):
                 init_stddev=0.01 if init_stddev is None else init_stddev,
                 dropout=adapter_dropout or 0.0,
             )
+        if method != "full":
             tf_adapters.add_adapters(model, config, seed=seed, fast=method == "fast")
         tf_adapters.set_trainable(model, "full" if method == "full" else "adapters")
         tf_adapters.cast_frozen(model)

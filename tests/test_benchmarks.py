@@ -562,7 +562,7 @@ def test_group_of_an_operation(event, group):
 # The commands
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = _run(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
