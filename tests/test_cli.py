@@ -359,6 +359,8 @@ def test_info_of_a_configuration_counts_what_each_recipe_trains(cli, checkpoint,
     assert recipes["houlsby-2019"]["layer_norm"] == (2 * 4 + 1) * 64
     assert recipes["report-3-shared"]["trained"] == 2 * one
     assert recipes["report-unshared"]["head"] == 32 * 32 + 32
+    assert recipes["hu-2022"]["adapter"] == 4 * 8 * 2 * (32 + 32) and recipes["hu-2022"]["layer_norm"] == 0
+    assert recipes["liu-2022"]["adapter"] == 4 * (32 + 32 + 64)
     table = cli("info", tmp_path).out
     assert f"{8 * (2 * 64 * 32 + 32 + 64):,}" in table and "houlsby-code-2019" in table
 

@@ -90,7 +90,7 @@ def test_parameters_follow_the_formula(size, parameters):
 def test_recipes_say_what_they_follow():
     assert set(RECIPES) == {
         "default", "houlsby-2019", "houlsby-code-2019", "report-per-layer", "report-unshared", "report-3-shared", "he-2021",
-        "han-2021", "pfeiffer-2021",
+        "han-2021", "pfeiffer-2021", "hu-2022", "liu-2022",
     }
     for recipe in RECIPES.values():
         assert len(recipe.source) > 60

@@ -288,3 +288,62 @@ def test_what_cannot_be_fused_is_named(saved_adapters, tmp_path):
 def test_values_that_are_none_are_named(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+# The command line
+
+
+def test_the_command_trains_lora_and_exports_it_merged(cli, train_arguments, tmp_path):
+    arguments = [argument for argument in train_arguments if not argument.startswith(("--adapter-size", "--epochs"))]
+    options = ["--recipe", "hu-2022", "--rank", "2", "--targets", "query,output", "--epochs", "1", "--output", tmp_path / "saved"]
+    trained = cli(*arguments, *options)
+    assert trained.status == 0, trained.err
+    adapter = json.loads((tmp_path / "saved" / "tf_adapters.json").read_text())["adapter"]
+    assert (adapter["method"], adapter["rank"], adapter["alpha"], adapter["targets"]) == ("lora", 2, 2.0, ["query", "output"])
+    predicted = cli("predict", tmp_path / "saved", "--input", "-", stdin=b"a great film\na dull plot\n")
+    expected = [list(json.loads(line)["probabilities"].values()) for line in predicted.out.splitlines()]
+    assert cli("export", tmp_path / "saved", "--output", tmp_path / "film" / "1").status == 0
+    served = tf.saved_model.load(str(tmp_path / "film" / "1"))
+    names = [variable.name for variable in served.read]
+    assert names and not any("/query/a" in name or "/output/b" in name for name in names)
+    answers = served.signatures["serving_default"](text=tf.constant(["a great film", "a dull plot"]))
+    np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_command_fuses_adapters_that_were_trained(cli, train_arguments, tmp_path):
+    arguments = [argument for argument in train_arguments if not argument.startswith(("--adapter-size", "--epochs"))] + ["--epochs", "1"]
+    for name in ("one", "two"):
+        trained = cli(*arguments, "--recipe", "pfeiffer-2021", "--adapter-size", "4", "--seed", str(len(name)), "--output", tmp_path / name)
+        assert trained.status == 0, trained.err
+    fused = cli(*arguments, "--fuse", tmp_path / "one", "--fuse", tmp_path / "two", "--output", tmp_path / "both")
+    assert fused.status == 0, fused.err
+    settings = json.loads((tmp_path / "both" / "tf_adapters.json").read_text())
+    assert settings["adapter"]["method"] == "fusion" and set(settings["adapter"]["adapters"]) == {"one", "two"}
+    assert settings["parameters"]["adapter"] == 2 * (3 * 32 + 2) * 32
+    assert cli("predict", tmp_path / "both", "--input", "-", stdin=b"a great film\n").status == 0
+
+
+def test_options_that_a_method_has_not_are_named(cli, train_arguments, tmp_path):
+    arguments = [argument for argument in train_arguments if not argument.startswith("--adapter-size")] + ["--output", tmp_path / "x"]
+    for options, message in (
+        (["--recipe", "hu-2022", "--adapter-size", "4"], "--adapter-size is no setting of the method of --recipe hu-2022 (lora)"),
+        (["--rank", "4"], "--rank is no setting of the method of --recipe default (bottleneck)"),
+        (["--recipe", "hu-2022", "--rank", "0"], "--rank 0 must be an integer of at least 1"),
+        (["--recipe", "hu-2022", "--targets", "q,v"], "--targets ('q', 'v') must be some of 'query'"),
+        (["--insertion", "serial"], "--insertion 'serial' is unknown: use one of 'sequential'"),
+        (["--fuse", "one"], "--fuse needs two directories or more"),
+        (["--fuse", "one", "--fuse", "two", "--rank", "2"], "--rank is of new adapters, and --fuse takes trained ones"),
+        (["--fuse", tmp_path / "one", "--fuse", tmp_path / "two"], "one: there is no such directory"),
+    ):
+        refused = cli(*arguments, *options)
+        assert refused.status == 2 and message in refused.err, refused.err
+        assert not (tmp_path / "x").exists()
+
+
+def test_variants_are_options_of_the_command(cli, train_arguments, tmp_path):
+    options = "--insertion parallel --scaling 4 --hidden-layers 2 --inner-norm before --placement ffn --random-drop 1 --epochs 1"
+    assert cli(*train_arguments, *options.split(), "--output", tmp_path / "saved").status == 0
+    adapter = json.loads((tmp_path / "saved" / "tf_adapters.json").read_text())["adapter"]
+    expected = {"insertion": "parallel", "scaling": 4.0, "hidden_layers": 2, "inner_norm": "before", "random_drop": 1}
+    assert {name: adapter[name] for name in expected} == expected

@@ -7,8 +7,10 @@ Where a paper and its published code differ, `source` says which one is followed
 import dataclasses
 from typing import Optional
 
-from tf_adapters.config import AdapterConfig
+from tf_adapters.config import AdapterConfig, MethodConfig
 from tf_adapters.errors import InputError
+from tf_adapters.methods.ia3 import IA3Config
+from tf_adapters.methods.lora import LoraConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +19,7 @@ class Recipe:
 
     Attributes:
         name: str, as given to `get_recipe` and `--recipe`.
-        adapter: `AdapterConfig`.
+        adapter: `AdapterConfig` or another `MethodConfig`.
         head_layers: 1, or 2 for a dense layer with tanh before the classifier.
         learning_rate: float, the peak of the schedule.
         epochs, batch_size, max_length: ints; max_length counts special tokens.
@@ -28,7 +30,7 @@ class Recipe:
     """
 
     name: str
-    adapter: AdapterConfig
+    adapter: MethodConfig
     head_layers: int
     learning_rate: float
     epochs: int
@@ -166,6 +168,36 @@ RECIPES = {
                 "sixteenth of BERT-base's 768 units, ReLU, pretrained LayerNorm used twice and frozen, 1e-4 for at most 30 epochs. "
                 "Initialisation is that of the published library (adapters' seq_bn), batch size and length are Houlsby et al.'s. "
                 "The best epoch is kept; training does not stop before the last."
+            ),
+        ),
+        Recipe(
+            name="hu-2022",
+            adapter=LoraConfig(rank=8, alpha=8, targets=("query", "value")),
+            head_layers=1,
+            learning_rate=5e-4,
+            epochs=60,
+            batch_size=16,
+            max_length=512,
+            warmup_fraction=0.06,
+            source=(
+                "Hu et al. 2022 (LoRA), section 4.2 and appendix D.1, table 9: RoBERTa-base on SST-2, whose other tasks have 4e-4 or 5e-4 "
+                "and 25 to 80 epochs. Initialisation is that of the published code (uniform), the paper's text says Gaussian. "
+                "AdamW there, Adam here."
+            ),
+        ),
+        Recipe(
+            name="liu-2022",
+            adapter=IA3Config(),
+            head_layers=1,
+            learning_rate=3e-3,
+            epochs=3,
+            batch_size=8,
+            max_length=128,
+            warmup_fraction=0.06,
+            source=(
+                "Liu et al. 2022 ((IA)^3), sections 3.3 and 3.5: keys, values and inner activations scaled, 3e-3 with a linear warm-up over "
+                "6 % of the steps, batches of 8. The paper's is T0, an encoder and decoder, for 1,000 steps of Adafactor without a new "
+                "head; the optimiser, epochs, head and length here are this package's own."
             ),
         ),
     )

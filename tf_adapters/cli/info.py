@@ -17,7 +17,7 @@ def info(
         typer.Argument(help="Adapter directory, or a model: `minilm`, a directory with config.json, an id on the hub."),
     ],
     adapter_size: Annotated[
-        Optional[int], typer.Option(help="Units of the bottleneck, for the table of a model. Default: each recipe's.")
+        Optional[int], typer.Option(help="Units of the bottleneck, for the table of a model. Default: each recipe's; LoRA's is its rank.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ):
@@ -133,7 +133,7 @@ def _show_model(console, source, adapter_size, as_json):
     for row in rows:
         table.add_row(
             row["recipe"],
-            f"{row['adapters']} x {row['adapter_size']}",
+            f"{row['adapters']} x {row['adapter_size']}" if row["adapter_size"] else str(row["adapters"]),
             *(f"{row[name]:,}" for name in ("adapter", "layer_norm", "head", "trained")),
             f"{row['share']:.2%}",
         )
@@ -142,25 +142,27 @@ def _show_model(console, source, adapter_size, as_json):
 
 def _recipe_rows(family, config, adapter_size):
     """Parameters that each recipe trains on a model, as dicts."""
+    from tf_adapters.config import AdapterConfig
     from tf_adapters.recipes import RECIPES
 
     sizes = family.parameters(config)
     rows = []
     for recipe in RECIPES.values():
         adapter = recipe.adapter
-        if adapter_size is not None:
+        if adapter_size is not None and isinstance(adapter, AdapterConfig):
             adapter = dataclasses.replace(adapter, bottleneck_size=adapter_size)
-        count = len(set(adapter.sites(family.depth(config)).values()))
-        adapters = count * adapter.parameters_per_adapter(config.hidden_size)
+        depth, inner = family.depth(config), family.intermediate_size(config)
+        count = len(set(adapter.sites(depth).values()))
+        adapters = adapter.parameters(depth, config.hidden_size, inner)
         norms = sizes["layer_norm"]["encoder" if adapter.train_layer_norm == "adapted" else adapter.train_layer_norm]
         if adapter.train_layer_norm == "adapted" and adapter.blocks is not None:
-            norms = norms * len(adapter.blocks) // family.depth(config)
+            norms = norms * len(adapter.blocks) // depth
         head = (recipe.head_layers - 1) * (config.hidden_size + 1) * config.hidden_size
         rows.append(
             {
                 "recipe": recipe.name,
                 "adapters": count,
-                "adapter_size": adapter.bottleneck_size,
+                "adapter_size": getattr(adapter, "bottleneck_size", getattr(adapter, "rank", None)),
                 "adapter": adapters,
                 "layer_norm": norms,
                 "head": head,

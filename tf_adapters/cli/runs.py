@@ -1,9 +1,10 @@
 """One training, or one for each of several seeds, as `tf-adapters train` runs them."""
 
 import dataclasses
+import pathlib
 import shutil
 import time
-from typing import Callable
+from typing import Callable, Dict
 
 import typer
 
@@ -11,6 +12,7 @@ from tf_adapters import (
     add_adapters,
     cast_frozen,
     fit,
+    fuse_adapters,
     load_adapter,
     load_backbone,
     load_tokenizer,
@@ -20,7 +22,7 @@ from tf_adapters import (
 from tf_adapters._keras import keras
 from tf_adapters.cli.progress import TrainingProgress
 from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
-from tf_adapters.config import AdapterConfig
+from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.recipes import Recipe
@@ -41,14 +43,16 @@ class Runner:
         recipe, adapter: what trains; the adapter's config may differ from the recipe's.
         settings: dict of the command's options, the first seed among them.
         task: function from a seed to the `Task` that it trains on.
+        fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
     """
 
     console: object
     source: str
     recipe: Recipe
-    adapter: AdapterConfig
+    adapter: MethodConfig
     settings: dict
     task: Callable
+    fused: Dict[str, pathlib.Path] = dataclasses.field(default_factory=dict)
 
     def build(self, task, seed):
         """A fresh model that is ready to train, and its tokenizer."""
@@ -70,7 +74,11 @@ class Runner:
                 f"give --max-length {positions} or less."
             )
         wordpiece = load_tokenizer(model, max_length=settings["max_length"])
-        if settings["trainable"] == "adapters":
+        if self.fused:
+            if settings["fast"]:
+                raise InputError("--fast has no parts for fused adapters: leave it out.")
+            fuse_adapters(model, self.fused, name="default", seed=seed)
+        elif settings["trainable"] == "adapters":
             add_adapters(model, self.adapter, seed=seed, fast=settings["fast"])
         cast_frozen(set_trainable(model, settings["trainable"]))
         return model, wordpiece
@@ -154,6 +162,7 @@ def run_seeds(runner, output, *, seeds, resume, started):
         if runs is None:
             metric = METRICS[task.metric].primary
             common = {"recipe": runner.recipe.name, "adapter": runner.adapter.to_dict(), "source": runner.source}
+            common["fused"] = {name: str(directory) for name, directory in runner.fused.items()}
             common.update({name: value for name, value in settings.items() if name not in ("checkpoint_seconds", "tensorboard")})
             runs = SeedRuns(output, metric=metric, settings={**common, "task": task.name, "seeds": seeds}, resume=resume)
         if runs.done(seed):

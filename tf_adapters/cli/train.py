@@ -4,7 +4,7 @@ import dataclasses
 import math
 import pathlib
 import time
-from typing import Annotated, Optional
+from typing import Annotated, List, Optional
 
 import typer
 
@@ -85,8 +85,8 @@ def train(
         str,
         _adapter(
             help="`default`, or a paper's complete setting: `houlsby-2019`, `houlsby-code-2019`, `report-per-layer`, "
-            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`. Every option below without a default "
-            "overrides a part of it.",
+            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`, `hu-2022` (LoRA), `liu-2022` ((IA)^3). Every "
+            "option below without a default overrides a part of it.",
         ),
     ] = "default",
     trainable: Annotated[
@@ -112,6 +112,30 @@ def train(
         Optional[float], _adapter(help="Standard deviation of the adapters' initial weights. Without a recipe 0.03.")
     ] = None,
     adapter_dropout: Annotated[Optional[float], _adapter(help="Dropout inside the adapters.")] = None,
+    insertion: Annotated[
+        Optional[str],
+        _adapter(help="`sequential`: behind the sub-layer; `after-norm`: Pfeiffer's, which uses the LayerNorm twice; `parallel` to it."),
+    ] = None,
+    scaling: Annotated[Optional[str], _adapter(help="Factor on the adapter's output, or `learned`. He et al. (2022) have 4 with `parallel`.")] = None,
+    hidden_layers: Annotated[Optional[int], _adapter(help="Layers between the adapter's two projections.")] = None,
+    inner_norm: Annotated[Optional[str], _adapter(help="A LayerNorm inside the adapter: `none`, `before` or `after` its projections.")] = None,
+    interaction: Annotated[Optional[str], _adapter(help="`add` the adapter's output to the sub-layer's, or `multiply` by it.")] = None,
+    random_drop: Annotated[
+        Optional[int], _adapter(help="AdapterDrop: in each step leave out the adapters of the lowest 0 to this many blocks.")
+    ] = None,
+    rank: Annotated[Optional[int], _adapter(help="Rank of LoRA's updates, with `--recipe hu-2022`.")] = None,
+    alpha: Annotated[Optional[float], _adapter(help="LoRA's scale times its rank.")] = None,
+    targets: Annotated[
+        Optional[str],
+        _adapter(help="What LoRA updates: of `query,key,value,attention_output,intermediate,output`."),
+    ] = None,
+    fuse: Annotated[
+        Optional[List[pathlib.Path]],
+        _adapter(
+            help="AdapterFusion: learn to combine the adapters of this directory and others, which stay as they are; give it twice or "
+            "more. They must have been trained without LayerNorms (`--recipe pfeiffer-2021`). The paper's rate is 5e-5, for 10 epochs."
+        ),
+    ] = None,
     train_layer_norm: Annotated[
         Optional[str], _adapter(help="LayerNorms that train with the adapters: `none`, of the `adapted` blocks, `encoder` or `all`.")
     ] = None,
@@ -210,8 +234,18 @@ def train(
         "--activation": ("activation", activation),
         "--init-stddev": ("init_stddev", init_stddev),
         "--adapter-dropout": ("dropout", adapter_dropout),
+        "--insertion": ("insertion", insertion),
+        "--scaling": ("scaling", _float_or_word(scaling)),
+        "--hidden-layers": ("hidden_layers", hidden_layers),
+        "--inner-norm": ("inner_norm", inner_norm),
+        "--interaction": ("interaction", interaction),
+        "--random-drop": ("random_drop", random_drop),
+        "--rank": ("rank", rank),
+        "--alpha": ("alpha", alpha),
+        "--targets": ("targets", None if targets is None else tuple(part.strip() for part in targets.split(","))),
         "--train-layer-norm": ("train_layer_norm", train_layer_norm),
     }
+    fused = _fused(fuse, trainable, adapter_options)
     _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds)
     _check_output(output, resume, overwrite, seeds)
     columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
@@ -238,8 +272,7 @@ def train(
     from tf_adapters.training.kinds import get_kind
 
     recipe = get_recipe(recipe)
-    changes = {name: value for name, value in adapter_options.values() if value is not None}
-    adapter = dataclasses.replace(recipe.adapter, **changes)
+    adapter = _changed(recipe, adapter_options)
     usual = {name: getattr(recipe, name) for name in ("epochs", "learning_rate", "batch_size", "dropout", "max_length")}
     if trainable != "adapters":
         # A recipe is for adapters: its rate would destroy pretrained weights, which its dropout does not protect either.
@@ -274,7 +307,7 @@ def train(
             return dataclasses.replace(data, train=sample_rows(data.train, count=max_train_rows, seed=seed))
         return data
 
-    runner = Runner(console, model, recipe, adapter, settings, sampled)
+    runner = Runner(console, model, recipe, adapter, settings, sampled, fused)
     (run_once if seeds == 1 else run_seeds)(runner, output, seeds=seeds, resume=resume, started=started)
 
 
@@ -302,6 +335,36 @@ def _check_data_options(task, output, of_files, columns, data_dir):
             raise InputError("--output DIR is needed: where to write the adapter directory.")
         output = pathlib.Path("adapters", DEFAULT_TASK)
     return task, output
+
+
+def _changed(recipe, adapter_options):
+    """The recipe's adapter with the values of the options that were given."""
+    fields = {field.name for field in dataclasses.fields(recipe.adapter)}
+    changes = {}
+    for option, (field, value) in adapter_options.items():
+        if value is not None and field not in fields:
+            raise InputError(f"{option} is no setting of the method of --recipe {recipe.name} ({recipe.adapter.method}): leave it out.")
+        if value is not None:
+            changes[field] = value
+    if "rank" in changes and "alpha" not in changes and recipe.adapter.alpha == recipe.adapter.rank:
+        # A scale of 1 stays one.
+        changes["alpha"] = None
+    return dataclasses.replace(recipe.adapter, **changes)
+
+
+def _fused(directories, trainable, adapter_options):
+    """The directories of --fuse by their names."""
+    if not directories:
+        return {}
+    if trainable != "adapters":
+        raise InputError(f"--fuse is for adapters, and --trainable {trainable} trains none: leave one of them out.")
+    for option, (_, value) in adapter_options.items():
+        if value is not None:
+            raise InputError(f"{option} is of new adapters, and --fuse takes trained ones: leave one of them out.")
+    fused = {directory.resolve().name.replace(".", "-"): directory for directory in directories}
+    if len(fused) < max(2, len(directories)):
+        raise InputError("--fuse needs two directories or more, each with a name of its own: --fuse adapters/mnli --fuse adapters/qqp.")
+    return fused
 
 
 def _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds):
@@ -342,6 +405,13 @@ def _check_positive(option, value):
 
 def _number_or_word(value):
     return int(value) if value is not None and value.lstrip("-").isdigit() else value
+
+
+def _float_or_word(value):
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return value
 
 
 def _parse_blocks(text):
