@@ -307,19 +307,21 @@ def soak_table(result):
 
 
 def parity_table(result):
-    """Markdown of one result of adapterhub_parity.py: the greatest differences of each adapter on each family."""
+    """Markdown of one result of adapterhub_parity.py: the greatest differences of each adapter and head on each family."""
     names = sorted({name.split("/")[1] for name in result["imported"]})
     families = sorted({name.split("/")[0] for name in result["imported"]})
 
     def cell(name):
+        if name not in result["imported"]:
+            return ""
         if "refused" in result["imported"][name]:
             return "refused"
         return f"{max(result['imported'][name].values()):.0e}, {max(result['exported'][name].values()):.0e}"
 
     return "\n".join([
         "**Greatest difference from `adapters` on PyTorch, hidden states and logits: its file imported here, ours exported there**", "",
-        f"| | {' | '.join(names)} |", "|---|" + "---:|" * len(names),
-        *(f"| {family} | {' | '.join(cell(f'{family}/{name}') for name in names)} |" for family in families), "",
+        f"| | {' | '.join(families)} |", "|---|" + "---:|" * len(families),
+        *(f"| {name} | {' | '.join(cell(f'{family}/{name}') for family in families)} |" for name in names), "",
         _origin(result, "tiny random encoders, float32"),
     ])  # fmt: skip
 

@@ -50,5 +50,6 @@ FAMILY = Family(
     block_class=TFDebertaV2AdapterLayer,
     heads=heads_of("TFDebertaV2"),
     tokenizer="SentencePiece",
+    head_activation=lambda config: config.pooler_hidden_act,
     parameters=_parameters,
 )
