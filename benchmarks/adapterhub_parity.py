@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+from adapterhub_torch import compared, of_choices
 from result_file import add_arguments, finish, parse_arguments
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -15,7 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 def parse(arguments=None):
     parser = argparse.ArgumentParser(
-        description=__doc__ + " Models are tiny and random; every weight of an adapter is far from its initial value. What is compared is the "
+        description=__doc__ + " Models are tiny and random; every weight of an adapter and of a head is far from its initial value. What is compared is the "
         "last hidden states and the logits, in float32.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
@@ -55,22 +56,24 @@ def import_all(folder):
 
     import tf_adapters
     from tf_adapters import adapterhub
+    from tf_adapters.adapterhub.description import read_head_description
 
     differences = {}
     for directory in sorted(path.parent for path in folder.glob("*/*/expected.npz")):
         family, preset = directory.parent.name, directory.name
-        model = tf_adapters.load_backbone(folder / family / "model", num_labels=3)
         try:
+            head = read_head_description(directory)
+            model = tf_adapters.load_backbone(folder / family / "model", head=head.head, labels=head.labels, head_layers=head.head_layers)
             adapterhub.import_adapter(model, directory)
         except tf_adapters.InputError as error:
-            differences[f"{family}/{preset}"] = {"refused": str(error)}
+            differences[f"{family}/{preset}"] = {"refused": str(error).replace(f"{folder}/", "")}
             continue
         with np.load(folder / family / "inputs.npz") as arrays:
-            inputs = {name: tf.constant(arrays[name]) for name in arrays.files}
-        outputs = model(inputs, output_hidden_states=True)
-        found = {"hidden_states": outputs.hidden_states[-1].numpy(), "logits": outputs.logits.numpy()}
-        # What stands at padding is read by nothing, and DeBERTa's two implementations leave different things there.
-        found["hidden_states"] = found["hidden_states"][inputs["attention_mask"].numpy() == 1]
+            inputs = dict(arrays)
+        if head.head == "multiple-choice":
+            inputs = of_choices(inputs)
+        outputs = model({name: tf.constant(value) for name, value in inputs.items()}, output_hidden_states=True)
+        found = compared(outputs, inputs["attention_mask"])
         with np.load(directory / "expected.npz") as expected:
             differences[f"{family}/{preset}"] = {key: float(np.abs(found[key] - expected[key]).max()) for key in found}
         adapterhub.export_adapter(model, folder / "exported" / family / preset)
@@ -79,14 +82,16 @@ def import_all(folder):
 
 def describe(result):
     """The result as lines of text."""
-    lines = [f"{'family/adapter':28}{'imported: states':>18}{'logits':>10}{'exported: states':>18}{'logits':>10}"]
+    lines = [f"{'family/adapter or head':32}{'imported: states':>18}{'logits':>10}{'exported: states':>18}{'logits':>10}"]
     for name, imported in result["imported"].items():
         if "refused" in imported:
-            lines.append(f"{name:28}refused: {imported['refused'][:90]}...")
+            lines.append(f"{name:32}refused: {imported['refused'][:90]}...")
             continue
         exported = result["exported"].get(name, {"hidden_states": float("nan"), "logits": float("nan")})
-        numbers = [each[key] for each in (imported, exported) for key in ("hidden_states", "logits")]
-        lines.append(f"{name:28}{numbers[0]:18.1e}{numbers[1]:10.1e}{numbers[2]:18.1e}{numbers[3]:10.1e}")
+        # Some heads were loaded into two classes.
+        kinds = ("hidden_states", "logits")
+        numbers = [max(each[key] for key in each if key.endswith(kind)) for each in (imported, exported) for kind in kinds]
+        lines.append(f"{name:32}{numbers[0]:18.1e}{numbers[1]:10.1e}{numbers[2]:18.1e}{numbers[3]:10.1e}")
     return "\n".join(lines)
 
 

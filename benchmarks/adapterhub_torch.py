@@ -30,6 +30,21 @@ PRESETS = {
     "norm_before": ("double_seq_bn", dict(reduction_factor=5, ln_before=True, non_linearity="gelu")),
     "norm_after": ("seq_bn", dict(reduction_factor=4, ln_after=True, leave_out=[1], non_linearity="gelu_new")),
 }
+# The classifier's activation, with which a flexible head computes what the family's own does.
+ACTIVATIONS = {"deberta-v2": "gelu", "distilbert": "relu", "electra": "gelu"}
+# What stands on the encoder: a class of transformers, or the method and arguments that add a flexible head.
+HEADS = {
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "multiple-choice": "AutoModelForMultipleChoice",
+    "tagging": ("add_tagging_head", dict(num_labels=3, layers=1)),
+    "flexible-questions": ("add_qa_head", dict(layers=1)),
+    "two-layers": ("add_classification_head", dict(num_labels=3, layers=2)),
+    "three-layers": ("add_classification_head", dict(num_labels=3, layers=3)),
+    "on-pooler": ("add_classification_head", dict(num_labels=3, layers=1, use_pooler=True)),
+    "two-on-pooler": ("add_classification_head", dict(num_labels=3, layers=2, use_pooler=True)),
+    "first-token": ("add_classification_head", dict(num_labels=3, layers=1)),
+}  # fmt: skip
 
 
 def build(family, presets, seed=0):
@@ -61,22 +76,38 @@ def _add(adapters, torch, model, presets):
 
 
 def inputs_of(model, seed=0):
-    import torch
-
     random = np.random.default_rng(seed)
     ids = random.integers(5, 60, (3, 9))
     mask = np.ones((3, 9), np.int64)
     pad = model.config.pad_token_id or 0
     ids[0, 5:], mask[0, 5:] = pad, 0
-    return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def of_choices(inputs):
+    """Each row beside the one before it, as two choices: `(rows, 2, length)`."""
+    return {name: np.stack([value, np.roll(value, 1, axis=0)], axis=1) for name, value in inputs.items()}
 
 
 def computed(model, inputs):
     import torch
 
+    if type(model).__name__.endswith("ForMultipleChoice"):
+        inputs = of_choices(inputs)
     with torch.no_grad():
-        outputs = model(**inputs, output_hidden_states=True)
-    return {"hidden_states": outputs.hidden_states[-1][inputs["attention_mask"] == 1].numpy(), "logits": outputs.logits.numpy()}
+        outputs = model(**{name: torch.tensor(value) for name, value in inputs.items()}, output_hidden_states=True)
+    return compared(outputs, inputs["attention_mask"])
+
+
+def compared(outputs, mask):
+    """Last hidden states and logits as NumPy arrays, of tensors of either library.
+
+    What stands at padding is left out: nothing reads it, and DeBERTa's two implementations leave different things there.
+    """
+    states = np.asarray(outputs["hidden_states"][-1])
+    logits = outputs["logits"] if "logits" in outputs else np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
+    logits, real = np.asarray(logits), mask.reshape(-1, mask.shape[-1]) == 1
+    return {"hidden_states": states[real], "logits": logits[real] if logits.ndim == 3 else logits}
 
 
 def make(folder, families=FAMILIES, presets=PRESETS, safetensors=True):
@@ -85,7 +116,7 @@ def make(folder, families=FAMILIES, presets=PRESETS, safetensors=True):
         model.save_pretrained(folder / family / "model", safe_serialization=True)
         add()
         inputs = inputs_of(model)
-        np.savez(folder / family / "inputs.npz", **{name: value.numpy().astype(np.int32) for name, value in inputs.items()})
+        np.savez(folder / family / "inputs.npz", **{name: value.astype(np.int32) for name, value in inputs.items()})
         for preset in presets:
             model.set_active_adapters(preset)
             # The library cannot write a LayerNorm before the projection in safetensors: its weights are there twice.
@@ -94,23 +125,80 @@ def make(folder, families=FAMILIES, presets=PRESETS, safetensors=True):
             np.savez(folder / family / preset / "expected.npz", **computed(model, inputs))
 
 
+def make_heads(folder, families=FAMILIES, heads=HEADS):
+    """An adapter with each head, on the encoders that `make` wrote."""
+    import adapters
+    import torch
+    import transformers
+
+    for family in families:
+        encoder = folder / family / "model"
+        for head in heads:
+            torch.manual_seed(0)
+            if isinstance(HEADS[head], str):
+                labels = 2 if head == "question-answering" else 3
+                model = getattr(transformers, HEADS[head]).from_pretrained(encoder, num_labels=labels, ignore_mismatched_sizes=True)
+                adapters.init(model)
+            else:
+                add, arguments = HEADS[head]
+                model = adapters.AutoAdapterModel.from_pretrained(encoder)
+                getattr(model, add)(head, activation_function=ACTIVATIONS.get(family, "tanh"), **arguments)
+            model.add_adapter(head, config=adapters.AdapterConfig.load("seq_bn", reduction_factor=16))
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    if f".{head}." in name or not name.startswith(model.base_model_prefix):
+                        parameter.add_(0.2 * torch.randn_like(parameter))
+            model.set_active_adapters(head)
+            model.eval()
+            try:
+                expected = computed(model, inputs_of(model))
+            except KeyError as error:
+                # A head on the pooler of an encoder that has none.
+                print(f"{family} computes nothing with the head {head}: {error!r}")
+                continue
+            model.save_adapter(str(folder / family / head), head, with_head=True, use_safetensors=True)
+            np.savez(folder / family / head / "expected.npz", **expected)
+
+
 def check(folder):
-    """Print the greatest difference of each exported adapter as JSON."""
+    """Print the greatest differences of each exported adapter as JSON: with the class of its head, and where it becomes a flexible one."""
     import adapters
     import transformers
 
     differences = {}
     for directory in sorted((folder / "exported").glob("*/*")):
-        family, preset = directory.parent.name, directory.name
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / family / "model")
-        adapters.init(model)
-        name = model.load_adapter(str(directory), set_active=True, with_head=True, use_safetensors=True)
-        model.set_active_adapters(name)
-        model.eval()
-        found = computed(model, inputs_of(model))
-        with np.load(folder / family / preset / "expected.npz") as expected:
-            differences[f"{family}/{preset}"] = {key: float(np.abs(found[key] - expected[key]).max()) for key in found}
+        family, name = directory.parent.name, directory.name
+        described = json.loads((directory / "head_config.json").read_text())
+        encoder = folder / family / "model"
+        models = {}
+        if not described["config"]:
+            model_class = getattr(transformers, described["model_class"])
+            models[""] = model_class.from_pretrained(encoder, num_labels=described["num_labels"], ignore_mismatched_sizes=True)
+        if not described["model_class"].endswith("ForMultipleChoice"):
+            models["flexible " if models else ""] = adapters.AutoAdapterModel.from_pretrained(encoder)
+        with np.load(folder / family / name / "expected.npz") as expected:
+            differences[f"{family}/{name}"] = {
+                which + key: float(np.abs(value - expected[key]).max())
+                for which, model in models.items()
+                for key, value in _loaded(model, directory).items()
+            }
     print(json.dumps(differences))
+
+
+def _loaded(model, directory):
+    """What a model computes with the adapter and head of a directory."""
+    import adapters
+
+    adapters.init(model)
+    name = model.load_adapter(str(directory), set_active=True, with_head=True, use_safetensors=True)
+    model.set_active_adapters(name)
+    model.eval()
+    return computed(model, inputs_of(model))
+
+
+def make_all(folder):
+    make(folder)
+    make_heads(folder)
 
 
 def fixtures(folder):
@@ -119,6 +207,7 @@ def fixtures(folder):
     import torch
 
     make(folder, families=["bert"], presets=[preset for preset in PRESETS if preset != "norm_after"])
+    make_heads(folder, families=["bert"], heads=[head for head in HEADS if head not in ("first-token", "two-layers")])
     bert = folder / "bert"
     # The first versions' file: no version, names of their own, gelu for its approximation, PyTorch's format before 1.6.
     old = folder / "bert-v1"
@@ -163,7 +252,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    {"make": make, "check": check, "fixtures": fixtures}[options.do](options.folder)
+    {"make": make_all, "check": check, "fixtures": fixtures}[options.do](options.folder)
 
 
 if __name__ == "__main__":

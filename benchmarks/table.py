@@ -307,21 +307,71 @@ def soak_table(result):
 
 
 def parity_table(result):
-    """Markdown of one result of adapterhub_parity.py: the greatest differences of each adapter on each family."""
+    """Markdown of one result of adapterhub_parity.py: the greatest differences of each adapter and head on each family."""
     names = sorted({name.split("/")[1] for name in result["imported"]})
     families = sorted({name.split("/")[0] for name in result["imported"]})
 
     def cell(name):
+        if name not in result["imported"]:
+            return ""
         if "refused" in result["imported"][name]:
             return "refused"
         return f"{max(result['imported'][name].values()):.0e}, {max(result['exported'][name].values()):.0e}"
 
     return "\n".join([
         "**Greatest difference from `adapters` on PyTorch, hidden states and logits: its file imported here, ours exported there**", "",
-        f"| | {' | '.join(names)} |", "|---|" + "---:|" * len(names),
-        *(f"| {family} | {' | '.join(cell(f'{family}/{name}') for name in names)} |" for family in families), "",
+        f"| | {' | '.join(families)} |", "|---|" + "---:|" * len(families),
+        *(f"| {name} | {' | '.join(cell(f'{family}/{name}') for family in families)} |" for name in names), "",
         _origin(result, "tiny random encoders, float32"),
     ])  # fmt: skip
+
+
+def conformance_table(result):
+    """Markdown of one result of conformance.py: a column for each family, a row for each variant, head or property."""
+    families = sorted({case["parameters"]["family"] for case in result["cases"] if "family" in case["parameters"]})
+    groups, alone, notes = {}, [], []
+    for case in result["cases"]:
+        if "family" not in case["parameters"]:
+            alone.append(case)
+            continue
+        others = [value if isinstance(value, str) else f"{name}={value}" for name, value in case["parameters"].items() if name != "family"]
+        groups.setdefault(case["test"], {}).setdefault(", ".join(others), {})[case["parameters"]["family"]] = case
+    lines = ["**What the tests of every family found**", "", f"| | {' | '.join(families)} |", "|---|" + "---|" * len(families)]
+    for test, rows in groups.items():
+        # What a cell of the group stands for; one that announced less says so.
+        checks = list(dict.fromkeys(check for row in rows.values() for case in row.values() for check in case["checks"]))
+        title = f"**{_sentence(test)}**" + (f" ({'; '.join(checks)})" if checks else "")
+        if list(rows) != [""]:
+            lines.append(f"| {title} |" + " |" * len(families))
+        for name, row in rows.items():
+            cells = (_conformance_cell(row[family], checks, notes) if family in row else "" for family in families)
+            lines.append(f"| {name or title} | {' | '.join(cells)} |")
+    lines.append("")
+    if alone:
+        others = (f"{_sentence(case['test'])} {_conformance_cell(case, case['checks'], notes)}" for case in alone)
+        lines += [f"Beside these: {'; '.join(others)}.", ""]
+    lines += [*(f"{number}. {note}" for number, note in enumerate(notes, 1)), *([""] if notes else [])]
+    selected = f", of those that `{result['settings']['select']}` selects" if result["settings"]["select"] else ""
+    seconds = sum(case["seconds"] for case in result["cases"])
+    return "\n".join([*lines, _origin(result, f"{len(result['cases'])} tests{selected}, {seconds:,.0f} s")])
+
+
+def _sentence(test):
+    return test.removeprefix("test_").replace("_", " ")
+
+
+def _conformance_cell(case, checks, notes):
+    """One cell; the reasons go to `notes`, each once."""
+    outcome = case["outcome"]
+    if outcome == "passed" and case["refused"] is None:
+        return "✓" if len(case["checks"]) == len(checks) else f"✓ ({len(case['checks'])} of {len(checks)})"
+    if outcome == "not run":
+        return "**not run**"
+    reason = case["refused"] if outcome == "passed" else case["reason"]
+    word = {"passed": "refused", "skipped": "skipped", "failed": ": ".join(["**failed**", *case["checks"][-1:]])}[outcome]
+    if reason not in notes:
+        notes.append(reason)
+    return f"{word} <sup>{notes.index(reason) + 1}</sup>"
 
 
 class Table(NamedTuple):
@@ -355,6 +405,7 @@ def _in_notes(result):
 
 TABLES = {
     "adapterhub-parity": Table(parity_table, lambda result: (), _in_notes),
+    "conformance": Table(conformance_table, lambda result: (result["settings"]["select"] or "",), _in_notes),
     "costs": Table(costs_table, _settings("precision"), _in_notes),
     "padding": Table(padding_table, lambda result: (), _in_notes),
     "pipeline": Table(pipeline_table, _settings("batch_size")),

@@ -562,7 +562,7 @@ def test_group_of_an_operation(event, group):
 # The commands
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = _run(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
@@ -599,6 +599,64 @@ def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
 def _run(script, *arguments):
     command = [sys.executable, str(BENCHMARKS / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+# Conformance
+
+SUITE = """
+import pytest
+
+@pytest.mark.parametrize("family, variant", [("bert", "plain"), ("albert", "plain"), ("bert", "deep")])
+def test_a_variant_works(family, variant, record_property):
+    record_property("checks", "starts")
+    record_property("checks", "trains")
+    assert family != "albert", "not bit-equal"
+    record_property("checks", "is saved")
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["albert", "bert"])
+def test_blocks_are_fast(family, record_property):
+    if family == "albert":
+        record_property("refused", "albert has none")
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("family", ["bert"])
+def test_files_are_read(family, bare):
+    if bare:
+        pytest.skip("needs a file")
+
+def test_names_are_known():
+    pass
+
+@pytest.fixture
+def broken():
+    raise OSError("no disk")
+
+def test_disk(broken):
+    pass
+"""
+
+
+def test_conformance_keeps_what_each_test_said(tmp_path):
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    done = _run("conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--output", str(tmp_path / "a.json"))
+    assert done.returncode == 1 and "9 tests" in done.stdout and "6 passed, 2 failed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    result = {**json.loads((tmp_path / "a.json").read_text()), "file": "a.json"}
+    text = table.make_tables([result], table.NOTES)
+    assert "| | albert | bert |\n|---|---|---|\n" in text
+    assert "| **a variant works** (starts; trains; is saved) | | |\n" in text
+    # Of a failed test what held before, and nothing of what it did not come to.
+    assert "| plain | **failed**: trains <sup>1</sup> | ✓ |\n| deep |  | ✓ |\n" in text
+    assert "| **blocks are fast** | refused <sup>2</sup> | ✓ |\n" in text
+    assert "| **files are read** | | |\n| bare=False |  | ✓ |\n| bare=True |  | skipped <sup>3</sup> |\n" in text
+    assert "Beside these: names are known ✓; disk **failed** <sup>4</sup>.\n\n1. AssertionError: not bit-equal" in text
+    assert "2. albert has none\n3. Skipped: needs a file\n4. OSError: no disk\n" in text
+    unfinished = {**result, "cases": [{**case, "outcome": "not run"} for case in result["cases"]]}
+    assert "✓" not in table.conformance_table({**unfinished, "link": "a"})
+    one = _run("conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--smoke", "--select", "fast")
+    assert one.returncode == 0 and "2 tests" in one.stdout and "Written" not in one.stdout
+    none = _run("conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--smoke", "--select", "nothing")
+    assert none.returncode == 1 and "there is no result" in none.stderr
 
 
 # Every task

@@ -62,7 +62,8 @@ def zero_updates(model):
 
 
 @pytest.mark.parametrize("family, head", HEADS)
-def test_adapters_that_add_nothing_leave_every_head_bit_equal_and_go_without_a_trace(family, head):
+def test_adapters_that_add_nothing_leave_every_head_bit_equal_and_go_without_a_trace(family, head, record_property):
+    record_property("checks", "zero update bit-equal")
     model = family_model(family, head)
     inputs = family_inputs(family, choices=2 if head == "multiple-choice" else None)
     before = logits_of(model, inputs)
@@ -70,6 +71,7 @@ def test_adapters_that_add_nothing_leave_every_head_bit_equal_and_go_without_a_t
     assert not np.allclose(logits_of(model, inputs), before, rtol=0, atol=1e-6)
     zero_updates(model)
     np.testing.assert_array_equal(logits_of(model, inputs), before)
+    record_property("checks", "removal restores")
     set_trainable(model, "adapters")
     remove_adapters(model)
     np.testing.assert_array_equal(logits_of(model, inputs), before)
@@ -77,7 +79,8 @@ def test_adapters_that_add_nothing_leave_every_head_bit_equal_and_go_without_a_t
 
 
 @pytest.mark.parametrize("family, variant", PAIRS)
-def test_every_variant_starts_near_the_identity_trains_alone_and_is_saved(family, variant, tmp_path):
+def test_every_variant_starts_near_the_identity_trains_alone_and_is_saved(family, variant, tmp_path, record_property):
+    record_property("checks", "bounded start")
     model, inputs = family_model(family), family_inputs(family)
     before = logits_of(model, inputs)
     config = CONFIGS[variant]
@@ -88,8 +91,10 @@ def test_every_variant_starts_near_the_identity_trains_alone_and_is_saved(family
     for weight in state_of(model).adapter_variables():
         weight.assign_add(tf.random.stateless_normal(weight.shape, (0, 1), stddev=0.1))
     assert np.abs(logits_of(model, inputs) - before).max() > 1e-6
+    record_property("checks", "zero update bit-equal")
     zero_updates(model)
     np.testing.assert_array_equal(logits_of(model, inputs), before)
+    record_property("checks", "frozen bit-equal after fit")
     set_trainable(model, "adapters")
     names = trained_names(model)
     frozen = {variable.name: variable.numpy() for variable in model.non_trainable_variables if variable.dtype.is_floating}
@@ -99,7 +104,9 @@ def test_every_variant_starts_near_the_identity_trains_alone_and_is_saved(family
     for variable in model.non_trainable_variables:
         if variable.name in frozen and "gate" not in variable.name:
             np.testing.assert_array_equal(variable, frozen[variable.name], err_msg=variable.name)
+    record_property("checks", "exact trainable names")
     assert names == expected_names(model, config)
+    record_property("checks", "saved and loaded bit-equal")
     save_adapter(model, tmp_path / "saved")
     other = family_model(family)
     load_adapter(other, tmp_path / "saved")
@@ -226,11 +233,12 @@ def test_fast_blocks_compute_the_same(family):
 
 
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(FAST)))
-def test_families_without_fast_blocks_say_so_and_stay_usable(family):
+def test_families_without_fast_blocks_say_so_and_stay_usable(family, record_property):
     model, inputs = family_model(family), family_inputs(family)
     before = logits_of(model, inputs)
-    with pytest.raises(InputError, match=f"fast=True: {family} has no fast blocks"):
+    with pytest.raises(InputError, match=f"fast=True: {family} has no fast blocks") as refusal:
         add_adapters(model, AdapterConfig(bottleneck_size=4), seed=0, fast=True)
+    record_property("refused", str(refusal.value))
     np.testing.assert_array_equal(logits_of(model, inputs), before)
     add_adapters(model, AdapterConfig(bottleneck_size=4), seed=0)
     assert len(state_of(model).adapters) == 1

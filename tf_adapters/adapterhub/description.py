@@ -1,9 +1,19 @@
-"""`adapter_config.json`, read without TensorFlow."""
+"""`adapter_config.json` and `head_config.json`, read without TensorFlow."""
 
+import dataclasses
 import json
 import pathlib
+from typing import Optional
 
 from tf_adapters.errors import InputError
+
+# Our heads -> the ends of the names of transformers' classes with that head, and the flexible heads that compute the same.
+HEAD_TYPES = {
+    "classification": ("ForSequenceClassification", ("classification", "multilabel_classification")),
+    "token-classification": ("ForTokenClassification", ("tagging",)),
+    "question-answering": ("ForQuestionAnswering", ("question_answering",)),
+    "multiple-choice": ("ForMultipleChoice", ()),
+}
 
 
 def read_description(directory):
@@ -24,3 +34,58 @@ def read_description(directory):
     if architecture is not None:
         raise InputError(f"{directory} has the architecture {architecture!r}: only bottleneck adapters can be imported.")
     return settings
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadDescription:
+    """What a `head_config.json` says.
+
+    Attributes:
+        path: of the file, for messages.
+        head: str, as in `load_backbone`.
+        name: str or None, what a flexible head is called.
+        flexible: dict, the settings of a flexible head, or None of a static one.
+        label2id: dict from names of labels to their numbers, or None.
+    """
+
+    path: pathlib.Path
+    head: str
+    name: Optional[str]
+    flexible: Optional[dict]
+    label2id: Optional[dict]
+
+    @property
+    def labels(self):
+        """The names of the labels in the order of their numbers; InputError if the file has none."""
+        try:
+            return [label for label, _ in sorted(self.label2id.items(), key=lambda item: int(item[1]))]
+        except (ValueError, TypeError, AttributeError) as error:
+            raise InputError(f"{self.path} does not name the labels of the head ({error}): pass head=False (--no-head).") from None
+
+    @property
+    def head_layers(self):
+        """`load_backbone`'s argument: 2 for a classification head of two layers behind a pooler."""
+        if self.head != "classification" or self.flexible is None:
+            return 1
+        return 2 if self.flexible.get("layers") == (2 if self.flexible.get("use_pooler") else 3) else 1
+
+
+def read_head_description(directory):
+    """The `HeadDescription` of a directory's `head_config.json`; InputError if it is damaged, or of a head that is not known here."""
+    path = pathlib.Path(directory) / "head_config.json"
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not JSON ({error}): restore it, or pass head=False (--no-head).") from None
+    if not isinstance(settings, dict) or not isinstance(settings.get("config") or {}, dict):
+        raise InputError(f"{path} is no description of a head: restore it, or pass head=False (--no-head).")
+    flexible = settings.get("config") or None
+    theirs = str(settings.get("model_class") if flexible is None else flexible.get("head_type"))
+    for head, (suffix, types) in HEAD_TYPES.items():
+        if theirs in types if flexible is not None else theirs.endswith(suffix):
+            name = None if settings.get("name") is None else str(settings["name"])
+            return HeadDescription(path, head, name, flexible, label2id=(flexible or settings).get("label2id"))
+    kind, known = ("head of", [f"...{suffix}" for suffix, _ in HEAD_TYPES.values()])
+    if flexible is not None:
+        kind, known = ("flexible head", [name for _, types in HEAD_TYPES.values() for name in types])
+    raise InputError(f"{path} is of a {kind} {theirs!r}: {', '.join(known)} are read; pass head=False (--no-head).")

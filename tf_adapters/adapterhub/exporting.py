@@ -5,9 +5,9 @@ import pathlib
 
 import numpy as np
 
+from tf_adapters.adapterhub.heads import head_files
 from tf_adapters.adapterhub.settings import VERSION, check_placement, config_for_hub
 from tf_adapters.errors import InputError
-from tf_adapters.models.names import named_weights, to_pytorch
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import write_safetensors, write_text
 
@@ -26,7 +26,7 @@ def export_adapter(model, directory, *, name=None, head=True):
         model: a model with adapters.
         directory: path; files that are there are replaced.
         name: str, what it is called there; None for its name on this model.
-        head: bool, whether to write the head of a sequence classification model too.
+        head: bool, whether to write the head too: of classification, token classification, question answering or multiple choice.
 
     Returns: the directory, a `pathlib.Path`.
 
@@ -50,14 +50,14 @@ def export_adapter(model, directory, *, name=None, head=True):
         prefix = f"{state.family.adapterhub_site(model, block, place)}.adapters.{name}."
         for part, value in _parts(layers[key], config).items():
             arrays[prefix + part] = value
-    head_files = _head(model, state, name) if head else None
+    described_head = head_files(model, state, name) if head else None
     about = {
         "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"), "model_name": state.source or "",
         "model_type": model.config.model_type, "name": name, "version": VERSION,
     }  # fmt: skip
     write_safetensors(directory / "adapter.safetensors", arrays, metadata={"format": "pt"})
-    if head_files is not None:
-        described, weights = head_files
+    if described_head is not None:
+        described, weights = described_head
         write_safetensors(directory / "model_head.safetensors", weights, metadata={"format": "pt"})
         write_text(directory / "head_config.json", json.dumps({**about, **described}, indent=2, sort_keys=True) + "\n")
     write_text(directory / "adapter_config.json", json.dumps({"config": settings, **about}, indent=2, sort_keys=True) + "\n")
@@ -85,26 +85,3 @@ def _check_layer_norms(model, state):
         raise InputError(
             "The adapter's LayerNorms were trained, which AdapterHub's files do not hold: train with train_layer_norm='none' to export it."
         )
-
-
-def _head(model, state, name):
-    """`head_config.json`'s own entries, and the weights."""
-    if type(model) is not state.family.heads["classification"]:
-        raise InputError(f"The head of a {type(model).__name__} cannot be exported: pass head=False.")
-    labels = {label: index for index, label in model.config.id2label.items()}
-    named = {key: to_pytorch(*target) for key, target in named_weights(state.head_variables(model)).items()}
-    if type(model.classifier).__name__ == "TwoLayerHead":
-        raise InputError("A head of two layers on the pooler has no like on AdapterHub: pass head=False.")
-    if not state.newly_initialized:
-        return {"config": None, "label2id": labels, "name": None, "num_labels": model.config.num_labels}, named
-    # A pooler that was trained with the head is the first layer of a flexible head there.
-    flexible = {
-        "activation_function": "tanh", "bias": True, "dropout_prob": None, "head_type": "classification", "label2id": labels, "layers": 2,
-        "num_labels": model.config.num_labels, "use_pooler": False,
-    }  # fmt: skip
-    places = {f"{model.base_model_prefix}.pooler.dense": "1", "classifier": "4"}
-    weights = {}
-    for key, value in named.items():
-        layer, _, part = key.rpartition(".")
-        weights[f"heads.{name}.{places[layer]}.{part}"] = value
-    return {"config": flexible, "name": name, "model_class": "BertAdapterModel"}, weights

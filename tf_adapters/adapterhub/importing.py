@@ -1,17 +1,16 @@
 """From AdapterHub's files to an adapter of a model."""
 
-import json
 import pathlib
 import re
 
 import numpy as np
 
 from tf_adapters.adapterhub.description import read_description
+from tf_adapters.adapterhub.heads import read_head
 from tf_adapters.adapterhub.settings import check_placement, config_from_hub
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError
 from tf_adapters.models.injection import add_adapters, remove_adapters
-from tf_adapters.models.names import named_weights
 from tf_adapters.models.state import state_of
 
 # Names of first versions.
@@ -52,7 +51,8 @@ def import_adapter(model, directory, *, name=None, head=True):
     config = config_from_hub(settings, sizes.pop(), blocks, directory)
     check_placement(config, state.family)
     values = _values(config, found, blocks, model.config.hidden_size, path)
-    head_values, has_pooler = _read_head(model, state, directory) if head else ({}, False)
+    has_head = head and (directory / "head_config.json").is_file()
+    head_values, has_pooler = read_head(model, state, directory, *_read_weights(directory, "head")) if has_head else ({}, False)
     if has_pooler:
         state.train_pooler(model)
     add_adapters(model, config, name=name, seed=0)
@@ -166,52 +166,3 @@ def _values(config, found, blocks, hidden, path):
             )
         values[key] = parts
     return values
-
-
-def _read_head(model, state, directory):
-    """Dict from names to `(variable, value)` of the head, empty if the directory has none; and whether it has the pooler's place."""
-    if not (directory / "head_config.json").is_file():
-        return {}, False
-    try:
-        settings = json.loads((directory / "head_config.json").read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{directory / 'head_config.json'} is not JSON ({error}): restore it, or pass head=False.") from None
-    weights, path = _read_weights(directory, "head")
-    pooler = state.family.pooler(model)
-    targets = named_weights(state.head_variables(model))
-    if settings.get("config"):
-        weights = _static_names(settings, weights, model, state, path)
-        # A flexible head has a dense layer of its own in the pooler's place.
-        targets |= named_weights(pooler.weights)
-    values = {}
-    for name, value in weights.items():
-        if name not in targets:
-            raise InputError(f"{path} holds {name!r}, for which this model's head has no weight: pass head=False.")
-        variable, transposed = targets[name]
-        value = np.asarray(value, np.float32).T if transposed else np.asarray(value, np.float32)
-        if value.shape != tuple(variable.shape):
-            raise InputError(f"{path}: {name} is {value.shape}, and the model's is {tuple(variable.shape)}: load the encoder with as many labels, or pass head=False.")
-        values[name] = variable, value
-    lacking = sorted(set(targets) - set(values))
-    if lacking:
-        raise InputError(f"{path} lacks {lacking[0]!r}, which this model's head has: pass head=False.")
-    return values, bool(settings.get("config"))
-
-
-def _static_names(settings, weights, model, state, path):
-    """A flexible classification head of two layers under the names of pooler and classifier."""
-    theirs = settings["config"]
-    if (
-        theirs.get("head_type") != "classification" or theirs.get("layers") != 2 or theirs.get("use_pooler")
-        or theirs.get("activation_function") != "tanh" or not state.family.pooled_classifier or state.family.model_type != "bert"
-    ):  # fmt: skip
-        raise InputError(
-            f"{path.parent} has the flexible head {theirs.get('head_type')!r} of {theirs.get('layers')} layer(s): one of two layers with tanh "
-            "on a BERT classifies as this model does, others do not; pass head=False."
-        )
-    prefix, names = f"heads.{settings['name']}.", {"1": f"{model.base_model_prefix}.pooler.dense", "4": "classifier"}
-    return {
-        f"{names[number]}.{part}": value
-        for key, value in weights.items()
-        for number, part in [key.removeprefix(prefix).split(".")]
-    }

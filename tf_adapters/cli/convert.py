@@ -1,8 +1,7 @@
 """`tf-adapters convert`."""
 
-import json
 import pathlib
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
@@ -16,13 +15,17 @@ def convert(
     output: Annotated[pathlib.Path, typer.Option(help="Directory to write, in the other format.")],
     model: options.Source = None,
     head: Annotated[bool, typer.Option(help="With the prediction head, if there is one.")] = True,
-    max_length: Annotated[int, typer.Option(help="Tokens that are kept of a text, which AdapterHub's files do not say.")] = 128,
+    max_length: Annotated[
+        Optional[int],
+        typer.Option(help="Tokens that are kept of a text, which AdapterHub's files do not say. Default: 384 for questions, or else 128."),
+    ] = None,
     overwrite: options.Overwrite = False,
 ):
     """Turn an AdapterHub directory into one of this package, or the other way round, without PyTorch.
 
-    AdapterHub's files hold bottleneck adapters (double_seq_bn, seq_bn, par_bn, scaled_par_bn and their like) and heads. They name the
-    encoder, and nothing says that its weights are the same: give the very one by `--model`.
+    AdapterHub's files hold bottleneck adapters (double_seq_bn, seq_bn, par_bn, scaled_par_bn and their like) and heads of
+    classification, token classification and question answering. They name the encoder, and nothing says that its weights are the
+    same: give the very one by `--model`.
 
     From AdapterHub: `tf-adapters convert sst-2@ukp --model bert-base-uncased --output adapters/sst2`
 
@@ -66,25 +69,27 @@ def _to_hub(directory, output, model, head):
 def _from_hub(directory, output, source, head, max_length):
     from tf_adapters import load_backbone, load_tokenizer, parameter_counts, save_adapter, set_trainable
     from tf_adapters.adapterhub import import_adapter
+    from tf_adapters.adapterhub.description import read_head_description
+    from tf_adapters.training.kinds import get_kind
 
-    labels = _labels(directory) if head else None
-    model = load_backbone(source, num_labels=2 if labels is None else len(labels), labels=labels)
-    settings = import_adapter(model, directory, head=labels is not None)
+    described = read_head_description(directory) if head and (directory / "head_config.json").is_file() else None
+    kind = "classification" if described is None else _kind(described)
+    load = {} if described is None else {"head": described.head, "labels": described.labels, "head_layers": described.head_layers}
+    model = load_backbone(source, **load)
+    settings = import_adapter(model, directory, head=described is not None)
     set_trainable(model, "adapters")
-    text = load_tokenizer(model, max_length=max_length)
-    save_adapter(model, output, text=text, task={"name": settings.get("name"), "kind": "classification" if labels is None or len(labels) > 1 else "regression"})
-    note = "" if labels is not None else " It has no head: the one in this directory is random, and is to be trained."
+    text = load_tokenizer(model, max_length=max_length or get_kind(kind).max_length or 128)
+    save_adapter(model, output, text=text, task={"name": settings.get("name"), "kind": kind})
+    note = "" if described is not None else " It has no head: the one in this directory is random, and is to be trained."
     return f"Written to {output}: {parameter_counts(model).adapter:,} parameters of adapters.{note}"
 
 
-def _labels(directory):
-    """The names of the labels in `head_config.json`, in the order of their numbers, or None without a head."""
-    path = directory / "head_config.json"
-    if not path.is_file():
-        return None
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        numbers = (settings.get("config") or settings)["label2id"]
-        return [label for label, _ in sorted(numbers.items(), key=lambda item: int(item[1]))]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} does not name the labels of the head ({error}): give --no-head.") from None
+def _kind(described):
+    """The kind of task that a head is for."""
+    if described.head == "multiple-choice":
+        raise InputError(f"{described.path} is of a head for multiple choice, for which there is no kind of task here: give --no-head.")
+    if described.head != "classification":
+        return described.head
+    if described.flexible is not None and described.flexible["head_type"] == "multilabel_classification":
+        return "multi-label"
+    return "classification" if len(described.labels) > 1 else "regression"

@@ -51,5 +51,6 @@ FAMILY = Family(
     heads=heads_of("TFDebertaV2"),
     tokenizer="SentencePiece",
     denses={**BERT_DENSES, **{place: f"attention.self.{place}_proj" for place in ("query", "key", "value")}},
+    head_activation=lambda config: config.pooler_hidden_act,
     parameters=_parameters,
 )

@@ -63,6 +63,7 @@ FAMILY = _DistilBert(
     config_class=transformers.DistilBertConfig,
     block_class=TFDistilBertAdapterBlock,
     heads=heads_of("TFDistilBert"),
+    head_activation=lambda config: "relu",
     parameters=_parameters,
     token_types=False,
     denses={

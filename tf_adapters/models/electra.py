@@ -18,6 +18,7 @@ FAMILY = Family(
     config_class=transformers.ElectraConfig,
     heads=heads_of("TFElectra", pretraining=transformers.TFElectraForPreTraining),
     first_token_heads=("classification",),
+    head_activation=lambda config: "gelu",
     parameters=_parameters,
     **block_classes(modeling_tf_electra, "TFElectra"),
 )

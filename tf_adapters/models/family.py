@@ -34,6 +34,8 @@ class Family:
         fast_block_class, fast_encoder_class: block and stack of blocks of `models.fast`, or None.
         first_token_heads: names of the heads that read the last block's first token alone.
         pooled_classifier: bool, whether `classifier` of a sequence classification model is one dense layer on the pooled output.
+        head_activation: function from a configuration to the name of what stands between the dense layers of the sequence
+            classification head, the pooler that it reads among them.
         token_types: bool, whether the encoder takes `token_type_ids`.
         tokenizer: str, a key of `text.loading`, or the name of what cuts texts where that has none.
         on_adapterhub: bool, whether `adapters` has the family.
@@ -51,12 +53,17 @@ class Family:
     fast_encoder_class: Optional[type] = None
     first_token_heads: Tuple[str, ...] = ()
     pooled_classifier: bool = False
+    head_activation: Callable = lambda config: "tanh"
     token_types: bool = True
     tokenizer: str = "wordpiece"
     denses: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_DENSES)
     first_position: Callable = lambda config: 0
     on_adapterhub: bool = True
     adapterhub_attention: bool = True
+
+    def head_of(self, model):
+        """The name in `heads` of the model's class, or None of another one."""
+        return next((head for head, model_class in self.heads.items() if type(model) is model_class), None)
 
     def main_layer(self, model):
         """The pretrained encoder inside `model`, without its head."""

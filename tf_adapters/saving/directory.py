@@ -260,7 +260,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
         "metrics": metrics,
         "training": training,
         "head": {
-            "type": next((head for head, cls in state.family.heads.items() if type(model) is cls), type(model).__name__),
+            "type": state.family.head_of(model) or type(model).__name__,
             "layers": 2 if type(getattr(model, "classifier", None)).__name__ == "TwoLayerHead" else 1,
             "num_labels": config.num_labels,
             "labels": labels,

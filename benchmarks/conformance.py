@@ -1,0 +1,105 @@
+"""Runs the conformance tests, every encoder family with every variant of adapter and every head, and keeps what each found."""
+
+import argparse
+import pathlib
+import sys
+
+from result_file import add_arguments, finish, parse_arguments
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SUITE = ROOT / "tests" / "test_families.py"
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__ + " Families, variants and heads are those that pytest reports. A test that asserts several properties "
+        "announces each before it does (`record_property('checks', ...)`), so that of a failed one it is known which; one that asserts a "
+        "refusal hands over the reason (`record_property('refused', ...)`).",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--tests", type=pathlib.Path, default=SUITE, help="file of tests whose parameter `family` names an encoder family")
+    parser.add_argument("--select", help="run these alone, an expression as pytest's -k")
+    add_arguments(parser, smoke="without --select the quick tests of DistilBERT")
+    return parse_arguments(parser, arguments, "conformance")
+
+
+def main():
+    options = parse()
+    measured = run(options)
+    finish("conformance", options, ("select",), measured, describe)
+    sys.exit(any(case["outcome"] == "failed" for case in measured["cases"]))
+
+
+def run(options):
+    """Run the tests in this process; dict of cases, in the order in which they ran."""
+    import pytest
+
+    chosen = ["-m", "slow or not slow"] + (["-k", options.select] if options.select else [])
+    if options.smoke and not options.select:
+        chosen = ["-m", "not slow", "-k", "distilbert"]
+    reports = Reports()
+    status = pytest.main(
+        [str(options.tests), *chosen, f"--rootdir={ROOT}", "-c", str(ROOT / "setup.cfg"), "-q", "-p", "no:cacheprovider"], plugins=[reports]
+    )
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        sys.exit(f"pytest did not come to its end ({status!r}): there is no result.")
+    return {"cases": list(reports.cases.values())}
+
+
+class Reports:
+    """A plugin of pytest that keeps what it says of each test.
+
+    Attributes:
+        cases: dict from a test's id to a dict: `test`, its function's name; `parameters`; `outcome`, "passed", "failed", "skipped" or
+            "not run"; `checks`, the properties that it announced, of which a failed one did not hold the last; `refused`, the reason
+            of a refusal that it asserts, or None; `reason` of a failure or skip; `seconds`.
+    """
+
+    def __init__(self):
+        self.cases = {}
+
+    def pytest_collection_finish(self, session):
+        for item in session.items:
+            self.cases[item.nodeid] = {
+                "test": getattr(item, "originalname", item.name), "parameters": _parameters(item), "outcome": "not run", "checks": [],
+                "refused": None, "reason": "", "seconds": 0.0,
+            }  # fmt: skip
+
+    def pytest_runtest_logreport(self, report):
+        case = self.cases[report.nodeid]
+        case["seconds"] = round(case["seconds"] + report.duration, 3)
+        case["checks"] = [value for name, value in report.user_properties if name == "checks"]
+        case["refused"] = next((str(value) for name, value in report.user_properties if name == "refused"), None)
+        if report.failed:
+            case["outcome"], case["reason"] = "failed", _first_line(report)
+        elif report.skipped:
+            case["outcome"], case["reason"] = "skipped", getattr(report, "wasxfail", "") or str(report.longrepr[-1])
+        elif report.when == "call":
+            case["outcome"] = "passed"
+
+
+def _parameters(item):
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    return {name: value if isinstance(value, (str, bool, int)) else repr(value) for name, value in given.items()}
+
+
+def _first_line(report):
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return (crash.message if crash else str(report.longrepr)).strip().splitlines()[0]
+
+
+def describe(result):
+    """The result as lines of text."""
+    cases = result["cases"]
+    outcomes = [case["outcome"] for case in cases]
+    counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes))
+    lines = [f"{len(cases)} tests in {sum(case['seconds'] for case in cases):.0f} s: {counts}"]
+    for case in cases:
+        if case["outcome"] != "passed":
+            which = ", ".join(f"{name}={value}" for name, value in case["parameters"].items())
+            lines.append(f"{case['outcome']}: {case['test']}({which}) {case['checks'][-1:] or ''} {case['reason']}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
