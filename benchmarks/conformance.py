@@ -34,9 +34,9 @@ def run(options):
     """Run the tests in this process; dict of cases, in the order in which they ran."""
     import pytest
 
-    chosen = ["-m", "slow or not slow"] + (["-k", options.select] if options.select else [])
+    chosen = ["-m", "slow or not slow or conformance"] + (["-k", options.select] if options.select else [])
     if options.smoke and not options.select:
-        chosen = ["-m", "not slow", "-k", "distilbert"]
+        chosen = ["-m", "not slow and not conformance", "-k", "distilbert"]
     reports = Reports()
     status = pytest.main(
         [str(options.tests), *chosen, f"--rootdir={ROOT}", "-c", str(ROOT / "setup.cfg"), "-q", "-p", "no:cacheprovider"], plugins=[reports]

@@ -36,12 +36,24 @@ def slow_if(condition, *values):
     return pytest.param(*values, marks=pytest.mark.slow if condition else ())
 
 
-QUICK = ("scaled", "norm-after", "random-drop")
+def pairs(quick, slow):
+    """Every family with every variant; what is in neither set is for benchmarks/conformance.py alone, since the whole product takes long."""
+    marks = {**{pair: pytest.mark.slow for pair in slow}, **{pair: () for pair in quick}}
+    every = [(family, variant) for family in FAMILIES for variant in CONFIGS]
+    assert set(marks) <= set(every)
+    return [pytest.param(*pair, marks=marks.get(pair, pytest.mark.conformance)) for pair in every]
+
+
+def product(families, variants):
+    return {(family, variant) for family in families for variant in variants}
+
+
 EACH = [slow_if(family not in ("distilbert", "roberta"), family) for family in FAMILIES]
-PAIRS = [
-    slow_if((family, variant) not in {("albert", "pfeiffer"), ("distilbert", "pfeiffer"), *(("roberta", one) for one in QUICK)}, family, variant)
-    for family in FAMILIES for variant in CONFIGS
-]  # fmt: skip
+TRAINED = pairs(
+    {("albert", "pfeiffer"), ("distilbert", "lora"), ("roberta", "scaled")},
+    product(["roberta"], CONFIGS) | product(FAMILIES, ["pfeiffer", "lora", "ia3", "fusion"]),
+)
+COMPILED = pairs({("distilbert", "houlsby")}, product(["roberta"], ["lora", "fusion", "norm-after"]) | product(FAMILIES, ["houlsby"]))
 HEADS = [slow_if(family in ALIKE or (family in ("deberta-v2", "electra") and head != "classification"), family, head) for family in FAMILIES for head in get_family(family).heads]
 FAST = [family for family in FAMILIES if get_family(family).fast_block_class is not None]
 
@@ -78,7 +90,7 @@ def test_adapters_that_add_nothing_leave_every_head_bit_equal_and_go_without_a_t
     assert all(variable.trainable for variable in model.trainable_variables) and len(model.trainable_variables) == len(model.weights)
 
 
-@pytest.mark.parametrize("family, variant", PAIRS)
+@pytest.mark.parametrize("family, variant", TRAINED)
 def test_every_variant_starts_near_the_identity_trains_alone_and_is_saved(family, variant, tmp_path, record_property):
     record_property("checks", "bounded start")
     model, inputs = family_model(family), family_inputs(family)
@@ -186,40 +198,48 @@ def test_checkpoints_in_pytorchs_names_are_read(family, bare, tmp_path):
     assert state_of(model).digest(model) == state_of(loaded).digest(loaded)
 
 
-@pytest.mark.parametrize("family", EACH)
-def test_xla_compiles_the_whole_model(family):
-    model, inputs = family_model(family), family_inputs(family)
-    add_adapters(model, AdapterConfig(bottleneck_size=4, init_stddev=0.3), seed=0)
+def with_strong_adapter(family, variant):
+    model = family_model(family)
+    add_adapters(model, CONFIGS[variant], seed=0)
+    for number, weight in enumerate(state_of(model).adapter_variables()):
+        weight.assign_add(tf.random.stateless_normal(weight.shape, (0, number), stddev=0.1))
+    return model
+
+
+@pytest.mark.parametrize("family, variant", COMPILED)
+def test_every_variant_is_compiled_and_served_computes_in_bfloat16_and_goes_without_a_trace(
+    family, variant, tmp_path, float32_policy, record_property
+):
+    record_property("checks", "XLA")
+    model, inputs = with_strong_adapter(family, variant), family_inputs(family)
+    expected = logits_of(model, inputs)
     compiled = tf.function(lambda inputs: logits_of(model, inputs), jit_compile=True)
-    np.testing.assert_allclose(compiled(inputs), logits_of(model, inputs), atol=1e-5)
-
-
-@pytest.mark.parametrize("family", EACH)
-def test_mixed_precision_trains_with_float32_logits(family, float32_policy):
-    float32_policy("mixed_bfloat16")
-    model, inputs = family_model(family), family_inputs(family)
-    add_adapters(model, AdapterConfig(bottleneck_size=4, insertion="after-norm"), seed=0)
-    set_trainable(model, "adapters")
-    assert logits_of(model, inputs).dtype == tf.float32
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(logits_of(model, inputs, training=True) ** 2)
-    gradients = tape.gradient(loss, model.trainable_variables)
-    assert all(gradient is not None and np.isfinite(gradient).all() for gradient in gradients)
-
-
-@pytest.mark.parametrize("family", [slow_if(family != "distilbert", family) for family in FAMILIES])
-def test_a_saved_model_answers_the_same_without_python(family, tmp_path):
-    model, inputs = family_model(family), family_inputs(family)
-    add_adapters(model, AdapterConfig(bottleneck_size=4, init_stddev=0.3), seed=0)
+    np.testing.assert_allclose(compiled(inputs), expected, atol=1e-5)
+    record_property("checks", "SavedModel")
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in inputs}
     module = tf.Module()
     module.model = model
     module.answer = tf.function(lambda inputs: logits_of(model, inputs), input_signature=[specs])
     tf.saved_model.save(module, str(tmp_path / "1"))
     loaded = tf.saved_model.load(str(tmp_path / "1"))
-    np.testing.assert_allclose(loaded.answer(inputs), logits_of(model, inputs), atol=1e-5)
+    np.testing.assert_allclose(loaded.answer(inputs), expected, atol=1e-5)
     shorter = {name: value[:2, :5] for name, value in inputs.items()}
     np.testing.assert_allclose(loaded.answer(shorter), logits_of(model, shorter), atol=1e-5)
+    record_property("checks", "removal restores")
+    remove_adapters(model)
+    np.testing.assert_array_equal(logits_of(model, inputs), logits_of(family_model(family), inputs))
+    record_property("checks", "mixed precision")
+    float32_policy("mixed_bfloat16")
+    model = with_strong_adapter(family, variant)
+    set_trainable(model, "adapters")
+    logits = logits_of(model, inputs)
+    assert logits.dtype == tf.float32
+    # Eight significant bits, over three blocks.
+    np.testing.assert_allclose(logits, expected, atol=0.05)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(logits_of(model, inputs, training=True) ** 2)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    assert all(gradient is not None and np.isfinite(gradient).all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("family", FAST)

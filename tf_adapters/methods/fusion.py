@@ -80,7 +80,7 @@ class FusionConfig(MethodConfig):
 
     def parameters(self, depth, hidden_size, intermediate_size=None):
         """Of the attention alone, which is what trains."""
-        return len(set(self.sites(depth).values())) * (3 * hidden_size + 2) * hidden_size
+        return len(set(self.sites(depth).values())) * (3 * hidden_size + 1) * hidden_size
 
     def to_dict(self):
         """As of `MethodConfig`."""
@@ -91,8 +91,9 @@ class FusionLayer(MethodLayer):
     """Attention over the outputs of adapters at one place, for each position by itself.
 
     With `u_i = A_i(x)` of the adapters, `x` being what they read: `h + sum_i p_i V u_i`, where
-    `p = softmax_i((Q x + b_Q) . (K u_i + b_K))`. As in the published code (`adapters`), keys and values are what the adapters add
-    to `h`, the scores have no scale, and `V` starts near the identity. The adapters do not train.
+    `p = softmax_i((Q x + b) . K u_i)`. As in the published code (`adapters`), keys and values are what the adapters add to `h`,
+    the scores have no scale, and `V` starts near the identity. A bias of the keys, which that code has, adds the same to all
+    scores of a position and so changes nothing. The adapters do not train.
 
     Args:
         adapters: dict from name to `AdapterLayer`.
@@ -117,7 +118,7 @@ class FusionLayer(MethodLayer):
         for number, name in enumerate(("query", "key")):
             seed = None if self.seed is None else self.seed + number
             self._add(f"{name}.kernel", (size, size), keras.initializers.RandomNormal(stddev=self.init_stddev, seed=seed))
-            self._add(f"{name}.bias", (size,), "zeros")
+        self._add("query.bias", (size,), "zeros")
         factor = self.value_regularization
 
         def distance(value):
@@ -146,7 +147,7 @@ class FusionLayer(MethodLayer):
         size, dtype = hidden_states.shape[-1], hidden_states.dtype
         weights = {name: tf.cast(tf.convert_to_tensor(weight), dtype) for name, weight in super().parts.items()}
         query = tf.nn.bias_add(tf.matmul(tf.reshape(inputs, (-1, size)), weights["query.kernel"]), weights["query.bias"])
-        # q . (K u + b) = (K^T q) . u + q . b, of which the last term is the same for all adapters: one product in place of one for each.
+        # q . K u = (K^T q) . u: one product in place of one for each adapter.
         scores = tf.einsum("nad,nd->na", updates, tf.matmul(query, weights["key.kernel"], transpose_b=True))
         mixed = tf.einsum("na,nad->nd", tf.nn.softmax(tf.cast(scores, tf.float32)), tf.cast(updates, tf.float32))
         value = weights["value.kernel"] if gate is None else weights["value.kernel"] * gate
