@@ -7,6 +7,7 @@ import pathlib
 import sys
 from typing import Callable, NamedTuple
 
+from methods import difference
 from pairing import tracing_seconds
 from tasks import VARIANTS
 
@@ -306,6 +307,25 @@ def soak_table(result):
     ])  # fmt: skip
 
 
+def methods_table(result):
+    """Markdown of one result of methods.py: for each task a row for each method."""
+    lines = [
+        f"**Methods at equal numbers of trained parameters on {MODELS.get(result['settings']['model'], result['settings']['model'])}**", "",
+        "| task | method | trained | best rate | result, % | minus Houlsby, points (95 %) |", "|---|---|---:|---:|---:|---|",
+    ]  # fmt: skip
+    for task, row in result["tasks"].items():
+        for method, numbers in row["methods"].items():
+            size = numbers["config"].get("bottleneck_size", numbers["config"].get("rank"))
+            edge = " (edge of the grid)" if numbers["at_edge_of_grid"] else ""
+            lines.append(
+                f"| {task}, {row['metric']} | {method}, {size} | {numbers['trained_parameters']:,} | {numbers['learning_rate']:g}{edge} | "
+                f"{_mean_and_sd(numbers)} | {difference(numbers['minus houlsby'])} |"
+            )
+    settings = result["settings"]
+    what = f"{settings['rows']:,} rows, {settings['epochs']} epochs, seeds {', '.join(map(str, result['seeds']))}"
+    return "\n".join([*lines, "", _origin(result, what)])
+
+
 def parity_table(result):
     """Markdown of one result of adapterhub_parity.py: the greatest differences of each adapter and head on each family."""
     names = sorted({name.split("/")[1] for name in result["imported"]})
@@ -407,6 +427,7 @@ TABLES = {
     "adapterhub-parity": Table(parity_table, lambda result: (), _in_notes),
     "conformance": Table(conformance_table, lambda result: (result["settings"]["select"] or "",), _in_notes),
     "costs": Table(costs_table, _settings("precision"), _in_notes),
+    "methods": Table(methods_table, _settings("model", "rows", "epochs", "parameters")),
     "padding": Table(padding_table, lambda result: (), _in_notes),
     "pipeline": Table(pipeline_table, _settings("batch_size")),
     "profile": Table(profile_table, _settings("batch_size", "length", "precision", "plain"), _in_notes),
