@@ -430,8 +430,8 @@ def test_the_methods_study_chooses_each_rate_by_validation_and_goes_on():
     pfeiffer = summary["a"]["methods"]["pfeiffer"]
     assert pfeiffer["values"] == [0.9, 0.8] and pfeiffer["minus houlsby"]["mean"] == pytest.approx(0.1) and pfeiffer["at_edge_of_grid"]
     assert "pfeiffer" in methods.describe(summary)
-    result = {"kind": "methods", "link": "x", "date": "2026-01-02", "seeds": [0, 1], "tasks": summary, "settings": {"model": "minilm", "rows": 2000, "epochs": 3},
-              "machine": {"cpu": "C", "cores": 2}, "versions": {"tensorflow": "2.21.0"}, "git": {"commit": "0123456789", "dirty": False}}  # fmt: skip
+    about = {name: step_result()[name] for name in ("date", "machine", "git")}
+    result = {"kind": "methods", "file": "x", "link": "x", "versions": {"tensorflow": "2.21.0"}, **about, "seeds": [0, 1], "tasks": summary, "settings": {"model": "minilm", "rows": 2000, "epochs": 3}}
     assert "| a, accuracy | pfeiffer, 2 | 5 | 0.003 (edge of the grid) | 85.0 ± 7.1 | +10.00 (+10.00 to +10.00) |" in table.methods_table(result)
     with pytest.raises(RuntimeError, match="houlsby diverged on a at every learning rate"):
         methods.study(["a"], rates=[1.0], seeds=[0], find=lambda *identity: {"validation_best": None}, do=None)
