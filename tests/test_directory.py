@@ -232,7 +232,13 @@ def test_unwritable_places_are_named_and_nothing_is_lost(checkpoint, tmp_path):
     assert file.read_text() == "mine"
 
 
-@pytest.mark.parametrize("killed_before", ["os.replace:README.md", "os.replace:tf_adapters.json", "os.replace:adapter.safetensors"])
+@pytest.mark.parametrize(
+    "killed_before",
+    [
+        pytest.param("os.replace:README.md", marks=pytest.mark.slow), "os.replace:tf_adapters.json",
+        pytest.param("os.replace:adapter.safetensors", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_save_killed_at_any_step_leaves_the_old_or_the_new_adapter_whole(checkpoint, tmp_path, killed_before):
     old = trained(checkpoint)
     save_adapter(old, tmp_path / "a")

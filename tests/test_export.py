@@ -113,6 +113,7 @@ def test_frozen_weights_can_be_stored_in_half_the_space(checkpoint, exported, wo
     assert names == [weight.name for weight in model.weights] and model.dtype == "float32"
 
 
+@pytest.mark.slow
 def test_pairs_regression_and_several_labels(checkpoint, wordpiece, tmp_path):
     two = tf.constant(TEXTS), tf.constant(PAIRS)
     model = adapted(checkpoint, labels=None)

@@ -256,6 +256,7 @@ def test_a_fast_model_trains_under_keras_and_its_directory_loads_into_a_plain_on
     np.testing.assert_allclose(plain(INPUTS).logits, model(INPUTS).logits, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_whole_steps_compile_with_dropout_too(float32_policy):
     float32_policy("mixed_float16")
     model = adapted(True, num_hidden_layers=2)

@@ -117,6 +117,7 @@ def test_tensorboard_logs_are_written_or_the_package_is_named(checkpoint, task, 
         fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path, **SETTINGS, tensorboard=True)
 
 
+@pytest.mark.slow
 def test_two_runs_with_one_seed_agree_and_another_seed_differs(checkpoint, task, wordpiece, tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path / name, **{**SETTINGS, "seed": seed})
@@ -129,7 +130,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "policy, fast", [("float32", False), ("mixed_bfloat16", True), pytest.param("mixed_float16", False, marks=pytest.mark.slow)]
+    "policy, fast", [("float32", False), pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow), pytest.param("mixed_float16", False, marks=pytest.mark.slow)]
 )
 def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(
     checkpoint, task, wordpiece, tmp_path, policy, fast, float32_policy
@@ -267,6 +268,7 @@ def test_seconds_of_long_steps_by_hand():
     assert seconds_of_long_steps([0.1, 0.2, 0.3]) == 0
 
 
+@pytest.mark.slow
 def test_xla_compiles_once_per_batch_shape(checkpoint, tmp_path):
     """Counts the programs that XLA dumps while two epochs train on batches of three lengths."""
     script = tmp_path / "script.py"

@@ -96,7 +96,7 @@ def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, word
     assert [v.ref() for v in upper.trainable_variables] == [v.ref() for v in model.trainable_variables]
 
 
-@pytest.mark.parametrize("mode, fast, xla", [("adapters", False, False), ("adapters", True, False), ("top-1", False, True), ("head", False, False)])
+@pytest.mark.parametrize("mode, fast, xla", [("adapters", False, False), ("adapters", True, False), pytest.param("top-1", False, True, marks=pytest.mark.slow), ("head", False, False)])
 def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp_path, mode, fast, xla):
     def train(folder, **arguments):
         keras.utils.set_random_seed(0)

@@ -126,6 +126,7 @@ def test_the_c_api_answers_texts(served, wordpiece):
         assert done.returncode == 2 and message in done.stderr
 
 
+@pytest.mark.slow
 def test_saved_model_cli_runs_ids_and_texts(served, wordpiece, tmp_path):
     model, directory = served
     # It does not know tensorflow-text's operations by itself.
@@ -169,6 +170,7 @@ def test_a_file_is_written_by_the_command_and_what_cannot_be_is_named(cli, adapt
     assert [path.name for path in tmp_path.iterdir()] == ["film.tflite"]
 
 
+@pytest.mark.slow
 def test_an_operation_without_a_counterpart_is_named(checkpoint, tmp_path, monkeypatch):
     pytest.importorskip("tf2onnx")
     model = adapted(checkpoint)

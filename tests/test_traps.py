@@ -79,6 +79,7 @@ def test_shared_adapters_carry_no_users_path_and_are_saved_once(tmp_path):
     assert sum(key.startswith("layer") for key in load_file(tmp_path / "adapter.safetensors")) == 8
 
 
+@pytest.mark.slow
 def test_thin_saved_model_gives_the_same_numbers_and_a_smaller_graph(checkpoint, tmp_path):
     model = add_adapters(load_backbone(checkpoint), AdapterConfig(4, init_stddev=0.5), seed=0)
     wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
