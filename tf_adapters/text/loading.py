@@ -5,10 +5,11 @@ import importlib
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 
-# `Family.tokenizer` -> class. A new one is a file and a line here.
+# `Family.tokenizer` -> module, class, and what its `from_directory` is told. A new one is a line here, and a file where it cuts anew.
 _TOKENIZERS = {
-    "wordpiece": ("tf_adapters.text.wordpiece", "WordPiece"),
-    "byte-level-bpe": ("tf_adapters.text.byte_bpe", "ByteLevelBpe"),
+    "wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {}),
+    "mpnet-wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {"style": "mpnet"}),
+    "byte-level-bpe": ("tf_adapters.text.byte_bpe", "ByteLevelBpe", {}),
 }
 
 
@@ -22,7 +23,7 @@ def load_tokenizer(model, *, max_length=128):
     Returns: a `Tokenizer`, such as `WordPiece` or `ByteLevelBpe`.
 
     Raises:
-        InputError: its files are missing or damaged, or texts of this family cannot be read.
+        InputError: its files are missing or damaged, or of another tokenizer.
     """
     state = state_of(model)
     if state.directory is None:
@@ -32,5 +33,5 @@ def load_tokenizer(model, *, max_length=128):
             f"Texts of {state.family.model_type} are cut by {state.family.tokenizer}, which does not run in TensorFlow's graph here: "
             "give ids from HuggingFace's tokenizer to Keras' own fit (add_adapters, set_trainable and save_adapter work as for others)."
         )
-    module, name = _TOKENIZERS[state.family.tokenizer]
-    return getattr(importlib.import_module(module), name).from_directory(state.directory, max_length=max_length)
+    module, name, style = _TOKENIZERS[state.family.tokenizer]
+    return getattr(importlib.import_module(module), name).from_directory(state.directory, max_length=max_length, **style)
