@@ -49,6 +49,7 @@ FAMILY = Family(
     config_class=transformers.DebertaV2Config,
     block_class=TFDebertaV2AdapterLayer,
     heads=heads_of("TFDebertaV2"),
-    tokenizer="SentencePiece",
+    tokenizer="deberta-v2-sentencepiece",
+    autograph=True,
     parameters=_parameters,
 )

@@ -28,9 +28,10 @@ class Family:
         first_token_heads: names of the heads that read the last block's first token alone.
         pooled_classifier: bool, whether `classifier` of a sequence classification model is one dense layer on the pooled output.
         token_types: bool, whether the encoder takes `token_type_ids`.
-        tokenizer: str, a key of `text.loading`, or the name of what cuts texts where that has none.
+        tokenizer: str, a key of `text.loading`: what cuts texts.
         on_adapterhub: bool, whether `adapters` has the family.
         adapterhub_attention: bool, whether its adapters behind the attention read what ours do.
+        autograph: bool, whether transformers' code branches on tensors, so that a graph for any length needs AutoGraph.
         first_position: function from a configuration to the number of positions that no token has.
     """
 
@@ -45,6 +46,7 @@ class Family:
     pooled_classifier: bool = False
     token_types: bool = True
     tokenizer: str = "wordpiece"
+    autograph: bool = False
     first_position: Callable = lambda config: 0
     on_adapterhub: bool = True
     adapterhub_attention: bool = True
