@@ -10,7 +10,7 @@ from tests.conftest import VOCABULARY
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_variants import VARIANTS
 from tf_adapters import (
-    AdapterConfig, add_adapters, load_adapter, load_backbone, remove_adapters, save_adapter, set_trainable,
+    AdapterConfig, add_adapters, load_adapter, load_backbone, load_tokenizer, remove_adapters, save_adapter, set_trainable,
 )  # fmt: skip
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
@@ -234,6 +234,13 @@ def test_the_commands_train_predict_and_export_families_with_berts_vocabulary(fa
     assert cli("export", tmp_path / "adapters", "--output", tmp_path / "film" / "1").status == 0
     signature = tf.saved_model.load(str(tmp_path / "film" / "1")).signatures["serving_default"]
     np.testing.assert_allclose(signature(text=tf.constant(["a great film", "a dull plot"]))["probabilities"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_of_every_family_are_cut_by_a_tokenizer_that_says_which_files_it_lacks(family, tmp_path):
+    write_family_checkpoint(family_model(family), tmp_path)
+    with pytest.raises(InputError, match="holds no "):
+        load_tokenizer(load_backbone(tmp_path))
 
 
 def test_an_unknown_family_is_named():

@@ -111,6 +111,6 @@ FAMILY = _Albert(
     heads=heads_of("TFAlbert", pretraining=transformers.TFAlbertForPreTraining),
     pooled_classifier=True,
     adapterhub_attention=False,
-    tokenizer="SentencePiece",
+    tokenizer="albert-sentencepiece",
     parameters=_parameters,
 )
