@@ -10,8 +10,8 @@ from tests.conftest import VOCABULARY
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_variants import VARIANTS
 from tf_adapters import (
-    AdapterConfig, FusionConfig, IA3Config, LoraConfig, add_adapters, load_adapter, load_backbone, remove_adapters, save_adapter,
-    set_trainable,
+    AdapterConfig, FusionConfig, IA3Config, LoraConfig, add_adapters, load_adapter, load_backbone, load_tokenizer, remove_adapters,
+    save_adapter, set_trainable,
 )  # fmt: skip
 from tf_adapters._keras import keras
 from tf_adapters.config import DENSE_PLACES
@@ -264,10 +264,11 @@ def test_families_without_fast_blocks_say_so_and_stay_usable(family, record_prop
     assert len(state_of(model).adapters) == 1
 
 
-@pytest.mark.parametrize("family", ["distilbert", slow_if(True, "electra")])
+@pytest.mark.parametrize("family", ["distilbert", slow_if(True, "electra"), slow_if(True, "mpnet")])
 def test_the_commands_train_predict_and_export_families_with_berts_vocabulary(family, cli, sentences, tmp_path):
     write_family_checkpoint(family_model(family), tmp_path / "encoder", bare=True)
-    (tmp_path / "encoder" / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    others = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>"} if family == "mpnet" else {}
+    (tmp_path / "encoder" / "vocab.txt").write_text("\n".join(others.get(token, token) for token in VOCABULARY) + "\n")
     given = ["--train", sentences / "train.csv", "--validation", sentences / "validation.csv", "--epochs", "1", "--max-length", "32"]
     trained = cli("train", "--model", tmp_path / "encoder", *given, "--output", tmp_path / "adapters")
     assert trained.status == 0, trained.err
@@ -276,6 +277,13 @@ def test_the_commands_train_predict_and_export_families_with_berts_vocabulary(fa
     assert cli("export", tmp_path / "adapters", "--output", tmp_path / "film" / "1").status == 0
     signature = tf.saved_model.load(str(tmp_path / "film" / "1")).signatures["serving_default"]
     np.testing.assert_allclose(signature(text=tf.constant(["a great film", "a dull plot"]))["probabilities"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_of_every_family_are_cut_by_a_tokenizer_that_says_which_files_it_lacks(family, tmp_path):
+    write_family_checkpoint(family_model(family), tmp_path)
+    with pytest.raises(InputError, match="holds no "):
+        load_tokenizer(load_backbone(tmp_path))
 
 
 def test_an_unknown_family_is_named():

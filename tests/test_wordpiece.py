@@ -457,6 +457,41 @@ def test_texts_that_cannot_be_used_are_named():
         ours.pad(ours.encode(["a"]), length=-1)
 
 
+@pytest.mark.parametrize("files", ["vocab.txt", "tokenizer.json"])
+def test_mpnets_rows_have_its_special_tokens_and_equal_hf(files, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    vocabulary = ["<s>", "<pad>", "</s>", "[UNK]", *TOY[4:], "[CLS]", "[SEP]", "[PAD]", "<mask>"]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n", "utf-8")
+    theirs = transformers.MPNetTokenizerFast(vocab_file=str(tmp_path / "vocab.txt"))
+    if files == "tokenizer.json":
+        theirs.save_pretrained(tmp_path)
+        (tmp_path / "vocab.txt").unlink()
+    ours = WordPiece.from_directory(tmp_path, max_length=8, style="mpnet")
+    assert [ours.cls_id, ours.sep_id, ours.pad_id, ours.unk_id] == [0, 2, 1, 3]
+    first, second = ["Goodness bad", "", "good " * 9, "a b \u4e2d"], ["a", "x, b", "bad " * 9, ""]
+    for texts in ([first], [first, second]):
+        expected = theirs(*texts, truncation=True, max_length=8, padding="max_length", return_tensors="np")
+        found = ours.pad(ours.encode(*texts), length=8)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
+        assert not np.any(found["token_type_ids"])
+    with pytest.raises(InputError, match="at least 6"):
+        WordPiece.from_directory(tmp_path, max_length=5, style="mpnet")(["a"], ["b"])
+
+
+def test_the_style_of_mpnet_is_kept_and_bert_directories_are_what_they_were(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(["<s>", "<pad>", "</s>", *TOY]) + "\n", "utf-8")
+    mpnet = WordPiece.from_directory(tmp_path, style="mpnet").settings()
+    assert mpnet["double_sep"] is True and mpnet["sep_token"] == "</s>"
+    assert "double_sep" not in WordPiece.from_directory(tmp_path).settings()
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MPNetTokenizer"}))
+    assert WordPiece.from_directory(tmp_path, style="mpnet").settings() == mpnet
+    with pytest.raises(InputError, match="tokenizer_class='MPNetTokenizer'.* is not Bert's WordPiece"):
+        WordPiece.from_directory(tmp_path)
+    with pytest.raises(InputError, match="style='gpt' is unknown: use one of 'bert', 'mpnet'"):
+        WordPiece.from_directory(tmp_path, style="gpt")
+
+
 def test_the_character_tables_are_asked_once():
     WordPiece(TOY)
     before = wordpiece_module._character_table.cache_info().misses

@@ -31,6 +31,7 @@ _PUBLIC = {
     "Recipe": "recipes",
     "WordPiece": "text.wordpiece",
     "ByteLevelBpe": "text.byte_bpe",
+    "SentencePiece": "text.sentencepiece",
     "load_tokenizer": "text.loading",
     "active_adapter": "models.injection",
     "adapter_names": "models.injection",

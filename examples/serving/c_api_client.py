@@ -86,8 +86,9 @@ class Client:
         library.TF_Dim.restype = ctypes.c_int64
         self.status = ctypes.c_void_p(library.TF_NewStatus())
         # The tokenizer's operations; TensorFlow Serving has them built in.
-        operations = _find("tensorflow_text", "python/ops/_wordpiece_tokenizer.so")
-        self._check(library.TF_LoadLibrary(str(operations).encode(), self.status))
+        for name in ("wordpiece", "sentencepiece"):
+            operations = _find("tensorflow_text", f"python/ops/_{name}_tokenizer.so")
+            self._check(library.TF_LoadLibrary(str(operations).encode(), self.status))
         self.graph = ctypes.c_void_p(library.TF_NewGraph())
         meta = Buffer()
         tags = (ctypes.c_char_p * 1)(b"serve")

@@ -111,10 +111,10 @@ FAMILY = _Albert(
     heads=heads_of("TFAlbert", pretraining=transformers.TFAlbertForPreTraining),
     pooled_classifier=True,
     adapterhub_attention=False,
-    tokenizer="SentencePiece",
     denses={
         "query": "attention.query", "key": "attention.key", "value": "attention.value", "attention_output": "attention.dense",
         "intermediate": "ffn", "output": "ffn_output",
     },
+    tokenizer="albert-sentencepiece",
     parameters=_parameters,
 )

@@ -49,8 +49,9 @@ FAMILY = Family(
     config_class=transformers.DebertaV2Config,
     block_class=TFDebertaV2AdapterLayer,
     heads=heads_of("TFDebertaV2"),
-    tokenizer="SentencePiece",
     denses={**BERT_DENSES, **{place: f"attention.self.{place}_proj" for place in ("query", "key", "value")}},
     head_activation=lambda config: config.pooler_hidden_act,
+    tokenizer="deberta-v2-sentencepiece",
+    autograph=True,
     parameters=_parameters,
 )

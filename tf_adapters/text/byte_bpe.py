@@ -57,7 +57,7 @@ class ByteLevelBpe(Tokenizer):
         self.cls_id, self.sep_id, self.pad_id, self.unk_id = (vocabulary[token] for token in special.values())
         digest = hashlib.sha256(json.dumps([sorted(vocabulary.items()), list(map(list, merges))], ensure_ascii=False).encode("utf-8"))
         self._sha256 = digest.hexdigest()
-        self._size = len(vocabulary)
+        self.size = len(vocabulary)
         table = _merge_table(vocabulary, merges)
         alphabet = _byte_alphabet()
         missing = next((token for token in alphabet if token not in vocabulary), None)
@@ -211,7 +211,7 @@ class ByteLevelBpe(Tokenizer):
 
         def step(ids, owner, widths, _):
             alike = owner[1:] == owner[:-1]
-            keys = tf.cast(ids[:-1], tf.int64) * self._size + tf.cast(ids[1:], tf.int64)
+            keys = tf.cast(ids[:-1], tf.int64) * self.size + tf.cast(ids[1:], tf.int64)
             rank = tf.where(alike, self._ranks.lookup(keys), _NO_RANK)
             least = tf.math.unsorted_segment_min(rank, owner[:-1], count)
             chosen = (rank == tf.gather(least, owner[:-1])) & (rank != _NO_RANK)

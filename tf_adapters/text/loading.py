@@ -5,10 +5,15 @@ import importlib
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 
-# `Family.tokenizer` -> class. A new one is a file and a line here.
+# `Family.tokenizer` -> module, class, and what its `from_directory` is told. A new one is a line here, and a file where it cuts anew.
 _TOKENIZERS = {
-    "wordpiece": ("tf_adapters.text.wordpiece", "WordPiece"),
-    "byte-level-bpe": ("tf_adapters.text.byte_bpe", "ByteLevelBpe"),
+    "wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {}),
+    "mpnet-wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {"style": "mpnet"}),
+    "byte-level-bpe": ("tf_adapters.text.byte_bpe", "ByteLevelBpe", {}),
+    "xlm-roberta-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "xlm-roberta"}),
+    "camembert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "camembert"}),
+    "albert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "albert"}),
+    "deberta-v2-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "deberta-v2"}),
 }
 
 
@@ -19,18 +24,19 @@ def load_tokenizer(model, *, max_length=128):
         model: as `load_backbone` returns it.
         max_length: int, tokens that are kept of a text.
 
-    Returns: a `Tokenizer`, such as `WordPiece` or `ByteLevelBpe`.
+    Returns: a `Tokenizer`, such as `WordPiece`, `ByteLevelBpe` or `SentencePiece`.
 
     Raises:
-        InputError: its files are missing or damaged, or texts of this family cannot be read.
+        InputError: its files are missing or damaged, or of another tokenizer.
     """
     state = state_of(model)
     if state.directory is None:
         raise InputError(f"model={type(model).__name__} was built without files: give the tokenizer's class its vocabulary.")
-    if state.family.tokenizer not in _TOKENIZERS:
+    module, name, style = _TOKENIZERS[state.family.tokenizer]
+    tokenizer = getattr(importlib.import_module(module), name).from_directory(state.directory, max_length=max_length, **style)
+    if tokenizer.size > model.config.vocab_size:
         raise InputError(
-            f"Texts of {state.family.model_type} are cut by {state.family.tokenizer}, which does not run in TensorFlow's graph here: "
-            "give ids from HuggingFace's tokenizer to Keras' own fit (add_adapters, set_trainable and save_adapter work as for others)."
+            f"{state.directory}: its tokenizer makes ids up to {tokenizer.size - 1}, and its encoder knows {model.config.vocab_size}: "
+            "give the files that belong together."
         )
-    module, name = _TOKENIZERS[state.family.tokenizer]
-    return getattr(importlib.import_module(module), name).from_directory(state.directory, max_length=max_length)
+    return tokenizer

@@ -20,6 +20,7 @@ class Tokenizer(tf.Module):
     Attributes:
         max_length: int, the most ids in a row, special tokens included.
         cls_id, sep_id, pad_id, unk_id: ints.
+        size: int, which no id of a text reaches.
         single_specials, pair_specials: ints, special tokens of a row with one text, and with two.
         marks_second: bool, whether the second text has token type 1.
     """

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_string
 from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, read_json, rows_of_pieces, utf8_bytes
 
 #: Where the tokens differ from `BertTokenizerFast`'s, and why. Everything else
@@ -33,8 +34,6 @@ KNOWN_EXCEPTIONS = {
     ),
 }
 
-_CODE_POINTS = 0x110000
-_PAGE = 256
 _SEPARATOR = "|"  # survives every normalisation, and is a starter: marks never move across it
 _NOTHING, _WORD, _ISOLATED, _SPACE = range(4)
 _MAX_WORD_CHARACTERS = 100  # tokenizers' max_input_chars_per_word
@@ -44,18 +43,11 @@ _MAX_WORD_CHARACTERS = 100  # tokenizers' max_input_chars_per_word
 _BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "Lxmert",
                  "Realm")
 _TOKENIZER_ENDINGS = ("Tokenizer", "TokenizerFast")
-
-
-class _CharacterTable(NamedTuple):
-    """What becomes of each code point, in two levels that share equal pages.
-
-    Code point `c` becomes the non-zero entries of
-    `entries[pages[c // 256] * 256 + c % 256]`; an entry is
-    `4 * (new code point - c + 0x110000) + kind`.
-    """
-
-    pages: np.ndarray
-    entries: np.ndarray
+# style -> tokenizer classes, and the settings of a directory that says nothing else.
+_STYLES = {
+    "bert": (_BERT_CLASSES, {}),
+    "mpnet": (("MPNet",), {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "double_sep": True}),
+}
 
 
 class WordPiece(Tokenizer):
@@ -80,6 +72,7 @@ class WordPiece(Tokenizer):
         tokenize_chinese_chars: bool, make each CJK ideograph a word.
         max_length: int, the most ids in a row, special tokens included.
         unk_token, cls_token, sep_token, pad_token: str, entries of `vocabulary`.
+        double_sep: bool, whether a pair has two separators in the middle and no token types, as MPNet's.
 
     Raises: InputError, if the vocabulary is empty, has an entry twice or lacks a
         special token, or if `max_length` is below 3.
@@ -92,7 +85,8 @@ class WordPiece(Tokenizer):
     """
 
     def __init__(self, vocabulary, *, do_lower_case=True, strip_accents=None, tokenize_chinese_chars=True,
-                 max_length=128, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]"):
+                 max_length=128, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]",
+                 double_sep=False):
         super().__init__(name="wordpiece")
         import tensorflow_text  # costs seconds, hence not at the top
 
@@ -109,17 +103,18 @@ class WordPiece(Tokenizer):
         self.do_lower_case = bool(do_lower_case)
         self.strip_accents = None if strip_accents is None else bool(strip_accents)
         self.tokenize_chinese_chars = bool(tokenize_chinese_chars)
-        self.max_length = checked_max_length(max_length)
+        self.size, self.max_length = len(vocabulary), checked_max_length(max_length)
+        self.double_sep = bool(double_sep)
+        if self.double_sep:
+            self.pair_specials, self.marks_second = 4, False
         self.unk_token, self.cls_token, self.sep_token, self.pad_token = special.values()
         self.unk_id, self.cls_id, self.sep_id, self.pad_id = (ids[token] for token in special.values())
         # One string: tf.Module would wrap and track each entry of a list.
         self._vocabulary_text = "\n".join(vocabulary)
 
         strip = self.do_lower_case if self.strip_accents is None else self.strip_accents
-        table = _character_table(self.do_lower_case, strip, self.tokenize_chinese_chars)
         with tf.device("CPU:0"):
-            self._pages = tf.constant(table.pages)
-            self._entries = tf.constant(table.entries)
+            self._table = _character_table(self.do_lower_case, strip, self.tokenize_chinese_chars).tensors()
             self._vocabulary_table = tf.lookup.StaticHashTable(
                 tf.lookup.KeyValueTensorInitializer(
                     tf.constant(vocabulary), tf.range(len(vocabulary), dtype=tf.int64)
@@ -136,7 +131,7 @@ class WordPiece(Tokenizer):
         )
 
     @classmethod
-    def from_directory(cls, directory, *, max_length=128):
+    def from_directory(cls, directory, *, max_length=128, style="bert"):
         """Read the vocabulary and settings that a HuggingFace directory holds.
 
         Reads `vocab.txt` and, where present, `tokenizer_config.json`; without
@@ -147,24 +142,29 @@ class WordPiece(Tokenizer):
         Args:
             directory: str or path.
             max_length: int, as in the constructor.
+            style: str, whose special tokens and pairs: "bert", or "mpnet" for `<s> a </s></s> b </s>`.
         Returns: a `WordPiece`.
-        Raises: InputError, if no vocabulary is found or the tokenizer is not BERT's.
+        Raises: InputError, if no vocabulary is found or the tokenizer is another one.
         """
         directory = os.fspath(directory)
         vocabulary_file = os.path.join(directory, "vocab.txt")
         tokenizer_file = os.path.join(directory, "tokenizer.json")
-        settings = {}
+        if style not in _STYLES:
+            raise InputError(f"style={style!r} is unknown: use one of {', '.join(map(repr, _STYLES))}.")
+        classes, defaults = _STYLES[style]
+        settings = dict(defaults)
         if os.path.isfile(vocabulary_file):
             vocabulary = _read_vocabulary(vocabulary_file)
         elif os.path.isfile(tokenizer_file):
-            vocabulary, settings = _read_tokenizer_json(tokenizer_file)
+            vocabulary, found = _read_tokenizer_json(tokenizer_file)
+            settings.update(found)
         else:
             raise InputError(
                 f"directory={directory!r} holds no WordPiece vocabulary: "
                 "looked for vocab.txt and tokenizer.json. "
                 "Give the directory of a BERT model with its tokenizer's files."
             )
-        settings.update(_read_tokenizer_config(os.path.join(directory, "tokenizer_config.json")))
+        settings.update(_read_tokenizer_config(os.path.join(directory, "tokenizer_config.json"), classes))
         return cls(vocabulary, max_length=max_length, **settings)
 
     @property
@@ -188,6 +188,8 @@ class WordPiece(Tokenizer):
             "cls_token": self.cls_token,
             "sep_token": self.sep_token,
             "pad_token": self.pad_token,
+            # Left out elsewhere: directories of before are compared with this.
+            **({"double_sep": True} if self.double_sep else {}),
             "vocabulary_sha256": hashlib.sha256((self._vocabulary_text + "\n").encode("utf-8")).hexdigest(),
         }
 
@@ -251,14 +253,8 @@ class WordPiece(Tokenizer):
         """Normalise and split: `_Characters` of the words of all texts."""
         characters = tf.strings.unicode_decode(text, "UTF-8", errors="replace", replacement_char=0xFFFD)
         code_points, texts = characters.values, characters.value_rowids()
-        page = tf.gather(self._pages, code_points // _PAGE)
-        entries = tf.gather(self._entries, page * _PAGE + code_points % _PAGE)
-        kept = tf.where(entries > 0)
-        entries = tf.gather_nd(entries, kept)
-        source = kept[:, 0]
-        code_points = tf.gather(code_points, source) + entries // 4 - _CODE_POINTS
+        code_points, kind, source = self._table.look_up(code_points)
         texts = tf.gather(texts, source)
-        kind = entries % 4
 
         # A word starts where the text changes, at an isolated character and after one, and after a space.
         before = tf.concat([[_SPACE], kind[:-1]], axis=0)
@@ -303,72 +299,28 @@ class _Characters(NamedTuple):
 def _character_table(lowercase, strip_accents, isolate_chinese):
     """Ask HuggingFace's normaliser and pre-tokenizer what becomes of each character.
 
-    Asking, in place of rules of our own, gives the same Unicode version and the
-    same oddities as the tokenizer that the model was trained with.
-
     Args:
         lowercase, strip_accents, isolate_chinese: bool.
-    Returns: a `_CharacterTable`.
+    Returns: a `CharacterTable`.
     """
     from tokenizers.normalizers import BertNormalizer
 
     normalizer = BertNormalizer(clean_text=True, handle_chinese_chars=isolate_chinese,
                                 strip_accents=strip_accents, lowercase=lowercase)
-    asked, stands_for = _pages_to_ask()
-    code_points = (asked[:, None] * _PAGE + np.arange(_PAGE)).reshape(-1)
-    surrogate = (code_points >= 0xD800) & (code_points < 0xE000)  # never come out of UTF-8
-    code_points = code_points[~surrogate & (code_points != ord(_SEPARATOR))]
-
-    # One call for all of a chunk: "a|b|c|" -> "a'|b'|c'|".
-    normalised = []
-    for chunk in np.array_split(code_points, len(code_points) // 4096 + 1):
-        text = _to_string(np.stack([chunk, np.full_like(chunk, ord(_SEPARATOR))], axis=1).reshape(-1))
-        normalised.append(_from_string(normalizer.normalize_str(text)))
-    normalised = np.concatenate(normalised)
-    ends = np.flatnonzero(normalised == ord(_SEPARATOR))
-    if len(ends) != len(code_points):
-        raise RuntimeError("tokenizers' BertNormalizer changed the separator between characters")
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    lengths = ends - starts
-
-    kind = np.full(_CODE_POINTS, _WORD, np.int32)
-    distinct = np.unique(np.append(normalised, ord(_SEPARATOR)))
+    normalised = normalise_each(normalizer.normalize_str, _SEPARATOR)
+    kind = np.full(CODE_POINTS, _WORD, np.int32)
+    distinct = np.unique(normalised.values)
     kind[distinct] = _kinds(distinct)
-    table = np.zeros((_CODE_POINTS, int(lengths.max())), np.int32)
-    for position in range(table.shape[1]):
-        has = lengths > position
-        new, old = normalised[starts[has] + position], code_points[has]
-        table[old, position] = 4 * (new - old + _CODE_POINTS) + kind[new]
+    table = normalised.table(kind)
     # " x " -> x as a word of its own, so that an ideograph takes one entry and not three.
+    _, values, starts, lengths = normalised
     padded = lengths == 3
-    padded[padded] = ((normalised[starts[padded]] == ord(" ")) & (normalised[starts[padded] + 2] == ord(" ")))
-    new, old = normalised[starts[padded] + 1], code_points[padded]
+    padded[padded] = ((values[starts[padded]] == ord(" ")) & (values[starts[padded] + 2] == ord(" ")))
+    new, old = values[starts[padded] + 1], normalised.code_points[padded]
     table[old] = 0
-    table[old, 0] = 4 * (new - old + _CODE_POINTS) + _ISOLATED
-    table[ord(_SEPARATOR), 0] = 4 * _CODE_POINTS + kind[ord(_SEPARATOR)]
-    table = table[:, :max(1, int((table > 0).any(axis=0).sum()))]
-
-    # Pages that are equal are stored once.
-    first_of = {}
-    places = {int(page): first_of.setdefault(table[page * _PAGE:(page + 1) * _PAGE].tobytes(), len(first_of))
-              for page in asked}
-    pages = np.array([places[int(page)] for page in stands_for], np.int32)
-    entries = np.frombuffer(b"".join(first_of), np.int32).reshape(-1, table.shape[1])
-    return _CharacterTable(pages, entries)
-
-
-def _pages_to_ask():
-    """The pages of 256 code points to ask for, and for every page the asked one that it equals.
-
-    Planes 4 to 13 are unassigned and planes 15 and 16 private: one page speaks
-    for all but the last of a plane, which holds two noncharacters. This keeps
-    the table's making at a fifth of the time.
-    """
-    page = np.arange(_CODE_POINTS // _PAGE)
-    plane, place = page // 256, page % 256
-    alike = ((plane >= 4) & (plane != 14) | (plane == 14) & (place >= 16)) & (place < 255)
-    stands_for = np.where(alike, plane * 256 + 128, page)
-    return np.unique(stands_for), stands_for
+    table[old, 0] = entry(old, new, _ISOLATED)
+    table[ord(_SEPARATOR), 0] = entry(0, 0, kind[ord(_SEPARATOR)])
+    return CharacterTable.of(table)
 
 
 def _kinds(code_points):
@@ -379,20 +331,12 @@ def _kinds(code_points):
     isolated, words = set(), set()
     for chunk in np.array_split(code_points, len(code_points) // 1024 + 1):
         # "aXaYaZ": a word character makes one token with its "a".
-        text = _to_string(np.stack([np.full_like(chunk, ord("a")), chunk], axis=1).reshape(-1))
+        text = to_string(np.stack([np.full_like(chunk, ord("a")), chunk], axis=1).reshape(-1))
         for token, _ in pre_tokenizer.pre_tokenize_str(text):
             (words if len(token) > 1 or token == "a" else isolated).update(token)
     characters = [chr(code_point) for code_point in code_points]
     kinds = [_ISOLATED if c in isolated else _WORD if c in words else _SPACE for c in characters]
     return np.array(kinds, np.int32)
-
-
-def _to_string(code_points):
-    return code_points.astype("<u4").tobytes().decode("utf-32-le")
-
-
-def _from_string(text):
-    return np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.int64)
 
 
 def _checked_ids(vocabulary):
@@ -423,16 +367,16 @@ def _read_vocabulary(path):
     return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
-def _read_tokenizer_config(path):
+def _read_tokenizer_config(path, classes):
     if not os.path.isfile(path):
         return {}
     config = read_json(path)
     name = config.get("tokenizer_class")
-    accepted = [start + end for start in _BERT_CLASSES for end in _TOKENIZER_ENDINGS]
+    accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
     accepted.append("PreTrainedTokenizerFast")
     if name is not None and name not in accepted:
-        raise InputError(f"tokenizer_class={name!r} in {path} is not BERT's WordPiece: "
-                         "give a model whose tokenizer is a BertTokenizer.")
+        raise InputError(f"tokenizer_class={name!r} in {path} is not {classes[0]}'s WordPiece: "
+                         f"give a model whose tokenizer is a {classes[0]}Tokenizer.")
     settings = {}
     for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
         value = config.get(key)
