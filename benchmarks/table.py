@@ -22,6 +22,8 @@ ARMS = {
     "full": "full fine-tuning, TensorFlow",
     "torch-adapters": "adapters, PyTorch `adapters`",
     "torch-full": "full fine-tuning, PyTorch",
+    "lora": "**LoRA r=8**, tf_adapters",
+    "fast-lora": "**LoRA r=8, fast**, tf_adapters",
     "torch-lora": "LoRA r=8, PyTorch `peft`",
     "products": "the matrix products of the fast step alone",
     "forward-plain": "forward only, plain encoder",
@@ -410,6 +412,10 @@ def _is_of_cached_blocks(result):
     return any("upper" in arm for arm in result["arms"])
 
 
+def _is_of_lora(result):
+    return "lora" in result["arms"] or "fast-lora" in result["arms"]
+
+
 def _residents(result):
     """How many adapters the banks of a result hold."""
     return sorted({row["resident"] for row in result["arms"].values() if "resident" in row})
@@ -436,9 +442,10 @@ TABLES = {
     "step": Table(
         step_table,
         lambda result: (
-            *_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result), *_residents(result)
+            *_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result), _is_of_lora(result),
+            *_residents(result),
         ),
-        lambda result: NOTES if _is_of_cached_blocks(result) else README,
+        lambda result: NOTES if _is_of_cached_blocks(result) or _is_of_lora(result) else README,
     ),
     "tasks": Table(
         tasks_table,

@@ -16,7 +16,7 @@ from worker_protocol import installed_versions, serve
 
 
 class TrainingArm:
-    """`adapters`, `full`, `fast`, `fast-upper` or `fast-upper-cached`: one optimiser step on one batch."""
+    """`adapters`, `full`, `fast`, `fast-upper`, `fast-upper-cached`, `lora` or `fast-lora`: one optimiser step on one batch."""
 
     def __init__(self, settings):
         import tensorflow as tf
@@ -187,6 +187,8 @@ def _build(settings, *, adapters):
             blocks=range(depth // 2, depth) if upper else None,
             train_layer_norm="adapted" if upper else "encoder",
         )
+        if settings["arm"].endswith("lora"):
+            config = tf_adapters.LoraConfig(rank=8, alpha=16, targets=("query", "value"))
         tf_adapters.add_adapters(model, config, seed=settings["seed"], fast="fast" in settings["arm"])
         if upper:
             seed_dropout(model, settings["seed"], rate=0.0)
