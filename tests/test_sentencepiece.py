@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import random
+import unicodedata
 
 import numpy as np
 import pytest
@@ -174,7 +175,12 @@ def test_every_59th_character_is_cut_as_huggingface_cuts_it(tokenizers_of, famil
 @pytest.mark.slow
 def test_every_character_is_cut_as_huggingface_cuts_it(tokenizers_of, family):
     ours, theirs, _ = tokenizers_of(family)
-    assert_tokens_equal(ours, theirs, list(every_character()))
+    texts = list(every_character())
+    if family == "albert":  # See KNOWN_EXCEPTIONS["sigma of mathematical alphabets"].
+        texts = [text for text in texts if "\u03a3" not in unicodedata.normalize("NFKD", text.lower())]
+        assert len(texts) == len(list(every_character())) - 5
+    for start in range(0, len(texts), 50_000):
+        assert_tokens_equal(ours, theirs, texts[start : start + 50_000])
 
 
 def without_space(text, places):
@@ -282,7 +288,8 @@ def test_offsets_are_characters_of_the_original_text(tokenizers_of):
 
 def test_the_known_exceptions_are_these(tokenizers_of):
     assert set(KNOWN_EXCEPTIONS) == {
-        "special tokens in a text", "fast tokenizers", "digits before a comma", "offsets", "noncharacters",
+        "special tokens in a text", "fast tokenizers", "digits before a comma", "sigma of mathematical alphabets", "offsets",
+        "noncharacters",
     }  # fmt: skip
     for family in CLASSES:
         ours, slow, _ = tokenizers_of(family)
@@ -309,17 +316,22 @@ def test_the_known_exceptions_are_these(tokenizers_of):
     assert ours.tokenize(["a\ufdd0b"]).to_list() in (ids_of(slow, ["a\ufdd0b"]), ids_of(slow, ["a\ufffdb"]))
 
 
-def test_digits_before_a_comma_are_a_known_exception_of_albert(folders, tmp_path):
+def test_digits_before_a_comma_and_mathematical_sigmas_are_known_exceptions_of_albert(folders, tmp_path):
     import transformers
 
     model = Model.read((folders["albert"] / "spiece.model").read_bytes())
     pieces = [piece for piece in model.pieces if "9" not in piece.text]
     pieces += [Piece("9", -9.0, NORMAL), Piece("9,", -1.0, NORMAL), Piece(",9", -2.0, NORMAL)]
+    pieces += [Piece(letter, -9.0, NORMAL) for letter in "\u03c3\u03c2" if letter not in [piece.text for piece in pieces]]
     (tmp_path / "spiece.model").write_bytes(dataclasses.replace(model, pieces=tuple(pieces)).encoded())
     slow, fast = (getattr(transformers, f"AlbertTokenizer{end}")(str(tmp_path / "spiece.model")) for end in ("", "Fast"))
     ids = SentencePiece.from_directory(tmp_path, layout="albert").tokenize(["9,9"]).to_list()
     assert slow.convert_ids_to_tokens(ids[0]) == fast.tokenize("9,9") == ["\u2581", "9", ",9"]
     assert slow.tokenize("9,9") == ["\u2581", "9", ",", "9"]
+    ids = SentencePiece.from_directory(tmp_path, layout="albert").tokenize(["a\U0001d6ba", "a\u03a3"]).to_list()
+    assert [slow.convert_ids_to_tokens(row[-1]) for row in ids] == ["\u03c3", "\u03c3"]
+    assert [slow.tokenize(text)[-1] for text in ("a\U0001d6ba", "a\u03a3")] == ["\u03c2", "\u03c3"]
+    assert fast.tokenize("a\U0001d6ba")[-1] == "\u03c3"
 
 
 def test_a_model_is_written_as_it_was_read(folders):

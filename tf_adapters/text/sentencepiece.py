@@ -35,6 +35,10 @@ KNOWN_EXCEPTIONS = {
         "ALBERT's Python tokenizer cuts a piece such as '9,' once more, into what the model makes of '9', and ','. Here, as in its "
         "fast one, such pieces are worth less than others, which mostly comes to the same."
     ),
+    "sigma of mathematical alphabets": (
+        "ALBERT's Python tokenizer makes the capital sigmas of mathematical alphabets (U+1D6BA, ...) a final sigma at the end of a word, "
+        "and plain ones nowhere. Here, as in its fast one, all become the usual small sigma."
+    ),
     "offsets": (
         "White space, controls and format characters at either end belong to no token; fast tokenizers converted from a model file "
         "count a space that leads a word in. A character that is composed of two (e and U+0301) is the place of its token as a whole, "
