@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_inputs
-from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone
+from tf_adapters import AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, load_backbone
+from tf_adapters.models.state import state_of
 from tf_adapters.serving import convert
 from tf_adapters.serving.convert import export_file
 from tf_adapters.serving.export import export_saved_model
@@ -68,6 +69,21 @@ def test_onnx_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, tmp_
     about = {entry.key: entry.value for entry in onnx.load(str(path)).metadata_props}
     assert json.loads(about["labels"]) == ([] if head == "question-answering" else ["x", "y", "z"])
     assert json.loads(about["text"]) == wordpiece.settings()
+
+
+@pytest.mark.slow
+def test_lora_takes_nothing_in_a_file_of_another_runtime(checkpoint, tmp_path):
+    model = load_backbone(checkpoint, num_labels=3, labels=["x", "y", "z"])
+    export_file(model, tmp_path / "plain.tflite", format="litert")
+    add_adapters(model, LoraConfig(rank=4), seed=0)
+    for number, weight in enumerate(state_of(model).adapter_variables()):
+        weight.assign_add(tf.random.stateless_normal(weight.shape, (0, number), stddev=0.2))
+    export_file(model, tmp_path / "lora.tflite", format="litert")
+    plain, lora = (tf.lite.Interpreter(str(tmp_path / f"{name}.tflite")) for name in ("plain", "lora"))
+    operations = [sorted(each["op_name"] for each in interpreter._get_ops_details()) for interpreter in (plain, lora)]
+    assert operations[0] == operations[1] and "FULLY_CONNECTED" in operations[0]
+    runner, inputs = lora.get_signature_runner("serving_default"), tiny_inputs()
+    np.testing.assert_allclose(runner(**{name: value.numpy() for name, value in inputs.items()})["logits"], model(inputs).logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", HEADS)

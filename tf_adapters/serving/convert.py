@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import replacing
 from tf_adapters.training.kinds import get_kind
@@ -49,7 +50,7 @@ def export_file(model, path, *, format, text=None, task=None):
     names = list(state_of(model).family.inputs(dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"))))
     specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
 
-    @tf.function(input_signature=specs, autograph=False)
+    @tf.function(input_signature=specs, autograph=state_of(model).family.autograph)
     def function(*ids):
         inputs = dict(zip(names, ids))
         logits = tf.cast(logits_of(model(inputs, training=False)), tf.float32)
@@ -64,7 +65,8 @@ def export_file(model, path, *, format, text=None, task=None):
         "text": json.dumps(None if text is None else text.settings()),
         "backbone_sha256": state_of(model).digest(model),
     }
-    content = _onnx(function, specs, about) if format == "onnx" else _litert(function, model)
+    with merged(model):
+        content = _onnx(function, specs, about) if format == "onnx" else _litert(function, model)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
     return path
