@@ -41,7 +41,7 @@ METHODS = {
     "unsorted": "adapters, batches of random rows",
 }
 
-MODELS = {"minilm": "MiniLM (6 x 384)", "bert-base": "BERT-base (12 x 768)"}
+MODELS = {"minilm": "MiniLM (6 x 384)", "bert-base": "BERT-base (12 x 768)", "granite-embedding-30m-english": "granite-embedding-30m-english (RoBERTa, 6 x 384)"}
 
 
 def read_results(folder):
@@ -182,7 +182,7 @@ def tasks_table(result):
     variants = [method for method in methods if method in VARIANTS]
     columns = "".join(f" {METHODS[method]} |" for method in methods)
     columns += "".join(f" {method} minus adapters, points |" for method in variants)
-    title = "Variants of adapter tuning" if variants else "Every task"
+    title = "Variants of adapter tuning" if variants else "Tasks"
     lines = [
         f"**{title}, {model}: at most {settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard "
         "deviation over seeds, in %**",

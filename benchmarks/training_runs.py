@@ -83,12 +83,11 @@ def make_run(settings, model_source):
     """
     import tf_adapters
     from tf_adapters._keras import keras
-    from tf_adapters.models.loading import find_files
     from tf_adapters.tasks.metrics import METRICS
     from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.scoring import Scorer
 
-    wordpiece = tf_adapters.WordPiece.from_directory(find_files(model_source), max_length=settings["max_length"])
+    tokenizers = []  # one for all runs
     versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
     git = git_state()  # now: a commit during the study does not change the code that runs
 
@@ -105,6 +104,8 @@ def make_run(settings, model_source):
         model = tf_adapters.load_backbone(
             model_source, head=kind.head, num_labels=kind.num_labels(task.labels), labels=labels
         )
+        if not tokenizers:
+            tokenizers.append(tf_adapters.load_tokenizer(model, max_length=settings["max_length"]))
         if method != "full" and config is None:
             config = tf_adapters.AdapterConfig(
                 bottleneck_size=settings["bottleneck"],
@@ -128,7 +129,7 @@ def make_run(settings, model_source):
                 result = tf_adapters.fit(
                     model,
                     task,
-                    wordpiece,
+                    *tokenizers,
                     output=pathlib.Path(folder) / "run",
                     epochs=settings["epochs"],
                     learning_rate=learning_rate,
@@ -144,7 +145,7 @@ def make_run(settings, model_source):
                 return {"scores": None, "failure": f"training diverged after {len(epochs.values)} epochs", **about}
         if result.interrupted:
             raise KeyboardInterrupt
-        scorer = Scorer(model, wordpiece, batch_size=settings["batch_size"])
+        scorer = Scorer(model, *tokenizers, batch_size=settings["batch_size"])
         scores = {
             name: kind.score(task.metric, rows, kind.predict(scorer, rows)) for name, rows in scored.items()
         }

@@ -105,6 +105,19 @@ def test_training_learns_logs_and_keeps_the_best_epoch(checkpoint, task, wordpie
     assert settings["task"]["name"] == "files" and settings["text"] == wordpiece.settings()
 
 
+def test_training_stops_where_validation_gets_no_better(checkpoint, task, wordpiece, tmp_path):
+    record = Record()
+    # Nothing moves at this rate, so the first epoch stays the best.
+    settings = {**SETTINGS, "learning_rate": 1e-12, "epochs": 6, "patience": 2, "clip_norm": 1.0, "weight_decay": 0.01}
+    result = fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path / "a", **settings, reporter=record)
+    assert result.stopped_early and not result.interrupted and (result.best_epoch, result.steps) == (1, 30)
+    assert [epoch for epoch, _, _ in record.epochs] == [1, 2, 3] and not (tmp_path / "a" / ".resume").exists()
+    training = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())["training"]
+    assert (training["patience"], training["clip_norm"], training["weight_decay"]) == (2, 1.0, 0.01)
+    with pytest.raises(InputError, match="patience=0 must be an integer of at least 1"):
+        fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path / "b", **{**settings, "patience": 0})
+
+
 def test_tensorboard_logs_are_written_or_the_package_is_named(checkpoint, task, wordpiece, tmp_path, monkeypatch):
     import importlib.util
 

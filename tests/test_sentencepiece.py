@@ -443,7 +443,8 @@ def test_the_tokenizer_of_an_encoder_is_found_and_checked(encoders, folders):
         load_tokenizer(model)
 
 
-@pytest.mark.parametrize("family", slow_but("xlm-roberta"))
+@pytest.mark.slow
+@pytest.mark.parametrize("family", CLASSES)
 def test_the_commands_train_predict_and_export_from_raw_text(cli, encoders, family, sentences, tmp_path):
     given = ["--train", sentences / "train.csv", "--validation", sentences / "validation.csv", "--epochs", "1", "--max-length", "16"]
     directory = encoders(family)

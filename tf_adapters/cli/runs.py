@@ -99,6 +99,9 @@ class Runner:
             batch_size=settings["batch_size"],
             warmup_fraction=self.recipe.warmup_fraction,
             dropout=settings["dropout"],
+            weight_decay=settings["weight_decay"],
+            clip_norm=settings["clip_norm"],
+            patience=settings["patience"],
             seed=seed,
             jit_compile=settings["xla"],
             cache_frozen=settings["cache_frozen"],
@@ -113,6 +116,8 @@ class Runner:
                 f"Stopped after step {result.steps}; the state is saved. Go on with the same command and --resume."
             )
             raise typer.Exit(130)
+        if result.stopped_early:
+            self.console.print(f"Stopped after step {result.steps}: {settings['patience']} epochs without a better validation result.")
         if settings["xla"] or settings["fast"]:
             self.console.print(f"Tracing and compiling took about {result.compile_seconds:.0f} s of {result.seconds:.0f} s.")
         return result

@@ -156,6 +156,15 @@ def train(
             "recipes leave. Adapters have `--adapter-dropout`. Without a recipe 0."
         ),
     ] = None,
+    weight_decay: Annotated[
+        float, _run(help="AdamW's decay of the matrices that train, times the learning rate; 0.01 is usual for `full`.")
+    ] = 0.0,
+    clip_norm: Annotated[
+        Optional[float], _run(help="Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.")
+    ] = None,
+    patience: Annotated[
+        Optional[int], _run(help="Stop after this many epochs without a better validation result. Default: all epochs.")
+    ] = None,
     seed: Annotated[int, _run(help="Decides every random choice.")] = 0,
     seeds: Annotated[
         int,
@@ -217,6 +226,9 @@ def train(
         "learning_rate": learning_rate,
         "batch_size": batch_size,
         "dropout": dropout,
+        "weight_decay": weight_decay,
+        "clip_norm": clip_norm,
+        "patience": patience,
         "max_length": max_length,
         "seed": seed,
         "precision": precision,
@@ -370,6 +382,7 @@ def _fused(directories, trainable, adapter_options):
 def _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds):
     for name in ("epochs", "batch_size", "max_length"):
         _check_positive(f"--{name.replace('_', '-')}", settings[name])
+    _check_positive("--patience", settings["patience"])
     _check_positive("--max-train-rows", max_train_rows)
     _check_positive("--low-resource", low_resource)
     _check_positive("--seeds", seeds)
@@ -380,6 +393,10 @@ def _check_run_options(settings, adapter_options, max_train_rows, low_resource, 
     rate = settings["learning_rate"]
     if rate is not None and not 0 < rate < math.inf:
         raise InputError(f"--learning-rate {rate} must be a number above 0, such as 1e-3.")
+    if not 0 <= settings["weight_decay"] < math.inf:
+        raise InputError(f"--weight-decay {settings['weight_decay']} must be a number of at least 0, such as 0.01.")
+    if settings["clip_norm"] is not None and not 0 < settings["clip_norm"] < math.inf:
+        raise InputError(f"--clip-norm {settings['clip_norm']} must be a number above 0, such as 1.")
     if settings["dropout"] is not None and not 0 <= settings["dropout"] < 1:
         raise InputError(f"--dropout {settings['dropout']} must be at least 0 and below 1.")
     if not 0 <= settings["seed"] < 2**32:

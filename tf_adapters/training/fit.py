@@ -28,6 +28,7 @@ from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
+from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.resume import ResumeFile, read_info
 from tf_adapters.training.schedules import WarmupLinearDecay
 from tf_adapters.training.scoring import Scorer
@@ -44,7 +45,8 @@ class FitResult:
         steps: int, steps done, those before a resume included.
         seconds: float, wall time of this process's part.
         compile_seconds: float, what its long steps took beyond the median one: about the time of tracing and compiling.
-        interrupted: True if it stopped early at a signal; resume goes on.
+        interrupted: True if it stopped at a signal; resume goes on.
+        stopped_early: True if `patience` ended it.
     """
 
     best_epoch: int
@@ -53,6 +55,7 @@ class FitResult:
     seconds: float
     compile_seconds: float
     interrupted: bool
+    stopped_early: bool = False
 
 
 class Reporter:
@@ -88,6 +91,9 @@ def fit(
     batch_size=32,
     warmup_fraction=0.1,
     dropout=None,
+    weight_decay=0.0,
+    clip_norm=None,
+    patience=None,
     seed=0,
     jit_compile=False,
     cache_frozen=False,
@@ -114,6 +120,9 @@ def fit(
         learning_rate: float, the peak.
         warmup_fraction: float, share of the steps with a rising rate.
         dropout: float in [0, 1), of the encoder and the head, or None for the encoder's own.
+        weight_decay, clip_norm: as of `training.optimizer.make_optimizer`.
+        patience: int, epochs without a better validation result after which training stops early, or None for all epochs. The
+            learning rate falls as if all were done.
         seed: int, decides the order of the rows and the dropout.
         jit_compile: bool, compile the training step with XLA; batches are then padded to a
             small set of lengths, and the last, partial batch of an epoch is dropped.
@@ -132,7 +141,7 @@ def fit(
         InputError: a value out of range, nothing to resume, another run's state, a loss
             that is not finite.
     """
-    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("patience", 1 if patience is None else patience)):
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{name}={value!r} must be an integer of at least 1.")
     if dropout is not None and not 0 <= dropout < 1:
@@ -156,7 +165,12 @@ def fit(
     depth = frozen_depth(model) if cache_frozen else 0
     trained = UpperBlocks(model, depth) if depth else model
     trained.compile(
-        optimizer=keras.optimizers.Adam(WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction)),
+        optimizer=make_optimizer(
+            WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction),
+            model.trainable_variables,
+            weight_decay=weight_decay,
+            clip_norm=clip_norm,
+        ),
         jit_compile=jit_compile,
         **losses,
     )
@@ -185,6 +199,9 @@ def fit(
             "batch_size": batch_size,
             "warmup_fraction": warmup_fraction,
             "dropout": dropout,
+            "weight_decay": weight_decay,
+            "clip_norm": clip_norm,
+            "patience": patience,
             "seed": seed,
             "jit_compile": jit_compile,
             "fast": state.fast,
@@ -234,10 +251,10 @@ def _optimizer_variables(optimizer):
 
 
 # Settings that were not to be chosen once, and what they were.
-_ONCE = {"fast": False, "dropout": None, "cached_blocks": 0, "padded_to": 8}
+_ONCE = {"fast": False, "dropout": None, "weight_decay": 0.0, "clip_norm": None, "patience": None, "cached_blocks": 0, "padded_to": 8}
 # Of a run's settings, what the adapter directory keeps.
 _KEPT = (
-    "epochs", "learning_rate", "batch_size", "warmup_fraction", "dropout", "seed", "precision", "jit_compile",
+    "epochs", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "patience", "seed", "precision", "jit_compile",
     "training_rows",
 )
 
@@ -316,7 +333,7 @@ class _Run(keras.callbacks.Callback):
                     states = self._store_states(batch_size)
                     inputs_of = states.inputs
                 self.reporter.start(self.steps, self.done)
-                while self.done < self.steps and not self.stopping.is_set():
+                while self.done < self.steps and not self.stopping.is_set() and not self._out_of_patience():
                     epoch, offset = divmod(self.done, self.steps_per_epoch)
                     batches = training_batches(
                         self.examples,
@@ -347,7 +364,8 @@ class _Run(keras.callbacks.Callback):
             self.reporter.finish()
             if states is not None:
                 states.close()
-        interrupted = self.done < self.steps
+        stopped_early = self.done < self.steps and self._out_of_patience()
+        interrupted = self.done < self.steps and not stopped_early
         if not interrupted:
             self._finish()
         return FitResult(
@@ -357,7 +375,13 @@ class _Run(keras.callbacks.Callback):
             seconds=time.monotonic() - started,
             compile_seconds=seconds_of_long_steps(self.step_seconds),
             interrupted=interrupted,
+            stopped_early=stopped_early,
         )
+
+    def _out_of_patience(self):
+        epochs, rest = divmod(self.done, self.steps_per_epoch)
+        patience = self.settings["patience"]
+        return patience is not None and rest == 0 and epochs - self.best["epoch"] >= patience
 
     def _store_states(self, batch_size):
         def progress(done):
@@ -442,7 +466,7 @@ class _Run(keras.callbacks.Callback):
         self._log(row)
         self.save()
         self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
-        if self.stopping.is_set():
+        if self.stopping.is_set() or self._out_of_patience():
             self.trained.stop_training = True
 
     def _log(self, row):

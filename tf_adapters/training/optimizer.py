@@ -1,0 +1,33 @@
+"""The optimiser of a run."""
+
+import math
+
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+
+
+def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None):
+    """Adam, or AdamW where there is a weight decay.
+
+    Args:
+        learning_rate: float or schedule.
+        variables: what trains.
+        weight_decay: float, what a step takes off of each matrix, times the learning rate. Vectors (biases, LayerNorms, scales) and
+            scalars do not decay.
+        clip_norm: float, the norm of the gradient of all weights together that is not exceeded; a longer one is scaled down. None for
+            any.
+
+    Raises:
+        InputError: a value out of range.
+
+    Reference: Loshchilov & Hutter 2019 (decoupled decay); which weights decay: Devlin et al. 2019, published code.
+    """
+    if not (weight_decay >= 0 and math.isfinite(weight_decay)):
+        raise InputError(f"weight_decay={weight_decay!r} must be a number of at least 0, such as 0.01.")
+    if clip_norm is not None and not 0 < clip_norm < math.inf:
+        raise InputError(f"clip_norm={clip_norm!r} must be a number above 0, such as 1.0, or None.")
+    if not weight_decay:
+        return keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
+    optimizer = keras.optimizers.AdamW(learning_rate, weight_decay=weight_decay, global_clipnorm=clip_norm)
+    optimizer.exclude_from_weight_decay(var_list=[variable for variable in variables if variable.shape.rank < 2])
+    return optimizer
