@@ -28,6 +28,7 @@ from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
+from tf_adapters.training.mixout import Mixout
 from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.resume import ResumeFile, read_info
 from tf_adapters.training.schedules import WarmupLinearDecay
@@ -93,6 +94,7 @@ def fit(
     dropout=None,
     weight_decay=0.0,
     clip_norm=None,
+    mixout=0.0,
     patience=None,
     seed=0,
     jit_compile=False,
@@ -121,6 +123,8 @@ def fit(
         warmup_fraction: float, share of the steps with a rising rate.
         dropout: float in [0, 1), of the encoder and the head, or None for the encoder's own.
         weight_decay, clip_norm: as of `training.optimizer.make_optimizer`.
+        mixout: float in [0, 1), the probability with which an entry of a matrix is that of the beginning in a step; see
+            `training.mixout.Mixout`. He et al. have it in place of every dropout: give `dropout=0`.
         patience: int, epochs without a better validation result after which training stops early, or None for all epochs. The
             learning rate falls as if all were done.
         seed: int, decides the order of the rows and the dropout.
@@ -164,6 +168,9 @@ def fit(
     # What Keras trains: the model, or the part of it that is not computed beforehand.
     depth = frozen_depth(model) if cache_frozen else 0
     trained = UpperBlocks(model, depth) if depth else model
+    if mixout:
+        trained = Mixout(trained, model, mixout, seed=seed)
+        dropout_layers = dropout_layers + trained.dropouts
     trained.compile(
         optimizer=make_optimizer(
             WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction),
@@ -174,8 +181,8 @@ def fit(
         jit_compile=jit_compile,
         **losses,
     )
-    if depth:
-        # As it would be without a cache: `evaluate` works afterwards.
+    if trained is not model:
+        # As it would be otherwise: `evaluate` works afterwards.
         model.compile(optimizer=trained.optimizer, jit_compile=jit_compile, **kind.losses())
     metrics = tf.nest.flatten(losses["metrics"])
     trained.optimizer.build(model.trainable_variables)
@@ -201,6 +208,7 @@ def fit(
             "dropout": dropout,
             "weight_decay": weight_decay,
             "clip_norm": clip_norm,
+            "mixout": mixout,
             "patience": patience,
             "seed": seed,
             "jit_compile": jit_compile,
@@ -251,10 +259,10 @@ def _optimizer_variables(optimizer):
 
 
 # Settings that were not to be chosen once, and what they were.
-_ONCE = {"fast": False, "dropout": None, "weight_decay": 0.0, "clip_norm": None, "patience": None, "cached_blocks": 0, "padded_to": 8}
+_ONCE = {"fast": False, "dropout": None, "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "cached_blocks": 0, "padded_to": 8}
 # Of a run's settings, what the adapter directory keeps.
 _KEPT = (
-    "epochs", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "patience", "seed", "precision", "jit_compile",
+    "epochs", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "mixout", "patience", "seed", "precision", "jit_compile",
     "training_rows",
 )
 

@@ -1,0 +1,113 @@
+"""Mixout: its arithmetic, what it leaves alone, and that a run with it resumes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_inputs, tiny_model
+from tf_adapters import AdapterConfig, InputError, add_adapters, set_trainable
+from tf_adapters._keras import keras
+from tf_adapters.models.state import state_of
+from tf_adapters.training import mixout as mixout_module
+from tf_adapters.training.mixout import Mixout
+
+INPUTS = tiny_inputs()
+
+
+def trained(mode, shift=0.1, fast=False):
+    """A model, its Mixout, and the model with every weight that trains moved away from the beginning."""
+    model = tiny_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    if mode == "adapters":
+        add_adapters(model, AdapterConfig(4, init_stddev=0.3), seed=0, fast=fast)
+    set_trainable(model, mode)
+    mixout = Mixout(model, model, 0.75, seed=1)
+    begun = {id(variable): variable.numpy() for variable in model.trainable_variables}
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.fill(variable.shape, shift))
+    return model, mixout, begun
+
+
+@pytest.mark.parametrize("mode, fast", [("full", False), ("adapters", False), ("adapters", True)])
+def test_an_entry_is_that_of_the_beginning_or_four_times_as_far_from_it(mode, fast, monkeypatch):
+    model, mixout, begun = trained(mode, fast=fast)
+    head = {id(variable) for variable in state_of(model).head_variables(model)}
+    matrices = [
+        variable for variable in model.trainable_variables
+        if variable.shape.rank == 2 and id(variable) not in head and "embeddings" not in variable.name
+    ]  # fmt: skip
+    assert len(mixout.dropouts) == len(matrices) > 10
+    differences, replaced = [], mixout_module.replaced
+
+    def record(changes):
+        for layer, attribute, value in changes:
+            differences.append((value - begun[id(vars(layer)[attribute])]).numpy().ravel())
+        return replaced(changes)
+
+    monkeypatch.setattr(mixout_module, "replaced", record)
+    mixout(INPUTS, training=True)
+    assert len(differences) == len(matrices)
+    differences = np.concatenate(differences)
+    # 0.1 / (1 - 0.75) with the probability 1/4.
+    assert np.all(np.isclose(differences, 0, atol=1e-5) | np.isclose(differences, 0.4, atol=1e-5))
+    assert 0.2 < np.mean(differences > 0.2) < 0.3
+
+
+def test_inference_and_an_unmoved_model_are_as_without():
+    model, mixout, _ = trained("full")
+    np.testing.assert_array_equal(mixout(INPUTS, training=False), model(INPUTS).logits)
+    model, mixout, _ = trained("full", shift=0.0)
+    np.testing.assert_allclose(mixout(INPUTS, training=True), model(INPUTS).logits, atol=1e-6)
+    values = [variable.numpy() for variable in model.weights]
+    mixout(INPUTS, training=True)
+    assert all(np.array_equal(variable, value) for variable, value in zip(model.weights, values))
+
+
+def test_gradients_reach_the_weights_themselves():
+    model, mixout, _ = trained("adapters")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(mixout(INPUTS, training=True) ** 2)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    assert all(gradient is not None for gradient in gradients)
+    kernel = next(index for index, variable in enumerate(model.trainable_variables) if "down/kernel" in variable.name)
+    # Where the mask is 0 the weight itself had no part.
+    assert 0.6 < np.mean(gradients[kernel].numpy() == 0) < 0.9
+
+
+def test_what_cannot_be_mixed_is_named():
+    model = set_trainable(tiny_model(), "head")
+    with pytest.raises(InputError, match="mixout=0.9: no matrix of the encoder or of adapters trains"):
+        Mixout(model, model, 0.9, seed=0)
+    with pytest.raises(InputError, match="mixout=1.0 must be above 0 and below 1"):
+        Mixout(model, model, 1.0, seed=0)
+
+
+@pytest.mark.slow
+def test_a_run_with_mixout_is_stopped_and_goes_on_to_the_same_end(checkpoint, sentences, tmp_path):
+    import signal
+
+    from tf_adapters import WordPiece, fit, load_backbone, task_from_files
+    from tf_adapters.training.fit import Reporter
+
+    task = task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
+    wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
+
+    def run(output, stop_after=None, resume=False):
+        keras.utils.set_random_seed(0)
+        model = load_backbone(checkpoint, num_labels=2, labels=["negative", "positive"])
+        set_trainable(add_adapters(model, AdapterConfig(8), seed=0))
+
+        class Stop(Reporter):
+            def step(self, done, numbers):
+                if done == stop_after:
+                    signal.raise_signal(signal.SIGINT)
+
+        return fit(
+            model, task, wordpiece, output=output, epochs=2, learning_rate=3e-3, batch_size=16, dropout=0.0, mixout=0.5, resume=resume, reporter=Stop()
+        ), model
+
+    _, whole = run(tmp_path / "whole")
+    stopped, _ = run(tmp_path / "parts", stop_after=7)
+    assert stopped.interrupted
+    _, parts = run(tmp_path / "parts", resume=True)
+    for one, other in zip(whole.weights, parts.weights):
+        np.testing.assert_array_equal(one, other)
