@@ -24,6 +24,7 @@ from tf_adapters.models.upper_blocks import UpperBlocks
 from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import default_lengths, padding_multiple, steps_per_epoch, training_batches
+from tf_adapters.training.accumulation import GradientAccumulation
 from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 from tf_adapters.training.kinds import get_kind
@@ -90,6 +91,7 @@ def fit(
     epochs,
     learning_rate,
     batch_size=32,
+    accumulate=1,
     warmup_fraction=0.1,
     dropout=None,
     weight_decay=0.0,
@@ -119,6 +121,7 @@ def fit(
         wordpiece: `WordPiece`.
         output: path of the adapter directory to write.
         epochs, batch_size: ints.
+        accumulate: int, in how many parts the rows of a step are computed, to take less memory; the gradient is the whole batch's.
         learning_rate: float, the peak.
         warmup_fraction: float, share of the steps with a rising rate.
         dropout: float in [0, 1), of the encoder and the head, or None for the encoder's own.
@@ -145,7 +148,7 @@ def fit(
         InputError: a value out of range, nothing to resume, another run's state, a loss
             that is not finite.
     """
-    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("patience", 1 if patience is None else patience)):
+    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("accumulate", accumulate), ("patience", 1 if patience is None else patience)):
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{name}={value!r} must be an integer of at least 1.")
     if dropout is not None and not 0 <= dropout < 1:
@@ -162,6 +165,9 @@ def fit(
             f"batch_size={batch_size} is above the {len(examples)} training examples, and with XLA only full batches "
             "train."
         )
+    if accumulate > batch_size or (accumulate > 1 and jit_compile):
+        why = "its parts have no fixed sizes, which XLA needs" if jit_compile else f"a step has batch_size={batch_size} rows"
+        raise InputError(f"accumulate={accumulate!r} cannot be: {why}; leave it out or lower it.")
     steps = epochs * steps_per_epoch(len(examples), batch_size=batch_size, drop_remainder=jit_compile)
     dropout_layers = seed_dropout(model, seed, rate=dropout)
     losses = kind.losses()
@@ -171,6 +177,8 @@ def fit(
     if mixout:
         trained = Mixout(trained, model, mixout, seed=seed)
         dropout_layers = dropout_layers + trained.dropouts
+    if accumulate > 1:
+        trained = GradientAccumulation(trained, accumulate, kind.loss_weight)
     trained.compile(
         optimizer=make_optimizer(
             WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction),
@@ -204,6 +212,7 @@ def fit(
             "epochs": epochs,
             "learning_rate": learning_rate,
             "batch_size": batch_size,
+            "accumulate": accumulate,
             "warmup_fraction": warmup_fraction,
             "dropout": dropout,
             "weight_decay": weight_decay,
@@ -259,7 +268,7 @@ def _optimizer_variables(optimizer):
 
 
 # Settings that were not to be chosen once, and what they were.
-_ONCE = {"fast": False, "dropout": None, "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "cached_blocks": 0, "padded_to": 8}
+_ONCE = {"fast": False, "dropout": None, "accumulate": 1, "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "cached_blocks": 0, "padded_to": 8}
 # Of a run's settings, what the adapter directory keeps.
 _KEPT = (
     "epochs", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "mixout", "patience", "seed", "precision", "jit_compile",

@@ -60,17 +60,18 @@ class Mixout(keras.Model):
 
     def call(self, inputs, training=None):
         if isinstance(training, (bool, int, type(None))) and not training:
-            return _outputs(self.inner(inputs, training=False))
+            return outputs_of(self.inner(inputs, training=False))
         changes = []
         for owners, initial, dropout in self._mixed:
             current = tf.cast(tf.convert_to_tensor(getattr(owners[0][2], "_variable", owners[0][2])), tf.float32)
             mixed = initial + dropout(current - initial, training=training)
             changes += [(layer, attribute, tf.cast(mixed, layer.compute_dtype)) for layer, attribute, _ in owners]
         with replaced(changes):
-            return _outputs(self.inner(inputs, training=training))
+            return outputs_of(self.inner(inputs, training=training))
 
 
-def _outputs(outputs):
+def outputs_of(outputs):
+    """What Keras' losses take of a model's outputs: the logits, or a dict of `start_logits` and `end_logits`."""
     if tf.is_tensor(outputs):
         return outputs
     if "logits" in outputs:

@@ -1,6 +1,7 @@
 """The interface between the training loop, the commands and the kinds of tasks."""
 
 import numpy as np
+import tensorflow as tf
 
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS
@@ -34,6 +35,10 @@ class Kind:
         cannot be restored in the middle of one.
         """
         raise NotImplementedError
+
+    def loss_weight(self, targets):
+        """How many terms the loss of a batch is a mean over, a float32 scalar: rows, unless the kind says otherwise."""
+        return tf.cast(tf.shape(tf.nest.flatten(targets)[0])[0], tf.float32)
 
     def running_loss(self, logs):
         """The loss's mean over the epoch so far, from the logs that Keras gives a callback."""

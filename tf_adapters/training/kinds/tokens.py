@@ -51,6 +51,9 @@ class TokenClassification(Kind):
     def losses(self):
         return {"loss": WordCrossentropy(), "metrics": [WordCrossentropyMean(name="loss_mean")]}
 
+    def loss_weight(self, targets):
+        return tf.reduce_sum(tf.cast(targets >= 0, tf.float32))
+
     def examples(self, rows, wordpiece):
         ids, labels = [], []
         with tf.device("CPU:0"):

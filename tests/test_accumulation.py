@@ -1,0 +1,72 @@
+"""A step in parts is the step of the whole batch."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_inputs, tiny_model
+from tf_adapters import AdapterConfig, add_adapters, set_trainable
+from tf_adapters._keras import keras
+from tf_adapters.training.accumulation import GradientAccumulation
+from tf_adapters.training.kinds import get_kind
+
+ROWS = 7
+INPUTS = tiny_inputs(ROWS)
+
+
+def stepped(parts, kind, head, targets, fast=False):
+    """Weights that train after one step of plain gradient descent, and the running loss."""
+    kind = get_kind(kind)
+    model = tiny_model(head, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    set_trainable(add_adapters(model, AdapterConfig(4, init_stddev=0.3), seed=0, fast=fast))
+    trained = model if parts == 1 else GradientAccumulation(model, parts, kind.loss_weight)
+    trained.compile(keras.optimizers.SGD(0.5), **kind.losses())
+    logs = trained.fit(tf.data.Dataset.from_tensors((INPUTS, kind.targets(targets))), verbose=0).history
+    return [variable.numpy() for variable in model.trainable_variables], kind.running_loss({name: values[0] for name, values in logs.items()})
+
+
+WORDS = np.where(np.arange(10) < np.array([[9], [1], [3], [10], [2], [5], [4]]), 1, -1)
+SPANS = np.array([[number, number + 1, 10] for number in range(ROWS)])
+
+
+@pytest.mark.parametrize(
+    "kind, head, targets",
+    [
+        ("classification", "classification", np.array([0, 1, 1, 0, 1, 1, 1])),
+        # Rows with unequally many words: the mean is over words.
+        ("token-classification", "token-classification", WORDS),
+        ("question-answering", "question-answering", SPANS),
+    ],
+)
+@pytest.mark.parametrize("parts", [3, 20])
+def test_a_step_in_parts_is_that_of_the_whole_batch(kind, head, targets, parts):
+    targets = tf.constant(targets, tf.int32)
+    whole, in_parts = stepped(1, kind, head, targets), stepped(parts, kind, head, targets)
+    moved = stepped(1, kind, head, targets)[0]
+    assert any(not np.allclose(one, 0) for one in moved)
+    for one, other in zip(whole[0], in_parts[0]):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+    np.testing.assert_allclose(whole[1], in_parts[1], rtol=1e-5)
+
+
+def test_fast_blocks_and_float16_with_its_scaled_loss_do_it_too(float32_policy):
+    targets = tf.constant([0, 1, 1, 0, 1, 1, 1])
+    whole, in_parts = (stepped(parts, "classification", "classification", targets, fast=True)[0] for parts in (1, 4))
+    for one, other in zip(whole, in_parts):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+    float32_policy("mixed_float16")
+    for one, other in zip(whole, stepped(4, "classification", "classification", targets)[0]):
+        np.testing.assert_allclose(one, other, atol=5e-3)
+
+
+def test_the_graph_holds_one_part():
+    model = tiny_model()
+    set_trainable(add_adapters(model, AdapterConfig(4), seed=0))
+    targets = tf.constant([0, 1, 1, 0, 1, 1, 1])
+    counts = []
+    for parts in (2, 7):
+        trained = GradientAccumulation(model, parts, get_kind("classification").loss_weight)
+        trained.compile(keras.optimizers.SGD(0.5), **get_kind("classification").losses())
+        function = tf.function(lambda trained=trained: trained.train_step((INPUTS, targets))).get_concrete_function()
+        counts.append(sum(len(each.node_def) for each in function.graph.as_graph_def().library.function))
+    assert counts[0] == counts[1]
