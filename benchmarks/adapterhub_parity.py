@@ -1,4 +1,4 @@
-"""Compares adapters with `adapters` on PyTorch, in both directions: its files imported here, ours exported and loaded there."""
+"""Compares adapters with `adapters` and PEFT on PyTorch: their files imported here, and ours exported and loaded in `adapters`."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from adapterhub_torch import compared, of_choices
+from adapterhub_torch import PEFT, compared, of_choices
 from result_file import add_arguments, finish, parse_arguments
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -56,27 +56,30 @@ def import_all(folder):
 
     import tf_adapters
     from tf_adapters import adapterhub
-    from tf_adapters.adapterhub.description import read_head_description
+    from tf_adapters.adapterhub.importing import describe_head
 
     differences = {}
     for directory in sorted(path.parent for path in folder.glob("*/*/expected.npz")):
         family, preset = directory.parent.name, directory.name
         try:
-            head = read_head_description(directory)
-            model = tf_adapters.load_backbone(folder / family / "model", head=head.head, labels=head.labels, head_layers=head.head_layers)
+            head = describe_head(directory)
+            # Without a head of its own it stands on the encoder's.
+            arguments = {"num_labels": 3} if head is None else {"head": head.head, "labels": head.labels, "head_layers": head.head_layers}
+            model = tf_adapters.load_backbone(folder / family / "model", **arguments)
             adapterhub.import_adapter(model, directory)
         except tf_adapters.InputError as error:
             differences[f"{family}/{preset}"] = {"refused": str(error).replace(f"{folder}/", "")}
             continue
         with np.load(folder / family / "inputs.npz") as arrays:
             inputs = dict(arrays)
-        if head.head == "multiple-choice":
+        if head is not None and head.head == "multiple-choice":
             inputs = of_choices(inputs)
         outputs = model({name: tf.constant(value) for name, value in inputs.items()}, output_hidden_states=True)
         found = compared(outputs, inputs["attention_mask"])
         with np.load(directory / "expected.npz") as expected:
             differences[f"{family}/{preset}"] = {key: float(np.abs(found[key] - expected[key]).max()) for key in found}
-        adapterhub.export_adapter(model, folder / "exported" / family / preset)
+        if preset not in PEFT:
+            adapterhub.export_adapter(model, folder / "exported" / family / preset)
     return differences
 
 

@@ -1,4 +1,4 @@
-"""The PyTorch half of adapterhub_parity.py, and the maker of tests/adapterhub: run it with PyTorch and `adapters`.
+"""The PyTorch half of adapterhub_parity.py, and the maker of tests/adapterhub: run it with PyTorch, `adapters` and PEFT.
 
     python benchmarks/adapterhub_torch.py make FOLDER       # tiny encoders, adapters on them, and what they compute
     python benchmarks/adapterhub_torch.py check FOLDER      # the adapters below FOLDER/exported, against what they ought to compute
@@ -22,6 +22,8 @@ FAMILIES = {
     "roberta": {**SIZES, "pad_token_id": 1, "type_vocab_size": 1},
     "xlm-roberta": {**SIZES, "pad_token_id": 1, "type_vocab_size": 1},
 }  # fmt: skip
+# What PEFT alone has LoRA for.
+PEFT_FAMILIES = {"camembert": FAMILIES["roberta"], "mpnet": SIZES}
 PRESETS = {
     "double_seq_bn": ("double_seq_bn", dict(reduction_factor=4)),
     "seq_bn": ("seq_bn", dict(reduction_factor=4)),
@@ -29,6 +31,37 @@ PRESETS = {
     "scaled_par_bn": ("scaled_par_bn", dict(reduction_factor=4)),
     "norm_before": ("double_seq_bn", dict(reduction_factor=5, ln_before=True, non_linearity="gelu")),
     "norm_after": ("seq_bn", dict(reduction_factor=4, ln_after=True, leave_out=[1], non_linearity="gelu_new")),
+    "lora": ("lora", dict(r=3, alpha=6, attn_matrices=["q", "k", "v"], intermediate_lora=True, output_lora=True)),
+    "lora_values": ("lora", dict(r=4, alpha=5, attn_matrices=["v"], leave_out=[1], dropout=0.1)),
+    "ia3": ("ia3", {}),
+}
+# Saved as pickles; the first because the library cannot write a LayerNorm before the projection in safetensors: its weights are there twice.
+PICKLED = ("norm_before", "lora_values", "fusion-both")
+# Adapters that are fused, by their names.
+FUSIONS = {
+    "fusion": {
+        "first": ("seq_bn", dict(reduction_factor=4, leave_out=[1])),
+        "second": ("seq_bn", dict(reduction_factor=8, non_linearity="gelu", leave_out=[1])),
+    },
+    "fusion-both": {name: ("double_seq_bn", dict(reduction_factor=factor)) for name, factor in (("one", 4), ("two", 8), ("three", 16))},
+    "fusion-parallel": {name: ("par_bn", dict(reduction_factor=4)) for name in ("left", "right")},
+}
+# The dense layers of a block as PEFT's suffixes.
+PEFT_TARGETS = {
+    "albert": ["query", "key", "value", "attention.dense", "ffn", "ffn_output"],
+    "deberta-v2": ["query_proj", "key_proj", "value_proj", "intermediate.dense", "output.dense"],
+    "distilbert": ["q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2"],
+    "mpnet": ["attn.q", "attn.k", "attn.v", "attn.o", "intermediate.dense", "output.dense"],
+}
+BERTS_TARGETS = ["query", "key", "value", "intermediate.dense", "output.dense"]
+# Dense layers of the head that PEFT does not save by itself.
+PEFT_HEADS = {"deberta-v2": ["pooler"], "distilbert": ["pre_classifier"]}
+# Settings of PEFT's LoRA, and how the directory is written.
+PEFT = {
+    "peft": (dict(task_type="SEQ_CLS", r=3, lora_alpha=6, lora_dropout=0.1), dict(safe_serialization=True)),
+    "peft-pattern": (dict(r=4, lora_alpha=6, use_rslora=True, init_lora_weights="gaussian"), dict(safe_serialization=False)),
+    "peft-pooler": (dict(task_type="SEQ_CLS", r=2, layers_to_transform=[0, 2], modules_to_save=["classifier", "pooler"]), {}),
+    "peft-all-linear": (dict(task_type="SEQ_CLS", r=2, target_modules="all-linear"), {}),
 }
 # The classifier's activation, with which a flexible head computes what the family's own does.
 ACTIVATIONS = {"deberta-v2": "gelu", "distilbert": "relu", "electra": "gelu"}
@@ -54,7 +87,7 @@ def build(family, presets, seed=0):
     import transformers
 
     torch.manual_seed(seed)
-    config = transformers.AutoConfig.for_model(family, num_labels=3, **FAMILIES[family])
+    config = transformers.AutoConfig.for_model(family, num_labels=3, **{**FAMILIES, **PEFT_FAMILIES}[family])
     model = transformers.AutoModelForSequenceClassification.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -110,7 +143,7 @@ def compared(outputs, mask):
     return {"hidden_states": states[real], "logits": logits[real] if logits.ndim == 3 else logits}
 
 
-def make(folder, families=FAMILIES, presets=PRESETS, safetensors=True):
+def make(folder, families=FAMILIES, presets=PRESETS):
     for family in families:
         model, add = build(family, presets)
         model.save_pretrained(folder / family / "model", safe_serialization=True)
@@ -119,9 +152,7 @@ def make(folder, families=FAMILIES, presets=PRESETS, safetensors=True):
         np.savez(folder / family / "inputs.npz", **{name: value.astype(np.int32) for name, value in inputs.items()})
         for preset in presets:
             model.set_active_adapters(preset)
-            # The library cannot write a LayerNorm before the projection in safetensors: its weights are there twice.
-            tensors = safetensors and preset != "norm_before"
-            model.save_adapter(str(folder / family / preset), preset, with_head=True, use_safetensors=tensors)
+            model.save_adapter(str(folder / family / preset), preset, with_head=True, use_safetensors=preset not in PICKLED)
             np.savez(folder / family / preset / "expected.npz", **computed(model, inputs))
 
 
@@ -160,6 +191,71 @@ def make_heads(folder, families=FAMILIES, heads=HEADS):
             np.savez(folder / family / head / "expected.npz", **expected)
 
 
+def make_fusions(folder, families=FAMILIES, fusions=FUSIONS):
+    """Adapters and a fusion of them, on the encoders that `make` wrote."""
+    import adapters
+    import torch
+    import transformers
+
+    for family in families:
+        for fusion in fusions:
+            torch.manual_seed(0)
+            model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / family / "model")
+            model.config._name_or_path = ""
+            adapters.init(model)
+            for name, (preset, changes) in FUSIONS[fusion].items():
+                model.add_adapter(name, config=adapters.AdapterConfig.load(preset, **changes))
+            fused = adapters.composition.Fuse(*FUSIONS[fusion])
+            model.add_adapter_fusion(fused)
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    if ".adapters." in name or ".adapter_fusion_layer." in name:
+                        parameter.add_(0.2 * torch.randn_like(parameter))
+            model.set_active_adapters(fused)
+            model.eval()
+            directory, tensors = folder / family / fusion, fusion not in PICKLED
+            model.save_all_adapters(str(directory), with_head=False, use_safetensors=tensors)
+            model.save_adapter_fusion(str(directory), fused, use_safetensors=tensors)
+            model.save_head(str(directory), use_safetensors=tensors)
+            np.savez(directory / "expected.npz", **computed(model, inputs_of(model)))
+
+
+def make_peft(folder, families=(*FAMILIES, *PEFT_FAMILIES), variants=PEFT):
+    """PEFT's LoRA, on the encoders that `make` wrote, and on those that `adapters` has not."""
+    import peft
+    import torch
+    import transformers
+
+    for family in families:
+        encoder = folder / family / "model"
+        if family in PEFT_FAMILIES:
+            model = build(family, ())[0]
+            model.save_pretrained(encoder, safe_serialization=True)
+            np.savez(folder / family / "inputs.npz", **{name: value.astype(np.int32) for name, value in inputs_of(model).items()})
+        for variant in variants:
+            torch.manual_seed(0)
+            settings, saving = PEFT[variant]
+            if variant == "peft-pooler" and family != "bert":
+                continue
+            targets = PEFT_TARGETS.get(family, BERTS_TARGETS)
+            if variant == "peft-pattern":
+                settings = {**settings, "target_modules": rf".*\.\d+\..*({targets[0]}|{targets[2]})"}
+            elif family in PEFT_HEADS:
+                settings = {**settings, "modules_to_save": PEFT_HEADS[family]}
+            model = transformers.AutoModelForSequenceClassification.from_pretrained(encoder)
+            model.config._name_or_path = model.name_or_path = ""
+            model = peft.get_peft_model(model, peft.LoraConfig(**{"target_modules": targets, **settings}))
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    if parameter.requires_grad:
+                        parameter.add_(0.2 * torch.randn_like(parameter))
+            model.eval()
+            directory = folder / family / variant
+            model.save_pretrained(str(directory), **saving)
+            (directory / "README.md").unlink(missing_ok=True)
+            np.savez(directory / "expected.npz", **computed(model, inputs_of(model)))
+
+
 def check(folder):
     """Print the greatest differences of each exported adapter as JSON: with the class of its head, and where it becomes a flexible one."""
     import adapters
@@ -186,12 +282,19 @@ def check(folder):
 
 
 def _loaded(model, directory):
-    """What a model computes with the adapter and head of a directory."""
+    """What a model computes with the adapter, or the fused ones, and the head of a directory."""
     import adapters
 
     adapters.init(model)
-    name = model.load_adapter(str(directory), set_active=True, with_head=True, use_safetensors=True)
-    model.set_active_adapters(name)
+    if (directory / "adapter_fusion_config.json").exists():
+        names = json.loads((directory / "adapter_fusion_config.json").read_text())["adapter_names"]
+        for name in names:
+            model.load_adapter(str(directory / name), with_head=False, use_safetensors=True)
+        model.load_adapter_fusion(str(directory), use_safetensors=True)
+        model.set_active_adapters(adapters.composition.Fuse(*names))
+    else:
+        name = model.load_adapter(str(directory), set_active=True, with_head=True, use_safetensors=True)
+        model.set_active_adapters(name)
     model.eval()
     return computed(model, inputs_of(model))
 
@@ -199,6 +302,8 @@ def _loaded(model, directory):
 def make_all(folder):
     make(folder)
     make_heads(folder)
+    make_fusions(folder)
+    make_peft(folder)
 
 
 def fixtures(folder):
@@ -206,8 +311,12 @@ def fixtures(folder):
     import adapters
     import torch
 
-    make(folder, families=["bert"], presets=[preset for preset in PRESETS if preset != "norm_after"])
+    loras = ("lora", "lora_values")
+    make(folder, families=["bert"], presets=[preset for preset in PRESETS if preset not in ("norm_after", "ia3", *loras)])
+    make(folder, families=["bert"], presets=loras)
     make_heads(folder, families=["bert"], heads=[head for head in HEADS if head not in ("first-token", "two-layers")])
+    make_fusions(folder, families=["bert"], fusions=["fusion", "fusion-both"])
+    make_peft(folder, families=["bert"])
     bert = folder / "bert"
     # The first versions' file: no version, names of their own, gelu for its approximation, PyTorch's format before 1.6.
     old = folder / "bert-v1"

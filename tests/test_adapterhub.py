@@ -292,11 +292,11 @@ def config_change(**values):
         (config_change(use_gating=True), "use_gating=True"), (config_change(phm_layer=True), "phm_layer=True"),
         (config_change(residual_before_ln=False), "residual_before_ln=False"), (config_change(scaling="channel"), "scaling='channel'"),
         (config_change(ln_before=True, ln_after=True), "second LayerNorm"), (config_change(non_linearity="leakyrelu"), "non_linearity='leakyrelu'"),
-        (config_change(inv_adapter="nice"), "inv_adapter='nice'"), (config_change(architecture="lora"), "architecture 'lora'"),
+        (config_change(inv_adapter="nice"), "inv_adapter='nice'"), (config_change(architecture="reft"), "architecture 'reft': bottleneck, lora, fusion, peft can"),
         (config_change(leave_out=[0]), "which adapter_config.json leaves out"),
         (lambda content: content.update(hidden_size=768), "hidden_size=768, and this model has hidden_size=32"),
         (lambda content: content.update(model_type="roberta"), "model_type='roberta'"),
-        (lambda content: content.update(peft_type="LORA"), "is PEFT's"), (lambda content: content.update(name="another"), "for which this model has no place"),
+        (lambda content: content.update(peft_type="IA3"), "is PEFT's with peft_type='IA3'"), (lambda content: content.update(name="another"), "for which this model has no place"),
     ],
 )  # fmt: skip
 def test_what_has_no_like_here_is_named_and_the_model_stays(model, settings, message, tmp_path):

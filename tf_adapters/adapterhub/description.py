@@ -1,4 +1,4 @@
-"""`adapter_config.json` and `head_config.json`, read without TensorFlow."""
+"""`adapter_config.json`, `adapter_fusion_config.json` and `head_config.json`, read without TensorFlow."""
 
 import dataclasses
 import json
@@ -7,6 +7,7 @@ from typing import Optional
 
 from tf_adapters.errors import InputError
 
+DESCRIPTIONS = {"adapter": "adapter_config.json", "fusion": "adapter_fusion_config.json"}
 # Our heads -> the ends of the names of transformers' classes with that head, and the flexible heads that compute the same.
 HEAD_TYPES = {
     "classification": ("ForSequenceClassification", ("classification", "multilabel_classification")),
@@ -17,23 +18,33 @@ HEAD_TYPES = {
 
 
 def read_description(directory):
-    """The content of AdapterHub's `adapter_config.json`, a dict; InputError if there is none, or it is of something else."""
+    """What a directory of `adapters` or PEFT holds.
+
+    Args:
+        directory: path.
+
+    Returns: `"bottleneck"`, `"peft"`, `"fusion"` or another architecture of `adapters` by its name, and the content of the description.
+
+    Raises:
+        InputError: there is none, or it is of something else.
+    """
     directory = pathlib.Path(directory)
-    path = directory / "adapter_config.json"
+    found = {kind: directory / name for kind, name in DESCRIPTIONS.items() if (directory / name).is_file()}
+    if not found:
+        raise InputError(f"{directory} has no adapter_config.json, so it is no directory of AdapterHub's or PEFT's.")
+    if len(found) > 1:
+        raise InputError(f"{directory} holds an adapter and a fusion: put each into a directory of its own.")
+    ((kind, path),) = found.items()
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{directory} has no adapter_config.json, so it is no directory of AdapterHub's.") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"{path} is not JSON: {error}.") from None
     if isinstance(settings, dict) and "peft_type" in settings:
-        raise InputError(f"{directory} is PEFT's ({settings['peft_type']}), whose file has the same name: only AdapterHub's can be imported.")
+        return "peft", settings
     if not isinstance(settings, dict) or not isinstance(settings.get("config", {}), dict):
         raise InputError(f"{path} is no description of an adapter: it must have an object config.")
-    architecture = (settings.get("config") or {}).get("architecture")
-    if architecture is not None:
-        raise InputError(f"{directory} has the architecture {architecture!r}: only bottleneck adapters can be imported.")
-    return settings
+    settings.setdefault("config", {})
+    return ("fusion" if kind == "fusion" else str(settings["config"].get("architecture") or "bottleneck")), settings
 
 
 @dataclasses.dataclass(frozen=True)

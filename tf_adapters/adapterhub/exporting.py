@@ -5,78 +5,68 @@ import pathlib
 
 import numpy as np
 
+from tf_adapters.adapterhub import bottleneck, fusion, lora
+from tf_adapters.adapterhub.description import DESCRIPTIONS
 from tf_adapters.adapterhub.heads import head_files
-from tf_adapters.adapterhub.settings import VERSION, check_placement, config_for_hub
+from tf_adapters.adapterhub.settings import VERSION
+from tf_adapters.adapterhub.weights import FILES
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import write_safetensors, write_text
 
-_PARTS = {
-    "down.kernel": "adapter_down.{first}.weight", "down.bias": "adapter_down.{first}.bias", "up.kernel": "adapter_up.weight",
-    "up.bias": "adapter_up.bias", "learned.scaling": "scaling",
-}  # fmt: skip
+# `method` of a config -> what is written of it.
+METHODS = {"bottleneck": bottleneck.files, "lora": lora.files, "fusion": fusion.files}
+_WITHOUT_LIKE = {"ia3": lora.NO_IA3}
 
 
 def export_adapter(model, directory, *, name=None, head=True):
-    """Write the active adapter as `adapters` saves it; `model.load_adapter(directory, use_safetensors=True)` reads it there.
+    """Write the active adapter as `adapters` saves it, which reads it with `use_safetensors=True`.
 
-    An adapter that sites share is written once for each of them.
+    A bottleneck adapter or LoRA is for `model.load_adapter(directory)`. A fusion's adapters are written in folders of their names, for
+    `load_adapter(directory/NAME)`, and the fusion beside them for `load_adapter_fusion(directory)`. An adapter that sites share is
+    written once for each of them.
 
     Args:
         model: a model with adapters.
         directory: path; files that are there are replaced.
-        name: str, what it is called there; None for its name on this model.
+        name: str, what it is called there; None for its name on this model, and for the names of a fusion's adapters with commas
+            between them, by which `Fuse` finds it.
         head: bool, whether to write the head too: of classification, token classification, question answering or multiple choice.
 
     Returns: the directory, a `pathlib.Path`.
 
     Raises:
         InputError: there is no adapter, or it has what AdapterHub's files cannot hold: LayerNorms that were trained, several
-            layers, multiplication, another kind of head.
+            layers, multiplication, (IA)^3, LoRA behind the attention, another kind of head.
     """
     state, directory = state_of(model), pathlib.Path(directory)
     if state.active is None:
         raise InputError("The model has no adapter to export: add or load one first.")
     if not state.family.on_adapterhub:
         raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
-    config, layers = state.adapters[state.active].config, state.adapters[state.active].layers
-    name = state.active if name is None else name
-    blocks = len(state.family.blocks(model))
-    settings = config_for_hub(config, model.config.hidden_size, blocks)
-    check_placement(config, state.family)
+    method = state.adapters[state.active].config.method
+    if method not in METHODS:
+        why = _WITHOUT_LIKE.get(method, "it has none of the kind")
+        raise InputError(f"An adapter of the method {method!r} cannot be exported to AdapterHub: {why}.")
+    written = METHODS[method](model, state.active, name)
     _check_layer_norms(model, state)
-    arrays = {}
-    for (block, place), key in config.sites(blocks).items():
-        prefix = f"{state.family.adapterhub_site(model, block, place)}.adapters.{name}."
-        for part, value in _parts(layers[key], config).items():
-            arrays[prefix + part] = value
-    described_head = head_files(model, state, name) if head else None
     about = {
         "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"), "model_name": state.source or "",
-        "model_type": model.config.model_type, "name": name, "version": VERSION,
+        "model_type": model.config.model_type, "version": VERSION,
     }  # fmt: skip
-    write_safetensors(directory / "adapter.safetensors", arrays, metadata={"format": "pt"})
+    described_head = head_files(model, state, written[0][2]["name"]) if head else None
+    for folder, kind, described, arrays in written:
+        write_safetensors(directory / folder / FILES[kind][0], arrays, metadata={"format": "pt"})
+        _write_json(directory / folder / DESCRIPTIONS[kind], {**about, **described})
     if described_head is not None:
         described, weights = described_head
         write_safetensors(directory / "model_head.safetensors", weights, metadata={"format": "pt"})
-        write_text(directory / "head_config.json", json.dumps({**about, **described}, indent=2, sort_keys=True) + "\n")
-    write_text(directory / "adapter_config.json", json.dumps({"config": settings, **about}, indent=2, sort_keys=True) + "\n")
+        _write_json(directory / "head_config.json", {**about, **described})
     return directory
 
 
-def _parts(layer, config):
-    before = config.inner_norm == "before"
-    arrays = {}
-    for part, variable in layer.parts.items():
-        value = np.asarray(variable.numpy(), np.float32)
-        if part.startswith("norm."):
-            which = {"norm.gamma": "weight", "norm.beta": "bias"}[part]
-            arrays[f"adapter_norm_{config.inner_norm}.{which}"] = value
-            if before:
-                arrays[f"adapter_down.0.{which}"] = value
-        else:
-            arrays[_PARTS[part].format(first=int(before))] = np.ascontiguousarray(value.T) if value.ndim == 2 else value.reshape(-1)
-    return arrays
+def _write_json(path, content):
+    write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def _check_layer_norms(model, state):

@@ -59,12 +59,10 @@ def config_from_hub(settings, bottleneck_size, depth, directory):
     known = _ACTIVATIONS if versioned else _ACTIVATIONS_BEFORE_VERSIONS
     if name not in known and name not in _SAME:
         refuse("non_linearity", f"use one of {', '.join((*known, *_SAME))}")
-    left_out = {int(block) for block in theirs["leave_out"]}
-    blocks = None if not left_out else tuple(block for block in range(depth) if block not in left_out)
     return AdapterConfig(
         bottleneck_size=bottleneck_size,
         placement="both" if theirs["mh_adapter"] and theirs["output_adapter"] else "attention" if theirs["mh_adapter"] else "ffn",
-        blocks=blocks,
+        blocks=blocks_left(theirs["leave_out"], depth),
         activation=known.get(name, name),
         dropout=float(theirs["dropout"]),
         insertion=insertion,
@@ -87,12 +85,11 @@ def config_for_hub(config, hidden_size, depth):
     activation = {"gelu": "gelu", "gelu_tanh": "gelu_new", "swish": "swish", "silu": "swish"}.get(config.activation)
     if activation is None and config.activation not in _SAME:
         refuse("activation", f"use one of {', '.join(('gelu', 'gelu_tanh', 'swish', *_SAME))}")
-    adapted = range(depth) if config.blocks is None else config.blocks
     return {
         "adapter_residual_before_ln": False, "cross_adapter": False, "dropout": config.dropout, "factorized_phm_W": True,
         "factorized_phm_rule": False, "hypercomplex_nonlinearity": "glorot-uniform", "init_weights": "bert", "init_weights_seed": None,
         "inv_adapter": None, "inv_adapter_reduction_factor": None, "is_parallel": config.insertion == "parallel", "learn_phm": True,
-        "leave_out": [block for block in range(depth) if block not in adapted], "ln_after": config.inner_norm == "after",
+        "leave_out": blocks_left_out(config.blocks, depth), "ln_after": config.inner_norm == "after",
         "ln_before": config.inner_norm == "before", "mh_adapter": config.placement in ("both", "attention"),
         "non_linearity": activation or config.activation, "original_ln_after": True,
         "original_ln_before": config.insertion == "after-norm", "output_adapter": config.placement in ("both", "ffn"), "phm_bias": True,
@@ -101,6 +98,17 @@ def config_for_hub(config, hidden_size, depth):
         "reduction_factor": hidden_size / (config.bottleneck_size + 0.5), "residual_before_ln": True, "scaling": config.scaling,
         "shared_W_phm": False, "shared_phm_rule": True, "stochastic_depth": 0.0, "use_gating": False,
     }  # fmt: skip
+
+
+def blocks_left(leave_out, depth):
+    """The `blocks` of a configuration here, for a `leave_out` there."""
+    left_out = {int(block) for block in leave_out or ()}
+    return tuple(block for block in range(depth) if block not in left_out) if left_out else None
+
+
+def blocks_left_out(blocks, depth):
+    """The `leave_out` there, for the `blocks` of a configuration here."""
+    return [] if blocks is None else [block for block in range(depth) if block not in blocks]
 
 
 def check_placement(config, family):

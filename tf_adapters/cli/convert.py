@@ -11,26 +11,27 @@ from tf_adapters.errors import InputError
 
 
 def convert(
-    directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory, AdapterHub's or this package's.")],
-    output: Annotated[pathlib.Path, typer.Option(help="Directory to write, in the other format.")],
+    directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory of AdapterHub's, PEFT's or this package's.")],
+    output: Annotated[pathlib.Path, typer.Option(help="Directory to write: AdapterHub's of this package's, and this package's of others.")],
     model: options.Source = None,
     head: Annotated[bool, typer.Option(help="With the prediction head, if there is one.")] = True,
     max_length: Annotated[
         Optional[int],
-        typer.Option(help="Tokens that are kept of a text, which AdapterHub's files do not say. Default: 384 for questions, or else 128."),
+        typer.Option(help="Tokens that are kept of a text, which the others' files do not say. Default: 384 for questions, or else 128."),
     ] = None,
     overwrite: options.Overwrite = False,
 ):
-    """Turn an AdapterHub directory into one of this package, or the other way round, without PyTorch.
+    """Turn a directory of AdapterHub's into one of this package, or the other way round, without PyTorch; or read one of PEFT's.
 
-    AdapterHub's files hold bottleneck adapters (double_seq_bn, seq_bn, par_bn, scaled_par_bn and their like) and heads of
-    classification, token classification and question answering. They name the encoder, and nothing says that its weights are the
-    same: give the very one by `--model`.
+    Exchanged with AdapterHub are bottleneck adapters (double_seq_bn, seq_bn, par_bn, scaled_par_bn and their like), LoRA, AdapterFusion
+    (its adapters are found by their names in the fusion's directory or beside it), and heads of classification, token classification
+    and question answering. Of PEFT's directories those of LoRA are read, with the head in `modules_to_save`. All of them name the
+    encoder, and nothing says that its weights are the same: give the very one by `--model`.
 
-    From AdapterHub: `tf-adapters convert sst-2@ukp --model bert-base-uncased --output adapters/sst2`
+    From AdapterHub or PEFT: `tf-adapters convert sst-2@ukp --model bert-base-uncased --output adapters/sst2`
 
     To AdapterHub: `tf-adapters convert adapters/sst2 --output hub/sst2`, which PyTorch's `model.load_adapter("hub/sst2",
-    use_safetensors=True)` reads.
+    use_safetensors=True)` reads; of a fusion, `load_adapter` its folders and `load_adapter_fusion` the directory.
     """
     if not directory.is_dir():
         raise InputError(f"{directory}: there is no such directory.")
@@ -51,7 +52,8 @@ def convert(
 def _named_model(directory):
     from tf_adapters.adapterhub.description import read_description
 
-    name = read_description(directory).get("model_name")
+    _, settings = read_description(directory)
+    name = settings.get("model_name") or settings.get("base_model_name_or_path")
     if not name:
         raise InputError(f"{directory} does not name its encoder: give --model.")
     return name
@@ -62,17 +64,19 @@ def _to_hub(directory, output, model, head):
     from tf_adapters.saving.directory import load_trained
 
     trained, settings = load_trained(directory, backbone=model)
-    export_adapter(trained, output, name=directory.resolve().name, head=head)
+    # PyTorch finds a fusion by its adapters' names.
+    name = None if (settings["adapter"] or {}).get("method") == "fusion" else directory.resolve().name
+    export_adapter(trained, output, name=name, head=head)
     return f"Written to {output}, for {settings['backbone']['model_type']} models of {settings['backbone']['hidden_size']} units in PyTorch's adapters."
 
 
 def _from_hub(directory, output, source, head, max_length):
     from tf_adapters import load_backbone, load_tokenizer, parameter_counts, save_adapter, set_trainable
     from tf_adapters.adapterhub import import_adapter
-    from tf_adapters.adapterhub.description import read_head_description
+    from tf_adapters.adapterhub.importing import describe_head
     from tf_adapters.training.kinds import get_kind
 
-    described = read_head_description(directory) if head and (directory / "head_config.json").is_file() else None
+    described = describe_head(directory) if head else None
     kind = "classification" if described is None else _kind(described)
     load = {} if described is None else {"head": described.head, "labels": described.labels, "head_layers": described.head_layers}
     model = load_backbone(source, **load)

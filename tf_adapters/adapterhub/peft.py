@@ -1,0 +1,167 @@
+"""LoRA in the directories of PEFT."""
+
+import dataclasses
+import re
+
+from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
+from tf_adapters.adapterhub.lora import dense_layers, values
+from tf_adapters.adapterhub.weights import by_site, read_weights
+from tf_adapters.errors import InputError
+from tf_adapters.methods.lora import LoraConfig
+from tf_adapters.models.names import named_weights
+from tf_adapters.models.state import state_of
+
+# What LoraConfig or the head take up, and what changes nothing of what is computed.
+_READ = (
+    "peft_type", "r", "lora_alpha", "use_rslora", "lora_dropout", "target_modules", "exclude_modules", "layers_to_transform",
+    "layers_pattern", "modules_to_save", "task_type", "auto_mapping", "base_model_name_or_path", "init_lora_weights",
+)  # fmt: skip
+_WITHOUT_EFFECT = (
+    "peft_version", "revision", "inference_mode", "ensure_weight_tying", "megatron_core", "qalora_group_size", "eva_config",
+    "runtime_config",
+)  # fmt: skip
+# The others change the encoder's own weights, which the file does not hold.
+_INITIALISATIONS = (True, False, "gaussian", "eva", "orthogonal")
+_PARTS = {"lora_A.weight": "a", "lora_B.weight": "b"}
+_PREFIX = "base_model.model."
+_TASKS = {"SEQ_CLS": "classification", "TOKEN_CLS": "token-classification", "QUESTION_ANS": "question-answering"}
+
+
+def read(model, directory, settings):
+    """The name, the `LoraConfig` and the values, by the keys of layers, of the LoRA in a directory."""
+    config = _scales(settings, directory)
+    weights, path = _weights(directory)
+    weights = {key: value for key, value in weights.items() if _is_lora(key)}
+    denses, depth, base = dense_layers(model), len(state_of(model).family.blocks(model)), model.base_model_prefix + "."
+    found = by_site(model, weights, {f"{dense}.": site for site, (dense, _) in denses.items()}, path)
+    bare = not any(key.startswith(base) for key in weights)
+    names = {site: dense.removeprefix(base) if bare else dense for site, (dense, _) in denses.items()}
+    sites = {site for site, name in names.items() if _is_target(name, settings, directory)}
+    asked = f"{directory}: target_modules={settings.get('target_modules')!r}"
+    if not sites:
+        raise InputError(f"{asked} names no dense layer such as {next(iter(names.values()))!r}.")
+    blocks, targets = (sorted({site[part] for site in sites}) for part in (0, 1))
+    if len(sites) != len(blocks) * len(targets):
+        raise InputError(f"{asked} cannot be imported: LoraConfig has the same layers in every block.")
+    for block, place in set(found) - sites:
+        raise InputError(f"{path} has LoRA in block {block} ({place}), which adapter_config.json leaves out.")
+    config = dataclasses.replace(config, targets=targets, blocks=None if len(blocks) == depth else blocks)
+    return "default", config, values(config, found, _PARTS, denses, depth, path)
+
+
+def read_head(model, state, directory, settings):
+    """As `heads.read_head`, of what `modules_to_save` left in a directory."""
+    weights, path = _weights(directory)
+    weights = {key: value for key, value in weights.items() if not _is_lora(key)}
+    if not weights:
+        return {}, False
+    head = _head_of(settings)
+    if head is not None and state.family.head_of(model) != head:
+        raise InputError(
+            f"{directory} has a head for {head}, and this model is a {type(model).__name__}: load the encoder with head={head!r}, or pass "
+            "head=False."
+        )
+    pooler = named_weights(state.family.pooler(model).weights) if state.family.reads_pooler(model) else {}
+    has_pooler = any(name in pooler for name in weights)
+    targets = named_weights(state.head_variables(model)) | (pooler if has_pooler else {})
+    found = {}
+    for name, value in weights.items():
+        if name not in targets:
+            raise InputError(f"{path} holds {name!r}, which is neither LoRA nor a weight of this model's head: pass head=False.")
+        variable, transposed = targets[name]
+        value = value.T if transposed else value
+        if value.shape != tuple(variable.shape):
+            raise InputError(
+                f"{path}: {name} is {value.shape}, and the model's is {tuple(variable.shape)}: load the encoder with as many labels, or "
+                "pass head=False."
+            )
+        found[name] = variable, value
+    lacking = sorted(set(targets) - set(found))
+    if lacking:
+        raise InputError(f"{path} lacks {lacking[0]!r} of this model's head, which modules_to_save left out: pass head=False.")
+    return found, has_pooler
+
+
+def describe_head(directory, settings):
+    """As `importing.describe_head`; PEFT's files do not name the labels."""
+    weights, path = _weights(directory)
+    names = ("classifier.out_proj.weight", "classifier.weight", "qa_outputs.weight")
+    last = next((weights[name] for name in names if name in weights), None)
+    if last is None:
+        return None
+    head = _head_of(settings)
+    if head is None:
+        raise InputError(f"{path} has a head, and adapter_config.json does not say for what task: pass head=False (--no-head).")
+    return HeadDescription(path, head, name=None, flexible=None, label2id={f"LABEL_{number}": number for number in range(len(last))})
+
+
+def _head_of(settings):
+    mapping = settings.get("auto_mapping")
+    theirs = str(mapping.get("base_model_class")) if isinstance(mapping, dict) else ""
+    by_class = (head for head, (suffix, _) in HEAD_TYPES.items() if theirs.endswith(suffix))
+    return _TASKS.get(str(settings.get("task_type"))) or next(by_class, None)
+
+
+def _weights(directory):
+    weights, path = read_weights(directory, "peft")
+    return {key.removeprefix(_PREFIX): value for key, value in weights.items()}, path
+
+
+def _is_lora(key):
+    return ".lora_" in key
+
+
+def _scales(settings, directory):
+    """A `LoraConfig` without its places; InputError for what has no like here."""
+    if settings["peft_type"] != "LORA":
+        raise InputError(
+            f"{directory} is PEFT's with peft_type={settings['peft_type']!r}: of PEFT's directories those of 'LORA' can be imported."
+        )
+
+    def refuse(name, why):
+        raise InputError(f"{directory}: {name}={settings[name]!r} cannot be imported: {why}.")
+
+    if settings.get("bias", "none") != "none":
+        refuse("bias", "the encoder's biases were trained, which stay as they are here ('none')")
+    if settings.get("init_lora_weights", True) not in _INITIALISATIONS:
+        refuse("init_lora_weights", "it changes the encoder's own weights, which the file does not hold")
+    for name in ("target_modules", "exclude_modules", "layers_pattern"):
+        if not isinstance(settings.get(name), (str, list, type(None))):
+            refuse(name, "it must be a string or a list of them")
+    # A setting that is not known here may change what is computed.
+    for name in sorted(set(settings) - {*_READ, *_WITHOUT_EFFECT, "bias"}):
+        if settings[name]:
+            refuse(name, "LoraConfig has no like of it")
+    config = LoraConfig(rank=settings.get("r", 8), alpha=settings.get("lora_alpha", 8), dropout=settings.get("lora_dropout", 0.0))
+    return dataclasses.replace(config, alpha=config.alpha * config.rank**0.5) if settings.get("use_rslora") else config
+
+
+def _is_target(name, settings, directory):
+    """Whether a dense layer of that name has LoRA, as PEFT decides it."""
+    targets, excluded, numbers = (settings.get(key) for key in ("target_modules", "exclude_modules", "layers_to_transform"))
+    if excluded and _matches(name, excluded, directory):
+        return False
+    if isinstance(targets, str):
+        return targets.lower() == "all-linear" or _matches(name, targets, directory)
+    if not _matches(name, targets or (), directory):
+        return False
+    if numbers is None or numbers == [] or name in targets:
+        return True
+    patterns = settings.get("layers_pattern") or r"[^.]*"
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        if match := _regex(rf"(?:^|.*?\.){pattern}\.(\d+)\.", directory).match(name):
+            return int(match[1]) in (numbers if isinstance(numbers, list) else [numbers])
+    return False
+
+
+def _matches(name, targets, directory):
+    if isinstance(targets, str):
+        return _regex(targets, directory).fullmatch(name) is not None
+    return any(name == target or name.endswith(f".{target}") for target in targets)
+
+
+def _regex(pattern, directory):
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise InputError(f"{directory}: {pattern!r} in adapter_config.json is no regular expression: {error}.") from None
