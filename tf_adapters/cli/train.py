@@ -1,6 +1,7 @@
 """`tf-adapters train`."""
 
 import dataclasses
+import functools
 import math
 import pathlib
 import time
@@ -9,18 +10,10 @@ from typing import Annotated, List, Optional
 import typer
 
 from tf_adapters.cli import options
+from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
-
-DEFAULT_TASK = "rotten-tomatoes"
-FULL_LEARNING_RATE = 5e-5
-# Kinds of tasks whose files are tables.
-LABELLED_TEXTS = ("classification", "regression", "multi-label")
-
-
-def _data(*names, **settings):
-    return typer.Option(*names, rich_help_panel="Data", **settings)
 
 
 def _adapter(*names, **settings):
@@ -39,48 +32,22 @@ def train(
         Optional[pathlib.Path],
         typer.Option(help="Adapter directory to write. Default for the embedded task: `adapters/rotten-tomatoes`."),
     ] = None,
-    task: Annotated[
-        Optional[str],
-        _data(help="Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name."),
-    ] = None,
+    task: options.TrainedTask = None,
     data_dir: options.DataDir = None,
-    train_file: Annotated[
-        Optional[pathlib.Path], _data("--train", help="Your training rows, in place of a task: .csv, .tsv or .jsonl.")
-    ] = None,
-    validation: Annotated[
-        Optional[pathlib.Path], _data(help="Your validation rows; the best epoch is chosen by them.")
-    ] = None,
-    test: Annotated[Optional[pathlib.Path], _data(help="Your test rows, scored once at the end.")] = None,
+    train_file: options.TrainFile = None,
+    validation: options.ValidationFile = None,
+    test: options.TestFile = None,
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     label_column: options.LabelColumn = None,
     label_separator: options.LabelSeparator = "|",
     format: options.Format = None,
-    kind: Annotated[
-        Optional[str],
-        _data(
-            help="What your labels are: `classification` (the default), `regression`, `multi-label`, "
-            "`token-classification` (.conllu and column files) or `question-answering` (SQuAD's JSON)."
-        ),
-    ] = None,
-    metric: Annotated[
-        Optional[str], _data(help="What chooses the best epoch of your files: accuracy, f1, macro-f1, matthews, ...")
-    ] = None,
-    max_train_rows: Annotated[
-        Optional[int], _data(help="Train on a sample of this many rows, drawn by the seed.")
-    ] = None,
-    low_resource: Annotated[
-        Optional[int],
-        _data(
-            help="The low-resource protocol of He et al. (2021): train on this many rows (1000 or 5000), validate on 1,000 "
-            "of the others, test on the original validation rows; drawn by the seed."
-        ),
-    ] = None,
+    kind: options.Kind = None,
+    metric: options.TrainedMetric = None,
+    max_train_rows: options.MaxTrainRows = None,
+    low_resource: options.LowResource = None,
     skip_bad_rows: options.SkipBadRows = False,
-    max_length: Annotated[
-        Optional[int],
-        _data(help="Tokens kept of a text (of a pair), special tokens included. Without a recipe 128."),
-    ] = None,
+    max_length: options.MaxLength = None,
     recipe: Annotated[
         str,
         _adapter(
@@ -197,20 +164,13 @@ def train(
     A run that was interrupted goes on with the same command and `--resume`.
     """
     started = time.monotonic()
-    task, output = _check_data_options(
-        task,
-        output,
-        {
-            "--train": train_file,
-            "--validation": validation,
-            "--test": test,
-            "--format": format,
-            "--kind": kind,
-            "--metric": metric,
-        },
-        {"--text-column": text_column, "--text-pair-column": text_pair_column, "--label-column": label_column},
-        data_dir,
-    )
+    chosen = DataOptions(
+        task, data_dir, train_file, validation, test, text_column, text_pair_column, label_column, label_separator, format, kind,
+        metric, max_train_rows, low_resource, skip_bad_rows,
+    )  # fmt: skip
+    chosen.check()
+    if output is None:
+        output = chosen.usual_output("adapters")
     settings = {
         "trainable": trainable,
         "epochs": epochs,
@@ -246,15 +206,9 @@ def train(
         "--train-layer-norm": ("train_layer_norm", train_layer_norm),
     }
     fused = _fused(fuse, trainable, adapter_options)
-    _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds)
+    _check_run_options(settings, adapter_options, seeds)
     _check_output(output, resume, overwrite, seeds)
-    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
-    if task is None:
-        if kind is None and train_file.name.removesuffix(".gz").endswith(".conllu"):
-            kind = "token-classification"
-    if task is None and (kind is None or kind in LABELLED_TEXTS):
-        names = {**columns, "text_column": text_column or "text", "label_column": label_column or "label"}
-        _peek((train_file, validation, test), {**names, "format": format})
+    chosen.peek()
 
     from tf_adapters.cli.quiet import import_tensorflow
 
@@ -262,79 +216,19 @@ def train(
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
     options.use_precision(precision, console)
-    from tf_adapters import load_task, task_from_files
-    from tf_adapters.recipes import get_recipe
-    from tf_adapters.cli.report import show_bad_rows
     from tf_adapters.cli.runs import Runner, run_once, run_seeds
-    from tf_adapters.tasks.files import BadRows
-    from tf_adapters.tasks.rows import sample_rows
-    from tf_adapters.tasks.sampling import low_resource as sample_low_resource
+    from tf_adapters.recipes import get_recipe, usual_settings
     from tf_adapters.training.kinds import get_kind
 
     recipe = get_recipe(recipe)
     adapter = _changed(recipe, adapter_options)
-    usual = {name: getattr(recipe, name) for name in ("epochs", "learning_rate", "batch_size", "dropout", "max_length")}
-    if trainable != "adapters":
-        # A recipe is for adapters: its rate would destroy pretrained weights, which its dropout does not protect either.
-        usual["dropout"] = None
-        if trainable == "full" or trainable.startswith("top-"):
-            usual["learning_rate"] = FULL_LEARNING_RATE
-    settings.update({name: value for name, value in usual.items() if settings[name] is None})
-    bad_rows = BadRows() if skip_bad_rows else None
-    with console.status("Reading the data ..."):
-        if task is None:
-            data = task_from_files(
-                train=train_file,
-                validation=validation,
-                test=test,
-                kind=kind or "classification",
-                metric=metric,
-                label_separator=label_separator,
-                format=format,
-                bad_rows=bad_rows,
-                **columns,
-            )
-        else:
-            data = load_task(task, data_dir=data_dir, **columns)
-    show_bad_rows(console, bad_rows)
-    if max_length is None:
+    settings.update({name: value for name, value in usual_settings(recipe, trainable).items() if settings[name] is None})
+    data = chosen.read(console)
+    if settings["max_length"] is None:
         settings["max_length"] = get_kind(data.kind).max_length or recipe.max_length
 
-    def sampled(seed):
-        if low_resource is not None:
-            return sample_low_resource(data, count=low_resource, seed=seed)
-        if max_train_rows is not None:
-            return dataclasses.replace(data, train=sample_rows(data.train, count=max_train_rows, seed=seed))
-        return data
-
-    runner = Runner(console, model, recipe, adapter, settings, sampled, fused)
+    runner = Runner(console, model, recipe, adapter, settings, functools.partial(chosen.sampled, data), fused)
     (run_once if seeds == 1 else run_seeds)(runner, output, seeds=seeds, resume=resume, started=started)
-
-
-def _check_data_options(task, output, of_files, columns, data_dir):
-    """The name of the task, None for the user's files, and the directory to write."""
-    given = {option: value for option, value in of_files.items() if value is not None}
-    if "--train" not in given:
-        if task is None:
-            given.update({option: value for option, value in columns.items() if value is not None})
-        for option, value in given.items():
-            advice = "add --train FILE, or --task NAME" if task is None else f"task {task!r} has its own, leave it out"
-            raise InputError(f"{option} {value} goes with --train FILE: {advice}.")
-        task = task or DEFAULT_TASK
-    elif task is not None:
-        raise InputError(f"--task {task} and --train {given['--train']} exclude each other: give one of them.")
-    elif data_dir is not None:
-        raise InputError(f"--data-dir {data_dir} belongs to --task NAME: leave it out with --train FILE.")
-    elif "--validation" not in given:
-        raise InputError(
-            f"--train {given['--train']} needs --validation FILE: the best epoch is chosen by rows that are not "
-            "trained on."
-        )
-    if output is None:
-        if task != DEFAULT_TASK:
-            raise InputError("--output DIR is needed: where to write the adapter directory.")
-        output = pathlib.Path("adapters", DEFAULT_TASK)
-    return task, output
 
 
 def _changed(recipe, adapter_options):
@@ -367,16 +261,10 @@ def _fused(directories, trainable, adapter_options):
     return fused
 
 
-def _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds):
+def _check_run_options(settings, adapter_options, seeds):
     for name in ("epochs", "batch_size", "max_length"):
-        _check_positive(f"--{name.replace('_', '-')}", settings[name])
-    _check_positive("--max-train-rows", max_train_rows)
-    _check_positive("--low-resource", low_resource)
-    _check_positive("--seeds", seeds)
-    if low_resource is not None and max_train_rows is not None:
-        raise InputError(
-            f"--low-resource {low_resource} and --max-train-rows {max_train_rows} exclude each other: give one of them."
-        )
+        options.check_positive(f"--{name.replace('_', '-')}", settings[name])
+    options.check_positive("--seeds", seeds)
     rate = settings["learning_rate"]
     if rate is not None and not 0 < rate < math.inf:
         raise InputError(f"--learning-rate {rate} must be a number above 0, such as 1e-3.")
@@ -396,11 +284,6 @@ def _check_run_options(settings, adapter_options, max_train_rows, low_resource, 
                     f"{option} is for adapters, and --trainable {settings['trainable']} trains none: leave one of "
                     "them out."
                 )
-
-
-def _check_positive(option, value):
-    if value is not None and value < 1:
-        raise InputError(f"{option} {value} must be at least 1.")
 
 
 def _number_or_word(value):
@@ -457,12 +340,3 @@ def _check_output(output, resume, overwrite, seeds):
                 f"--overwrite: {output} holds other files than an adapter; remove them yourself, or give another "
                 "directory."
             )
-
-
-def _peek(paths, reading):
-    """Find a wrong name or column before TensorFlow is loaded."""
-    from tf_adapters.tasks.files import read_chunks
-
-    for path in paths:
-        if path is not None:
-            next(read_chunks(path, chunk_rows=1, **reading))
