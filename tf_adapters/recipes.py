@@ -229,3 +229,11 @@ def usual_settings(recipe, trainable="adapters"):
     if trainable == "full" or trainable.startswith("top-"):
         settings["learning_rate"] = FULL_LEARNING_RATE
     return settings
+
+
+def changed_adapter(recipe, changes):
+    """The recipe's adapter with other values: `changes`, a dict by the names of its fields."""
+    if "rank" in changes and "alpha" not in changes and recipe.adapter.alpha == recipe.adapter.rank:
+        # A scale of 1 stays one.
+        changes = {**changes, "alpha": None}
+    return dataclasses.replace(recipe.adapter, **changes)

@@ -136,3 +136,16 @@ def use_precision(precision, console):
     if note:
         console.print(note)
     keras.mixed_precision.set_global_policy(precision)
+
+
+def number_or_word(value):
+    """An option that is an integer or a name."""
+    return int(value) if value is not None and value.lstrip("-").isdigit() else value
+
+
+def float_or_word(value):
+    """An option that is a number or a name."""
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return value

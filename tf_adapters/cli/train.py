@@ -188,14 +188,14 @@ def train(
     }
     adapter_options = {
         "--adapter-size": ("bottleneck_size", adapter_size),
-        "--sharing": ("sharing", _number_or_word(sharing)),
+        "--sharing": ("sharing", options.number_or_word(sharing)),
         "--placement": ("placement", placement),
         "--blocks": ("blocks", _parse_blocks(blocks)),
         "--activation": ("activation", activation),
         "--init-stddev": ("init_stddev", init_stddev),
         "--adapter-dropout": ("dropout", adapter_dropout),
         "--insertion": ("insertion", insertion),
-        "--scaling": ("scaling", _float_or_word(scaling)),
+        "--scaling": ("scaling", options.float_or_word(scaling)),
         "--hidden-layers": ("hidden_layers", hidden_layers),
         "--inner-norm": ("inner_norm", inner_norm),
         "--interaction": ("interaction", interaction),
@@ -233,6 +233,8 @@ def train(
 
 def _changed(recipe, adapter_options):
     """The recipe's adapter with the values of the options that were given."""
+    from tf_adapters.recipes import changed_adapter
+
     fields = {field.name for field in dataclasses.fields(recipe.adapter)}
     changes = {}
     for option, (field, value) in adapter_options.items():
@@ -240,10 +242,7 @@ def _changed(recipe, adapter_options):
             raise InputError(f"{option} is no setting of the method of --recipe {recipe.name} ({recipe.adapter.method}): leave it out.")
         if value is not None:
             changes[field] = value
-    if "rank" in changes and "alpha" not in changes and recipe.adapter.alpha == recipe.adapter.rank:
-        # A scale of 1 stays one.
-        changes["alpha"] = None
-    return dataclasses.replace(recipe.adapter, **changes)
+    return changed_adapter(recipe, changes)
 
 
 def _fused(directories, trainable, adapter_options):
@@ -284,17 +283,6 @@ def _check_run_options(settings, adapter_options, seeds):
                     f"{option} is for adapters, and --trainable {settings['trainable']} trains none: leave one of "
                     "them out."
                 )
-
-
-def _number_or_word(value):
-    return int(value) if value is not None and value.lstrip("-").isdigit() else value
-
-
-def _float_or_word(value):
-    try:
-        return None if value is None else float(value)
-    except ValueError:
-        return value
 
 
 def _parse_blocks(text):
