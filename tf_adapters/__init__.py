@@ -59,16 +59,22 @@ _PUBLIC = {
     "set_trainable": "training.trainable",
     "task_from_files": "tasks",
 }
+# They need an extra, and so are not in __all__: `from tf_adapters import *` works without it.
+_OF_EXTRAS = {
+    "AdapterHyperModel": "tuning.hypermodel",
+    "AdapterTuner": "tuning.tuner",
+}
 __all__ = ["__version__", *sorted(_PUBLIC)]
 
 
 def __getattr__(name):
-    if name not in _PUBLIC:
+    module = _PUBLIC.get(name) or _OF_EXTRAS.get(name)
+    if module is None:
         raise AttributeError(f"module 'tf_adapters' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"tf_adapters.{_PUBLIC[name]}"), name)
+    value = getattr(importlib.import_module(f"tf_adapters.{module}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__():
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, *_OF_EXTRAS])

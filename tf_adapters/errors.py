@@ -1,4 +1,4 @@
-"""The one exception that stands for a user's mistake."""
+"""What stands for a user's mistake, and a kind of it that a search expects."""
 
 
 class InputError(ValueError):
@@ -8,3 +8,7 @@ class InputError(ValueError):
     got and the fix. The command line prints it without a traceback and exits
     with status 2; any other exception is a defect of this package.
     """
+
+
+class DivergedError(InputError):
+    """Training came to numbers that are not finite: the learning rate is too high."""

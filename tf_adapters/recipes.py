@@ -12,6 +12,9 @@ from tf_adapters.errors import InputError
 from tf_adapters.methods.ia3 import IA3Config
 from tf_adapters.methods.lora import LoraConfig
 
+# Of full and top-N fine-tuning, for which no recipe is.
+FULL_LEARNING_RATE = 5e-5
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -209,3 +212,28 @@ def get_recipe(name):
     if name not in RECIPES:
         raise InputError(f"recipe={name!r} is unknown: the recipes are {', '.join(RECIPES)}.")
     return RECIPES[name]
+
+
+def usual_settings(recipe, trainable="adapters"):
+    """What a run has where nothing else is asked for: dict of epochs, learning_rate, batch_size and dropout.
+
+    A recipe is for adapters: its rate would destroy pretrained weights, which its dropout does not protect either.
+
+    Args:
+        recipe: `Recipe`.
+        trainable: str, as in `set_trainable`.
+    """
+    settings = {name: getattr(recipe, name) for name in ("epochs", "learning_rate", "batch_size", "dropout")}
+    if trainable != "adapters":
+        settings["dropout"] = None
+    if trainable == "full" or trainable.startswith("top-"):
+        settings["learning_rate"] = FULL_LEARNING_RATE
+    return settings
+
+
+def changed_adapter(recipe, changes):
+    """The recipe's adapter with other values: `changes`, a dict by the names of its fields."""
+    if "rank" in changes and "alpha" not in changes and recipe.adapter.alpha == recipe.adapter.rank:
+        # A scale of 1 stays one.
+        changes = {**changes, "alpha": None}
+    return dataclasses.replace(recipe.adapter, **changes)

@@ -15,6 +15,7 @@ from tf_adapters.cli.predict import predict
 from tf_adapters.cli.submit import submit
 from tf_adapters.cli.tasks import tasks
 from tf_adapters.cli.train import train
+from tf_adapters.cli.tune import tune
 from tf_adapters.errors import InputError
 
 app = typer.Typer(
@@ -59,7 +60,7 @@ def _command(function):
     return run
 
 
-for command in (train, evaluate, predict, export, convert, submit, tasks, info):
+for command in (train, tune, evaluate, predict, export, convert, submit, tasks, info):
     app.command(command.__name__)(_command(command))
 
 

@@ -30,7 +30,32 @@ LabelColumn = Annotated[
         rich_help_panel="Data",
     ),
 ]
+Kind = Annotated[
+    Optional[str],
+    typer.Option(
+        help="What your labels are: `classification` (the default), `regression`, `multi-label`, "
+        "`token-classification` (.conllu and column files) or `question-answering` (SQuAD's JSON).",
+        rich_help_panel="Data",
+    ),
+]
 LabelSeparator = Annotated[str, typer.Option(help="Between the labels of a multi-label cell.", rich_help_panel="Data")]
+LowResource = Annotated[
+    Optional[int],
+    typer.Option(
+        help="The low-resource protocol of He et al. (2021): train on this many rows (1000 or 5000), validate on 1,000 "
+        "of the others, test on the original validation rows; drawn by the seed.",
+        rich_help_panel="Data",
+    ),
+]
+MaxLength = Annotated[
+    Optional[int],
+    typer.Option(
+        help="Tokens kept of a text (of a pair), special tokens included. Without a recipe 128.", rich_help_panel="Data"
+    ),
+]
+MaxTrainRows = Annotated[
+    Optional[int], typer.Option(help="Train on a sample of this many rows, drawn by the seed.", rich_help_panel="Data")
+]
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 Fast = Annotated[
     bool,
@@ -54,6 +79,7 @@ SkipBadRows = Annotated[
     ),
 ]
 Source = Annotated[Optional[str], typer.Option(help="Pretrained encoder, if it is not where the directory says.")]
+TestFile = Annotated[Optional[pathlib.Path], typer.Option(help="Your test rows, scored once at the end.", rich_help_panel="Data")]
 TextColumn = Annotated[
     Optional[str],
     typer.Option(
@@ -66,6 +92,33 @@ TextPairColumn = Annotated[
     Optional[str],
     typer.Option(help="Column of a second text, for pairs of sentences; of questions `context`.", rich_help_panel="Data"),
 ]
+
+TrainFile = Annotated[
+    Optional[pathlib.Path],
+    typer.Option("--train", help="Your training rows, in place of a task: .csv, .tsv or .jsonl.", rich_help_panel="Data"),
+]
+TrainedMetric = Annotated[
+    Optional[str],
+    typer.Option(
+        "--metric", help="What chooses the best epoch of your files: accuracy, f1, macro-f1, matthews, ...", rich_help_panel="Data"
+    ),
+]
+TrainedTask = Annotated[
+    Optional[str],
+    typer.Option(
+        help="Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name.", rich_help_panel="Data"
+    ),
+]
+ValidationFile = Annotated[
+    Optional[pathlib.Path],
+    typer.Option(help="Your validation rows; the best epoch is chosen by them.", rich_help_panel="Data"),
+]
+
+
+def check_positive(option, value):
+    """Raise InputError unless an option that was given is at least 1."""
+    if value is not None and value < 1:
+        raise InputError(f"{option} {value} must be at least 1.")
 
 
 def check_precision(precision):
@@ -83,3 +136,16 @@ def use_precision(precision, console):
     if note:
         console.print(note)
     keras.mixed_precision.set_global_policy(precision)
+
+
+def number_or_word(value):
+    """An option that is an integer or a name."""
+    return int(value) if value is not None and value.lstrip("-").isdigit() else value
+
+
+def float_or_word(value):
+    """An option that is a number or a name."""
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return value

@@ -42,3 +42,55 @@ def draw_confusion(result, path):
     figure.colorbar(image, label="share of the true label's rows")
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+
+
+def draw_trials(rows, names, metric, path):
+    """Draw a search: a line for each trial through what it had of each `names` to its `metric`; grey and dashed if it failed."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    from tf_adapters.saving.atomic import replacing
+
+    figure = Figure(figsize=(2.5 + 1.6 * len(names), 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    heights = {name: _heights([row["values"].get(name) for row in rows], axes, place) for place, name in enumerate(names)}
+    found = [row["objective"] for row in rows]
+    heights[metric] = _heights(found, axes, len(names), most_levels=1)
+    places = range(len(names) + 1)
+    for row, line in zip(rows, zip(*heights.values())):
+        if row["objective"] is None:
+            axes.plot(places[:-1], line[:-1], color="0.6", linestyle="--", marker="x")
+        else:
+            axes.plot(places, line, color=colormaps["viridis"](line[-1]), marker="o", alpha=0.8)
+    for place in places:
+        axes.axvline(place, color="0.85", zorder=0)
+    axes.set_xticks(places, [name.replace("_", " ") for name in heights])
+    axes.set_yticks([])
+    axes.set_xlim(-0.3, len(names) + 0.6)
+    for side in ("top", "right", "left", "bottom"):
+        axes.spines[side].set_visible(False)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+
+
+def _heights(values, axes, place, most_levels=6):
+    """Where values stand on a vertical axis from 0 to 1, at which their names are written; NaN for None.
+
+    Numbers of more than `most_levels` values are drawn to scale, fewer at equal distances.
+    """
+    known = [value for value in values if value is not None]
+    numeric = known and all(isinstance(value, (int, float)) for value in known)
+    levels = sorted(set(known)) if numeric else list(dict.fromkeys(known))
+    if numeric and len(levels) > most_levels:
+        # Factors, where they matter more than differences.
+        scale = np.log if levels[0] > 0 and levels[-1] / levels[0] >= 10 else np.asarray
+        low, high = scale(levels[0]), scale(levels[-1])
+        at = {level: float((scale(level) - low) / (high - low)) for level in levels}
+        named = (levels[0], levels[-1])
+    else:
+        at = {level: index / (len(levels) - 1) if len(levels) > 1 else 0.5 for index, level in enumerate(levels)}
+        named = levels
+    for level in named:
+        text = f"{level:.3g}" if isinstance(level, float) else str(level)
+        axes.annotate(text, (place, at[level]), xytext=(4, 3), textcoords="offset points", fontsize=8)
+    return [np.nan if value is None else at[value] for value in values]

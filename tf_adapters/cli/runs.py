@@ -14,8 +14,6 @@ from tf_adapters import (
     fit,
     fuse_adapters,
     load_adapter,
-    load_backbone,
-    load_tokenizer,
     parameter_counts,
     set_trainable,
 )
@@ -24,11 +22,10 @@ from tf_adapters.cli.progress import TrainingProgress
 from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
-from tf_adapters.models.state import state_of
 from tf_adapters.recipes import Recipe
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.fit import FitResult
-from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.load_for_task import load_for_task
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.seeds import SeedRuns, discard_seeds
 
@@ -56,24 +53,12 @@ class Runner:
 
     def build(self, task, seed):
         """A fresh model that is ready to train, and its tokenizer."""
-        settings, kind = self.settings, get_kind(task.kind)
+        settings = self.settings
         keras.mixed_precision.set_global_policy(settings["precision"])
-        keras.utils.set_random_seed(seed)
         with self.console.status(f"Loading {self.source} ..."):
-            model = load_backbone(
-                self.source,
-                head=kind.head,
-                num_labels=kind.num_labels(task.labels),
-                labels=list(task.labels) or None,
-                head_layers=self.recipe.head_layers,
+            model, wordpiece = load_for_task(
+                self.source, task, max_length=settings["max_length"], head_layers=self.recipe.head_layers, seed=seed
             )
-        positions = state_of(model).family.positions(model.config)
-        if settings["max_length"] > positions:
-            raise InputError(
-                f"--max-length {settings['max_length']} is beyond the {positions} positions of {self.source}: "
-                f"give --max-length {positions} or less."
-            )
-        wordpiece = load_tokenizer(model, max_length=settings["max_length"])
         if self.fused:
             if settings["fast"]:
                 raise InputError("--fast has no parts for fused adapters: leave it out.")
@@ -101,6 +86,8 @@ class Runner:
             dropout=settings["dropout"],
             weight_decay=settings["weight_decay"],
             clip_norm=settings["clip_norm"],
+            mixout=settings["mixout"],
+            accumulate=settings["accumulate"],
             patience=settings["patience"],
             seed=seed,
             jit_compile=settings["xla"],

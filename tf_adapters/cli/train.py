@@ -1,6 +1,7 @@
 """`tf-adapters train`."""
 
 import dataclasses
+import functools
 import math
 import pathlib
 import time
@@ -9,18 +10,10 @@ from typing import Annotated, List, Optional
 import typer
 
 from tf_adapters.cli import options
+from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
-
-DEFAULT_TASK = "rotten-tomatoes"
-FULL_LEARNING_RATE = 5e-5
-# Kinds of tasks whose files are tables.
-LABELLED_TEXTS = ("classification", "regression", "multi-label")
-
-
-def _data(*names, **settings):
-    return typer.Option(*names, rich_help_panel="Data", **settings)
 
 
 def _adapter(*names, **settings):
@@ -39,48 +32,22 @@ def train(
         Optional[pathlib.Path],
         typer.Option(help="Adapter directory to write. Default for the embedded task: `adapters/rotten-tomatoes`."),
     ] = None,
-    task: Annotated[
-        Optional[str],
-        _data(help="Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name."),
-    ] = None,
+    task: options.TrainedTask = None,
     data_dir: options.DataDir = None,
-    train_file: Annotated[
-        Optional[pathlib.Path], _data("--train", help="Your training rows, in place of a task: .csv, .tsv or .jsonl.")
-    ] = None,
-    validation: Annotated[
-        Optional[pathlib.Path], _data(help="Your validation rows; the best epoch is chosen by them.")
-    ] = None,
-    test: Annotated[Optional[pathlib.Path], _data(help="Your test rows, scored once at the end.")] = None,
+    train_file: options.TrainFile = None,
+    validation: options.ValidationFile = None,
+    test: options.TestFile = None,
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     label_column: options.LabelColumn = None,
     label_separator: options.LabelSeparator = "|",
     format: options.Format = None,
-    kind: Annotated[
-        Optional[str],
-        _data(
-            help="What your labels are: `classification` (the default), `regression`, `multi-label`, "
-            "`token-classification` (.conllu and column files) or `question-answering` (SQuAD's JSON)."
-        ),
-    ] = None,
-    metric: Annotated[
-        Optional[str], _data(help="What chooses the best epoch of your files: accuracy, f1, macro-f1, matthews, ...")
-    ] = None,
-    max_train_rows: Annotated[
-        Optional[int], _data(help="Train on a sample of this many rows, drawn by the seed.")
-    ] = None,
-    low_resource: Annotated[
-        Optional[int],
-        _data(
-            help="The low-resource protocol of He et al. (2021): train on this many rows (1000 or 5000), validate on 1,000 "
-            "of the others, test on the original validation rows; drawn by the seed."
-        ),
-    ] = None,
+    kind: options.Kind = None,
+    metric: options.TrainedMetric = None,
+    max_train_rows: options.MaxTrainRows = None,
+    low_resource: options.LowResource = None,
     skip_bad_rows: options.SkipBadRows = False,
-    max_length: Annotated[
-        Optional[int],
-        _data(help="Tokens kept of a text (of a pair), special tokens included. Without a recipe 128."),
-    ] = None,
+    max_length: options.MaxLength = None,
     recipe: Annotated[
         str,
         _adapter(
@@ -162,6 +129,11 @@ def train(
     clip_norm: Annotated[
         Optional[float], _run(help="Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.")
     ] = None,
+    mixout: Annotated[
+        float,
+        _run(help="Mixout: probability with which an entry of a matrix is the pretrained one in a step. He et al. (2021) have 0.9, with `--dropout 0`."),
+    ] = 0.0,
+    accumulate: Annotated[int, _run(help="Compute each step's rows in this many parts, to take less memory; the result is the same.")] = 1,
     patience: Annotated[
         Optional[int], _run(help="Stop after this many epochs without a better validation result. Default: all epochs.")
     ] = None,
@@ -206,20 +178,13 @@ def train(
     A run that was interrupted goes on with the same command and `--resume`.
     """
     started = time.monotonic()
-    task, output = _check_data_options(
-        task,
-        output,
-        {
-            "--train": train_file,
-            "--validation": validation,
-            "--test": test,
-            "--format": format,
-            "--kind": kind,
-            "--metric": metric,
-        },
-        {"--text-column": text_column, "--text-pair-column": text_pair_column, "--label-column": label_column},
-        data_dir,
-    )
+    chosen = DataOptions(
+        task, data_dir, train_file, validation, test, text_column, text_pair_column, label_column, label_separator, format, kind,
+        metric, max_train_rows, low_resource, skip_bad_rows,
+    )  # fmt: skip
+    chosen.check()
+    if output is None:
+        output = chosen.usual_output("adapters")
     settings = {
         "trainable": trainable,
         "epochs": epochs,
@@ -228,6 +193,8 @@ def train(
         "dropout": dropout,
         "weight_decay": weight_decay,
         "clip_norm": clip_norm,
+        "mixout": mixout,
+        "accumulate": accumulate,
         "patience": patience,
         "max_length": max_length,
         "seed": seed,
@@ -240,14 +207,14 @@ def train(
     }
     adapter_options = {
         "--adapter-size": ("bottleneck_size", adapter_size),
-        "--sharing": ("sharing", _number_or_word(sharing)),
+        "--sharing": ("sharing", options.number_or_word(sharing)),
         "--placement": ("placement", placement),
         "--blocks": ("blocks", _parse_blocks(blocks)),
         "--activation": ("activation", activation),
         "--init-stddev": ("init_stddev", init_stddev),
         "--adapter-dropout": ("dropout", adapter_dropout),
         "--insertion": ("insertion", insertion),
-        "--scaling": ("scaling", _float_or_word(scaling)),
+        "--scaling": ("scaling", options.float_or_word(scaling)),
         "--hidden-layers": ("hidden_layers", hidden_layers),
         "--inner-norm": ("inner_norm", inner_norm),
         "--interaction": ("interaction", interaction),
@@ -258,15 +225,9 @@ def train(
         "--train-layer-norm": ("train_layer_norm", train_layer_norm),
     }
     fused = _fused(fuse, trainable, adapter_options)
-    _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds)
+    _check_run_options(settings, adapter_options, seeds)
     _check_output(output, resume, overwrite, seeds)
-    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
-    if task is None:
-        if kind is None and train_file.name.removesuffix(".gz").endswith(".conllu"):
-            kind = "token-classification"
-    if task is None and (kind is None or kind in LABELLED_TEXTS):
-        names = {**columns, "text_column": text_column or "text", "label_column": label_column or "label"}
-        _peek((train_file, validation, test), {**names, "format": format})
+    chosen.peek()
 
     from tf_adapters.cli.quiet import import_tensorflow
 
@@ -274,83 +235,25 @@ def train(
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
     options.use_precision(precision, console)
-    from tf_adapters import load_task, task_from_files
-    from tf_adapters.recipes import get_recipe
-    from tf_adapters.cli.report import show_bad_rows
     from tf_adapters.cli.runs import Runner, run_once, run_seeds
-    from tf_adapters.tasks.files import BadRows
-    from tf_adapters.tasks.rows import sample_rows
-    from tf_adapters.tasks.sampling import low_resource as sample_low_resource
+    from tf_adapters.recipes import get_recipe, usual_settings
     from tf_adapters.training.kinds import get_kind
 
     recipe = get_recipe(recipe)
     adapter = _changed(recipe, adapter_options)
-    usual = {name: getattr(recipe, name) for name in ("epochs", "learning_rate", "batch_size", "dropout", "max_length")}
-    if trainable != "adapters":
-        # A recipe is for adapters: its rate would destroy pretrained weights, which its dropout does not protect either.
-        usual["dropout"] = None
-        if trainable == "full" or trainable.startswith("top-"):
-            usual["learning_rate"] = FULL_LEARNING_RATE
-    settings.update({name: value for name, value in usual.items() if settings[name] is None})
-    bad_rows = BadRows() if skip_bad_rows else None
-    with console.status("Reading the data ..."):
-        if task is None:
-            data = task_from_files(
-                train=train_file,
-                validation=validation,
-                test=test,
-                kind=kind or "classification",
-                metric=metric,
-                label_separator=label_separator,
-                format=format,
-                bad_rows=bad_rows,
-                **columns,
-            )
-        else:
-            data = load_task(task, data_dir=data_dir, **columns)
-    show_bad_rows(console, bad_rows)
-    if max_length is None:
+    settings.update({name: value for name, value in usual_settings(recipe, trainable).items() if settings[name] is None})
+    data = chosen.read(console)
+    if settings["max_length"] is None:
         settings["max_length"] = get_kind(data.kind).max_length or recipe.max_length
 
-    def sampled(seed):
-        if low_resource is not None:
-            return sample_low_resource(data, count=low_resource, seed=seed)
-        if max_train_rows is not None:
-            return dataclasses.replace(data, train=sample_rows(data.train, count=max_train_rows, seed=seed))
-        return data
-
-    runner = Runner(console, model, recipe, adapter, settings, sampled, fused)
+    runner = Runner(console, model, recipe, adapter, settings, functools.partial(chosen.sampled, data), fused)
     (run_once if seeds == 1 else run_seeds)(runner, output, seeds=seeds, resume=resume, started=started)
-
-
-def _check_data_options(task, output, of_files, columns, data_dir):
-    """The name of the task, None for the user's files, and the directory to write."""
-    given = {option: value for option, value in of_files.items() if value is not None}
-    if "--train" not in given:
-        if task is None:
-            given.update({option: value for option, value in columns.items() if value is not None})
-        for option, value in given.items():
-            advice = "add --train FILE, or --task NAME" if task is None else f"task {task!r} has its own, leave it out"
-            raise InputError(f"{option} {value} goes with --train FILE: {advice}.")
-        task = task or DEFAULT_TASK
-    elif task is not None:
-        raise InputError(f"--task {task} and --train {given['--train']} exclude each other: give one of them.")
-    elif data_dir is not None:
-        raise InputError(f"--data-dir {data_dir} belongs to --task NAME: leave it out with --train FILE.")
-    elif "--validation" not in given:
-        raise InputError(
-            f"--train {given['--train']} needs --validation FILE: the best epoch is chosen by rows that are not "
-            "trained on."
-        )
-    if output is None:
-        if task != DEFAULT_TASK:
-            raise InputError("--output DIR is needed: where to write the adapter directory.")
-        output = pathlib.Path("adapters", DEFAULT_TASK)
-    return task, output
 
 
 def _changed(recipe, adapter_options):
     """The recipe's adapter with the values of the options that were given."""
+    from tf_adapters.recipes import changed_adapter
+
     fields = {field.name for field in dataclasses.fields(recipe.adapter)}
     changes = {}
     for option, (field, value) in adapter_options.items():
@@ -358,10 +261,7 @@ def _changed(recipe, adapter_options):
             raise InputError(f"{option} is no setting of the method of --recipe {recipe.name} ({recipe.adapter.method}): leave it out.")
         if value is not None:
             changes[field] = value
-    if "rank" in changes and "alpha" not in changes and recipe.adapter.alpha == recipe.adapter.rank:
-        # A scale of 1 stays one.
-        changes["alpha"] = None
-    return dataclasses.replace(recipe.adapter, **changes)
+    return changed_adapter(recipe, changes)
 
 
 def _fused(directories, trainable, adapter_options):
@@ -379,17 +279,12 @@ def _fused(directories, trainable, adapter_options):
     return fused
 
 
-def _check_run_options(settings, adapter_options, max_train_rows, low_resource, seeds):
+def _check_run_options(settings, adapter_options, seeds):
     for name in ("epochs", "batch_size", "max_length"):
-        _check_positive(f"--{name.replace('_', '-')}", settings[name])
-    _check_positive("--patience", settings["patience"])
-    _check_positive("--max-train-rows", max_train_rows)
-    _check_positive("--low-resource", low_resource)
-    _check_positive("--seeds", seeds)
-    if low_resource is not None and max_train_rows is not None:
-        raise InputError(
-            f"--low-resource {low_resource} and --max-train-rows {max_train_rows} exclude each other: give one of them."
-        )
+        options.check_positive(f"--{name.replace('_', '-')}", settings[name])
+    for name in ("patience", "accumulate"):
+        options.check_positive(f"--{name}", settings[name])
+    options.check_positive("--seeds", seeds)
     rate = settings["learning_rate"]
     if rate is not None and not 0 < rate < math.inf:
         raise InputError(f"--learning-rate {rate} must be a number above 0, such as 1e-3.")
@@ -397,6 +292,8 @@ def _check_run_options(settings, adapter_options, max_train_rows, low_resource, 
         raise InputError(f"--weight-decay {settings['weight_decay']} must be a number of at least 0, such as 0.01.")
     if settings["clip_norm"] is not None and not 0 < settings["clip_norm"] < math.inf:
         raise InputError(f"--clip-norm {settings['clip_norm']} must be a number above 0, such as 1.")
+    if not 0 <= settings["mixout"] < 1:
+        raise InputError(f"--mixout {settings['mixout']} must be at least 0 and below 1.")
     if settings["dropout"] is not None and not 0 <= settings["dropout"] < 1:
         raise InputError(f"--dropout {settings['dropout']} must be at least 0 and below 1.")
     if not 0 <= settings["seed"] < 2**32:
@@ -413,22 +310,6 @@ def _check_run_options(settings, adapter_options, max_train_rows, low_resource, 
                     f"{option} is for adapters, and --trainable {settings['trainable']} trains none: leave one of "
                     "them out."
                 )
-
-
-def _check_positive(option, value):
-    if value is not None and value < 1:
-        raise InputError(f"{option} {value} must be at least 1.")
-
-
-def _number_or_word(value):
-    return int(value) if value is not None and value.lstrip("-").isdigit() else value
-
-
-def _float_or_word(value):
-    try:
-        return None if value is None else float(value)
-    except ValueError:
-        return value
 
 
 def _parse_blocks(text):
@@ -474,12 +355,3 @@ def _check_output(output, resume, overwrite, seeds):
                 f"--overwrite: {output} holds other files than an adapter; remove them yourself, or give another "
                 "directory."
             )
-
-
-def _peek(paths, reading):
-    """Find a wrong name or column before TensorFlow is loaded."""
-    from tf_adapters.tasks.files import read_chunks
-
-    for path in paths:
-        if path is not None:
-            next(read_chunks(path, chunk_rows=1, **reading))

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.errors import InputError
+from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.upper_blocks import UpperBlocks
 from tf_adapters.saving.directory import load_adapter, save_adapter
@@ -145,8 +145,8 @@ def fit(
     Returns: `FitResult`. The model has the best epoch's weights.
 
     Raises:
-        InputError: a value out of range, nothing to resume, another run's state, a loss
-            that is not finite.
+        InputError: a value out of range, nothing to resume, another run's state; its
+            subclass DivergedError: a loss that is not finite.
     """
     for name, value in (("epochs", epochs), ("batch_size", batch_size), ("accumulate", accumulate), ("patience", 1 if patience is None else patience)):
         if not isinstance(value, int) or value < 1:
@@ -452,7 +452,7 @@ class _Run(keras.callbacks.Callback):
             return  # stopped within the epoch
         loss = float(self.kind.running_loss(logs))
         if not math.isfinite(loss):
-            raise InputError(
+            raise DivergedError(
                 f"The training loss of epoch {epoch + 1} is {loss}: training diverged. Try a lower --learning-rate; "
                 f"the best epoch before it is kept in {self.output}."
             )
@@ -507,7 +507,7 @@ class _Run(keras.callbacks.Callback):
 
     def _finish(self):
         if not self.best["epoch"]:
-            raise InputError(
+            raise DivergedError(
                 f"The validation metric was not a number in any epoch, so nothing was saved to {self.output}: "
                 "training diverged; try a lower --learning-rate."
             )

@@ -1,0 +1,481 @@
+"""The search of hyperparameters: what a trial is, what stays of it, and that it is what `train` does."""
+
+import csv
+import json
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.conftest import write_checkpoint, write_csv
+from tf_adapters import InputError, add_adapters, get_recipe, load_trained, task_from_files
+from tf_adapters.models.state import state_of
+from tf_adapters.tasks.analysis import summary_of_seeds
+from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range
+
+keras_tuner = pytest.importorskip("keras_tuner", reason="needs the extra `tuner`")
+
+from tf_adapters import AdapterHyperModel, AdapterTuner  # noqa: E402
+from tf_adapters.saving.settings import directory_size  # noqa: E402
+from tf_adapters.training import load_for_task as loading  # noqa: E402
+from tf_adapters.training.load_for_task import load_for_task  # noqa: E402
+
+# With this rate the first step leaves nothing finite.
+TOO_HIGH = 1e30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An encoder of two blocks and few rows."""
+    folder = tmp_path_factory.mktemp("tuning")
+    write_checkpoint(folder / "encoder", num_hidden_layers=2)
+    for seed, (name, rows) in enumerate({"train": 48, "validation": 40}.items()):
+        write_csv(folder / f"{name}.csv", rows, seed=seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(folder):
+    return task_from_files(train=folder / "train.csv", validation=folder / "validation.csv")
+
+
+@pytest.fixture
+def new(folder, task):
+    """Makes a hypermodel: `new(space, **arguments)`."""
+
+    def make(space, **arguments):
+        return AdapterHyperModel(folder / "encoder", task, space=space, max_length=16, **arguments)
+
+    return make
+
+
+def words_of(folder, *options):
+    """A `tune` on these rows."""
+    files = [f"--train={folder / 'train.csv'}", f"--validation={folder / 'validation.csv'}"]
+    return ["tune", f"--model={folder / 'encoder'}", *files, "--max-length=16", "--space=none", *options]
+
+
+def point(hypermodel, **values):
+    """keras-tuner's hyperparameters with these values of what varies."""
+    hp = keras_tuner.HyperParameters()
+    hypermodel.declare_hyperparameters(hp)
+    hp.values.update(values)
+    return hp
+
+
+def weights_of(model):
+    return {re.sub(r"^[^/]*/", "", weight.name): weight.numpy() for weight in model.weights}
+
+
+def adapters_of(output):
+    """Bytes of the weights in every folder of a trial."""
+    return {path.parent.name: path.read_bytes() for path in pathlib.Path(output).glob("search/runs/*/adapter.safetensors")}
+
+
+@pytest.fixture(scope="module")
+def search(folder):
+    """A search by the command line in which a trial diverges: its output folder, what it printed, how often the encoder was loaded."""
+    import contextlib
+    import io
+
+    from tf_adapters.cli.main import main
+
+    output, printed, loaded = folder / "search", io.StringIO(), []
+    original = loading.load_backbone
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setenv("COLUMNS", "200")
+        patch.setattr(loading, "load_backbone", lambda *arguments, **settings: loaded.append(1) or original(*arguments, **settings))
+        options = ["--vary=adapter-size=2,3", f"--vary=learning-rate=3e-3,{TOO_HIGH}", "--vary=epochs=2", "--tuner=grid", "--trials=3"]
+        assert main([*words_of(folder, *options), f"--output={output}"]) == 0
+    return output, printed.getvalue(), len(loaded)
+
+
+# What is searched
+
+
+def test_spaces_are_the_papers_grids():
+    """Houlsby et al. 2019, sections 3.2 and 3.3; He et al. 2021, appendix A.2 with tables 10 and 11."""
+    sizes, rates = {64, 128, 256}, {1e-5, 2e-5, 3e-5, 4e-5, 5e-5}
+    additional = {"learning_rate": {1e-5, 3e-5, 1e-4, 3e-3}, "epochs": {20, 50, 100}}
+    grids = {
+        "houlsby-2019-glue": {"learning_rate": {3e-5, 3e-4, 3e-3}, "epochs": {3, 20}, "bottleneck_size": {8, 64, 256}},
+        "houlsby-2019-additional": {**additional, "bottleneck_size": {2, 4, 8, 16, 32, 64}},
+        "houlsby-2019-top-n": {**additional, "trainable": {f"top-{n}" for n in (1, 2, 3, 5, 7, 9, 11, 12)}},
+        "he-2021-tae": {"learning_rate": {2e-5, 5e-5, 1e-4, 2e-4}, "bottleneck_size": sizes, "epochs": {10}},
+        "he-2021-glue": {"bottleneck_size": sizes},
+        "he-2021-glue-full": {"learning_rate": rates, "batch_size": {16, 32}, "trainable": {"full"}},
+        "he-2021-xtreme": {"learning_rate": rates, "bottleneck_size": sizes, "batch_size": {32}, "epochs": {5}},
+    }
+    assert {name: {key: set(values) for key, values in SPACES[name].values.items()} for name in grids} == grids
+    assert set(SPACES) == {"default", *grids}
+    # What the papers do not vary is their recipe's.
+    assert get_recipe(SPACES["houlsby-2019-glue"].recipe).batch_size == 32
+    he = get_recipe(SPACES["he-2021-glue"].recipe)
+    assert (he.learning_rate, he.batch_size, he.epochs, he.adapter.activation) == (1e-4, 16, 20, "tanh")
+
+
+def test_default_space_has_sizes_from_2_to_512_and_what_else_the_papers_vary():
+    values = SPACES["default"].values
+    assert values["bottleneck_size"] == (2, 4, 8, 16, 32, 64, 128, 256, 512)
+    assert set(values) == {
+        "bottleneck_size", "learning_rate", "epochs", "sharing", "activation", "init_stddev", "train_layer_norm",
+    }  # fmt: skip
+
+
+def test_every_dimension_is_an_option_of_train(cli):
+    help_text = cli("train", "--help").out
+    assert all(dimension.option in help_text for dimension in DIMENSIONS.values())
+
+
+def test_help_names_every_space_and_shows_a_command(cli):
+    outcome = cli("tune", "--help")
+    text = re.sub(r"[│\s]+", " ", outcome.out)
+    assert all(name in text for name in SPACES) and "tf-adapters tune --space none --vary adapter-size=8,64,256" in text
+
+
+def test_values_of_several_types_come_back_as_they_were(new):
+    hypermodel = new({"sharing": ("none", 3), "bottleneck_size": Range(2, 9, log=True), "scaling": (1.0, "learned"), "epochs": 2})
+    hp = point(hypermodel, sharing="3", bottleneck_size=5.0, scaling="learned")
+    assert hypermodel.values(hp) == {"bottleneck_size": 5, "sharing": 3, "scaling": "learned", "epochs": 2}
+    assert type(hypermodel.values(hp)["bottleneck_size"]) is int
+    # The recipe's own value is what keras-tuner starts from, where the space has it.
+    assert point(hypermodel).values == {"sharing": "none", "bottleneck_size": 2, "scaling": "1.0"}
+
+
+def test_adapter_settings_are_active_only_where_adapters_train(new):
+    hypermodel = new({"bottleneck_size": (2, 4), "trainable": ("adapters", "top-1"), "learning_rate": (1e-3, 1e-4)})
+    hp = point(hypermodel, trainable="top-1", learning_rate=1e-4)
+    assert hypermodel.values(hp) == {"trainable": "top-1", "learning_rate": 1e-4}
+    assert hypermodel.arguments(hp) == ["--trainable", "top-1", "--learning-rate", "0.0001", "--max-length", "16"]
+    assert hypermodel.values(point(hypermodel)) == {"trainable": "adapters", "bottleneck_size": 2, "learning_rate": 1e-3}
+
+
+# The models
+
+
+@pytest.mark.parametrize("recipe, fast", [("houlsby-2019", False), ("report-unshared", False), ("hu-2022", False), ("default", True)])
+def test_reused_encoder_has_the_weights_of_a_freshly_loaded_one(new, folder, task, recipe, fast):
+    name = "rank" if recipe == "hu-2022" else "bottleneck_size"
+    hypermodel = new({name: (2, 4)}, recipe=recipe, seeds=2, fast=fast)
+    # Both seeds, each loaded once, and what training would leave behind.
+    for seed in (0, 1):
+        model = hypermodel.build(point(hypermodel, **{name: 4}), seed=seed)
+        for variable in model.trainable_variables:
+            variable.assign_add(np.ones(variable.shape))
+    again = hypermodel.build(point(hypermodel, **{name: 2}), seed=0)
+    assert again is model
+    fresh, _ = load_for_task(folder / "encoder", task, max_length=16, head_layers=get_recipe(recipe).head_layers, seed=0)
+    expected = new({name: (2, 4)}, recipe=recipe, fast=fast).build(point(hypermodel, **{name: 2}))
+    found, wanted, plain = weights_of(again), weights_of(expected), weights_of(fresh)
+    assert found.keys() == wanted.keys() and plain.keys() < found.keys()
+    assert all(np.array_equal(found[key], wanted[key]) for key in wanted)
+    assert all(np.array_equal(found[key], plain[key]) for key in plain)
+    trains = [re.sub(r"^[^/]*/", "", weight.name) for weight in again.trainable_variables]
+    assert trains == [re.sub(r"^[^/]*/", "", weight.name) for weight in expected.trainable_variables]
+
+
+def test_an_encoder_that_a_training_changed_is_loaded_again(new):
+    hypermodel = new({"trainable": ("full", "adapters"), "learning_rate": 1e-4})
+    first = hypermodel.build(point(hypermodel, trainable="full"))
+    before = weights_of(first)
+    for variable in first.trainable_variables:
+        variable.assign_add(np.ones(variable.shape))
+    second = hypermodel.build(point(hypermodel, trainable="adapters"))
+    assert second is not first and state_of(second).adapters
+    found = weights_of(second)
+    assert all(np.array_equal(found[key], value) for key, value in before.items())
+
+
+# A search
+
+
+def test_search_leaves_a_table_a_plot_the_best_adapter_and_its_settings(search):
+    output, printed, _ = search
+    assert sorted(path.name for path in output.iterdir()) == ["best", "search", "search.json", "trials.csv", "trials.png"]
+    content = json.loads((output / "search.json").read_text())
+    with open(output / "trials.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["trial"] for row in rows] == [row["trial"] for row in content["trials"]]
+    found = {row["trial"]: float(row["validation_accuracy"]) for row in rows if row["status"] == "completed"}
+    assert found[content["best"]] == max(found.values()) and content["settings"]["tuner"] == "grid"
+    assert (output / "trials.png").read_bytes().startswith(b"\x89PNG")
+    (best,) = [row for row in content["trials"] if row["trial"] == content["best"]]
+    assert (output / "best" / "adapter.safetensors").read_bytes() == (output / best["folder"] / "adapter.safetensors").read_bytes()
+    model, settings = load_trained(output / "best")
+    assert settings["adapter"]["bottleneck_size"] == best["values"]["bottleneck_size"]
+    assert content["command"] in printed and "trials.png" in printed
+
+
+def test_diverged_trial_is_recorded_and_the_search_goes_on(search):
+    output, printed, _ = search
+    with open(output / "trials.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3
+    failed = {row["trial"] for row in rows if row["status"] == "failed"}
+    assert failed == {row["trial"] for row in rows if float(row["learning_rate"]) == TOO_HIGH} and len(failed) in (1, 2)
+    # Not the last one, so that others came after it.
+    assert rows[-1]["trial"] not in failed
+    assert all("training diverged" in row["message"] and not row["validation_accuracy"] for row in rows if row["trial"] in failed)
+    assert "failed: The training loss" in printed
+
+
+def test_the_encoder_is_loaded_once_for_all_trials(search):
+    assert search[2] == 1
+
+
+def test_a_trial_takes_at_most_twice_the_adapter_s_own_size(search):
+    output, _, _ = search
+    for row in json.loads((output / "search.json").read_text())["trials"]:
+        folders = [output / row["folder"], output / "search" / f"trial_{row['trial']}"]
+        used = sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+        if row["status"] == "completed":
+            assert used <= 2 * directory_size(output / row["folder"])
+        else:
+            assert not list((output / row["folder"]).rglob("*.safetensors"))
+
+
+def test_printed_command_trains_the_same_adapter(cli, search, folder, tmp_path):
+    output, _, _ = search
+    content = json.loads((output / "search.json").read_text())
+    program, *words = shlex.split(content["command"])
+    assert program == "tf-adapters" and words[-2:] == ["--output", "adapters/search"]
+    assert cli(*words[:-1], tmp_path / "a").status == 0
+    for name in ("adapter.safetensors",):
+        assert (tmp_path / "a" / name).read_bytes() == (output / "best" / name).read_bytes()
+    settings = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
+    (best,) = [row for row in content["trials"] if row["trial"] == content["best"]]
+    assert settings["metrics"]["validation accuracy"] == best["objective"]
+    assert settings["metrics"] == json.loads((output / "best" / "tf_adapters.json").read_text())["metrics"]
+
+
+@pytest.mark.slow
+def test_several_seeds_count_by_mean_or_best_and_their_command_gives_the_same(cli, folder, new, tmp_path):
+    space = {"bottleneck_size": (2, 3), "epochs": 2, "learning_rate": 3e-2, "activation": "tanh"}
+    hypermodel = new(space, recipe="houlsby-2019", seed=5, seeds=3)
+    hp = point(hypermodel, bottleneck_size=3)
+    results = hypermodel.run(hp, tmp_path / "run")
+    values = [run["validation"] for run in results["runs"]]
+    assert [run["seed"] for run in results["runs"]] == [5, 6, 7] and len(set(values)) > 1
+    assert hypermodel.score(results) == summary_of_seeds(values)["mean"] == pytest.approx(sum(values) / 3)
+    assert new(space, objective="best").score(results) == max(values)
+    files = [f"--train={folder / 'train.csv'}", f"--validation={folder / 'validation.csv'}"]
+    words = ["train", f"--model={folder / 'encoder'}", *files, *hypermodel.arguments(hp)]
+    assert cli(*words, f"--output={tmp_path / 'a'}").status == 0
+    trained = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())["seeds"]
+    assert [run["validation"] for run in trained["runs"]] == values
+    assert (tmp_path / "a" / "adapter.safetensors").read_bytes() == (tmp_path / "run" / "adapter.safetensors").read_bytes()
+    # Of three seeds' adapters one stays.
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["README.md", "adapter.safetensors", "tf_adapters.json"]
+
+
+ORACLES = {
+    "random": lambda objective: keras_tuner.oracles.RandomSearchOracle(objective=objective, max_trials=3, seed=1),
+    "bayesian": lambda objective: keras_tuner.oracles.BayesianOptimizationOracle(
+        objective=objective, max_trials=4, num_initial_points=2, seed=1
+    ),
+    "hyperband": lambda objective: keras_tuner.oracles.HyperbandOracle(objective=objective, max_epochs=3, seed=1),
+    "grid": lambda objective: keras_tuner.oracles.GridSearchOracle(objective=objective, seed=1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ORACLES)
+def test_keras_tuner_s_oracles_search_from_a_script(new, tmp_path, name):
+    space = {"bottleneck_size": (2, 3), "sharing": ("none", 2), "epochs": 1, "trainable": ("adapters", "head")}
+    if name == "hyperband":
+        del space["epochs"]
+    hypermodel = new(space)
+    tuner = AdapterTuner(hypermodel, ORACLES[name](hypermodel.objective), directory=tmp_path)
+    tuner.search(verbose=0)
+    rows = tuner.table()
+    assert len(rows) >= 3 and all(row["status"] == "completed" for row in rows)
+    if name == "grid":
+        # All four with adapters, and one without.
+        assert len({json.dumps(row["values"]) for row in rows}) == len(rows) == 5
+    if name == "hyperband":
+        assert {row["values"]["epochs"] for row in rows} == {1, 3}
+    best = tuner.oracle.get_best_trials()[0]
+    assert best.score == max(row["objective"] for row in rows)
+    (model,) = tuner.get_best_models()
+    assert bool(state_of(model).adapters) == (hypermodel.values(best.hyperparameters)["trainable"] == "adapters")
+    # Started again it finds everything done.
+    again = AdapterTuner(hypermodel, ORACLES[name](hypermodel.objective), directory=tmp_path)
+    hypermodel.build = lambda *arguments, **settings: pytest.fail("a finished trial was trained again")
+    again.search(verbose=0)
+    assert again.table() == rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["oracle.json", "trial_1/trial.json"])
+def test_state_that_a_kill_cut_off_is_made_again_from_the_finished_trials(new, tmp_path, file):
+    def start(hypermodel):
+        return AdapterTuner(hypermodel, ORACLES["random"](hypermodel.objective), directory=tmp_path)
+
+    space = {"bottleneck_size": (2, 3), "learning_rate": (1e-3, 1e-4), "epochs": 1}
+    first = start(new(space))
+    first.search(verbose=0)
+    path = tmp_path / "search" / file
+    path.write_bytes(path.read_bytes()[:50])
+    hypermodel = new(space)
+    second = start(hypermodel)
+    hypermodel.build = lambda *arguments, **settings: pytest.fail("a finished trial was trained again")
+    second.search(verbose=0)
+    assert second.table() == first.table()
+
+
+@pytest.mark.slow
+def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_path):
+    def command(output, *more):
+        options = ["--vary=adapter-size=2,3,4", "--vary=epochs=4", "--vary=learning-rate=1e-3..1e-2", "--trials=4", "--seeds=2", *more]
+        return [sys.executable, "-m", "tf_adapters.cli", *words_of(folder, *options), f"--output={output}"]
+
+    subprocess.run(command(tmp_path / "whole"), check=True, timeout=600, capture_output=True)
+    output, kills = tmp_path / "killed", 0
+    finished = {}
+    for attempt in range(8):
+        process = subprocess.Popen(
+            command(output, *["--resume"] * (attempt > 0)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        before = len(adapters_of(output))
+        deadline = time.monotonic() + 300
+        while process.poll() is None and time.monotonic() < deadline and len(adapters_of(output)) == before:
+            time.sleep(0.02)
+        # Right after a trial, in the next one's first seed, and later.
+        time.sleep(1.7 * (attempt % 3))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+        files = {path: path.stat().st_mtime_ns for path in output.glob("search/runs/*/adapter.safetensors")}
+        assert all(files[path] == written for path, written in finished.items()), "a finished trial was trained again"
+        finished = {path: written for path, written in files.items() if not (path.parent / "seeds.json").exists()}
+        if process.returncode == 0:
+            break
+    assert kills >= 2 and process.returncode == 0, process.stderr.read()
+    assert adapters_of(output) == adapters_of(tmp_path / "whole") and len(adapters_of(output)) == 4
+    tables = [json.loads((path / "search.json").read_text())["trials"] for path in (output, tmp_path / "whole")]
+    for table in tables:
+        for row in table:
+            for run in row["seeds"]:
+                del run["seconds"]
+    assert tables[0] == tables[1]
+    outcome = subprocess.run(
+        [*command(output, "--resume")[:-2], "--seed=3", "--resume", f"--output={output}"], capture_output=True, text=True, timeout=300
+    )
+    assert outcome.returncode == 2 and "holds a search with another seed (0, now 3)" in outcome.stderr
+
+
+@pytest.mark.slow
+def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, float32_policy):
+    options = ["--vary=trainable=adapters,full,top-1", "--vary=epochs=1", "--vary=learning-rate=1e-4", "--tuner=grid", "--precision=mixed_bfloat16"]
+    outcome = cli(*words_of(folder, *options), f"--output={tmp_path / 's'}")
+    assert outcome.status == 0, outcome.err
+    content = json.loads((tmp_path / "s" / "search.json").read_text())
+    assert [row["values"]["trainable"] for row in content["trials"]] == ["adapters", "full", "top-1"]
+    assert "--precision mixed_bfloat16" in content["command"]
+    words = shlex.split(content["command"])[1:-1]
+    assert cli(*words, tmp_path / "a").status == 0
+    assert (tmp_path / "a" / "adapter.safetensors").read_bytes() == (tmp_path / "s" / "best" / "adapter.safetensors").read_bytes()
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    "space, arguments, message",
+    [
+        ("houlsby", {}, "space='houlsby' is unknown: the spaces are default, houlsby-2019-glue"),
+        ({}, {}, "space is empty: nothing varies in it"),
+        ({"epochs": 3}, {}, "space is empty: nothing varies in it"),
+        ({"bottleneck_size": ()}, {}, "space: bottleneck_size is empty: give it a value at least"),
+        ({"size": (1, 2)}, {}, "space: 'size' cannot be searched: use one of trainable, bottleneck_size"),
+        ({"bottleneck_size": (2, 2)}, {}, "space: bottleneck_size has a value twice"),
+        ({"bottleneck_size": (0, 2)}, {}, "space: bottleneck_size=0 must be an integer of at least 1"),
+        ({"learning_rate": (1e-3, -1.0)}, {}, "space: learning_rate=-1.0 must be above 0"),
+        ({"learning_rate": ("fast", 1.0)}, {}, "space: learning_rate='fast' must be a float"),
+        ({"activation": ("gelu", "gelo")}, {}, "space: activation='gelo'"),
+        ({"activation": Range(1, 2)}, {}, "space: activation has no range"),
+        ({"rank": (2, 4)}, {}, "space: rank is no setting of the method of recipe default"),
+        ({"bottleneck_size": (2, 4)}, {"recipe": "hu-2022"}, "space: bottleneck_size is no setting of the method of recipe hu-2022"),
+        ({"bottleneck_size": (2, 4), "trainable": "full"}, {}, "space: bottleneck_size is for adapters, and trainable is full"),
+        ({"trainable": ("top-2", "top-3")}, {}, "space: trainable top-3 contradicts the model: .*encoder has 2 blocks"),
+        ({"trainable": ("adapters", "everything")}, {}, "space: trainable='everything' is unknown"),
+        ("houlsby-2019-top-n", {}, "space: trainable top-3 contradicts the model"),
+        ("houlsby-2019-top-n", {"fast": True}, "contradicts|fast=True is for adapters"),
+        ({"trainable": ("adapters", "head")}, {"fast": True}, "fast=True is for adapters"),
+        ({"epochs": (1, 2)}, {"objective": "worst"}, "objective='worst' is unknown: use 'mean' or 'best'"),
+        ({"epochs": (1, 2)}, {"seeds": 0}, "seeds=0 must be an integer of at least 1"),
+    ],
+)
+def test_bad_space_is_one_clear_sentence(new, space, arguments, message):
+    with pytest.raises(InputError, match=message):
+        new(space, **arguments)
+
+
+def test_range_goes_upwards():
+    for low, high, log in ((2, 1, False), (1, 1, False), (0, 1, True), (1, float("inf"), False)):
+        with pytest.raises(InputError, match="must go from a number up to a greater one"):
+            Range(low, high, log=log)
+
+
+def test_task_without_validation_rows_is_named(folder, task):
+    import dataclasses
+
+    with pytest.raises(InputError, match="task 'files' has no validation rows, by which a search chooses"):
+        AdapterHyperModel(folder / "encoder", dataclasses.replace(task, validation=None), max_length=16)
+
+
+def test_hyperband_and_the_space_do_not_both_choose_the_epochs(new, tmp_path):
+    hypermodel = new({"epochs": (1, 2), "bottleneck_size": (2, 3)})
+    with pytest.raises(InputError, match="the epochs are what Hyperband chooses"):
+        AdapterTuner(hypermodel, ORACLES["hyperband"](hypermodel.objective), directory=tmp_path)
+    with pytest.raises(InputError, match="must be an AdapterHyperModel"):
+        AdapterTuner(add_adapters, ORACLES["grid"](hypermodel.objective), directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ([], "--space none is empty: say what to search by --vary"),
+        (["--vary=adapter-size"], "--vary adapter-size must look like adapter-size=8,64,256"),
+        (["--vary=size=2,4"], "--vary size=2,4: 'size' cannot be searched; use one of trainable, adapter-size"),
+        (["--vary=adapter-size=two"], "--vary adapter-size=two: 'two' must hold ints, such as 8,64."),
+        (["--vary=adapter-size="], "space: bottleneck_size is empty"),
+        (["--vary=learning-rate=1e-2..1e-3"], "space: the range 0.01..0.001 must go from a number up to a greater one"),
+        (["--vary=adapter-size=2,4", "--tuner=best"], "--tuner best is unknown: use one of random, bayesian, hyperband, grid."),
+        (["--vary=adapter-size=2,4", "--tuner=hyperband"], "--tuner hyperband needs to know the most epochs"),
+        (["--vary=epochs=2,4", "--tuner=hyperband", "--trials=3"], "the number of Hyperband's trials follows from its epochs"),
+        (["--vary=epochs=2,4", "--tuner=hyperband"], "--space none|space is empty"),
+        (["--vary=adapter-size=2,4", "--trials=0"], "--trials 0 must be at least 1."),
+        (["--vary=adapter-size=2,4", "--resume"], "holds no search; start one without --resume."),
+        (["--vary=adapter-size=2,4", "--objective=median"], "--objective 'median' is unknown: use 'mean' or 'best'"),
+    ],
+)
+def test_bad_options_are_one_sentence(cli, folder, tmp_path, options, message):
+    outcome = cli(*words_of(folder, *options), f"--output={tmp_path / 's'}")
+    assert outcome.status == 2 and re.search(message, outcome.err), outcome.err
+    assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+
+
+def test_files_without_validation_and_a_folder_with_other_files_are_refused(cli, folder, search, tmp_path):
+    words = [word for word in words_of(folder, "--vary=adapter-size=2,4") if not word.startswith("--validation")]
+    assert "needs --validation FILE" in cli(*words, f"--output={tmp_path / 's'}").err
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "holds other files than a search" in cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={tmp_path}").err
+    outcome = cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={search[0]}")
+    assert "holds a search: go on with it by --resume, or replace it by --overwrite" in outcome.err
+
+
+def test_missing_package_is_named(cli, folder, tmp_path, monkeypatch):
+    import importlib.util
+
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "keras_tuner" else find_spec(name, *rest))
+    outcome = cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={tmp_path / 's'}")
+    assert outcome.status == 2 and "needs the package keras-tuner: run `pip install keras-tuner matplotlib`" in outcome.err

@@ -1,0 +1,142 @@
+"""The rows that `train` and `tune` train on, as their options say."""
+
+import dataclasses
+import pathlib
+from typing import Optional
+
+from tf_adapters.cli.options import check_positive
+from tf_adapters.errors import InputError
+
+DEFAULT_TASK = "rotten-tomatoes"
+# Kinds of tasks whose files are tables.
+LABELLED_TEXTS = ("classification", "regression", "multi-label")
+# Parameters whose option has another name.
+_OPTION_NAMES = {"train_file": "--train"}
+
+
+@dataclasses.dataclass
+class DataOptions:
+    """The options of the panel "Data", by the names of the commands' parameters."""
+
+    task: Optional[str] = None
+    data_dir: Optional[pathlib.Path] = None
+    train_file: Optional[pathlib.Path] = None
+    validation: Optional[pathlib.Path] = None
+    test: Optional[pathlib.Path] = None
+    text_column: Optional[str] = None
+    text_pair_column: Optional[str] = None
+    label_column: Optional[str] = None
+    label_separator: str = "|"
+    format: Optional[str] = None
+    kind: Optional[str] = None
+    metric: Optional[str] = None
+    max_train_rows: Optional[int] = None
+    low_resource: Optional[int] = None
+    skip_bad_rows: bool = False
+
+    def check(self):
+        """Raise InputError for options that do not fit together; chooses the task where none is named."""
+        of_files = {
+            "--train": self.train_file,
+            "--validation": self.validation,
+            "--test": self.test,
+            "--format": self.format,
+            "--kind": self.kind,
+            "--metric": self.metric,
+        }
+        given = {option: value for option, value in of_files.items() if value is not None}
+        if "--train" not in given:
+            if self.task is None:
+                columns = {f"--{name.replace('_', '-')}": value for name, value in self._columns().items()}
+                given.update({option: value for option, value in columns.items() if value is not None})
+            for option, value in given.items():
+                advice = "add --train FILE, or --task NAME" if self.task is None else f"task {self.task!r} has its own, leave it out"
+                raise InputError(f"{option} {value} goes with --train FILE: {advice}.")
+            self.task = self.task or DEFAULT_TASK
+        elif self.task is not None:
+            raise InputError(f"--task {self.task} and --train {given['--train']} exclude each other: give one of them.")
+        elif self.data_dir is not None:
+            raise InputError(f"--data-dir {self.data_dir} belongs to --task NAME: leave it out with --train FILE.")
+        elif "--validation" not in given:
+            raise InputError(
+                f"--train {given['--train']} needs --validation FILE: the best epoch is chosen by rows that are not "
+                "trained on."
+            )
+        check_positive("--max-train-rows", self.max_train_rows)
+        check_positive("--low-resource", self.low_resource)
+        if self.low_resource is not None and self.max_train_rows is not None:
+            raise InputError(
+                f"--low-resource {self.low_resource} and --max-train-rows {self.max_train_rows} exclude each other: give one "
+                "of them."
+            )
+
+    def usual_output(self, folder):
+        """Where to write without --output, which only the embedded task may lack."""
+        if self.task != DEFAULT_TASK:
+            raise InputError("--output DIR is needed: where to write the results.")
+        return pathlib.Path(folder, DEFAULT_TASK)
+
+    def peek(self):
+        """Find a wrong name or column of the user's files before TensorFlow is loaded."""
+        from tf_adapters.tasks.files import read_chunks
+
+        if self.task is not None:
+            return
+        if self.kind is None and self.train_file.name.removesuffix(".gz").endswith(".conllu"):
+            self.kind = "token-classification"
+        if self.kind is None or self.kind in LABELLED_TEXTS:
+            names = self._columns()
+            names = {**names, "text_column": self.text_column or "text", "label_column": self.label_column or "label"}
+            for path in (self.train_file, self.validation, self.test):
+                if path is not None:
+                    next(read_chunks(path, chunk_rows=1, **names, format=self.format))
+
+    def read(self, console):
+        """The whole `Task`; says how many rows were left out."""
+        from tf_adapters import load_task, task_from_files
+        from tf_adapters.cli.report import show_bad_rows
+        from tf_adapters.tasks.files import BadRows
+
+        bad_rows = BadRows() if self.skip_bad_rows else None
+        with console.status("Reading the data ..."):
+            if self.task is None:
+                task = task_from_files(
+                    train=self.train_file,
+                    validation=self.validation,
+                    test=self.test,
+                    kind=self.kind or "classification",
+                    metric=self.metric,
+                    label_separator=self.label_separator,
+                    format=self.format,
+                    bad_rows=bad_rows,
+                    **self._columns(),
+                )
+            else:
+                task = load_task(self.task, data_dir=self.data_dir, **self._columns())
+        show_bad_rows(console, bad_rows)
+        return task
+
+    def sampled(self, task, seed):
+        """The `Task` with the rows that a seed trains on."""
+        from tf_adapters.tasks.rows import sample_rows
+        from tf_adapters.tasks.sampling import low_resource
+
+        if self.low_resource is not None:
+            return low_resource(task, count=self.low_resource, seed=seed)
+        if self.max_train_rows is not None:
+            return dataclasses.replace(task, train=sample_rows(task.train, count=self.max_train_rows, seed=seed))
+        return task
+
+    def words(self):
+        """The options that were given, as words of a command line."""
+        words = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            option = _OPTION_NAMES.get(field.name, f"--{field.name.replace('_', '-')}")
+            words += [option] if value is True else [option, str(value)]
+        return words
+
+    def _columns(self):
+        return {name: getattr(self, name) for name in ("text_column", "text_pair_column", "label_column")}

@@ -1,0 +1,40 @@
+"""A fresh model for a task, which the seed decides."""
+
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+from tf_adapters.models.loading import load_backbone
+from tf_adapters.models.state import state_of
+from tf_adapters.text.loading import load_tokenizer
+from tf_adapters.training.kinds import get_kind
+
+
+def load_for_task(source, task, *, max_length, head_layers=1, seed=0):
+    """Load a pretrained encoder with the head that a task needs.
+
+    Args:
+        source: as in `load_backbone`.
+        task: `Task`.
+        max_length: int, tokens that are kept of a text.
+        head_layers: as in `load_backbone`.
+        seed: int, decides the head's initial weights; Keras' global generators start from it.
+
+    Returns: `(model, tokenizer)`.
+
+    Raises:
+        InputError: as `load_backbone`, or the encoder has fewer positions than `max_length`.
+    """
+    kind = get_kind(task.kind)
+    keras.utils.set_random_seed(seed)
+    model = load_backbone(
+        source,
+        head=kind.head,
+        num_labels=kind.num_labels(task.labels),
+        labels=list(task.labels) or None,
+        head_layers=head_layers,
+    )
+    positions = state_of(model).family.positions(model.config)
+    if max_length > positions:
+        raise InputError(
+            f"--max-length {max_length} is beyond the {positions} positions of {source}: give --max-length {positions} or less."
+        )
+    return model, load_tokenizer(model, max_length=max_length)

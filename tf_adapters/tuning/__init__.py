@@ -1,0 +1,1 @@
+"""Search of hyperparameters with keras-tuner, which is the extra `tuner`."""

@@ -1,0 +1,246 @@
+"""What a search may vary, and the papers' grids, as data."""
+
+import dataclasses
+import re
+from typing import Dict, Optional
+
+from tf_adapters.config import is_int, is_real
+from tf_adapters.errors import InputError
+from tf_adapters.recipes import changed_adapter
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Every number between two.
+
+    Args:
+        low, high: ints or floats, both included.
+        log: bool, whether each factor is as likely as another of its size, rather than each difference.
+
+    Raises:
+        InputError: `low` is not below `high`, or not above 0 with `log`.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self):
+        if not (is_real(self.low) and is_real(self.high)) or self.low >= self.high or (self.log and self.low <= 0):
+            raise InputError(
+                f"space: the range {self.low!r}..{self.high!r} must go from a number up to a greater one"
+                + (", both above 0." if self.log else ".")
+            )
+
+    def __contains__(self, value):
+        return is_real(value) and self.low <= value <= self.high
+
+    def __str__(self):
+        return f"{self.low:g}..{self.high:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Dimension:
+    """Something that may vary.
+
+    Attributes:
+        option: str, of `tf-adapters train`.
+        types: str, what its values are: "int", "float", "word", "int or word", "float or word".
+        field: str, the adapter's field that it sets, or None for a setting of the run.
+    """
+
+    option: str
+    types: str
+    field: Optional[str] = None
+
+
+DIMENSIONS = {
+    "trainable": Dimension("--trainable", "word"),
+    "bottleneck_size": Dimension("--adapter-size", "int", "bottleneck_size"),
+    "sharing": Dimension("--sharing", "int or word", "sharing"),
+    "placement": Dimension("--placement", "word", "placement"),
+    "activation": Dimension("--activation", "word", "activation"),
+    "init_stddev": Dimension("--init-stddev", "float", "init_stddev"),
+    "adapter_dropout": Dimension("--adapter-dropout", "float", "dropout"),
+    "insertion": Dimension("--insertion", "word", "insertion"),
+    "scaling": Dimension("--scaling", "float or word", "scaling"),
+    "hidden_layers": Dimension("--hidden-layers", "int", "hidden_layers"),
+    "inner_norm": Dimension("--inner-norm", "word", "inner_norm"),
+    "interaction": Dimension("--interaction", "word", "interaction"),
+    "random_drop": Dimension("--random-drop", "int", "random_drop"),
+    "rank": Dimension("--rank", "int", "rank"),
+    "alpha": Dimension("--alpha", "float", "alpha"),
+    "train_layer_norm": Dimension("--train-layer-norm", "word", "train_layer_norm"),
+    "epochs": Dimension("--epochs", "int"),
+    "learning_rate": Dimension("--learning-rate", "float"),
+    "batch_size": Dimension("--batch-size", "int"),
+    "dropout": Dimension("--dropout", "float"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """What a search varies, and around what.
+
+    Attributes:
+        name: str, as given to `AdapterHyperModel` and `--space`.
+        recipe: str, the `Recipe` that has everything else.
+        values: dict from a name in `DIMENSIONS` to a tuple of values, one of which alone is fixed, or a `Range`.
+        source: str, paper and section, and what is added.
+    """
+
+    name: str
+    recipe: str
+    values: Dict[str, object]
+    source: str
+
+
+_SIZES_OF_HE = (64, 128, 256)
+_RATES_OF_HE = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
+_TOP_N = tuple(f"top-{n}" for n in (1, 2, 3, 5, 7, 9, 11, 12))
+_ADDITIONAL = {"learning_rate": (1e-5, 3e-5, 1e-4, 3e-3), "epochs": (20, 50, 100)}
+
+SPACES = {
+    space.name: space
+    for space in (
+        Space(
+            name="default",
+            recipe="default",
+            values={
+                "bottleneck_size": tuple(2**power for power in range(1, 10)),
+                "learning_rate": Range(3e-5, 3e-3, log=True),
+                "epochs": (3, 5, 10),
+                "sharing": ("none", "layer", 3),
+                "activation": ("gelu", "relu", "swish", "tanh"),
+                "init_stddev": Range(1e-3, 1e-1, log=True),
+                "train_layer_norm": ("none", "encoder", "all"),
+            },
+            source="This package's own: what the papers vary, over what they found useful. For a random or Bayesian search.",
+        ),
+        Space(
+            name="houlsby-2019-glue",
+            recipe="houlsby-2019",
+            values={"learning_rate": (3e-5, 3e-4, 3e-3), "epochs": (3, 20), "bottleneck_size": (8, 64, 256)},
+            source="Houlsby et al. 2019, section 3.2. The paper runs 5 seeds and keeps the best by validation.",
+        ),
+        Space(
+            name="houlsby-2019-additional",
+            recipe="houlsby-2019",
+            values={**_ADDITIONAL, "bottleneck_size": (2, 4, 8, 16, 32, 64)},
+            source="Houlsby et al. 2019, section 3.3. The paper chose the epochs by hand from learning curves.",
+        ),
+        Space(
+            name="houlsby-2019-top-n",
+            recipe="houlsby-2019",
+            values={**_ADDITIONAL, "trainable": _TOP_N},
+            source="Houlsby et al. 2019, section 3.3: variable fine-tuning of an encoder of 12 blocks, without adapters.",
+        ),
+        Space(
+            name="he-2021-tae",
+            recipe="he-2021",
+            values={"learning_rate": (2e-5, 5e-5, 1e-4, 2e-4), "bottleneck_size": _SIZES_OF_HE, "epochs": (10,)},
+            source="He et al. 2021, appendix A.2; batch size and epochs of table 10.",
+        ),
+        Space(
+            name="he-2021-glue",
+            recipe="he-2021",
+            values={"bottleneck_size": _SIZES_OF_HE},
+            source="He et al. 2021, appendix A.2: the size for each task, at the rate, batch size and epochs of table 10.",
+        ),
+        Space(
+            name="he-2021-glue-full",
+            recipe="he-2021",
+            values={"learning_rate": _RATES_OF_HE, "batch_size": (16, 32), "trainable": ("full",)},
+            source="He et al. 2021, appendix A.2: full fine-tuning; epochs of table 10.",
+        ),
+        Space(
+            name="he-2021-xtreme",
+            recipe="he-2021",
+            values={"learning_rate": _RATES_OF_HE, "bottleneck_size": _SIZES_OF_HE, "batch_size": (32,), "epochs": (5,)},
+            source="He et al. 2021, appendix A.2 (UD-POS, Wikiann NER, XNLI); epochs of table 11.",
+        ),
+    )
+}
+
+
+def get_space(name):
+    """Return the `Space` called `name`; raises InputError with the known names otherwise."""
+    if name not in SPACES:
+        raise InputError(f"space={name!r} is unknown: the spaces are {', '.join(SPACES)}.")
+    return SPACES[name]
+
+
+def check_values(values, recipe):
+    """A search space, checked against what a recipe has: dict from name to a tuple or a `Range`.
+
+    Args:
+        values: dict from a name in `DIMENSIONS` to a sequence of values, one value or a `Range`.
+        recipe: `Recipe`.
+
+    Raises:
+        InputError: nothing varies, a name is unknown, a value does not fit the recipe's method, ...
+    """
+    if not isinstance(values, dict):
+        raise InputError(f"space={values!r} must be the name of a space or a dict from names to values.")
+    checked = {}
+    for name, choice in values.items():
+        if name not in DIMENSIONS:
+            raise InputError(f"space: {name!r} cannot be searched: use one of {', '.join(DIMENSIONS)}.")
+        if not isinstance(choice, Range):
+            choice = tuple(choice) if isinstance(choice, (list, tuple, range)) else (choice,)
+            if not choice:
+                raise InputError(f"space: {name} is empty: give it a value at least, or leave it out.")
+            if len(set(choice)) != len(choice):
+                raise InputError(f"space: {name} has a value twice: {', '.join(map(str, choice))}.")
+        elif DIMENSIONS[name].types not in ("int", "float"):
+            raise InputError(f"space: {name} has no range, only values such as {DIMENSIONS[name].types}s.")
+        checked[name] = choice
+    if not any(varies(choice) for choice in checked.values()):
+        raise InputError("space is empty: nothing varies in it; give a name two values or a range, such as learning_rate=(1e-4, 1e-3).")
+    modes = checked.get("trainable", ("adapters",))
+    fields = {field.name for field in dataclasses.fields(recipe.adapter)}
+    for name, choice in checked.items():
+        dimension = DIMENSIONS[name]
+        if dimension.field is not None and "adapters" not in modes:
+            raise InputError(f"space: {name} is for adapters, and trainable is {', '.join(modes)}: leave one of them out.")
+        if dimension.field is not None and dimension.field not in fields:
+            raise InputError(f"space: {name} is no setting of the method of recipe {recipe.name} ({recipe.adapter.method}): leave it out.")
+        for value in (choice.low, choice.high) if isinstance(choice, Range) else choice:
+            _check_value(name, dimension, value, recipe)
+    return checked
+
+
+def varies(choice):
+    """Whether a tuple of values or a `Range` has more than one."""
+    return isinstance(choice, Range) or len(choice) > 1
+
+
+def check_depth(values, depth, source):
+    """Raise InputError if a space asks for more blocks than an encoder has."""
+    for mode in values.get("trainable", ()):
+        match = re.fullmatch(r"top-(\d+)", mode)
+        if match and not 1 <= int(match[1]) <= depth:
+            raise InputError(f"space: trainable {mode} contradicts the model: {source} has {depth} blocks; leave that value out.")
+
+
+def _check_value(name, dimension, value, recipe):
+    types = dimension.types
+    fits = (types.startswith("int") and is_int(value)) or (types.startswith("float") and is_real(value))
+    if not fits and not (types.endswith("word") and isinstance(value, str)):
+        raise InputError(f"space: {name}={value!r} must be {'an' if types[0] == 'i' else 'a'} {types}.")
+    if dimension.field is not None:
+        try:
+            changed_adapter(recipe, {dimension.field: value})
+        except InputError as error:
+            raise InputError(f"space: {error}") from None
+    elif name in ("epochs", "batch_size") and value < 1:
+        raise InputError(f"space: {name}={value!r} must be at least 1.")
+    elif name == "learning_rate" and value <= 0:
+        raise InputError(f"space: {name}={value!r} must be above 0.")
+    elif name == "dropout" and not 0 <= value < 1:
+        raise InputError(f"space: {name}={value!r} must be at least 0 and below 1.")
+    elif name == "trainable":
+        from tf_adapters.training.trainable import MODES  # imports Keras
+
+        if re.sub(r"^top-\d+$", "top-N", value) not in MODES:
+            raise InputError(f"space: trainable={value!r} is unknown: use one of {', '.join(MODES)}, with a number for N.")
