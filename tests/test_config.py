@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from tf_adapters import AdapterConfig, InputError, get_recipe
-from tf_adapters.recipes import RECIPES
+from tf_adapters.recipes import RECIPES, usual_settings
 
 
 def test_json_round_trip_keeps_every_field():
@@ -90,12 +90,33 @@ def test_parameters_follow_the_formula(size, parameters):
 def test_recipes_say_what_they_follow():
     assert set(RECIPES) == {
         "default", "houlsby-2019", "houlsby-code-2019", "report-per-layer", "report-unshared", "report-3-shared", "he-2021",
-        "han-2021", "pfeiffer-2021", "hu-2022", "liu-2022",
+        "han-2021", "pfeiffer-2021", "hu-2022", "liu-2022", "houlsby-2019-full", "houlsby-2019-layer-norm", "he-2021-full", "han-2021-full",
     }
     for recipe in RECIPES.values():
         assert len(recipe.source) > 60
     assert get_recipe("houlsby-2019").adapter.init_stddev == 1e-2
     assert get_recipe("houlsby-code-2019").adapter.activation == "gelu_tanh"
     assert get_recipe("han-2021").adapter.bottleneck_size == 48
+    baselines = {name: recipe.trainable for name, recipe in RECIPES.items() if recipe.trainable != "adapters"}
+    assert baselines == {"houlsby-2019-full": "full", "houlsby-2019-layer-norm": "layer-norm", "he-2021-full": "full", "han-2021-full": "full"}
     with pytest.raises(InputError, match="recipe='houlsby'.*houlsby-2019"):
         get_recipe("houlsby")
+
+
+@pytest.mark.parametrize(
+    "recipe, trainable, expected",
+    [
+        ("houlsby-2019", "adapters", (3e-4, None)),
+        # A rate of adapters would destroy pretrained weights.
+        ("houlsby-2019", "full", (5e-5, None)),
+        ("default", "top-3", (5e-5, None)),
+        ("default", "head", (1e-3, None)),
+        ("default", "adapters", (1e-3, 0.0)),
+        ("han-2021-full", "full", (2e-5, None)),
+        ("houlsby-2019-full", "top-3", (3e-5, None)),
+        ("houlsby-2019-layer-norm", "full", (5e-5, None)),
+    ],
+)
+def test_a_run_has_the_recipes_rate_where_it_is_for_what_trains(recipe, trainable, expected):
+    settings = usual_settings(get_recipe(recipe), trainable)
+    assert (settings["learning_rate"], settings["dropout"]) == expected

@@ -18,17 +18,18 @@ FULL_LEARNING_RATE = 5e-5
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """One paper's setting for adapter tuning.
+    """One paper's setting for adapter tuning, or for what it compares adapters with.
 
     Attributes:
         name: str, as given to `get_recipe` and `--recipe`.
-        adapter: `AdapterConfig` or another `MethodConfig`.
+        adapter: `AdapterConfig` or another `MethodConfig`; of no account where `trainable` is not `"adapters"`.
         head_layers: 1, or 2 for a dense layer with tanh before the classifier.
         learning_rate: float, the peak of the schedule.
         epochs, batch_size, max_length: ints; max_length counts special tokens.
         warmup_fraction: float, share of the steps with a rising learning rate,
             after which it falls linearly to zero.
         dropout: float, of the encoder and the head while training, or None for the encoder's own.
+        trainable: str, what trains, as in `set_trainable`.
         source: str, paper, section, and what is followed where sources differ.
     """
 
@@ -42,12 +43,15 @@ class Recipe:
     source: str
     warmup_fraction: float = 0.1
     dropout: Optional[float] = None
+    trainable: str = "adapters"
 
 
 _REPORT = (
     "Mohebbi & Rajaei, section 6.1 (Adam, 3e-4, 10 epochs on GLUE; 1e-4 and 50 epochs on the additional tasks) and "
     "table 1. Batch size and length are not stated: those of Houlsby et al. and their code (32, 128)."
 )
+
+_BASELINE = dict(adapter=AdapterConfig(), head_layers=1, max_length=128)
 
 RECIPES = {
     recipe.name: recipe
@@ -203,6 +207,51 @@ RECIPES = {
                 "head; the optimiser, epochs, head and length here are this package's own."
             ),
         ),
+        Recipe(
+            name="houlsby-2019-full",
+            trainable="full",
+            learning_rate=3e-5,
+            epochs=20,
+            batch_size=32,
+            source=(
+                "Houlsby et al. 2019, section 3.3: full fine-tuning, and with --trainable top-N variable fine-tuning. One of its rates "
+                "({1e-5, 3e-5, 1e-4, 3e-3}) and the shortest of its epochs ({20, 50, 100}); `tune --space houlsby-2019-top-n` has all."
+            ),
+            **_BASELINE,
+        ),
+        Recipe(
+            name="houlsby-2019-layer-norm",
+            trainable="layer-norm",
+            learning_rate=3e-4,
+            epochs=20,
+            batch_size=32,
+            source=(
+                "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on BERT-base. Its rate is not "
+                "stated: the middle of the adapters' ({3e-5, 3e-4, 3e-3})."
+            ),
+            **_BASELINE,
+        ),
+        Recipe(
+            name="he-2021-full",
+            trainable="full",
+            learning_rate=2e-5,
+            epochs=20,
+            batch_size=16,
+            source=(
+                "He et al. 2021, section 3.2 and appendix A.2: full fine-tuning on GLUE, one of the rates searched (1e-5 to 5e-5) and the "
+                "batch size of he-2021; on TAE it is 2e-5 too. `tune --space he-2021-glue-full` has the search."
+            ),
+            **_BASELINE,
+        ),
+        Recipe(
+            name="han-2021-full",
+            trainable="full",
+            learning_rate=2e-5,
+            epochs=10,
+            batch_size=32,
+            source="Han et al. 2021, table 3: fine-tuning without adapters, 2e-5 for 10 epochs in batches of 32, 128 tokens.",
+            **_BASELINE,
+        ),
     )
 }
 
@@ -217,16 +266,19 @@ def get_recipe(name):
 def usual_settings(recipe, trainable="adapters"):
     """What a run has where nothing else is asked for: dict of epochs, learning_rate, batch_size and dropout.
 
-    A recipe is for adapters: its rate would destroy pretrained weights, which its dropout does not protect either.
+    A recipe for adapters has a rate that would destroy pretrained weights, which its dropout does not protect either.
 
     Args:
         recipe: `Recipe`.
         trainable: str, as in `set_trainable`.
     """
     settings = {name: getattr(recipe, name) for name in ("epochs", "learning_rate", "batch_size", "dropout")}
+    changes_encoder = trainable == "full" or trainable.startswith("top-")
+    if trainable == recipe.trainable or (changes_encoder and recipe.trainable == "full"):
+        return settings
     if trainable != "adapters":
         settings["dropout"] = None
-    if trainable == "full" or trainable.startswith("top-"):
+    if changes_encoder:
         settings["learning_rate"] = FULL_LEARNING_RATE
     return settings
 

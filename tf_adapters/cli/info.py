@@ -148,6 +148,8 @@ def _recipe_rows(family, config, adapter_size):
     sizes = family.parameters(config)
     rows = []
     for recipe in RECIPES.values():
+        if recipe.trainable != "adapters":
+            continue  # their names say it
         adapter = recipe.adapter
         if adapter_size is not None and isinstance(adapter, AdapterConfig):
             adapter = dataclasses.replace(adapter, bottleneck_size=adapter_size)

@@ -52,17 +52,18 @@ def train(
         str,
         _adapter(
             help="`default`, or a paper's complete setting: `houlsby-2019`, `houlsby-code-2019`, `report-per-layer`, "
-            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`, `hu-2022` (LoRA), `liu-2022` ((IA)^3). Every "
-            "option below without a default overrides a part of it.",
+            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`, `hu-2022` (LoRA), `liu-2022` ((IA)^3); and what papers "
+            "compare with: `houlsby-2019-full`, `houlsby-2019-layer-norm`, `he-2021-full`, `han-2021-full`. Every option below without "
+            "a default overrides a part of it.",
         ),
     ] = "default",
     trainable: Annotated[
-        str,
+        Optional[str],
         _adapter(
             help="What trains: `adapters`, or without adapters `full`, `top-N` (the N uppermost blocks), "
-            "`layer-norm`, `bias` (BitFit) or `head`."
+            "`layer-norm`, `bias` (BitFit) or `head`. Default: the recipe's."
         ),
-    ] = "adapters",
+    ] = None,
     adapter_size: Annotated[
         Optional[int], _adapter(help="Units of the bottleneck; 8 to 256 are usual. Without a recipe 64.")
     ] = None,
@@ -224,8 +225,10 @@ def train(
         "--targets": ("targets", None if targets is None else tuple(part.strip() for part in targets.split(","))),
         "--train-layer-norm": ("train_layer_norm", train_layer_norm),
     }
-    fused = _fused(fuse, trainable, adapter_options)
-    _check_run_options(settings, adapter_options, seeds)
+    fused = _fused(fuse, adapter_options)
+    _check_run_options(settings, seeds)
+    if trainable is not None:
+        _check_adapters(trainable, settings, adapter_options, fused)
     _check_output(output, resume, overwrite, seeds)
     chosen.peek()
 
@@ -240,6 +243,8 @@ def train(
     from tf_adapters.training.kinds import get_kind
 
     recipe = get_recipe(recipe)
+    settings["trainable"] = trainable = trainable or recipe.trainable
+    _check_adapters(trainable, settings, adapter_options, fused)
     adapter = _changed(recipe, adapter_options)
     settings.update({name: value for name, value in usual_settings(recipe, trainable).items() if settings[name] is None})
     data = chosen.read(console)
@@ -264,12 +269,10 @@ def _changed(recipe, adapter_options):
     return changed_adapter(recipe, changes)
 
 
-def _fused(directories, trainable, adapter_options):
+def _fused(directories, adapter_options):
     """The directories of --fuse by their names."""
     if not directories:
         return {}
-    if trainable != "adapters":
-        raise InputError(f"--fuse is for adapters, and --trainable {trainable} trains none: leave one of them out.")
     for option, (_, value) in adapter_options.items():
         if value is not None:
             raise InputError(f"{option} is of new adapters, and --fuse takes trained ones: leave one of them out.")
@@ -279,7 +282,17 @@ def _fused(directories, trainable, adapter_options):
     return fused
 
 
-def _check_run_options(settings, adapter_options, seeds):
+def _check_adapters(trainable, settings, adapter_options, fused):
+    """Raise InputError for options of adapters where none train."""
+    if trainable == "adapters":
+        return
+    given = {"--fast": settings["fast"] or None, "--fuse": fused or None} | {option: value for option, (_, value) in adapter_options.items()}
+    for option, value in given.items():
+        if value is not None:
+            raise InputError(f"{option} is for adapters, and --trainable {trainable} trains none: leave one of them out.")
+
+
+def _check_run_options(settings, seeds):
     for name in ("epochs", "batch_size", "max_length"):
         options.check_positive(f"--{name.replace('_', '-')}", settings[name])
     for name in ("patience", "accumulate"):
@@ -299,17 +312,6 @@ def _check_run_options(settings, adapter_options, seeds):
     if not 0 <= settings["seed"] < 2**32:
         raise InputError(f"--seed {settings['seed']} must lie between 0 and {2**32 - 1}.")
     options.check_precision(settings["precision"])
-    if settings["trainable"] != "adapters":
-        if settings["fast"]:
-            raise InputError(
-                f"--fast is for adapters, and --trainable {settings['trainable']} trains none: leave one of them out."
-            )
-        for option, (_, value) in adapter_options.items():
-            if value is not None:
-                raise InputError(
-                    f"{option} is for adapters, and --trainable {settings['trainable']} trains none: leave one of "
-                    "them out."
-                )
 
 
 def _parse_blocks(text):
