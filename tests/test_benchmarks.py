@@ -602,6 +602,16 @@ def test_group_of_an_operation(event, group):
 # The commands
 
 
+def test_parity_table_has_a_cell_for_each_direction_that_was_compared():
+    measured = {
+        "imported": {"bert/lora": {"logits": 1e-6}, "bert/peft": {"logits": 2e-6}, "albert/lora": {"refused": "why"}},
+        "exported": {"bert/lora": {"logits": 0.0, "flexible logits": 3e-7}},
+    }
+    result = {**step_result(), "kind": "adapterhub-parity", "versions": {}, "file": "a.json", "link": "a.json", **measured}
+    text = table.parity_table(result)
+    assert "| lora | refused | 1e-06, 3e-07 |" in text and "| peft |  | 2e-06 |" in text
+
+
 @pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = _run(script, "--help")

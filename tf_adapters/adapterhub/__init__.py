@@ -1,4 +1,4 @@
-"""Checkpoints of AdapterHub's `adapters` (PyTorch), read and written without PyTorch."""
+"""Checkpoints of `adapters` and of PEFT (PyTorch), read and, of the first, written without PyTorch."""
 
 import importlib
 
