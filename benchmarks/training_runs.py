@@ -186,7 +186,7 @@ class _Epochs:
         self.values = []
 
     def reporter(self):
-        from tf_adapters.training.fit import Reporter
+        from tf_adapters.training.run import Reporter
 
         outer = self
 

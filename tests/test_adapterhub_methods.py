@@ -475,8 +475,8 @@ def rename(before, after):
         ("peft", rename("layer.2", "layer.5"), "layer.5.*for which this model has no place: a bert's names begin as 'bert.encoder.layer.0"),
         ("peft", lambda found: found.pop(PREFIX + "bert.encoder.layer.1.output.dense.lora_A.weight"), r"a of block 1 \(output\) is missing, and must be \(48, 3\)"),
         ("peft", rename("lora_B.weight", "lora_B.bias"), "'lora_B.bias' of block 0"),
-        ("peft", lambda found: found.pop(PREFIX + "classifier.bias"), "lacks 'classifier.bias' of this model's head, which modules_to_save left out"),
-        ("peft", rename("classifier", "score"), "holds 'score.bias', which is neither LoRA nor a weight of this model's head"),
+        ("peft", lambda found: found.pop(PREFIX + "classifier.bias"), "lacks 'classifier.bias', which this model's head has"),
+        ("peft", rename("classifier", "score"), "holds 'score.bias', for which this model's head has no weight"),
         (
             "peft", lambda found: found.update({PREFIX + "classifier.weight": np.zeros((2, 32), np.float32)}),
             r"classifier.weight is \(32, 2\), .*load the encoder with as many",

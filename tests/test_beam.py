@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.test_bank import TASKS, save_task
 from tf_adapters import AdapterBank, export_bank

@@ -27,7 +27,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.training.dropout import seed_dropout
-from tf_adapters.training.fit import Reporter, seconds_of_long_steps
+from tf_adapters.training.run import Reporter, seconds_of_long_steps
 from tf_adapters.training.schedules import WarmupLinearDecay
 
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)

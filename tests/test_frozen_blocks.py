@@ -29,7 +29,7 @@ from tf_adapters.models.upper_blocks import UpperBlocks
 from tf_adapters.text.packed import PackedExamples
 from tf_adapters.training import frozen_blocks
 from tf_adapters.training.dropout import seed_dropout
-from tf_adapters.training.fit import Reporter
+from tf_adapters.training.run import Reporter
 from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 
 UPPER = AdapterConfig(bottleneck_size=8, blocks=(2, 3), init_stddev=0.3, train_layer_norm="adapted")

@@ -86,7 +86,7 @@ def test_a_run_with_mixout_is_stopped_and_goes_on_to_the_same_end(checkpoint, se
     import signal
 
     from tf_adapters import WordPiece, fit, load_backbone, task_from_files
-    from tf_adapters.training.fit import Reporter
+    from tf_adapters.training.run import Reporter
 
     task = task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
     wordpiece = WordPiece.from_directory(checkpoint, max_length=16)

@@ -152,7 +152,7 @@ def test_absent_original_files_are_absent_splits_and_named(tmp_path):
     write_glue(tmp_path)
     (tmp_path / "QNLI/train.tsv").unlink()
     assert len(load_split("glue/qnli", "validation", data_dir=tmp_path).rows) == 1
-    with refused(f"Task 'glue/qnli' has no split 'train': use load_split for the splits that it has."):
+    with refused("Task 'glue/qnli' has no split 'train': use load_split for the splits that it has."):
         load_task("glue/qnli", data_dir=tmp_path)
     with refused(f"{tmp_path}/QNLI has no train.tsv."):
         load_split("glue/qnli", "train", data_dir=tmp_path)

@@ -35,7 +35,7 @@ from tf_adapters.tasks.spans import SpanRowsBuilder
 from tf_adapters.tasks.squad import XQUAD_LANGUAGES, read_question_chunks, read_questions
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
-from tf_adapters.training.fit import Reporter
+from tf_adapters.training.run import Reporter
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.kinds.spans import QuestionAnswering, best_spans, position_crossentropy
 from tf_adapters.training.scoring import Scorer

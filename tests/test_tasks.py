@@ -15,7 +15,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.tasks import Rows, load_task, registry, rotten_tomatoes, task_from_files, tfds_reader
 from tf_adapters.tasks.labels import encode_labels, find_labels
 from tf_adapters.tasks.own_files import rows_from_file
-from tf_adapters.tasks.registry import TASKS, load_split
+from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import sample_rows
 
 DATA = pathlib.Path(__file__).parents[2] / "shared" / "data" / "tfds"

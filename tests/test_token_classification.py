@@ -37,7 +37,7 @@ from tf_adapters.tasks.universal_dependencies import UPOS, find_treebanks
 from tf_adapters.tasks.words import WordRows, read_word_chunks, read_words
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.word_windows import _windows, word_windows
-from tf_adapters.training.fit import Reporter
+from tf_adapters.training.run import Reporter
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.kinds.tokens import WordCrossentropy, WordCrossentropyMean, WordOutputs
 from tf_adapters.training.scoring import Scorer
@@ -392,7 +392,7 @@ def letters():
 def test_short_sentences_are_one_window_each(letters):
     windows = word_windows(word_rows([["ab", "c"], [], ["9", "\u200b", "a" * 20]]).words, letters)
     # A word of nothing but a control character is [UNK]; one beyond the window keeps its first pieces, here alone.
-    a, b, c, more = 4, 5, 6, 12
+    a, c, more = 4, 6, 12
     assert windows.input_ids.to_list() == [[2, a, more + 1, c, 3], [2, 1, 1, 3], [2, a, *[more] * 13, 3]]
     assert windows.first.tolist() == [0, 2, 4] and windows.last.tolist() == [2, 4, 5]
     assert windows.position.tolist() == [1, 3, 1, 2, 1]

@@ -38,6 +38,17 @@ def read_head(model, state, directory, weights, path):
         weights = {_rename(key, described.name, names): value for key, value in weights.items()}
     if has_pooler:
         targets |= named_weights(state.family.pooler(model).weights)
+    return matched(weights, targets, path), has_pooler
+
+
+def matched(weights, targets, path):
+    """The values of a head by its layers' names: dict from name to `(variable, value)`.
+
+    Args:
+        weights: dict of arrays in PyTorch's layout, by our names.
+        targets: dict from name to `(variable, transposed)`, all of which are wanted.
+        path: of the file, for messages.
+    """
     values = {}
     for name, value in weights.items():
         if name not in targets:
@@ -53,7 +64,7 @@ def read_head(model, state, directory, weights, path):
     lacking = sorted(set(targets) - set(values))
     if lacking:
         raise InputError(f"{path} lacks {lacking[0]!r}, which this model's head has: pass head=False.")
-    return values, has_pooler
+    return values
 
 
 def head_files(model, state, name):

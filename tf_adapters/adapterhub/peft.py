@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
+from tf_adapters.adapterhub.heads import matched
 from tf_adapters.adapterhub.lora import dense_layers, values
 from tf_adapters.adapterhub.weights import by_site, read_weights
 from tf_adapters.errors import InputError
@@ -64,22 +65,7 @@ def read_head(model, state, directory, settings):
     pooler = named_weights(state.family.pooler(model).weights) if state.family.reads_pooler(model) else {}
     has_pooler = any(name in pooler for name in weights)
     targets = named_weights(state.head_variables(model)) | (pooler if has_pooler else {})
-    found = {}
-    for name, value in weights.items():
-        if name not in targets:
-            raise InputError(f"{path} holds {name!r}, which is neither LoRA nor a weight of this model's head: pass head=False.")
-        variable, transposed = targets[name]
-        value = value.T if transposed else value
-        if value.shape != tuple(variable.shape):
-            raise InputError(
-                f"{path}: {name} is {value.shape}, and the model's is {tuple(variable.shape)}: load the encoder with as many labels, or "
-                "pass head=False."
-            )
-        found[name] = variable, value
-    lacking = sorted(set(targets) - set(found))
-    if lacking:
-        raise InputError(f"{path} lacks {lacking[0]!r} of this model's head, which modules_to_save left out: pass head=False.")
-    return found, has_pooler
+    return matched(weights, targets, path), has_pooler
 
 
 def describe_head(directory, settings):

@@ -5,7 +5,7 @@ import time
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tf_adapters.training.fit import Reporter
+from tf_adapters.training.run import Reporter
 
 SECONDS_BETWEEN_LINES = 15.0
 

@@ -24,7 +24,7 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import Recipe
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.training.fit import FitResult
+from tf_adapters.training.run import FitResult
 from tf_adapters.training.load_for_task import load_for_task
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.seeds import SeedRuns, discard_seeds

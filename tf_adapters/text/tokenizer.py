@@ -179,7 +179,7 @@ def _longest_first(first, second, budget):
         budget: int64 scalar, the most tokens of both together.
     Returns: two int64 tensors, `(batch,)`.
     """
-    shorter, longer = tf.minimum(first, second), tf.maximum(first, second)
+    shorter = tf.minimum(first, second)
     longer_left = tf.where(shorter > budget, shorter, tf.maximum(shorter, budget - shorter))
     halve = shorter + longer_left > budget
     shorter = tf.where(halve, budget // 2, shorter)

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 import os
 from typing import NamedTuple
 

@@ -1,85 +1,25 @@
 """Trains a task by `model.fit`, keeps the best epoch, and survives being killed."""
 
-import array
-import csv
-import dataclasses
 import importlib.util
-import io
-import math
-import os
 import pathlib
-import shutil
-import signal
-import threading
-import time
-from typing import Dict
 
-import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.errors import DivergedError, InputError
+from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.upper_blocks import UpperBlocks
-from tf_adapters.saving.directory import load_adapter, save_adapter
-from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.text.batching import default_lengths, padding_multiple, steps_per_epoch, training_batches
+from tf_adapters.text.batching import default_lengths, padding_multiple, steps_per_epoch
 from tf_adapters.training.accumulation import GradientAccumulation
 from tf_adapters.training.dropout import seed_dropout
-from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
+from tf_adapters.training.frozen_blocks import frozen_depth
 from tf_adapters.training.kinds import get_kind
-from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
 from tf_adapters.training.mixout import Mixout
 from tf_adapters.training.optimizer import make_optimizer
-from tf_adapters.training.resume import ResumeFile, read_info
+from tf_adapters.training.run import Reporter, Run
 from tf_adapters.training.schedules import WarmupLinearDecay
 from tf_adapters.training.scoring import Scorer
 from tf_adapters.training.trainable import frozen_digest
-
-
-@dataclasses.dataclass(frozen=True)
-class FitResult:
-    """What `fit` returns.
-
-    Attributes:
-        best_epoch: int, from 1; 0 if none was finished.
-        metrics: dict of the best epoch's validation numbers.
-        steps: int, steps done, those before a resume included.
-        seconds: float, wall time of this process's part.
-        compile_seconds: float, what its long steps took beyond the median one: about the time of tracing and compiling.
-        interrupted: True if it stopped at a signal; resume goes on.
-        stopped_early: True if `patience` ended it.
-    """
-
-    best_epoch: int
-    metrics: Dict[str, float]
-    steps: int
-    seconds: float
-    compile_seconds: float
-    interrupted: bool
-    stopped_early: bool = False
-
-
-class Reporter:
-    """Hears of a run's progress; subclass what is of interest."""
-
-    def caching(self, done, total):
-        """With `cache_frozen`: the frozen blocks' outputs for `done` of `total` examples are stored, before `start`."""
-
-    def start(self, steps, done):
-        """Training begins: `steps` in all, `done` of them before a resume."""
-
-    def note(self, text):
-        """Something about the training examples that the user should know, before `start`."""
-
-    def step(self, done, numbers):
-        """A step is done; `numbers` are the epoch's training means so far."""
-
-    def epoch(self, epoch, numbers, best):
-        """An epoch (from 1) was validated; `best` tells whether it is the best so far."""
-
-    def finish(self):
-        """Training ends, for whatever reason."""
 
 
 def fit(
@@ -197,7 +137,7 @@ def fit(
     reporter = reporter or Reporter()
     for note in getattr(examples, "notes", ()):
         reporter.note(note)
-    run = _Run(
+    run = Run(
         model=model,
         trained=trained,
         depth=depth,
@@ -265,277 +205,3 @@ def _optimizer_variables(optimizer):
         extra = [getattr(scale, name, None) for name in ("_current_loss_scale", "_counter")]
         variables += [variable for variable in extra if variable is not None and id(variable) not in known]
     return variables
-
-
-# Settings that were not to be chosen once, and what they were.
-_ONCE = {"fast": False, "dropout": None, "accumulate": 1, "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "cached_blocks": 0, "padded_to": 8}
-# Of a run's settings, what the adapter directory keeps.
-_KEPT = (
-    "epochs", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "mixout", "patience", "seed", "precision", "jit_compile",
-    "training_rows",
-)
-
-
-def seconds_of_long_steps(step_seconds):
-    """Seconds beyond the median of the steps that took more than five times as long, a float.
-
-    A step of a new shape is traced and, with XLA or fast blocks, compiled; steps of usual shapes differ by less.
-    """
-    if not len(step_seconds):
-        return 0.0
-    seconds = np.asarray(step_seconds, np.float64)
-    median = np.median(seconds)
-    return float((seconds[seconds > 5 * median] - median).sum())
-
-
-class _Run(keras.callbacks.Callback):
-    """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
-
-    def __init__(
-        self, *, model, trained, depth, task, kind, examples, wordpiece, output, steps, steps_per_epoch, settings, variables, metrics,
-        scorer, recipe, checkpoint_seconds, tensorboard, reporter,
-    ):
-        super().__init__()
-        self.whole = model
-        self.trained = trained
-        self.depth = depth
-        self.task = task
-        self.kind = kind
-        self.examples = examples
-        self.wordpiece = wordpiece
-        self.output = output
-        self.steps = steps
-        self.steps_per_epoch = steps_per_epoch
-        self.settings = settings
-        self.file = ResumeFile(output / RESUME_FOLDER / "state.safetensors", variables)
-        self.running = [variable for metric in metrics for variable in metric.variables]
-        self.running_values = None
-        self.scorer = scorer
-        self.recipe = recipe
-        self.checkpoint_seconds = checkpoint_seconds
-        self.reporter = reporter
-        self.done = 0
-        self.step_started, self.step_seconds = 0.0, array.array("f")
-        self.log_bytes = 0
-        self.best = {"value": None, "epoch": 0, "metrics": {}}
-        self.saved_at = time.monotonic()
-        self.stopping = threading.Event()
-        self.writer = tf.summary.create_file_writer(str(output / "tensorboard")) if tensorboard else None
-
-    def restore(self):
-        info = read_info(self.file.path)
-        for name, value in self.settings.items():
-            before = info["settings"].get(name, _ONCE.get(name, value))
-            if before != value:
-                raise InputError(
-                    f"{self.output} holds a run with another {name} ({before!r}, now {value!r}): resume with "
-                    "the same arguments, or start anew with --overwrite."
-                )
-        self.file.restore()
-        self.done, self.log_bytes, self.best = info["done"], info["log_bytes"], info["best"]
-        begun = bool(self.done % self.steps_per_epoch)
-        # fit() resets the metrics that it knows before an epoch starts; those of a begun one are put back right after.
-        self.running_values = [variable.numpy() * begun for variable in self.running]
-        if (self.output / LOG_FILE).exists():
-            os.truncate(self.output / LOG_FILE, self.log_bytes)
-
-    def train(self, epochs, batch_size, seed, drop_remainder):
-        started = time.monotonic()
-        if not self.done:
-            self.save()
-        inputs_of, states = None, None
-        try:
-            with _stop_at_signals(self.stopping):
-                if self.depth and self.done < self.steps:
-                    states = self._store_states(batch_size)
-                    inputs_of = states.inputs
-                self.reporter.start(self.steps, self.done)
-                while self.done < self.steps and not self.stopping.is_set() and not self._out_of_patience():
-                    epoch, offset = divmod(self.done, self.steps_per_epoch)
-                    batches = training_batches(
-                        self.examples,
-                        self.wordpiece,
-                        batch_size=batch_size,
-                        epochs=epochs,
-                        seed=seed,
-                        start_step=self.done,
-                        lengths=default_lengths(self.wordpiece.max_length) if drop_remainder else None,
-                        multiple_of=self.settings["padded_to"],
-                        drop_remainder=drop_remainder,
-                        inputs_of=inputs_of,
-                    )
-                    family = state_of(self.whole).family
-                    batches = batches.map(lambda inputs, labels: (family.inputs(inputs), self.kind.targets(labels)))
-                    # The rest of a begun epoch first: fit() counts the same steps for each epoch.
-                    self.trained.fit(
-                        batches,
-                        initial_epoch=epoch,
-                        epochs=epoch + 1 if offset else epochs,
-                        steps_per_epoch=self.steps_per_epoch - offset,
-                        callbacks=[self],
-                        verbose=0,
-                    )
-        except _Stopped:
-            pass  # while the frozen blocks were computed
-        finally:
-            self.reporter.finish()
-            if states is not None:
-                states.close()
-        stopped_early = self.done < self.steps and self._out_of_patience()
-        interrupted = self.done < self.steps and not stopped_early
-        if not interrupted:
-            self._finish()
-        return FitResult(
-            best_epoch=self.best["epoch"],
-            metrics=dict(self.best["metrics"]),
-            steps=self.done,
-            seconds=time.monotonic() - started,
-            compile_seconds=seconds_of_long_steps(self.step_seconds),
-            interrupted=interrupted,
-            stopped_early=stopped_early,
-        )
-
-    def _out_of_patience(self):
-        epochs, rest = divmod(self.done, self.steps_per_epoch)
-        patience = self.settings["patience"]
-        return patience is not None and rest == 0 and epochs - self.best["epoch"] >= patience
-
-    def _store_states(self, batch_size):
-        def progress(done):
-            self.reporter.caching(done, len(self.examples))
-            if self.stopping.is_set():
-                raise _Stopped
-
-        states = StoredStates(
-            self.whole,
-            self.depth,
-            self.examples,
-            self.wordpiece,
-            self.output / RESUME_FOLDER,
-            batch_size=batch_size,
-            progress=progress,
-        )
-        self.reporter.note(
-            f"Outputs of the {self.depth} frozen lower blocks: {states.tokens:,} tokens, {states.bytes / 1e6:,.0f} MB on disk"
-        )
-        return states
-
-    def save(self):
-        """Write the state of the run."""
-        self.file.save(
-            {"settings": self.settings, "done": self.done, "log_bytes": self.log_bytes, "best": self.best}
-        )
-        self.saved_at = time.monotonic()
-
-    def on_epoch_begin(self, epoch, logs=None):
-        if self.running_values is not None:
-            for variable, value in zip(self.running, self.running_values):
-                variable.assign(value)
-            self.running_values = None
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.step_started = time.monotonic()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.step_seconds.append(time.monotonic() - self.step_started)
-        self.done += 1
-        self.reporter.step(self.done, {"loss": self.kind.running_loss(logs)})
-        if self.done % self.steps_per_epoch == 0:
-            return  # on_epoch_end saves
-        if self.stopping.is_set() or time.monotonic() - self.saved_at >= self.checkpoint_seconds:
-            self.save()
-        if self.stopping.is_set():
-            self.trained.stop_training = True
-
-    def on_epoch_end(self, epoch, logs=None):
-        if self.done != (epoch + 1) * self.steps_per_epoch:
-            return  # stopped within the epoch
-        loss = float(self.kind.running_loss(logs))
-        if not math.isfinite(loss):
-            raise DivergedError(
-                f"The training loss of epoch {epoch + 1} is {loss}: training diverged. Try a lower --learning-rate; "
-                f"the best epoch before it is kept in {self.output}."
-            )
-        validation = self.task.validation
-        outputs = self.kind.predict(self.scorer, validation)
-        numbers = self.kind.score(self.task.metric, validation, outputs)
-        value = numbers[METRICS[self.task.metric].primary]
-        better = not math.isnan(value) and (self.best["value"] is None or value > self.best["value"])
-        if better:
-            self.best = {"value": value, "epoch": epoch + 1, "metrics": numbers}
-            save_adapter(
-                self.whole,
-                self.output,
-                text=self.wordpiece,
-                recipe=self.recipe,
-                task={
-                    "name": self.task.name,
-                    "kind": self.task.kind,
-                    "metric": self.task.metric,
-                    "source": self.task.source,
-                    **self.kind.about(self.task.train),
-                },
-                metrics={f"validation {name}": number for name, number in numbers.items()},
-                training={name: self.settings[name] for name in _KEPT},
-            )
-        row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
-        row.update({f"validation_{name}": number for name, number in numbers.items()})
-        self._log(row)
-        self.save()
-        self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
-        if self.stopping.is_set() or self._out_of_patience():
-            self.trained.stop_training = True
-
-    def _log(self, row):
-        text = io.StringIO()
-        writer = csv.writer(text)
-        if not self.log_bytes:
-            writer.writerow(row)
-        writer.writerow(row.values())
-        try:
-            with open(self.output / LOG_FILE, "r+b" if self.log_bytes else "wb") as file:
-                file.seek(self.log_bytes)
-                file.write(text.getvalue().encode())
-        except OSError as error:
-            raise InputError(f"{self.output / LOG_FILE} cannot be written: {error.strerror}.") from None
-        self.log_bytes += len(text.getvalue().encode())
-        if self.writer is not None:
-            with self.writer.as_default():
-                for name, number in row.items():
-                    tf.summary.scalar(name, number, step=self.done)
-            self.writer.flush()
-
-    def _finish(self):
-        if not self.best["epoch"]:
-            raise DivergedError(
-                f"The validation metric was not a number in any epoch, so nothing was saved to {self.output}: "
-                "training diverged; try a lower --learning-rate."
-            )
-        state = state_of(self.whole)
-        load_adapter(self.whole, self.output, name=state.active or "default")
-        shutil.rmtree(self.output / RESUME_FOLDER)
-
-
-class _Stopped(Exception):
-    """A signal came."""
-
-
-class _stop_at_signals:
-    """Sets an event at the first SIGINT or SIGTERM; a second one acts as usual."""
-
-    def __init__(self, event):
-        self.event = event
-        self.previous = {}
-
-    def __enter__(self):
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.previous[number] = signal.signal(number, self._handle)
-
-    def _handle(self, number, frame):
-        self.event.set()
-        signal.signal(number, self.previous[number])
-
-    def __exit__(self, *error):
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)

@@ -51,7 +51,7 @@ class AdapterTuner(keras_tuner.Tuner):
 
         Args:
             trial: `keras_tuner.engine.trial.Trial`.
-            reporter: `training.fit.Reporter` or None, given to `search`.
+            reporter: `training.run.Reporter` or None, given to `search`.
             verbose: what `search` got, for keras-tuner's own output.
         """
         try:
