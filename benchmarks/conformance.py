@@ -7,6 +7,7 @@ import sys
 from result_file import add_arguments, finish, parse_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+EVERY = "slow or not slow or conformance"
 SUITE = ROOT / "tests" / "test_families.py"
 
 
@@ -19,6 +20,7 @@ def parse(arguments=None):
     )
     parser.add_argument("--tests", type=pathlib.Path, default=SUITE, help="file of tests whose parameter `family` names an encoder family")
     parser.add_argument("--select", help="run these alone, an expression as pytest's -k")
+    parser.add_argument("--workers", type=int, default=2, help="processes at a time; each has one family's tests and ends with them")
     add_arguments(parser, smoke="without --select the quick tests of DistilBERT")
     return parse_arguments(parser, arguments, "conformance")
 
@@ -31,19 +33,37 @@ def main():
 
 
 def run(options):
-    """Run the tests in this process; dict of cases, in the order in which they ran."""
-    import pytest
+    """Run the tests; dict of cases, in the order in which pytest collects them.
 
-    chosen = ["-m", "slow or not slow or conformance"] + (["-k", options.select] if options.select else [])
+    A family's tests have a process of their own: what XLA compiled stays in memory as long as the process.
+    """
+    import concurrent.futures
+    import multiprocessing
+
+    chosen = ["-m", EVERY] + (["-k", options.select] if options.select else [])
     if options.smoke and not options.select:
         chosen = ["-m", "not slow and not conformance", "-k", "distilbert"]
+    cases = run_pytest([str(options.tests), *chosen, "--collect-only"])
+    parts = {}
+    for test, case in cases.items():
+        # Its id begins with a path from the root, whatever folder this runs in.
+        parts.setdefault(case["parameters"].get("family", ""), []).append(f"{ROOT}/{test}")
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(options.workers, mp_context=spawn, max_tasks_per_child=1) as pool:
+        for found in pool.map(run_pytest, ([*tests, "-m", EVERY] for tests in parts.values())):
+            cases |= found
+    return {"cases": list(cases.values())}
+
+
+def run_pytest(arguments):
+    """Run pytest in this process; dict from a test's id to its case, see `Reports`."""
+    import pytest
+
     reports = Reports()
-    status = pytest.main(
-        [str(options.tests), *chosen, f"--rootdir={ROOT}", "-c", str(ROOT / "setup.cfg"), "-q", "-p", "no:cacheprovider"], plugins=[reports]
-    )
+    status = pytest.main([*arguments, f"--rootdir={ROOT}", "-c", str(ROOT / "setup.cfg"), "-q", "-p", "no:cacheprovider"], plugins=[reports])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         sys.exit(f"pytest did not come to its end ({status!r}): there is no result.")
-    return {"cases": list(reports.cases.values())}
+    return reports.cases
 
 
 class Reports:
