@@ -43,27 +43,26 @@ def run(options):
     chosen = ["-m", EVERY] + (["-k", options.select] if options.select else [])
     if options.smoke and not options.select:
         chosen = ["-m", "not slow and not conformance", "-k", "distilbert"]
-    cases = run_pytest([str(options.tests), *chosen, "--collect-only"])
+    cases, places = run_pytest([str(options.tests), *chosen, "--collect-only"])
     parts = {}
     for test, case in cases.items():
-        # Its id begins with a path from the root, whatever folder this runs in.
-        parts.setdefault(case["parameters"].get("family", ""), []).append(f"{ROOT}/{test}")
+        parts.setdefault(case["parameters"].get("family", ""), []).append(places[test])
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.workers, mp_context=spawn, max_tasks_per_child=1) as pool:
-        for found in pool.map(run_pytest, ([*tests, "-m", EVERY] for tests in parts.values())):
+        for found, _ in pool.map(run_pytest, ([*tests, "-m", EVERY] for tests in parts.values())):
             cases |= found
     return {"cases": list(cases.values())}
 
 
 def run_pytest(arguments):
-    """Run pytest in this process; dict from a test's id to its case, see `Reports`."""
+    """Run pytest in this process; `cases` and `places` of `Reports`."""
     import pytest
 
     reports = Reports()
     status = pytest.main([*arguments, f"--rootdir={ROOT}", "-c", str(ROOT / "setup.cfg"), "-q", "-p", "no:cacheprovider"], plugins=[reports])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         sys.exit(f"pytest did not come to its end ({status!r}): there is no result.")
-    return reports.cases
+    return reports.cases, reports.places
 
 
 class Reports:
@@ -73,13 +72,15 @@ class Reports:
         cases: dict from a test's id to a dict: `test`, its function's name; `parameters`; `outcome`, "passed", "failed", "skipped" or
             "not run"; `checks`, the properties that it announced, of which a failed one did not hold the last; `refused`, the reason
             of a refusal that it asserts, or None; `reason` of a failure or skip; `seconds`.
+        places: dict from a test's id to one that pytest takes in whatever folder.
     """
 
     def __init__(self):
-        self.cases = {}
+        self.cases, self.places = {}, {}
 
     def pytest_collection_finish(self, session):
         for item in session.items:
+            self.places[item.nodeid] = f"{item.path}::{item.nodeid.partition('::')[2]}"
             self.cases[item.nodeid] = {
                 "test": getattr(item, "originalname", item.name), "parameters": _parameters(item), "outcome": "not run", "checks": [],
                 "refused": None, "reason": "", "seconds": 0.0,
