@@ -398,8 +398,8 @@ def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_pat
 
 @pytest.mark.slow
 def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, float32_policy):
-    options = ["--vary=trainable=adapters,full,top-1", "--vary=epochs=1", "--vary=learning-rate=1e-4", "--tuner=grid", "--precision=mixed_bfloat16"]
-    outcome = cli(*words_of(folder, *options), f"--output={tmp_path / 's'}")
+    options = ["--vary=trainable=adapters,full,top-1", "--vary=epochs=1", "--vary=learning-rate=1e-4", "--tuner=grid"]
+    outcome = cli(*words_of(folder, *options, "--precision=mixed_bfloat16"), f"--output={tmp_path / 's'}")
     assert outcome.status == 0, outcome.err
     content = json.loads((tmp_path / "s" / "search.json").read_text())
     assert [row["values"]["trainable"] for row in content["trials"]] == ["adapters", "full", "top-1"]

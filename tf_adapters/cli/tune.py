@@ -190,9 +190,10 @@ def _run_search(console, hypermodel, oracle, output):
 
     class ShownTuner(AdapterTuner):
         def on_trial_begin(self, trial):
-            values = self.hypermodel.values(trial.hyperparameters)
+            values = self.hypermodel.values(trial.hyperparameters).items()
             done = ", done before" if self.hypermodel.results(self.folder(trial)) else ""
-            console.print(f"Trial {trial.trial_id}{done}: " + ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in values.items()))
+            described = ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in values)
+            console.print(f"Trial {trial.trial_id}{done}: {described}")
             super().on_trial_begin(trial)
 
         def run_trial(self, trial, **arguments):
