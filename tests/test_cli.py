@@ -32,7 +32,7 @@ def shell(command, **options):
 # Help and installation
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "info", "tasks", "submit", "export"])
+@pytest.mark.parametrize("command", ["train", "tune", "evaluate", "predict", "info", "tasks", "submit", "export"])
 def test_help_shows_an_example_of_the_command(cli, command):
     outcome = cli(command, "--help")
     assert outcome.status == 0

@@ -92,7 +92,8 @@ def search(folder):
         patch.setenv("COLUMNS", "200")
         patch.setattr(loading, "load_backbone", lambda *arguments, **settings: loaded.append(1) or original(*arguments, **settings))
         options = ["--vary=adapter-size=2,3", f"--vary=learning-rate=3e-3,{TOO_HIGH}", "--vary=epochs=2", "--tuner=grid", "--trials=3"]
-        assert main([*words_of(folder, *options), f"--output={output}"]) == 0
+        # Test rows that are the validation rows, so that the best one's number is known.
+        assert main([*words_of(folder, *options), f"--test={folder / 'validation.csv'}", f"--output={output}"]) == 0
     return output, printed.getvalue(), len(loaded)
 
 
@@ -210,6 +211,8 @@ def test_search_leaves_a_table_a_plot_the_best_adapter_and_its_settings(search):
     model, settings = load_trained(output / "best")
     assert settings["adapter"]["bottleneck_size"] == best["values"]["bottleneck_size"]
     assert content["command"] in printed and "trials.png" in printed
+    assert content["test"] == {"accuracy": best["objective"]}
+    assert f"test accuracy of the best: {best['objective']:.4f}" in printed
 
 
 def test_diverged_trial_is_recorded_and_the_search_goes_on(search):
@@ -274,6 +277,10 @@ def test_several_seeds_count_by_mean_or_best_and_their_command_gives_the_same(cl
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["README.md", "adapter.safetensors", "tf_adapters.json"]
 
 
+class Killed(BaseException):
+    """As kill -9: nothing of the search's own code gets to act."""
+
+
 ORACLES = {
     "random": lambda objective: keras_tuner.oracles.RandomSearchOracle(objective=objective, max_trials=3, seed=1),
     "bayesian": lambda objective: keras_tuner.oracles.BayesianOptimizationOracle(
@@ -286,14 +293,33 @@ ORACLES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ORACLES)
-def test_keras_tuner_s_oracles_search_from_a_script(new, tmp_path, name):
+def test_keras_tuner_s_oracles_search_from_a_script_and_go_on_after_a_kill(new, tmp_path, name):
     space = {"bottleneck_size": (2, 3), "sharing": ("none", 2), "epochs": 1, "trainable": ("adapters", "head")}
     if name == "hyperband":
         del space["epochs"]
-    hypermodel = new(space)
-    tuner = AdapterTuner(hypermodel, ORACLES[name](hypermodel.objective), directory=tmp_path)
+    trained = []
+
+    def start(at_most):
+        hypermodel = new(space)
+        tuner = AdapterTuner(hypermodel, ORACLES[name](hypermodel.objective), directory=tmp_path)
+        fit = hypermodel.fit
+
+        def counted(hp, *arguments, **settings):
+            if len(trained) == at_most:
+                raise Killed
+            trained.append(hypermodel.digest(hp))
+            return fit(hp, *arguments, **settings)
+
+        hypermodel.fit = counted
+        return hypermodel, tuner
+
+    _, tuner = start(2)
+    with pytest.raises(Killed):
+        tuner.search(verbose=0)
+    hypermodel, tuner = start(None)
     tuner.search(verbose=0)
     rows = tuner.table()
+    assert len(trained) == len(set(trained)), "a finished trial was trained again"
     assert len(rows) >= 3 and all(row["status"] == "completed" for row in rows)
     if name == "grid":
         # All four with adapters, and one without.
@@ -305,8 +331,7 @@ def test_keras_tuner_s_oracles_search_from_a_script(new, tmp_path, name):
     (model,) = tuner.get_best_models()
     assert bool(state_of(model).adapters) == (hypermodel.values(best.hyperparameters)["trainable"] == "adapters")
     # Started again it finds everything done.
-    again = AdapterTuner(hypermodel, ORACLES[name](hypermodel.objective), directory=tmp_path)
-    hypermodel.build = lambda *arguments, **settings: pytest.fail("a finished trial was trained again")
+    _, again = start(len(trained))
     again.search(verbose=0)
     assert again.table() == rows
 
@@ -332,13 +357,13 @@ def test_state_that_a_kill_cut_off_is_made_again_from_the_finished_trials(new, t
 @pytest.mark.slow
 def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_path):
     def command(output, *more):
-        options = ["--vary=adapter-size=2,3,4", "--vary=epochs=4", "--vary=learning-rate=1e-3..1e-2", "--trials=4", "--seeds=2", *more]
+        options = ["--vary=adapter-size=2,3,4", "--vary=epochs=4", "--vary=learning-rate=1e-3..1e-2", "--trials=3", "--seeds=2", *more]
         return [sys.executable, "-m", "tf_adapters.cli", *words_of(folder, *options), f"--output={output}"]
 
     subprocess.run(command(tmp_path / "whole"), check=True, timeout=600, capture_output=True)
     output, kills = tmp_path / "killed", 0
     finished = {}
-    for attempt in range(8):
+    for attempt in range(6):
         process = subprocess.Popen(
             command(output, *["--resume"] * (attempt > 0)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
@@ -358,7 +383,7 @@ def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_pat
         if process.returncode == 0:
             break
     assert kills >= 2 and process.returncode == 0, process.stderr.read()
-    assert adapters_of(output) == adapters_of(tmp_path / "whole") and len(adapters_of(output)) == 4
+    assert adapters_of(output) == adapters_of(tmp_path / "whole") and len(adapters_of(output)) == 3
     tables = [json.loads((path / "search.json").read_text())["trials"] for path in (output, tmp_path / "whole")]
     for table in tables:
         for row in table:
@@ -373,8 +398,8 @@ def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_pat
 
 @pytest.mark.slow
 def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, float32_policy):
-    options = ["--vary=trainable=adapters,full,top-1", "--vary=epochs=1", "--vary=learning-rate=1e-4", "--tuner=grid", "--precision=mixed_bfloat16"]
-    outcome = cli(*words_of(folder, *options), f"--output={tmp_path / 's'}")
+    options = ["--vary=trainable=adapters,full,top-1", "--vary=epochs=1", "--vary=learning-rate=1e-4", "--tuner=grid"]
+    outcome = cli(*words_of(folder, *options, "--precision=mixed_bfloat16"), f"--output={tmp_path / 's'}")
     assert outcome.status == 0, outcome.err
     content = json.loads((tmp_path / "s" / "search.json").read_text())
     assert [row["values"]["trainable"] for row in content["trials"]] == ["adapters", "full", "top-1"]
@@ -479,3 +504,9 @@ def test_missing_package_is_named(cli, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "keras_tuner" else find_spec(name, *rest))
     outcome = cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={tmp_path / 's'}")
     assert outcome.status == 2 and "needs the package keras-tuner: run `pip install keras-tuner matplotlib`" in outcome.err
+
+
+def test_a_baselines_recipe_trains_what_it_is_for():
+    with pytest.raises(InputError, match="bottleneck_size is for adapters, and trainable is full"):
+        check_values({"bottleneck_size": (2, 4)}, get_recipe("he-2021-full"))
+    assert check_values({"learning_rate": (1e-5, 2e-5)}, get_recipe("he-2021-full")) == {"learning_rate": (1e-5, 2e-5)}

@@ -1,6 +1,5 @@
 """`tf-adapters tune`."""
 
-import contextlib
 import csv
 import functools
 import io
@@ -191,8 +190,10 @@ def _run_search(console, hypermodel, oracle, output):
 
     class ShownTuner(AdapterTuner):
         def on_trial_begin(self, trial):
-            values = self.hypermodel.values(trial.hyperparameters)
-            console.print(f"Trial {trial.trial_id}: " + ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in values.items()))
+            values = self.hypermodel.values(trial.hyperparameters).items()
+            done = ", done before" if self.hypermodel.results(self.folder(trial)) else ""
+            described = ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in values)
+            console.print(f"Trial {trial.trial_id}{done}: {described}")
             super().on_trial_begin(trial)
 
         def run_trial(self, trial, **arguments):
@@ -211,11 +212,7 @@ def _run_search(console, hypermodel, oracle, output):
             name = self.hypermodel.objective.name.replace("_", " ")
             return name if len(self.hypermodel.seeds) == 1 else f"{self.hypermodel.reduced} {name}"
 
-    # It prints where it goes on from.
-    with contextlib.redirect_stdout(io.StringIO()):
-        search = ShownTuner(hypermodel, oracle, directory=output, project_name=SEARCH_FOLDER)
-    if search.table():
-        console.print(f"{len(search.table())} trials were done before.")
+    search = ShownTuner(hypermodel, oracle, directory=output, project_name=SEARCH_FOLDER)
     try:
         search.search(verbose=0)
     except keras_tuner.errors.FatalError as error:
@@ -249,12 +246,29 @@ def _finish(console, hypermodel, rows, output, settings, chosen):
     command = shlex.join([*words, "--output", f"adapters/{output.name}"])
     for row in rows:
         row["folder"] = str(row["folder"].relative_to(output))
-    _write_json(output / SETTINGS_FILE, {"settings": settings, "trials": rows, "best": best["trial"], "command": command})
+    test = _score_test(console, hypermodel, output / BEST_FOLDER)
+    content = {"settings": settings, "trials": rows, "best": best["trial"], "test": test, "command": command}
+    _write_json(output / SETTINGS_FILE, content)
     draw_trials(rows, hypermodel.varied, f"validation {hypermodel.metric}", output / PLOT_FILE)
     _show(console, rows, best, hypermodel)
+    for name, value in (test or {}).items():
+        console.print(f"test {name.replace('_', ' ')} of the best: {value:.4f}")
     console.print(f"Best: trial {best['trial']}, its adapter is {output / BEST_FOLDER}. The same by itself:")
     console.print(f"  {command}")
     console.print(f"All trials: {output / TABLE_FILE}, {output / PLOT_FILE}")
+
+
+def _score_test(console, hypermodel, directory):
+    """The best adapter's numbers on the test rows, which chose nothing, or None where there are none with labels."""
+    from tf_adapters import load_tokenizer, load_trained
+    from tf_adapters.cli.report import predict_held_out
+
+    task = hypermodel.task(hypermodel.seeds[0])
+    if task.test is None or task.test.labels is None:
+        return None
+    model, settings = load_trained(directory, backbone=hypermodel.source)
+    tokenizer = load_tokenizer(model, max_length=hypermodel.tokens)
+    return predict_held_out(console, model, task, tokenizer, settings["training"]["batch_size"]).numbers
 
 
 def _show(console, rows, best, hypermodel):

@@ -96,7 +96,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         self.metric = METRICS[first.metric].primary
         family, config = read_config(find_files(self.source, config_only=True))
         check_depth(self.space, config.num_hidden_layers, self.source)
-        if fast and self.space.get("trainable", ("adapters",)) != ("adapters",):
+        if fast and self.space.get("trainable", (self.recipe.trainable,)) != ("adapters",):
             raise InputError("fast=True is for adapters, and the space has other values of trainable: leave one of them out.")
         if fast and family.fast_block_class is None:
             raise InputError(f"fast=True: {family.model_type} has no fast blocks; leave it out.")
@@ -115,7 +115,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
 
     def declare_hyperparameters(self, hp):
         """Register what varies with keras-tuner's `HyperParameters`."""
-        modes = self.space.get("trainable", ("adapters",))
+        modes = self.space.get("trainable", (self.recipe.trainable,))
         names = self.varied
         if len(modes) > 1:
             self._declare(hp, "trainable", modes)
@@ -136,14 +136,14 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         if "tuner/epochs" in hp.values:
             # A round of Hyperband. It trains anew: a schedule that falls to 0 over all epochs cannot go on from a shorter one's end.
             values["epochs"] = hp.values["tuner/epochs"]
-        if values.get("trainable", "adapters") != "adapters":
+        if values.get("trainable", self.recipe.trainable) != "adapters":
             values = {name: value for name, value in values.items() if DIMENSIONS[name].field is None}
         return {name: values[name] for name in DIMENSIONS if name in values}
 
     def settings(self, hp):
         """What a trial gives `fit`: dict of epochs, learning_rate, batch_size and dropout."""
         values = self.values(hp)
-        settings = usual_settings(self.recipe, values.get("trainable", "adapters"))
+        settings = usual_settings(self.recipe, values.get("trainable", self.recipe.trainable))
         return {name: values.get(name, usual) for name, usual in settings.items()}
 
     def arguments(self, hp):
@@ -160,7 +160,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
     def build(self, hp, seed=None):
         """A model that is ready to train, with the initial weights of a seed (the first for None)."""
         seed, values = self.seeds[0] if seed is None else seed, self.values(hp)
-        trainable = values.get("trainable", "adapters")
+        trainable = values.get("trainable", self.recipe.trainable)
         model = self._fresh_model(seed)
         if trainable == "adapters":
             changes = {DIMENSIONS[name].field: value for name, value in values.items() if DIMENSIONS[name].field is not None}
@@ -271,10 +271,10 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         return model
 
     def _declare(self, hp, name, choice):
-        settings = usual_settings(self.recipe, self.space.get("trainable", ("adapters",))[0])
+        settings = usual_settings(self.recipe, self.space.get("trainable", (self.recipe.trainable,))[0])
         dimension = DIMENSIONS[name]
         usual = settings.get(name) if dimension.field is None else getattr(self.recipe.adapter, dimension.field)
-        usual = "adapters" if name == "trainable" else usual
+        usual = self.recipe.trainable if name == "trainable" else usual
         if isinstance(choice, Range):
             make = hp.Int if dimension.types == "int" else hp.Float
             default = usual if usual in choice else choice.low

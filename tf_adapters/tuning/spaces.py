@@ -197,7 +197,7 @@ def check_values(values, recipe):
         checked[name] = choice
     if not any(varies(choice) for choice in checked.values()):
         raise InputError("space is empty: nothing varies in it; give a name two values or a range, such as learning_rate=(1e-4, 1e-3).")
-    modes = checked.get("trainable", ("adapters",))
+    modes = checked.get("trainable", (recipe.trainable,))
     fields = {field.name for field in dataclasses.fields(recipe.adapter)}
     for name, choice in checked.items():
         dimension = DIMENSIONS[name]

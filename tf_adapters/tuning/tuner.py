@@ -17,15 +17,15 @@ class AdapterTuner(keras_tuner.Tuner):
 
     keras-tuner builds, trains and checkpoints models of Keras 3 itself; here a trial is a call of the hypermodel, and
     leaves an adapter directory of its best seed in `directory/project_name/runs`. A search that was killed goes on when
-    it is started again with the same arguments: finished trials are read, and the one at work goes on from its
-    last state. A trial that diverged is recorded as failed, and the search goes on.
+    it is started again with the same arguments: the oracle proposes the same trials, finished ones are read, and the one at
+    work goes on from its last state. A trial that diverged is recorded as failed, and the search goes on.
 
     With Hyperband each trial of a later round trains from the start for its greater number of epochs.
 
     Args:
         hypermodel: `AdapterHyperModel`.
         oracle: `keras_tuner.Oracle`, such as `keras_tuner.oracles.RandomSearchOracle(objective=hypermodel.objective,
-            max_trials=20, seed=1)`; with a seed, so that it proposes the same again where its own state is lost.
+            max_trials=20, seed=1)`; with a seed other than 0, by which it proposes the same trials again.
         directory: path for the search.
         project_name: str, folder in it.
         kwargs: further arguments of `keras_tuner.Tuner`, such as `overwrite=True` to start anew.
@@ -43,7 +43,7 @@ class AdapterTuner(keras_tuner.Tuner):
             raise InputError("space: the epochs are what Hyperband chooses, up to its max_epochs: leave them out.")
         # Three learning rates in a row that are too high are no reason to stop.
         oracle.max_consecutive_failed_trials = None
-        _forget_damaged_state(pathlib.Path(directory, project_name))
+        _forget_state(pathlib.Path(directory, project_name), oracle)
         super().__init__(oracle=oracle, hypermodel=hypermodel, directory=directory, project_name=project_name, **kwargs)
 
     def run_trial(self, trial, *, reporter=None, verbose=None):
@@ -96,13 +96,18 @@ class AdapterTuner(keras_tuner.Tuner):
         return rows
 
 
-def _forget_damaged_state(project):
-    """Remove keras-tuner's state if a kill left one of its files half written; the oracle then proposes the same trials again."""
-    paths = [*project.glob("trial_*/trial.json"), project / "oracle.json", project / "tuner0.json"]
-    paths = [path for path in paths if path.exists()]
+def _forget_state(project, oracle):
+    """Remove keras-tuner's state if the oracle proposes the same trials again: the finished ones are read from their folders.
+
+    keras-tuner does not save all of it (a grid's place, the generator of a Bayesian search, a trial that a kill separated from the
+    list), and a kill may leave a file half written. Only an oracle without a seed of its own has to go on from it.
+    """
     try:
-        for path in paths:
-            json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        for path in paths:
+        seed = json.loads((project / "oracle.json").read_text(encoding="utf-8"))["seed"]
+    except FileNotFoundError:
+        return
+    except (ValueError, KeyError):
+        seed = oracle.seed
+    if seed == oracle.seed or isinstance(oracle, keras_tuner.oracles.GridSearchOracle):
+        for path in (*project.glob("trial_*/trial.json"), *project.glob("tuner*.json"), project / "oracle.json"):
             path.unlink()
