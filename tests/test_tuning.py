@@ -17,7 +17,7 @@ from tests.conftest import write_checkpoint, write_csv
 from tf_adapters import InputError, add_adapters, get_recipe, load_trained, task_from_files
 from tf_adapters.models.state import state_of
 from tf_adapters.tasks.analysis import summary_of_seeds
-from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range
+from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range, check_values
 
 keras_tuner = pytest.importorskip("keras_tuner", reason="needs the extra `tuner`")
 
