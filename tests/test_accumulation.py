@@ -38,7 +38,7 @@ SPANS = np.array([[number, number + 1, 10] for number in range(ROWS)])
         ("question-answering", "question-answering", SPANS),
     ],
 )
-@pytest.mark.parametrize("parts", [3, 20])
+@pytest.mark.parametrize("parts", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_step_in_parts_is_that_of_the_whole_batch(kind, head, targets, parts):
     targets = tf.constant(targets, tf.int32)
     whole, in_parts = stepped(1, kind, head, targets), stepped(parts, kind, head, targets)
@@ -49,6 +49,7 @@ def test_a_step_in_parts_is_that_of_the_whole_batch(kind, head, targets, parts):
     np.testing.assert_allclose(whole[1], in_parts[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_fast_blocks_and_float16_with_its_scaled_loss_do_it_too(float32_policy):
     targets = tf.constant([0, 1, 1, 0, 1, 1, 1])
     whole, in_parts = (stepped(parts, "classification", "classification", targets, fast=True)[0] for parts in (1, 4))
@@ -59,6 +60,7 @@ def test_fast_blocks_and_float16_with_its_scaled_loss_do_it_too(float32_policy):
         np.testing.assert_allclose(one, other, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_the_graph_holds_one_part():
     model = tiny_model()
     set_trainable(add_adapters(model, AdapterConfig(4), seed=0))

@@ -469,6 +469,7 @@ def test_a_request_may_leave_out_the_pair_the_mask_and_the_types(bank, served):
         assert ask("serving_default", "label", text=["a", "b"], task=["film", "?"])[1] == b""
 
 
+@pytest.mark.slow
 def test_a_new_version_shares_the_encoder_on_disk_and_stands_alone(bank, served, checkpoint, directories):
     more = AdapterBank(str(checkpoint))
     for name in (*TASKS, "new"):
@@ -537,6 +538,7 @@ def test_what_cannot_be_exported_is_named(bank, checkpoint, served, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_it_loads_where_only_tensorflow_and_tensorflow_text_are(bank, served):
     code = f"""
 import json, sys, tensorflow as tf, tensorflow_text
@@ -551,6 +553,7 @@ print(json.dumps(answer["logits"].numpy().tolist()))
     np.testing.assert_allclose(json.loads(done.stdout), bank.answer(TEXTS, list(TASKS), PAIRS)["logits"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_bank_and_its_hint_runs(cli, directories, tmp_path):
     output = tmp_path / "all" / "1"
     done = cli("export", "--adapters", directories / "film", f"words={directories / 'upper'}", "--output", output)

@@ -22,6 +22,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
+from tf_adapters.methods import config_from_dict
 from tf_adapters.recipes import RECIPES
 
 INPUTS = tiny_inputs()
@@ -40,7 +41,13 @@ def trained(directory, mode="adapters", config=None, **options):
     return train(set_trainable(model, mode))
 
 
-@pytest.mark.parametrize("recipe", sorted(RECIPES))
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(name, marks=() if name in ("report-unshared", "report-3-shared", "hu-2022") else pytest.mark.slow)
+        for name, recipe in sorted(RECIPES.items()) if recipe.trainable == "adapters"
+    ],
+)  # fmt: skip
 def test_loading_into_a_fresh_backbone_gives_bit_equal_logits(checkpoint, tmp_path, recipe):
     recipe = get_recipe(recipe)
     model = trained(checkpoint, config=recipe.adapter, head_layers=recipe.head_layers, num_labels=2)
@@ -48,7 +55,7 @@ def test_loading_into_a_fresh_backbone_gives_bit_equal_logits(checkpoint, tmp_pa
     fresh, settings = load_trained(tmp_path / "a")
     assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
     assert settings["recipe"] == recipe.name
-    assert AdapterConfig.from_dict(settings["adapter"]) == recipe.adapter
+    assert config_from_dict(settings["adapter"]) == recipe.adapter
 
 
 @pytest.mark.parametrize("mode", ["full", "top-2", "layer-norm", "bias", "head"])
@@ -99,6 +106,7 @@ def test_houlsby_2019_on_bert_base_is_under_ten_megabytes(tmp_path):
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 10_000_000
 
 
+@pytest.mark.slow
 def test_several_directories_on_one_backbone_keep_their_own_predictions(checkpoint, tmp_path):
     expected = {}
     for index, name in enumerate(("one", "two")):
@@ -268,6 +276,7 @@ def test_save_killed_at_any_step_leaves_the_old_or_the_new_adapter_whole(checkpo
     assert np.array_equal(load_trained(tmp_path / "a")[0](INPUTS).logits, after)
 
 
+@pytest.mark.slow
 def test_directory_loads_in_a_new_process(checkpoint, tmp_path):
     model = trained(checkpoint)
     save_adapter(model, tmp_path / "a")

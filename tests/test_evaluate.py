@@ -133,6 +133,7 @@ def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_argu
     assert f"This is seed {best['seed']}, the best by validation of 3, whose test accuracy has mean" in shown.out
 
 
+@pytest.mark.slow
 def test_seeds_that_are_done_are_not_repeated(cli, train_arguments, tmp_path, monkeypatch):
     from tf_adapters.cli.runs import Runner
 

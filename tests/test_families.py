@@ -264,7 +264,8 @@ def test_families_without_fast_blocks_say_so_and_stay_usable(family, record_prop
     assert len(state_of(model).adapters) == 1
 
 
-@pytest.mark.parametrize("family", ["distilbert", slow_if(True, "electra"), slow_if(True, "mpnet")])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["distilbert", "electra", "mpnet"])
 def test_the_commands_train_predict_and_export_families_with_berts_vocabulary(family, cli, sentences, tmp_path):
     write_family_checkpoint(family_model(family), tmp_path / "encoder", bare=True)
     others = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>"} if family == "mpnet" else {}

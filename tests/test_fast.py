@@ -201,6 +201,7 @@ def test_adapters_are_switched_and_disabled_in_graphs_already_traced(tmp_path):
         load_adapter(model, tmp_path / "a", fast=False)
 
 
+@pytest.mark.slow
 def test_dropout_of_sites_and_steps_differs_and_follows_its_seed():
     def losses(seed):
         from tf_adapters.training.dropout import seed_dropout

@@ -337,6 +337,7 @@ def test_dropout_of_encoder_and_head_is_overridden_and_comes_back_and_the_adapte
     assert sorted(layer.rate for layer in seed_dropout(model, 1)) == [0.1] * (2 + 3 * 4) + [0.2] * 8
 
 
+@pytest.mark.slow
 def test_plain_keras_fit_trains_adapters_with_xla_and_mixed_precision(float32_policy):
     for policy, xla in (("float32", True), ("mixed_bfloat16", False)):
         float32_policy(policy)

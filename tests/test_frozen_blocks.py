@@ -96,7 +96,7 @@ def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, word
     assert [v.ref() for v in upper.trainable_variables] == [v.ref() for v in model.trainable_variables]
 
 
-@pytest.mark.parametrize("mode, fast, xla", [("adapters", False, False), ("adapters", True, False), pytest.param("top-1", False, True, marks=pytest.mark.slow), ("head", False, False)])
+@pytest.mark.parametrize("mode, fast, xla", [("adapters", False, False), pytest.param("adapters", True, False, marks=pytest.mark.slow), pytest.param("top-1", False, True, marks=pytest.mark.slow), ("head", False, False)])
 def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp_path, mode, fast, xla):
     def train(folder, **arguments):
         keras.utils.set_random_seed(0)
@@ -126,6 +126,7 @@ def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp
         np.testing.assert_allclose(trained[name], plain[name], atol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_path):
     class Killed(Exception):
         pass

@@ -120,6 +120,7 @@ def test_a_merged_model_is_a_plain_one_that_computes_the_same(config, fast):
     assert backbone_digest(model) != digest
 
 
+@pytest.mark.slow
 def test_while_a_graph_is_traced_the_weights_may_hold_the_update_and_come_back_bit_for_bit():
     model, inputs = trained(LORA), tiny_inputs()
     before = {weight.name: weight.numpy() for weight in model.weights}

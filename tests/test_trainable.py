@@ -40,6 +40,7 @@ EMBEDDINGS = {
 }
 POOLER = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
 BIASES = {name for name in dense(range(DEPTH)) | norms(embeddings=True) | POOLER if name.endswith(("bias", "beta"))}
+ALL = EMBEDDINGS | dense(range(DEPTH)) | norms(embeddings=True) | POOLER | HEAD
 BOTH = [f"layer.{b}.{place}" for b in range(DEPTH) for place in ("attention", "ffn")]
 PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
 
@@ -59,14 +60,21 @@ PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
         ("he-2021", adapters(BOTH) | norms(embeddings=True) | HEAD),
         ("han-2021", adapters(BOTH) | HEAD),
         ("pfeiffer-2021", adapters([f"layer.{b}.ffn" for b in range(DEPTH)]) | HEAD),
+        ("hu-2022", {f"adapters/default/layer.{b}.{place}/{part}" for b in range(DEPTH) for place in ("query", "value") for part in "ab"} | HEAD),
+        ("liu-2022", {f"adapters/default/layer.{b}.{place}/scale" for b in range(DEPTH) for place in ("key", "value", "output")} | HEAD),
+        ("houlsby-2019-full", ALL),
+        ("houlsby-2019-layer-norm", norms(embeddings=True) | HEAD),
+        ("he-2021-full", ALL),
+        ("han-2021-full", ALL),
     ],
 )
 def test_exact_names_that_train_for_each_recipe(recipe, expected):
     model = tiny_model()
     if get_recipe(recipe).head_layers == 2:
         use_two_layer_head(model)
-    add_adapters(model, get_recipe(recipe).adapter)
-    set_trainable(model, "adapters")
+    if get_recipe(recipe).trainable == "adapters":
+        add_adapters(model, get_recipe(recipe).adapter)
+    set_trainable(model, get_recipe(recipe).trainable)
     assert names(model) == expected
 
 
@@ -115,7 +123,7 @@ def test_only_the_active_adapter_trains():
     assert names(set_trainable(model, "adapters")) == adapters(BOTH, "a") | HEAD
 
 
-@pytest.mark.parametrize("mode", ["adapters", "top-2", "layer-norm", "bias", "head", "full"])
+@pytest.mark.parametrize("mode", ["adapters", "top-2", "layer-norm", "bias", "head", pytest.param("full", marks=pytest.mark.slow)])
 def test_frozen_weights_are_bit_equal_after_a_real_fit_and_every_chosen_one_moves(mode):
     model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=4), seed=0)
     add_adapters(model, AdapterConfig(bottleneck_size=4, train_layer_norm="all"), name="b", seed=1)
