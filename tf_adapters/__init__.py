@@ -49,15 +49,19 @@ _PUBLIC = {
     "get_recipe": "recipes",
     "load_adapter": "saving.directory",
     "load_backbone": "models.loading",
+    "load_pretrained_adapter": "saving.pretrained",
     "load_task": "tasks",
     "load_trained": "saving.directory",
     "merge_adapter": "models.merging",
     "parameter_counts": "training.trainable",
+    "pretrain": "training.pretrain",
     "remove_adapters": "models.injection",
     "save_adapter": "saving.directory",
     "set_active": "models.injection",
     "set_trainable": "training.trainable",
     "task_from_files": "tasks",
+    "texts_from_files": "tasks.unlabelled",
+    "without_labels": "tasks.unlabelled",
 }
 # They need an extra, and so are not in __all__: `from tf_adapters import *` works without it.
 _OF_EXTRAS = {

@@ -12,6 +12,7 @@ from tf_adapters.cli.evaluate import evaluate
 from tf_adapters.cli.export import export
 from tf_adapters.cli.info import info
 from tf_adapters.cli.predict import predict
+from tf_adapters.cli.pretrain import pretrain
 from tf_adapters.cli.submit import submit
 from tf_adapters.cli.tasks import tasks
 from tf_adapters.cli.train import train
@@ -60,7 +61,7 @@ def _command(function):
     return run
 
 
-for command in (train, tune, evaluate, predict, export, convert, submit, tasks, info):
+for command in (train, tune, pretrain, evaluate, predict, export, convert, submit, tasks, info):
     app.command(command.__name__)(_command(command))
 
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 import pathlib
-from typing import Optional
 
+from tf_adapters.cli import options
 from tf_adapters.cli.options import check_positive
 from tf_adapters.errors import InputError
 
@@ -18,21 +18,21 @@ _OPTION_NAMES = {"train_file": "--train"}
 class DataOptions:
     """The options of the panel "Data", by the names of the commands' parameters."""
 
-    task: Optional[str] = None
-    data_dir: Optional[pathlib.Path] = None
-    train_file: Optional[pathlib.Path] = None
-    validation: Optional[pathlib.Path] = None
-    test: Optional[pathlib.Path] = None
-    text_column: Optional[str] = None
-    text_pair_column: Optional[str] = None
-    label_column: Optional[str] = None
-    label_separator: str = "|"
-    format: Optional[str] = None
-    kind: Optional[str] = None
-    metric: Optional[str] = None
-    max_train_rows: Optional[int] = None
-    low_resource: Optional[int] = None
-    skip_bad_rows: bool = False
+    task: options.TrainedTask = None
+    data_dir: options.DataDir = None
+    train_file: options.TrainFile = None
+    validation: options.ValidationFile = None
+    test: options.TestFile = None
+    text_column: options.TextColumn = None
+    text_pair_column: options.TextPairColumn = None
+    label_column: options.LabelColumn = None
+    label_separator: options.LabelSeparator = "|"
+    format: options.Format = None
+    kind: options.Kind = None
+    metric: options.TrainedMetric = None
+    max_train_rows: options.MaxTrainRows = None
+    low_resource: options.LowResource = None
+    skip_bad_rows: options.SkipBadRows = False
 
     def check(self):
         """Raise InputError for options that do not fit together; chooses the task where none is named."""

@@ -52,6 +52,7 @@ def info(
 
 def _show_directory(console, directory, as_json):
     from tf_adapters.cli.report import show_numbers
+    from tf_adapters.saving.model_card import described_origin
     from tf_adapters.saving.settings import directory_size, read_settings
     from tf_adapters.training.layout import RESUME_FOLDER
 
@@ -65,10 +66,15 @@ def _show_directory(console, directory, as_json):
     rows = {
         "task": f"{task.get('name', 'unknown')} ({task.get('kind', 'unknown')})",
         "labels": ", ".join(head["labels"] or []) or f"{head['num_labels']} output(s)",
+        "went on from": settings.get("pretrained_adapter") and described_origin(settings["pretrained_adapter"]),
         "recipe": settings["recipe"] or "none",
         "trained": f"{settings['trainable']}: {parameters['trained']:,} of {parameters['total']:,} parameters "
         f"({parameters['trained'] / parameters['total']:.2%})",
     }
+    if task.get("kind") == "masked-lm":
+        fitted = f"fitted here for {task['head_steps']:,} steps" if task["head_steps"] else "the encoder's own"
+        rows["labels"] = f"none: it guesses hidden words; its head is {fitted}"
+    rows = {name: value for name, value in rows.items() if value is not None}
     rows.update(
         {
             f"trained {kind.replace('_', ' ')}": f"{parameters[kind]:,}"

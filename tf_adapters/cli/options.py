@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import math
 import pathlib
 from typing import Annotated, Optional
 
@@ -119,6 +120,19 @@ def check_positive(option, value):
     """Raise InputError unless an option that was given is at least 1."""
     if value is not None and value < 1:
         raise InputError(f"{option} {value} must be at least 1.")
+
+
+def check_training(settings):
+    """Raise InputError for a learning rate, decay, norm or dropout out of range; `settings` has them by name."""
+    rate = settings["learning_rate"]
+    if rate is not None and not 0 < rate < math.inf:
+        raise InputError(f"--learning-rate {rate} must be a number above 0, such as 1e-3.")
+    if not 0 <= settings["weight_decay"] < math.inf:
+        raise InputError(f"--weight-decay {settings['weight_decay']} must be a number of at least 0, such as 0.01.")
+    if settings["clip_norm"] is not None and not 0 < settings["clip_norm"] < math.inf:
+        raise InputError(f"--clip-norm {settings['clip_norm']} must be a number above 0, such as 1.")
+    if settings["dropout"] is not None and not 0 <= settings["dropout"] < 1:
+        raise InputError(f"--dropout {settings['dropout']} must be at least 0 and below 1.")
 
 
 def check_precision(precision):

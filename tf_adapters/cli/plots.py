@@ -73,6 +73,24 @@ def draw_trials(rows, names, metric, path):
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
 
 
+def draw_perplexity(log, before, path):
+    """Draw held-out perplexity, pairs of step and value, over the steps, and what it was before, unless that is None."""
+    from matplotlib.figure import Figure
+
+    from tf_adapters.saving.atomic import replacing
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    points = log if before is None else [(0, before), *log]
+    axes.plot(*zip(*points), marker="o")
+    axes.set_xlabel("steps")
+    axes.set_ylabel("perplexity of hidden words, held-out texts")
+    axes.set_yscale("log")
+    axes.grid(which="both", color="0.9")
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+
+
 def _heights(values, axes, place, most_levels=6):
     """Where values stand on a vertical axis from 0 to 1, at which their names are written; NaN for None.
 

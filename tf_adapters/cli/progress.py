@@ -47,9 +47,10 @@ def counting(console, description, total=None, shown=True, unit="rows"):
 class TrainingProgress(Reporter):
     """Shows a run of `fit` on a Rich console."""
 
-    def __init__(self, console, epochs):
+    def __init__(self, console, epochs, description="training"):
         self.console = console
         self.epochs = epochs
+        self.description = description
         self.progress = None
         self.task = None
         self.steps = 0
@@ -72,7 +73,7 @@ class TrainingProgress(Reporter):
         if done:
             self.console.print(f"Resuming after step {done} of {steps}.")
         if self.console.is_terminal:
-            self._open("training", "steps", steps, done)
+            self._open(self.description, "steps", steps, done)
 
     def note(self, text):
         self.console.print(text)

@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 import shutil
 import time
-from typing import Callable, Dict
+from typing import Callable, Dict, Optional
 
 import typer
 
@@ -14,6 +14,7 @@ from tf_adapters import (
     fit,
     fuse_adapters,
     load_adapter,
+    load_pretrained_adapter,
     parameter_counts,
     set_trainable,
 )
@@ -41,6 +42,7 @@ class Runner:
         settings: dict of the command's options, the first seed among them.
         task: function from a seed to the `Task` that it trains on.
         fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
+        pretrained: directory whose adapter, or encoder, training goes on with, or None.
     """
 
     console: object
@@ -50,6 +52,7 @@ class Runner:
     settings: dict
     task: Callable
     fused: Dict[str, pathlib.Path] = dataclasses.field(default_factory=dict)
+    pretrained: Optional[pathlib.Path] = None
 
     def build(self, task, seed):
         """A fresh model that is ready to train, and its tokenizer."""
@@ -63,6 +66,8 @@ class Runner:
             if settings["fast"]:
                 raise InputError("--fast has no parts for fused adapters: leave it out.")
             fuse_adapters(model, self.fused, name="default", seed=seed)
+        elif self.pretrained is not None:
+            load_pretrained_adapter(model, self.pretrained, fast=settings["fast"] or None)
         elif settings["trainable"] == "adapters":
             add_adapters(model, self.adapter, seed=seed, fast=settings["fast"])
         cast_frozen(set_trainable(model, settings["trainable"]))
@@ -155,6 +160,7 @@ def run_seeds(runner, output, *, seeds, resume, started):
             metric = METRICS[task.metric].primary
             common = {"recipe": runner.recipe.name, "adapter": runner.adapter.to_dict(), "source": runner.source}
             common["fused"] = {name: str(directory) for name, directory in runner.fused.items()}
+            common["pretrained"] = runner.pretrained and str(runner.pretrained)
             common.update({name: value for name, value in settings.items() if name not in ("checkpoint_seconds", "tensorboard")})
             runs = SeedRuns(output, metric=metric, settings={**common, "task": task.name, "seeds": seeds}, resume=resume)
         if runs.done(seed):

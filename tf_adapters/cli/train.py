@@ -1,6 +1,5 @@
 """`tf-adapters train`."""
 
-import dataclasses
 import functools
 import math
 import pathlib
@@ -10,7 +9,9 @@ from typing import Annotated, List, Optional
 import typer
 
 from tf_adapters.cli import options
+from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.data import DataOptions
+from tf_adapters.cli.grouped import grouped
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
@@ -24,7 +25,9 @@ def _run(*names, **settings):
     return typer.Option(*names, rich_help_panel="Run", **settings)
 
 
+@grouped
 def train(
+    *,
     model: Annotated[
         str, typer.Option(help="Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
     ] = "minilm",
@@ -32,21 +35,7 @@ def train(
         Optional[pathlib.Path],
         typer.Option(help="Adapter directory to write. Default for the embedded task: `adapters/rotten-tomatoes`."),
     ] = None,
-    task: options.TrainedTask = None,
-    data_dir: options.DataDir = None,
-    train_file: options.TrainFile = None,
-    validation: options.ValidationFile = None,
-    test: options.TestFile = None,
-    text_column: options.TextColumn = None,
-    text_pair_column: options.TextPairColumn = None,
-    label_column: options.LabelColumn = None,
-    label_separator: options.LabelSeparator = "|",
-    format: options.Format = None,
-    kind: options.Kind = None,
-    metric: options.TrainedMetric = None,
-    max_train_rows: options.MaxTrainRows = None,
-    low_resource: options.LowResource = None,
-    skip_bad_rows: options.SkipBadRows = False,
+    data: DataOptions,
     max_length: options.MaxLength = None,
     recipe: Annotated[
         str,
@@ -64,39 +53,7 @@ def train(
             "`layer-norm`, `bias` (BitFit) or `head`. Default: the recipe's."
         ),
     ] = None,
-    adapter_size: Annotated[
-        Optional[int], _adapter(help="Units of the bottleneck; 8 to 256 are usual. Without a recipe 64.")
-    ] = None,
-    sharing: Annotated[
-        Optional[str],
-        _adapter(help="`none`: two adapters per block; `layer`: one; a number n: one for n consecutive blocks."),
-    ] = None,
-    placement: Annotated[Optional[str], _adapter(help="After `attention`, after the `ffn`, or `both`.")] = None,
-    blocks: Annotated[
-        Optional[str], _adapter(help="Blocks with adapters, from 0 at the bottom: `5-11` or `0,2,4`. Default: all.")
-    ] = None,
-    activation: Annotated[Optional[str], _adapter(help="gelu, gelu_tanh, swish, relu, tanh, ...")] = None,
-    init_stddev: Annotated[
-        Optional[float], _adapter(help="Standard deviation of the adapters' initial weights. Without a recipe 0.03.")
-    ] = None,
-    adapter_dropout: Annotated[Optional[float], _adapter(help="Dropout inside the adapters.")] = None,
-    insertion: Annotated[
-        Optional[str],
-        _adapter(help="`sequential`: behind the sub-layer; `after-norm`: Pfeiffer's, which uses the LayerNorm twice; `parallel` to it."),
-    ] = None,
-    scaling: Annotated[Optional[str], _adapter(help="Factor on the adapter's output, or `learned`. He et al. (2022) have 4 with `parallel`.")] = None,
-    hidden_layers: Annotated[Optional[int], _adapter(help="Layers between the adapter's two projections.")] = None,
-    inner_norm: Annotated[Optional[str], _adapter(help="A LayerNorm inside the adapter: `none`, `before` or `after` its projections.")] = None,
-    interaction: Annotated[Optional[str], _adapter(help="`add` the adapter's output to the sub-layer's, or `multiply` by it.")] = None,
-    random_drop: Annotated[
-        Optional[int], _adapter(help="AdapterDrop: in each step leave out the adapters of the lowest 0 to this many blocks.")
-    ] = None,
-    rank: Annotated[Optional[int], _adapter(help="Rank of LoRA's updates, with `--recipe hu-2022`.")] = None,
-    alpha: Annotated[Optional[float], _adapter(help="LoRA's scale times its rank.")] = None,
-    targets: Annotated[
-        Optional[str],
-        _adapter(help="What LoRA updates: of `query,key,value,attention_output,intermediate,output`."),
-    ] = None,
+    adapter: AdapterOptions,
     fuse: Annotated[
         Optional[List[pathlib.Path]],
         _adapter(
@@ -104,8 +61,12 @@ def train(
             "more. They must have been trained without LayerNorms (`--recipe pfeiffer-2021`). The paper's rate is 5e-5, for 10 epochs."
         ),
     ] = None,
-    train_layer_norm: Annotated[
-        Optional[str], _adapter(help="LayerNorms that train with the adapters: `none`, of the `adapted` blocks, `encoder` or `all`.")
+    from_pretrained_adapter: Annotated[
+        Optional[pathlib.Path],
+        _adapter(
+            help="Go on with the adapter of this directory: one that `pretrain` wrote, its `step-N` among them, or of another task. What it "
+            "has and what trains are as there; the head is new."
+        ),
     ] = None,
     epochs: Annotated[Optional[int], _run(help="Passes over the training rows. Without a recipe 3.")] = None,
     learning_rate: Annotated[
@@ -179,13 +140,9 @@ def train(
     A run that was interrupted goes on with the same command and `--resume`.
     """
     started = time.monotonic()
-    chosen = DataOptions(
-        task, data_dir, train_file, validation, test, text_column, text_pair_column, label_column, label_separator, format, kind,
-        metric, max_train_rows, low_resource, skip_bad_rows,
-    )  # fmt: skip
-    chosen.check()
+    data.check()
     if output is None:
-        output = chosen.usual_output("adapters")
+        output = data.usual_output("adapters")
     settings = {
         "trainable": trainable,
         "epochs": epochs,
@@ -206,31 +163,15 @@ def train(
         "tensorboard": tensorboard,
         "checkpoint_seconds": checkpoint_seconds,
     }
-    adapter_options = {
-        "--adapter-size": ("bottleneck_size", adapter_size),
-        "--sharing": ("sharing", options.number_or_word(sharing)),
-        "--placement": ("placement", placement),
-        "--blocks": ("blocks", _parse_blocks(blocks)),
-        "--activation": ("activation", activation),
-        "--init-stddev": ("init_stddev", init_stddev),
-        "--adapter-dropout": ("dropout", adapter_dropout),
-        "--insertion": ("insertion", insertion),
-        "--scaling": ("scaling", options.float_or_word(scaling)),
-        "--hidden-layers": ("hidden_layers", hidden_layers),
-        "--inner-norm": ("inner_norm", inner_norm),
-        "--interaction": ("interaction", interaction),
-        "--random-drop": ("random_drop", random_drop),
-        "--rank": ("rank", rank),
-        "--alpha": ("alpha", alpha),
-        "--targets": ("targets", None if targets is None else tuple(part.strip() for part in targets.split(","))),
-        "--train-layer-norm": ("train_layer_norm", train_layer_norm),
-    }
-    fused = _fused(fuse, adapter_options)
+    adapter.check()
+    fused = _fused(fuse, adapter)
+    pretrained = _pretrained(from_pretrained_adapter, trainable, adapter, fused)
+    trainable = trainable or (pretrained and pretrained["trainable"])
     _check_run_options(settings, seeds)
-    if trainable is not None:
-        _check_adapters(trainable, settings, adapter_options, fused)
+    if trainable is not None and not pretrained:
+        _check_adapters(trainable, settings, adapter, fused)
     _check_output(output, resume, overwrite, seeds)
-    chosen.peek()
+    data.peek()
 
     from tf_adapters.cli.quiet import import_tensorflow
 
@@ -239,54 +180,58 @@ def train(
         import_tensorflow()
     options.use_precision(precision, console)
     from tf_adapters.cli.runs import Runner, run_once, run_seeds
+    from tf_adapters.methods import config_from_dict
     from tf_adapters.recipes import get_recipe, usual_settings
     from tf_adapters.training.kinds import get_kind
 
     recipe = get_recipe(recipe)
     settings["trainable"] = trainable = trainable or recipe.trainable
-    _check_adapters(trainable, settings, adapter_options, fused)
-    adapter = _changed(recipe, adapter_options)
+    _check_adapters(trainable, settings, adapter, fused)
+    config = adapter.changed(recipe)
+    if pretrained and pretrained["adapter"] is not None:
+        config = config_from_dict(pretrained["adapter"])
     settings.update({name: value for name, value in usual_settings(recipe, trainable).items() if settings[name] is None})
-    data = chosen.read(console)
+    whole = data.read(console)
     if settings["max_length"] is None:
-        settings["max_length"] = get_kind(data.kind).max_length or recipe.max_length
+        settings["max_length"] = get_kind(whole.kind).max_length or recipe.max_length
 
-    runner = Runner(console, model, recipe, adapter, settings, functools.partial(chosen.sampled, data), fused)
+    runner = Runner(console, model, recipe, config, settings, functools.partial(data.sampled, whole), fused, from_pretrained_adapter)
     (run_once if seeds == 1 else run_seeds)(runner, output, seeds=seeds, resume=resume, started=started)
 
 
-def _changed(recipe, adapter_options):
-    """The recipe's adapter with the values of the options that were given."""
-    from tf_adapters.recipes import changed_adapter
-
-    fields = {field.name for field in dataclasses.fields(recipe.adapter)}
-    changes = {}
-    for option, (field, value) in adapter_options.items():
-        if value is not None and field not in fields:
-            raise InputError(f"{option} is no setting of the method of --recipe {recipe.name} ({recipe.adapter.method}): leave it out.")
-        if value is not None:
-            changes[field] = value
-    return changed_adapter(recipe, changes)
-
-
-def _fused(directories, adapter_options):
+def _fused(directories, adapter):
     """The directories of --fuse by their names."""
     if not directories:
         return {}
-    for option, (_, value) in adapter_options.items():
-        if value is not None:
-            raise InputError(f"{option} is of new adapters, and --fuse takes trained ones: leave one of them out.")
+    for option in adapter.given():
+        raise InputError(f"{option} is of new adapters, and --fuse takes trained ones: leave one of them out.")
     fused = {directory.resolve().name.replace(".", "-"): directory for directory in directories}
     if len(fused) < max(2, len(directories)):
         raise InputError("--fuse needs two directories or more, each with a name of its own: --fuse adapters/mnli --fuse adapters/qqp.")
     return fused
 
 
-def _check_adapters(trainable, settings, adapter_options, fused):
+def _pretrained(directory, trainable, adapter, fused):
+    """The settings of --from-pretrained-adapter, or None without it."""
+    from tf_adapters.saving.settings import read_settings
+
+    if directory is None:
+        return None
+    for option in [*adapter.given(), *(["--fuse"] if fused else [])]:
+        raise InputError(f"{option} is of new adapters, and --from-pretrained-adapter {directory} has its own: leave one of them out.")
+    settings = read_settings(directory)
+    if trainable not in (None, settings["trainable"]):
+        raise InputError(
+            f"--trainable {trainable}: {directory} was trained as {settings['trainable']!r}, and goes on so; leave it out, or give that."
+        )
+    return settings
+
+
+def _check_adapters(trainable, settings, adapter, fused):
     """Raise InputError for options of adapters where none train."""
     if trainable == "adapters":
         return
-    given = {"--fast": settings["fast"] or None, "--fuse": fused or None} | {option: value for option, (_, value) in adapter_options.items()}
+    given = {"--fast": settings["fast"] or None, "--fuse": fused or None} | adapter.given()
     for option, value in given.items():
         if value is not None:
             raise InputError(f"{option} is for adapters, and --trainable {trainable} trains none: leave one of them out.")
@@ -298,34 +243,12 @@ def _check_run_options(settings, seeds):
     for name in ("patience", "accumulate"):
         options.check_positive(f"--{name}", settings[name])
     options.check_positive("--seeds", seeds)
-    rate = settings["learning_rate"]
-    if rate is not None and not 0 < rate < math.inf:
-        raise InputError(f"--learning-rate {rate} must be a number above 0, such as 1e-3.")
-    if not 0 <= settings["weight_decay"] < math.inf:
-        raise InputError(f"--weight-decay {settings['weight_decay']} must be a number of at least 0, such as 0.01.")
-    if settings["clip_norm"] is not None and not 0 < settings["clip_norm"] < math.inf:
-        raise InputError(f"--clip-norm {settings['clip_norm']} must be a number above 0, such as 1.")
     if not 0 <= settings["mixout"] < 1:
         raise InputError(f"--mixout {settings['mixout']} must be at least 0 and below 1.")
-    if settings["dropout"] is not None and not 0 <= settings["dropout"] < 1:
-        raise InputError(f"--dropout {settings['dropout']} must be at least 0 and below 1.")
+    options.check_training(settings)
     if not 0 <= settings["seed"] < 2**32:
         raise InputError(f"--seed {settings['seed']} must lie between 0 and {2**32 - 1}.")
     options.check_precision(settings["precision"])
-
-
-def _parse_blocks(text):
-    if text is None:
-        return None
-    blocks = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        last = last if dash else first
-        # Four digits: a typing error must not fill the memory.
-        if not all(number.isdecimal() and len(number) <= 4 for number in (first, last)) or int(first) > int(last):
-            raise InputError(f"--blocks {text} must look like 5-11 or 0,2,4.")
-        blocks += range(int(first), int(last) + 1)
-    return tuple(blocks)
 
 
 def _check_output(output, resume, overwrite, seeds):

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 
 from tf_adapters.cli import options
 from tf_adapters.cli.data import DataOptions
+from tf_adapters.cli.grouped import grouped
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
@@ -34,7 +35,9 @@ def _run(*names, **settings):
     return typer.Option(*names, rich_help_panel="Run", **settings)
 
 
+@grouped
 def tune(
+    *,
     model: Annotated[
         str, typer.Option(help="Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
     ] = "minilm",
@@ -42,21 +45,7 @@ def tune(
         Optional[pathlib.Path],
         typer.Option(help="Folder to write. Default for the embedded task: `searches/rotten-tomatoes`."),
     ] = None,
-    task: options.TrainedTask = None,
-    data_dir: options.DataDir = None,
-    train_file: options.TrainFile = None,
-    validation: options.ValidationFile = None,
-    test: options.TestFile = None,
-    text_column: options.TextColumn = None,
-    text_pair_column: options.TextPairColumn = None,
-    label_column: options.LabelColumn = None,
-    label_separator: options.LabelSeparator = "|",
-    format: options.Format = None,
-    kind: options.Kind = None,
-    metric: options.TrainedMetric = None,
-    max_train_rows: options.MaxTrainRows = None,
-    low_resource: options.LowResource = None,
-    skip_bad_rows: options.SkipBadRows = False,
+    chosen: DataOptions,
     max_length: options.MaxLength = None,
     space: Annotated[
         str,
@@ -105,10 +94,6 @@ def tune(
     directory for each trial. Printed is the `tf-adapters train` that gives the best one. A search that was interrupted goes on with the
     same command and `--resume`.
     """
-    chosen = DataOptions(
-        task, data_dir, train_file, validation, test, text_column, text_pair_column, label_column, label_separator, format, kind,
-        metric, max_train_rows, low_resource, skip_bad_rows,
-    )  # fmt: skip
     chosen.check()
     if output is None:
         output = chosen.usual_output("searches")

@@ -70,8 +70,9 @@ def load_backbone(source="minilm", *, head="classification", num_labels=2, label
     model.build_in_name_scope()
     if head_layers == 2:
         use_two_layer_head(model)
-    lacks_pooler = _read_weights(model, family, directory)
+    lacks_pooler, found = _read_weights(model, family, directory)
     state = state_of(model)
+    state.pretrained_head = all(id(variable) in found for variable in state.head_variables(model))
     state.source, state.directory = str(source), str(directory)
     if lacks_pooler and family.reads_pooler(model):
         state.newly_initialized = [family.pooler(model)]
@@ -157,7 +158,10 @@ def _fetch(source, revision, config_only):
 
 
 def _read_weights(model, family, directory):
-    """Assign every weight of the checkpoint, one tensor in memory at a time; True if it lacks the pooler."""
+    """Assign every weight of the checkpoint, one tensor in memory at a time.
+
+    Returns: whether it lacks the pooler, and the ids of the variables that it has.
+    """
     prefix = model.base_model_prefix + "."
     named = named_weights(model.weights)
     pooler = family.pooler(model)
@@ -190,6 +194,7 @@ def _read_weights(model, family, directory):
                 f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "
                 "first: the configuration belongs to another model."
             )
+        found = set()
         for name, (variable, transposed) in named.items():
             if name not in keys or name in missing_pooler:
                 continue
@@ -207,4 +212,5 @@ def _read_weights(model, family, directory):
             if not np.isfinite(value).all():
                 raise InputError(f"{weights.path}: {keys[name]} holds NaN or infinity.")
             variable.assign(value.T if transposed else value)
-    return bool(missing_pooler)
+            found.add(id(variable))
+    return bool(missing_pooler), found

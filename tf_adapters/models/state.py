@@ -49,6 +49,8 @@ class ModelState:
         cast: variables that `cast_frozen` put in place of float32 ones.
         newly_initialized: layers of the encoder that pretraining did not train; they train
             and are saved with the head. See `untrained_layers`.
+        pretrained_head: bool, whether all of the head came with the pretrained encoder.
+        pretrained_adapter: what `load_pretrained_adapter` loaded, a dict for JSON, or None.
         trainable: what `set_trainable` was last called with, or None.
         source, directory: where `load_backbone` found the weights.
     """
@@ -69,6 +71,8 @@ class ModelState:
         self.dropouts = []
         self.cast = []
         self.newly_initialized = untrained_layers(model, self.family)
+        self.pretrained_head = False
+        self.pretrained_adapter = None
         self.trainable = None
         self.source = None
         self.directory = None

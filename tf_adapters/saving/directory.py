@@ -221,18 +221,18 @@ def _targets(model, state, adapter):
 def _assign(model, state, adapter, arrays, head, directory):
     """Check every array against its variable, and only then assign them."""
     targets = _targets(model, state, adapter)
+    arrays = {key: value for key, value in arrays.items() if head or not key.startswith("head.")}
     unknown = sorted(set(arrays) - set(targets))
     if unknown:
         raise InputError(f"{directory} holds {unknown[0]!r}, for which the model has no weight.")
     absent = [key for key in targets if key.startswith("layer") and key not in arrays]
     if absent:
         raise InputError(f"{directory} lacks {absent[0]!r}, which its own config asks for.")
-    chosen = {key: value for key, value in arrays.items() if head or not key.startswith("head.")}
-    for key, value in chosen.items():
+    for key, value in arrays.items():
         expected = _stored_shape(*targets[key])
         if value.shape != expected:
             raise InputError(f"{directory}: {key} has shape {value.shape}, and the model's is {expected}.")
-    for key, value in chosen.items():
+    for key, value in arrays.items():
         variable, transposed = targets[key]
         variable.assign(value.T if transposed else value)
 
@@ -259,6 +259,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
         "task": task,
         "metrics": metrics,
         "training": training,
+        "pretrained_adapter": state.pretrained_adapter,
         "head": {
             "type": state.family.head_of(model) or type(model).__name__,
             "layers": 2 if type(getattr(model, "classifier", None)).__name__ == "TwoLayerHead" else 1,

@@ -1,5 +1,10 @@
 """The README.md of an adapter directory."""
 
+# What to do with a directory of this kind; with others, predict.
+_COMMANDS = {
+    "masked-lm": "tf-adapters train --from-pretrained-adapter DIRECTORY --train train.csv --validation dev.csv --output adapters/mine"
+}
+
 
 def model_card(settings):
     """Markdown text that tells a reader what an adapter directory holds and how to use it.
@@ -24,6 +29,13 @@ def model_card(settings):
     ]
     if backbone["weights_saved"]:
         lines += ["The encoder's own weights were trained too and are part of this directory.", ""]
+    pretrained = settings.get("pretrained_adapter")
+    if pretrained:
+        lines += [f"It went on from {described_origin(pretrained)}.", ""]
+    if task.get("kind") == "masked-lm":
+        head_steps = task.get("head_steps")
+        came = f"was fitted on the frozen encoder for {head_steps:,} steps first" if head_steps else "came with the encoder"
+        lines += [f"It learned to guess hidden words of texts, and knows no task yet. The head of masked words {came}.", ""]
     rows = [("Trained parameters", f"{parameters['trained']:,} of {parameters['total']:,}")]
     rows += [(f"- {kind}", f"{parameters[kind]:,}") for kind in ("adapter", "layer_norm", "head", "backbone") if parameters[kind]]
     if settings["adapter"]:
@@ -32,8 +44,9 @@ def model_card(settings):
         ("Encoder", f"{backbone['source']} ({backbone['model_type']}, {backbone['num_hidden_layers']} x {backbone['hidden_size']})"),
         ("Encoder digest", backbone["sha256"]),
         ("Head", f"{head['type']}, {head['layers']} layer(s)" + (", with the encoder's pooler" if head["pooler"] else "")),
-        ("Labels", ", ".join(head["labels"]) if head["labels"] else head["num_labels"]),
     ]
+    if task.get("kind") != "masked-lm":
+        rows.append(("Labels", ", ".join(head["labels"]) if head["labels"] else head["num_labels"]))
     rows += [(name, f"{value:.4f}") for name, value in (settings["metrics"] or {}).items() if isinstance(value, float)]
     lines += ["| | |", "|---|---|"] + [f"| {name} | {_cell(value)} |" for name, value in rows]
     if task.get("source"):
@@ -43,7 +56,7 @@ def model_card(settings):
         "## Use",
         "",
         "```bash",
-        "tf-adapters predict DIRECTORY --input texts.csv --text-column text --output predictions.jsonl",
+        _COMMANDS.get(task.get("kind"), "tf-adapters predict DIRECTORY --input texts.csv --text-column text --output predictions.jsonl"),
         "```",
         "",
         "```python",
@@ -53,6 +66,16 @@ def model_card(settings):
         "",
     ]
     return "\n".join(lines)
+
+
+def described_origin(pretrained):
+    """What training went on from, of the settings' `pretrained_adapter`, in words."""
+    text = f"{pretrained['directory']} ({pretrained['task']}"
+    if pretrained["kind"] == "masked-lm":
+        head_steps = pretrained["head_steps"]
+        head = f"a head that was fitted for {head_steps:,} steps" if head_steps else "the encoder's own head"
+        text += f": hidden words, {pretrained['step']:,} steps, with {head}"
+    return text + ")"
 
 
 def _cell(value):

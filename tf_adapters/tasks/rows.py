@@ -42,6 +42,10 @@ class Rows:
         labels = None if self.labels is None else self.labels[chosen]
         return Rows(*texts, labels=labels, value_range=self.value_range)
 
+    def plain(self):
+        """The texts without labels, as `Rows`."""
+        return Rows(self.text, self.text_pair)
+
     def encode(self, wordpiece, index):
         """Encoded rows at an int64 tensor of indices, as `WordPiece.encode` returns them; also in a graph."""
         return wordpiece.encode(*self.texts(index))

@@ -6,6 +6,8 @@ from typing import Optional
 
 import numpy as np
 
+from tf_adapters.tasks.rows import Rows
+
 
 @dataclasses.dataclass(frozen=True)
 class References:
@@ -74,6 +76,13 @@ class SpanRows:
             context_of=self.context_of[chosen],
             labels=None if self.labels is None else self.labels.take(chosen),
         )
+
+    def plain(self):
+        """Each context that is used, and each question, as a text without labels, `Rows`."""
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            return Rows(tf.constant([*self.contexts[np.unique(self.context_of)].tolist(), *self.questions.tolist()]))
 
     def rows(self):
         """These rows: chunks of files of every kind have this method."""

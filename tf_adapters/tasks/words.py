@@ -25,6 +25,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.files import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
+from tf_adapters.tasks.rows import Rows
 
 FORMATS = ("conllu", "columns", "txt")
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -57,6 +58,13 @@ class WordRows:
 
         labels = None if self.labels is None else tf.gather(self.labels, chosen)
         return dataclasses.replace(self, words=tf.gather(self.words, chosen), labels=labels)
+
+    def plain(self):
+        """The sentences as texts without labels, `Rows`: their words with spaces between them."""
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            return Rows(tf.strings.reduce_join(self.words, axis=-1, separator=" "))
 
     def digest(self):
         """SHA-256 of words, labels and where rows end, by hashes of the words that TensorFlow computes in one pass."""

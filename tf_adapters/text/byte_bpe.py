@@ -57,7 +57,10 @@ class ByteLevelBpe(Tokenizer):
         self.cls_id, self.sep_id, self.pad_id, self.unk_id = (vocabulary[token] for token in special.values())
         digest = hashlib.sha256(json.dumps([sorted(vocabulary.items()), list(map(list, merges))], ensure_ascii=False).encode("utf-8"))
         self._sha256 = digest.hexdigest()
-        self.size = len(vocabulary)
+        self.size, self.mask_id = len(vocabulary), vocabulary.get("<mask>")
+        # White space in GPT-2's alphabet for bytes. One string: tf.Module would wrap and track each entry of a list.
+        starts = {number for token, number in vocabulary.items() if token[:1] in "\u0120\u010a\u010d\u0109"}
+        self._word_starts = bytes(number in starts for number in range(self.size))
         table = _merge_table(vocabulary, merges)
         alphabet = _byte_alphabet()
         missing = next((token for token in alphabet if token not in vocabulary), None)
@@ -100,6 +103,9 @@ class ByteLevelBpe(Tokenizer):
             if "add_prefix_space" in values:
                 settings.setdefault("add_prefix_space", values["add_prefix_space"])
         return cls(vocabulary, merges, max_length=max_length, **settings)
+
+    def word_starts(self):
+        return np.frombuffer(self._word_starts, bool)
 
     def settings(self):
         """All settings as a dict for JSON, with vocabulary and merges as a digest."""

@@ -147,6 +147,9 @@ class SentencePiece(Tokenizer):
         )
         self._unknown = next(index for index, piece in enumerate(read.pieces) if piece.kind == UNKNOWN)
         self.size = len(read.pieces) + described.offset
+        # Behind the model's own pieces, where it is none of them.
+        self.mask_id = ids[described.tokens[4]] + described.offset if described.tokens[4] in ids else self.size
+        self._word_starts = bytes(described.offset) + bytes(piece.text.startswith(_SPACE) for piece in read.pieces)
         led = [len(piece.text) > 1 and piece.text.startswith(_SPACE) for piece in read.pieces]
         self._table = self._punctuation = None
         with tf.device("CPU:0"):
@@ -186,6 +189,9 @@ class SentencePiece(Tokenizer):
             return cls(model, layout=layout, max_length=max_length, **settings)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+
+    def word_starts(self):
+        return np.frombuffer(self._word_starts, bool)
 
     def settings(self):
         """All settings as a dict for JSON, with the model as a digest."""

@@ -15,11 +15,12 @@ no_autograph = tf.autograph.experimental.do_not_convert
 class Tokenizer(tf.Module):
     """Strings to ids in the graph; a subclass says how a text is cut.
 
-    A subclass has `tokenize`, `tokenize_with_offsets` and `settings`, and sets
+    A subclass has `tokenize`, `tokenize_with_offsets`, `word_starts` and `settings`, and sets
 
     Attributes:
         max_length: int, the most ids in a row, special tokens included.
         cls_id, sep_id, pad_id, unk_id: ints.
+        mask_id: int, what stands for a hidden token in pretraining, or None where the vocabulary has none.
         size: int, which no id of a text reaches.
         single_specials, pair_specials: ints, special tokens of a row with one text, and with two.
         marks_second: bool, whether the second text has token type 1.
@@ -29,6 +30,10 @@ class Tokenizer(tf.Module):
 
     def tokenize(self, text):
         """Strings `(batch,)` as ids without special tokens, an int32 RaggedTensor `(batch, (tokens))`."""
+        raise NotImplementedError
+
+    def word_starts(self):
+        """Whether each token begins a word, a NumPy bool array `(size,)`; a word's first token may also be one that does not."""
         raise NotImplementedError
 
     def tokenize_words(self, words):

@@ -108,6 +108,7 @@ class WordPiece(Tokenizer):
             self.pair_specials, self.marks_second = 4, False
         self.unk_token, self.cls_token, self.sep_token, self.pad_token = special.values()
         self.unk_id, self.cls_id, self.sep_id, self.pad_id = (ids[token] for token in special.values())
+        self.mask_id = ids.get("<mask>" if self.double_sep else "[MASK]")
         # One string: tf.Module would wrap and track each entry of a list.
         self._vocabulary_text = "\n".join(vocabulary)
 
@@ -170,6 +171,9 @@ class WordPiece(Tokenizer):
     def vocabulary(self):
         """Tuple of str: the tokens in the order of their ids."""
         return tuple(self._vocabulary_text.split("\n"))
+
+    def word_starts(self):
+        return np.array([not token.startswith("##") for token in self.vocabulary])
 
     def settings(self):
         """Return all settings as a dict for JSON, with the vocabulary as a digest.

@@ -18,7 +18,6 @@ from tf_adapters.training.mixout import Mixout
 from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.run import Reporter, Run
 from tf_adapters.training.schedules import WarmupLinearDecay
-from tf_adapters.training.scoring import Scorer
 from tf_adapters.training.trainable import frozen_digest
 
 
@@ -28,7 +27,10 @@ def fit(
     wordpiece,
     *,
     output,
-    epochs,
+    epochs=None,
+    steps=None,
+    period=None,
+    keep_periods=False,
     learning_rate,
     batch_size=32,
     accumulate=1,
@@ -43,6 +45,7 @@ def fit(
     cache_frozen=False,
     resume=False,
     recipe=None,
+    kind=None,
     checkpoint_seconds=30.0,
     tensorboard=False,
     reporter=None,
@@ -61,6 +64,9 @@ def fit(
         wordpiece: `WordPiece`.
         output: path of the adapter directory to write.
         epochs, batch_size: ints.
+        steps, period: ints, in place of `epochs`: how many steps there are, and after how many of them validation rows are scored,
+            which must divide them. What is said of an epoch is then that of a period.
+        keep_periods: bool, keep what was trained after each period in `output/step-N`, N the steps.
         accumulate: int, in how many parts the rows of a step are computed, to take less memory; the gradient is the whole batch's.
         learning_rate: float, the peak.
         warmup_fraction: float, share of the steps with a rising rate.
@@ -78,6 +84,7 @@ def fit(
             trained head; what is frozen must have no dropout.
         resume: bool, go on with the run that `output` holds.
         recipe: str or None, kept in the directory.
+        kind: `Kind` in place of the one that `task.kind` names, or None.
         checkpoint_seconds: float, time between two states.
         tensorboard: bool, write `output/tensorboard` too.
         reporter: `Reporter` or None.
@@ -88,7 +95,10 @@ def fit(
         InputError: a value out of range, nothing to resume, another run's state; its
             subclass DivergedError: a loss that is not finite.
     """
-    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("accumulate", accumulate), ("patience", 1 if patience is None else patience)):
+    if (epochs is None) == (steps is None) or (steps is None) != (period is None):
+        raise InputError(f"epochs={epochs!r}, steps={steps!r}, period={period!r}: give epochs, or steps and period.")
+    counts = {"epochs": epochs, "steps": steps, "period": period, "batch_size": batch_size, "accumulate": accumulate, "patience": patience}
+    for name, value in ((name, 1 if value is None else value) for name, value in counts.items()):
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{name}={value!r} must be an integer of at least 1.")
     if dropout is not None and not 0 <= dropout < 1:
@@ -98,7 +108,7 @@ def fit(
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
     if tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise InputError("tensorboard=True (--tensorboard) needs the package tensorboard: run `pip install tensorboard`.")
-    kind = get_kind(task.kind)
+    kind = kind or get_kind(task.kind)
     examples = kind.examples(task.train, wordpiece)
     if jit_compile and len(examples) < batch_size:
         raise InputError(
@@ -108,12 +118,21 @@ def fit(
     if accumulate > batch_size or (accumulate > 1 and jit_compile):
         why = "its parts have no fixed sizes, which XLA needs" if jit_compile else f"a step has batch_size={batch_size} rows"
         raise InputError(f"accumulate={accumulate!r} cannot be: {why}; leave it out or lower it.")
-    steps = epochs * steps_per_epoch(len(examples), batch_size=batch_size, drop_remainder=jit_compile)
+    of_epoch = steps_per_epoch(len(examples), batch_size=batch_size, drop_remainder=jit_compile)
+    if steps is None:
+        steps, chosen_period = epochs * of_epoch, of_epoch
+    elif steps % period:
+        raise InputError(f"steps={steps} must be a multiple of period={period}: give {-(-steps // period) * period}.")
+    else:
+        chosen_period = period
     dropout_layers = seed_dropout(model, seed, rate=dropout)
     losses = kind.losses()
     # What Keras trains: the model, or the part of it that is not computed beforehand.
     depth = frozen_depth(model) if cache_frozen else 0
-    trained = UpperBlocks(model, depth) if depth else model
+    trained = kind.trained(model, jit_compile=jit_compile)
+    if cache_frozen and trained is not model:
+        raise InputError(f"cache_frozen=True: what {kind.name} reads of a text is another in each step; leave it out.")
+    trained = UpperBlocks(model, depth) if depth else trained
     if mixout:
         trained = Mixout(trained, model, mixout, seed=seed)
         dropout_layers = dropout_layers + trained.dropouts
@@ -147,9 +166,13 @@ def fit(
         wordpiece=wordpiece,
         output=pathlib.Path(output),
         steps=steps,
-        steps_per_epoch=steps // epochs,
+        steps_per_epoch=chosen_period,
+        keep_periods=keep_periods,
         settings={
             "epochs": epochs,
+            "steps": None if period is None else steps,
+            "period": period,
+            "kind": kind.settings(),
             "learning_rate": learning_rate,
             "batch_size": batch_size,
             "accumulate": accumulate,
@@ -180,7 +203,7 @@ def fit(
             "metric": [variable for metric in metrics for variable in metric.variables],
         },
         metrics=metrics,
-        scorer=Scorer(
+        scorer=kind.scorer(
             model,
             wordpiece,
             batch_size=batch_size,
@@ -194,7 +217,7 @@ def fit(
     )
     if resume:
         run.restore()
-    return run.train(epochs, batch_size, seed, jit_compile)
+    return run.train(-(-steps // of_epoch), batch_size, seed, jit_compile)
 
 
 def _optimizer_variables(optimizer):

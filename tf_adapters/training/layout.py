@@ -3,3 +3,4 @@
 RESUME_FOLDER = ".resume"
 LOG_FILE = "log.csv"
 SEEDS_FILE = "seeds.json"
+HEAD_FOLDER = "head"

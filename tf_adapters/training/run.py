@@ -3,6 +3,7 @@
 import array
 import csv
 import dataclasses
+import functools
 import io
 import math
 import os
@@ -72,10 +73,10 @@ class Reporter:
 
 
 # Settings that were not to be chosen once, and what they were.
-_ONCE = {"fast": False, "dropout": None, "accumulate": 1, "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "cached_blocks": 0, "padded_to": 8}
+_ONCE = {"steps": None, "period": None, "kind": {}, "fast": False, "dropout": None, "accumulate": 1, "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "cached_blocks": 0, "padded_to": 8}
 # Of a run's settings, what the adapter directory keeps.
 _KEPT = (
-    "epochs", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "mixout", "patience", "seed", "precision", "jit_compile",
+    "epochs", "steps", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "mixout", "patience", "seed", "precision", "jit_compile",
     "training_rows",
 )
 
@@ -96,7 +97,7 @@ class Run(keras.callbacks.Callback):
     """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
 
     def __init__(
-        self, *, model, trained, depth, task, kind, examples, wordpiece, output, steps, steps_per_epoch, settings, variables, metrics,
+        self, *, model, trained, depth, task, kind, examples, wordpiece, output, steps, steps_per_epoch, keep_periods, settings, variables, metrics,
         scorer, recipe, checkpoint_seconds, tensorboard, reporter,
     ):
         super().__init__()
@@ -110,6 +111,7 @@ class Run(keras.callbacks.Callback):
         self.output = output
         self.steps = steps
         self.steps_per_epoch = steps_per_epoch
+        self.keep_periods = keep_periods
         self.settings = settings
         self.file = ResumeFile(output / RESUME_FOLDER / "state.safetensors", variables)
         self.running = [variable for metric in metrics for variable in metric.variables]
@@ -143,7 +145,7 @@ class Run(keras.callbacks.Callback):
         if (self.output / LOG_FILE).exists():
             os.truncate(self.output / LOG_FILE, self.log_bytes)
 
-    def train(self, epochs, batch_size, seed, drop_remainder):
+    def train(self, passes, batch_size, seed, drop_remainder):
         started = time.monotonic()
         if not self.done:
             self.save()
@@ -160,7 +162,7 @@ class Run(keras.callbacks.Callback):
                         self.examples,
                         self.wordpiece,
                         batch_size=batch_size,
-                        epochs=epochs,
+                        epochs=passes,
                         seed=seed,
                         start_step=self.done,
                         lengths=default_lengths(self.wordpiece.max_length) if drop_remainder else None,
@@ -168,13 +170,12 @@ class Run(keras.callbacks.Callback):
                         drop_remainder=drop_remainder,
                         inputs_of=inputs_of,
                     )
-                    family = state_of(self.whole).family
-                    batches = batches.map(lambda inputs, labels: (family.inputs(inputs), self.kind.targets(labels)))
+                    batches = batches.enumerate(self.done).map(functools.partial(self._batch, seed))
                     # The rest of a begun epoch first: fit() counts the same steps for each epoch.
                     self.trained.fit(
                         batches,
                         initial_epoch=epoch,
-                        epochs=epoch + 1 if offset else epochs,
+                        epochs=epoch + 1 if offset else self.steps // self.steps_per_epoch,
                         steps_per_epoch=self.steps_per_epoch - offset,
                         callbacks=[self],
                         verbose=0,
@@ -198,6 +199,12 @@ class Run(keras.callbacks.Callback):
             interrupted=interrupted,
             stopped_early=stopped_early,
         )
+
+    @tf.autograph.experimental.do_not_convert
+    def _batch(self, seed, step, batch):
+        # Negative: other numbers than those that shuffle.
+        inputs, targets = self.kind.batch(*batch, tf.stack([tf.constant(seed, tf.int64), -1 - step]), self.wordpiece)
+        return state_of(self.whole).family.inputs(inputs), targets
 
     def _out_of_patience(self):
         epochs, rest = divmod(self.done, self.steps_per_epoch)
@@ -267,21 +274,9 @@ class Run(keras.callbacks.Callback):
         better = not math.isnan(value) and (self.best["value"] is None or value > self.best["value"])
         if better:
             self.best = {"value": value, "epoch": epoch + 1, "metrics": numbers}
-            save_adapter(
-                self.whole,
-                self.output,
-                text=self.wordpiece,
-                recipe=self.recipe,
-                task={
-                    "name": self.task.name,
-                    "kind": self.task.kind,
-                    "metric": self.task.metric,
-                    "source": self.task.source,
-                    **self.kind.about(self.task.train),
-                },
-                metrics={f"validation {name}": number for name, number in numbers.items()},
-                training={name: self.settings[name] for name in _KEPT},
-            )
+            self._save_adapter(self.output, numbers)
+        if self.keep_periods:
+            self._save_adapter(self.output / f"step-{self.done}", numbers)
         row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
         row.update({f"validation_{name}": number for name, number in numbers.items()})
         self._log(row)
@@ -289,6 +284,23 @@ class Run(keras.callbacks.Callback):
         self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
         if self.stopping.is_set() or self._out_of_patience():
             self.trained.stop_training = True
+
+    def _save_adapter(self, directory, numbers):
+        save_adapter(
+            self.whole,
+            directory,
+            text=self.wordpiece,
+            recipe=self.recipe,
+            task={
+                "name": self.task.name,
+                "kind": self.task.kind,
+                "metric": self.task.metric,
+                "source": self.task.source,
+                **self.kind.about(self.task.train),
+            },
+            metrics={f"validation {name}": number for name, number in numbers.items()},
+            training={**{name: self.settings[name] for name in _KEPT}, **({"step": self.done} if self.keep_periods else {})},
+        )
 
     def _log(self, row):
         text = io.StringIO()

@@ -12,7 +12,7 @@ from tf_adapters.models.storage import check_not_cast
 MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
 
 
-def set_trainable(model, mode="adapters"):
+def set_trainable(model, mode="adapters", *, head=True):
     """Choose the weights that train. Call it before `compile`.
 
     Args:
@@ -28,7 +28,8 @@ def set_trainable(model, mode="adapters"):
             - `"bias"`: every bias of the encoder, the LayerNorms' included, and the head (BitFit, Ben Zaken et al. 2022).
             - `"head"`: the head alone.
 
-    Adapters that are not active never train.
+            Adapters that are not active never train.
+        head: bool, whether the head trains too; False for one that was pretrained, such as that of masked words.
 
     Returns: the model.
 
@@ -39,6 +40,15 @@ def set_trainable(model, mode="adapters"):
     """
     state = state_of(model)
     variables = _chosen_variables(model, state, mode)
+    if mode != "full" and (state.pretrained_adapter or {}).get("trainable", "adapters") != "adapters":
+        raise InputError(
+            f"mode={mode!r}: the encoder's own weights are those of {state.pretrained_adapter['directory']}, which only 'full' saves again."
+        )
+    if not head:
+        frozen = {id(variable) for variable in state.head_variables(model)}
+        variables = [variable for variable in variables if id(variable) not in frozen]
+        if not variables:
+            raise InputError(f"head=False: with mode={mode!r} nothing would train.")
     check_not_cast(state, variables, f"mode={mode!r}")
     chosen = {id(variable) for variable in variables}
     keep_float32(model, state)

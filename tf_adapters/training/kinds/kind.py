@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.training.scoring import Scorer
 
 
 class Kind:
@@ -40,6 +41,18 @@ class Kind:
         """How many terms the loss of a batch is a mean over, a float32 scalar: rows, unless the kind says otherwise."""
         return tf.cast(tf.shape(tf.nest.flatten(targets)[0])[0], tf.float32)
 
+    def settings(self):
+        """What else decides a run of this kind, a dict for JSON."""
+        return {}
+
+    def trained(self, model, *, jit_compile):
+        """What Keras trains: the model, or one around it."""
+        return model
+
+    def scorer(self, model, wordpiece, **options):
+        """What `predict` takes; `options` are those of `Scorer`."""
+        return Scorer(model, wordpiece, **options)
+
     def running_loss(self, logs):
         """The loss's mean over the epoch so far, from the logs that Keras gives a callback."""
         return logs["loss_mean"]
@@ -51,6 +64,10 @@ class Kind:
     def targets(self, labels):
         """What the loss takes, from a batch's labels as `training_batches` gives them."""
         return labels
+
+    def batch(self, inputs, labels, seed, wordpiece):
+        """A batch of `training_batches` as the model and the loss take it; `seed`, int64 `(2,)`, is of this step alone."""
+        return inputs, self.targets(labels)
 
     def examples(self, rows, wordpiece):
         """Training examples of rows, for `training_batches`."""

@@ -1,0 +1,202 @@
+"""`tf-adapters pretrain`."""
+
+import pathlib
+import shlex
+import shutil
+import time
+from typing import Annotated, Optional
+
+import typer
+
+from tf_adapters.cli import options
+from tf_adapters.cli.adapter import AdapterOptions
+from tf_adapters.cli.grouped import grouped
+from tf_adapters.cli.output import check_writable
+from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.texts import TextOptions
+from tf_adapters.errors import InputError
+
+# Of everything, and of adapters.
+FULL_RATE, ADAPTER_RATE = 1e-4, 1e-3
+
+
+def _run(*names, **settings):
+    return typer.Option(*names, rich_help_panel="Run", **settings)
+
+
+@grouped
+def pretrain(
+    *,
+    model: Annotated[
+        str, typer.Option(help="Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
+    ] = "minilm",
+    output: Annotated[
+        Optional[pathlib.Path],
+        typer.Option(help="Directory to write. Default for the embedded task: `pretrained/rotten-tomatoes`."),
+    ] = None,
+    texts: TextOptions,
+    max_length: options.MaxLength = None,
+    recipe: Annotated[
+        str, typer.Option(help="Whose adapters: `default` or a paper's, as in `train`.", rich_help_panel="Adapter")
+    ] = "default",
+    trainable: Annotated[
+        str,
+        typer.Option(
+            help="`adapters`: they alone, the encoder and the head of masked words stay; `full`: everything.", rich_help_panel="Adapter"
+        ),
+    ] = "adapters",
+    adapter: AdapterOptions,
+    steps: Annotated[int, _run(help="Steps to train. Han et al. (2021) have up to 20,000.")] = 2000,
+    save_every: Annotated[
+        Optional[int],
+        _run(help="Measure perplexity, and keep the adapter in `step-N`, after so many steps. Default: a tenth of all."),
+    ] = None,
+    fit_head_steps: Annotated[
+        Optional[int],
+        _run(
+            help="Steps that fit a new head of masked words on the frozen encoder first. Default: 500 where the checkpoint has no such head, "
+            "otherwise 0."
+        ),
+    ] = None,
+    head_learning_rate: Annotated[float, _run(help="Peak learning rate of those.")] = 1e-3,
+    learning_rate: Annotated[
+        Optional[float],
+        _run(help="Peak of the schedule, which rises over the first tenth of the steps and falls to 0. Default: 1e-3, of `full` 1e-4."),
+    ] = None,
+    batch_size: Annotated[int, _run(help="Texts per step.")] = 32,
+    mask_rate: Annotated[float, _run(help="Share of the tokens that are hidden.")] = 0.15,
+    whole_words: Annotated[bool, _run("--whole-words", help="Hide all pieces of a word or none.")] = False,
+    dropout: Annotated[float, _run(help="Dropout of the encoder, in place of its own.")] = 0.0,
+    weight_decay: Annotated[float, _run(help="AdamW's decay of the matrices that train, times the learning rate.")] = 0.0,
+    clip_norm: Annotated[Optional[float], _run(help="Greatest norm of the gradient; 1 is usual.")] = None,
+    accumulate: Annotated[int, _run(help="Compute each step's texts in this many parts, to take less memory.")] = 1,
+    seed: Annotated[int, _run(help="Decides every random choice, the masks' too.")] = 0,
+    precision: options.Precision = "float32",
+    xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
+    fast: options.Fast = False,
+    resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
+    overwrite: Annotated[bool, _run("--overwrite", help="Replace what is in the output directory.")] = False,
+    checkpoint_seconds: Annotated[float, _run(help="Seconds between two saved states of the run.")] = 30.0,
+    tensorboard: Annotated[
+        bool, _run("--tensorboard", help="Write TensorBoard logs to `tensorboard/` in the output directory.")
+    ] = False,
+):
+    """Task-adaptive pretraining: guess hidden words of a task's texts, without labels.
+
+    Of the task's training texts 15 % of the tokens are hidden, others in every step. Perplexity is measured on its validation texts.
+    `train --from-pretrained-adapter` then learns the task from what this leaves.
+
+    `tf-adapters pretrain --task tae/acl-arc --data-dir DATA --steps 2000 --output pretrained/acl-arc`
+
+    `tf-adapters train --task tae/acl-arc --data-dir DATA --from-pretrained-adapter pretrained/acl-arc --output adapters/acl-arc`
+
+    The output directory gets the adapter of the least perplexity, those after every `--save-every` steps as `step-N`, `log.csv` and
+    `perplexity.png`. A run that was interrupted goes on with the same command and `--resume`.
+
+    Reference: Gururangan et al. 2020; with adapters He et al. 2021 and Han et al. 2021.
+    """
+    started = time.monotonic()
+    texts.check()
+    output = texts.usual_output() if output is None else output
+    save_every = save_every if save_every is not None else steps // 10 if steps % 10 == 0 else steps
+    _check(locals())
+    adapter.check()
+    _check_output(output, resume, overwrite)
+    texts.peek()
+
+    from tf_adapters.cli.quiet import import_tensorflow
+
+    console = terminal()
+    with console.status("Loading TensorFlow ..."):
+        import_tensorflow()
+    options.use_precision(precision, console)
+    import tf_adapters
+    from tf_adapters._keras import keras
+    from tf_adapters.cli.pretraining_report import PeriodProgress, show_pretraining
+    from tf_adapters.models.state import state_of
+
+    recipe = tf_adapters.get_recipe(recipe)
+    config = adapter.changed(recipe) if trainable == "adapters" else None
+    data = texts.read(console, seed)
+    keras.utils.set_random_seed(seed)
+    with console.status(f"Loading {model} ..."):
+        whole = tf_adapters.load_backbone(model, head="masked-lm")
+        tokenizer = tf_adapters.load_tokenizer(whole, max_length=max_length or recipe.max_length)
+    _check_positions(whole, tokenizer.max_length, model)
+    if not resume:
+        shutil.rmtree(output, ignore_errors=True)
+    console.print(f"Texts of {data.name}: {len(data.train):,} to train on, {len(data.validation):,} to measure perplexity on")
+    came = state_of(whole).pretrained_head
+    if came and fit_head_steps is None:
+        console.print(f"The head of masked words is {model}'s own.")
+    elif fit_head_steps != 0:
+        console.print(f"{model} {'has' if came else 'comes without'} a head of masked words; one is fitted first, on the frozen encoder.")
+    result = tf_adapters.pretrain(
+        whole, data, tokenizer, output=output, adapter=config, steps=steps, save_every=save_every,
+        learning_rate=learning_rate or (FULL_RATE if config is None else ADAPTER_RATE), fit_head_steps=fit_head_steps,
+        head_learning_rate=head_learning_rate, rate=mask_rate, whole_words=whole_words, seed=seed, fast=fast, resume=resume,
+        reporter=PeriodProgress(console, save_every, "pretraining"), head_reporter=PeriodProgress(console, None, "fitting the head"),
+        batch_size=batch_size, warmup_fraction=recipe.warmup_fraction, dropout=dropout, weight_decay=weight_decay, clip_norm=clip_norm,
+        accumulate=accumulate, jit_compile=xla, recipe=recipe.name, checkpoint_seconds=checkpoint_seconds, tensorboard=tensorboard,
+    )  # fmt: skip
+    if result.run.interrupted:
+        console.print("Stopped; the state is saved. Go on with the same command and --resume.")
+        raise typer.Exit(130)
+    show_pretraining(console, whole, output, result, time.monotonic() - started)
+    data_words = [word for name, value in (("--task", texts.task), ("--data-dir", texts.data_dir)) if value for word in (name, str(value))]
+    model_words = [] if model == "minilm" else ["--model", model]
+    words = ["tf-adapters", "train", *model_words, *data_words, "--from-pretrained-adapter", str(output), "--output", f"adapters/{output.name}"]
+    console.print("Next:" if texts.task else "Next, with your labelled files (--train, --validation):")
+    console.print(f"  {shlex.join(words)}")
+
+
+def _check(given):
+    for name in ("steps", "save_every", "batch_size", "accumulate", "max_length"):
+        options.check_positive(f"--{name.replace('_', '-')}", given[name])
+    if given["steps"] % given["save_every"]:
+        raise InputError(f"--steps {given['steps']} must be a multiple of --save-every {given['save_every']}.")
+    if given["fit_head_steps"] is not None and given["fit_head_steps"] < 0:
+        raise InputError(f"--fit-head-steps {given['fit_head_steps']} must be at least 0.")
+    if given["trainable"] not in ("adapters", "full"):
+        raise InputError(f"--trainable {given['trainable']} must be adapters or full.")
+    for option in given["adapter"].given() if given["trainable"] == "full" else ():
+        raise InputError(f"{option} is for adapters, and --trainable full trains none: leave one of them out.")
+    if given["fast"] and given["trainable"] == "full":
+        raise InputError("--fast is for adapters, and --trainable full trains none: leave one of them out.")
+    if not 0 < given["mask_rate"] < 1:
+        raise InputError(f"--mask-rate {given['mask_rate']} must lie between 0 and 1, such as 0.15.")
+    if not 0 <= given["seed"] < 2**32:
+        raise InputError(f"--seed {given['seed']} must lie between 0 and {2**32 - 1}.")
+    options.check_training(given)
+    options.check_precision(given["precision"])
+
+
+def _check_positions(model, max_length, source):
+    from tf_adapters.models.state import state_of
+
+    positions = state_of(model).family.positions(model.config)
+    if max_length > positions:
+        raise InputError(f"--max-length {max_length} is beyond the {positions} positions of {source}: give --max-length {positions} or less.")
+
+
+def _check_output(output, resume, overwrite):
+    from tf_adapters.saving.layout import SETTINGS_FILE
+    from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
+
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output {output} is a file: give a directory.")
+    check_writable(output / SETTINGS_FILE)
+    running = any((folder / RESUME_FOLDER).is_dir() for folder in (output, output / HEAD_FOLDER))
+    # Killed between the head's run and the other.
+    unfinished = running or ((output / HEAD_FOLDER / SETTINGS_FILE).exists() and not (output / SETTINGS_FILE).exists())
+    if resume and overwrite:
+        raise InputError("--resume and --overwrite exclude each other: give one of them.")
+    if resume and not unfinished:
+        raise InputError(f"--resume: {output} holds no interrupted run; start one without --resume.")
+    if not resume and output.is_dir() and any(output.iterdir()):
+        ours = unfinished or (output / SETTINGS_FILE).exists()
+        if not ours:
+            raise InputError(f"--output {output} holds other files than what pretrain writes: give another directory.")
+        if not overwrite:
+            advice = "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"
+            raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")

@@ -1,0 +1,36 @@
+"""Continues from adapters that were trained on something else: task-adaptive pretraining, or another task."""
+
+import pathlib
+
+from tf_adapters.models.state import state_of
+from tf_adapters.saving.directory import load_adapter
+
+
+def load_pretrained_adapter(model, directory, *, name="default", fast=None):
+    """Load what a directory holds but its head, to train on.
+
+    Args:
+        model: a model on the same pretrained encoder, with the new task's head.
+        directory: path of an adapter directory that `pretrain` wrote (`DIR` for its best, `DIR/step-N` for another), or of another task.
+        name, fast: as in `load_adapter`.
+
+    Returns: the directory's settings, a dict. Directories that `save_adapter` writes of this model name it.
+
+    Raises:
+        InputError: as `load_adapter`. If the directory holds weights of the encoder itself, `set_trainable` will take nothing but
+            `"full"`, since only that saves them again.
+
+    Reference: He et al. 2021, section 3.1; Han et al. 2021, section 3.
+    """
+    settings = load_adapter(model, directory, name=name, head=False, fast=fast)
+    task, training = settings["task"] or {}, settings["training"] or {}
+    state_of(model).pretrained_adapter = {
+        "directory": str(pathlib.Path(directory)),
+        "sha256": settings["weights"]["sha256"],
+        "trainable": settings["trainable"],
+        "task": task.get("name"),
+        "kind": task.get("kind"),
+        "head_steps": task.get("head_steps"),
+        "step": training.get("step"),
+    }
+    return settings

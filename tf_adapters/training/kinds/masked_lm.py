@@ -1,0 +1,69 @@
+"""Masked-language modelling: texts without labels, hidden tokens to guess."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters.text.masking import Masking, masking_noise
+from tf_adapters.training.kinds.kind import Kind
+from tf_adapters.training.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedScorer, MaskedWords
+
+
+class MaskedLanguageModelling(Kind):
+    """Hidden tokens of a text. Rows are `Rows` without labels, outputs what `MaskedScorer.sums` says of each.
+
+    It is no kind of a task, which `get_kind` would know: `training.pretrain` hands one to `fit`.
+
+    Args:
+        rate, whole_words: as of `Masking`.
+        head_steps: int, for how many steps the head was fitted here; 0 for one that came with the encoder. It is kept with what is trained.
+    """
+
+    name = "masked-lm"
+    head = "masked-lm"
+
+    def __init__(self, *, rate=0.15, whole_words=False, head_steps=0):
+        self.rate, self.whole_words, self.head_steps = rate, whole_words, head_steps
+
+    def settings(self):
+        return {"rate": self.rate, "whole_words": self.whole_words, "head_steps": self.head_steps}
+
+    def num_labels(self, labels):
+        return 2  # of which such a head makes nothing
+
+    def losses(self):
+        return {"loss": HiddenCrossentropy(), "metrics": [HiddenCrossentropyMean(name="loss_mean")]}
+
+    def loss_weight(self, targets):
+        return tf.reduce_sum(tf.cast(targets >= 0, tf.float32))
+
+    def trained(self, model, *, jit_compile):
+        return MaskedWords(model, rate=self.rate if jit_compile else None)
+
+    def scorer(self, model, wordpiece, **options):
+        return MaskedScorer(model, wordpiece, masking=self._masking(wordpiece), **options)
+
+    def about(self, rows):
+        return {"text_pairs": rows.text_pair is not None, **self.settings()}
+
+    def examples(self, rows, wordpiece):
+        self._masking(wordpiece)  # which refuses a vocabulary without a mask
+        return dataclasses.replace(rows, labels=np.zeros(len(rows), np.int8))
+
+    def batch(self, inputs, labels, seed, wordpiece):
+        inputs, targets = self._masking(wordpiece)(inputs, masking_noise(tf.shape(inputs["input_ids"]), seed))
+        return {**inputs, "targets": targets}, targets
+
+    def predict(self, scorer, rows, *, progress=None):
+        """Sums over the hidden tokens of each row, which are the same in every call, a float32 array `(rows, 3)`."""
+        parts = []
+        for index in rows.slices():
+            noise = masking_noise([len(index), scorer.wordpiece.max_length], [0, int(index[0])]).numpy()
+            parts.append(scorer.sums(rows.encode(scorer.wordpiece, index), noise))
+            if progress is not None:
+                progress(len(index))
+        return np.concatenate(parts)
+
+    def _masking(self, wordpiece):
+        return Masking(wordpiece, rate=self.rate, whole_words=self.whole_words)

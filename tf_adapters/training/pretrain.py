@@ -1,0 +1,124 @@
+"""Task-adaptive pretraining: adapters, or everything, learn to guess hidden words of a task's own texts."""
+
+import dataclasses
+import pathlib
+import shutil
+from typing import Dict, Optional
+
+from tf_adapters.errors import InputError
+from tf_adapters.models.injection import add_adapters
+from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import cast_frozen
+from tf_adapters.saving.directory import load_adapter
+from tf_adapters.saving.layout import SETTINGS_FILE
+from tf_adapters.saving.settings import read_settings
+from tf_adapters.training.fit import fit
+from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
+from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
+from tf_adapters.training.run import FitResult
+from tf_adapters.training.trainable import set_trainable
+
+# Of a head that did not come with the encoder.
+HEAD_STEPS, HEAD_LEARNING_RATE = 500, 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainResult:
+    """What `pretrain` returns.
+
+    Attributes:
+        head: dict of the validation numbers of the fitted head on the frozen encoder, or None if none was fitted.
+        run: `FitResult` of the run, or of the head's if that was interrupted.
+    """
+
+    head: Optional[Dict[str, float]]
+    run: FitResult
+
+
+def pretrain(
+    model,
+    texts,
+    tokenizer,
+    *,
+    output,
+    adapter=None,
+    steps,
+    save_every,
+    learning_rate,
+    fit_head_steps=None,
+    head_learning_rate=HEAD_LEARNING_RATE,
+    rate=0.15,
+    whole_words=False,
+    seed=0,
+    fast=False,
+    resume=False,
+    reporter=None,
+    head_reporter=None,
+    **settings,
+):
+    """Train by masked-language modelling, and keep an adapter directory every `save_every` steps.
+
+    Where the checkpoint has no head of masked words, one is fitted first, on the frozen encoder; afterwards a head that stays as it is
+    asks of the adapters that they make the hidden words easier to guess. With `adapter=None` everything trains, the head too.
+
+    Args:
+        model: as `load_backbone(source, head="masked-lm")` returns it.
+        texts: `Task` of the kind "masked-lm", as of `tasks.unlabelled`; the validation texts measure perplexity.
+        tokenizer: `Tokenizer`; a text is cut at its `max_length`.
+        output: path. It becomes the adapter directory of the least perplexity, and `output/step-N` that after N steps.
+        adapter: `MethodConfig` of what trains, or None for everything.
+        steps, save_every: ints; the first a multiple of the second.
+        learning_rate: float, the peak.
+        fit_head_steps: int, for how many steps a new head is fitted, 0 for none; None for 500 if the checkpoint has none. Its
+            directory is `output/head`.
+        head_learning_rate: float, the peak of these steps.
+        rate, whole_words: as of `text.masking.Masking`.
+        seed: int, decides masks, order, dropout and initial weights.
+        fast: as in `add_adapters`.
+        resume: bool, go on with the run that `output` holds, in either part.
+        reporter, head_reporter: `Reporter` of the run and of the head's, or None.
+        settings: further arguments of `fit`: batch_size, warmup_fraction, dropout, weight_decay, clip_norm, mixout, accumulate,
+            jit_compile, recipe, checkpoint_seconds, tensorboard.
+
+    Returns: `PretrainResult`.
+
+    Raises:
+        InputError: as `fit`; a model with another head, or with adapters.
+
+    Reference: Gururangan et al. 2020, section 4; He et al. 2021, section 3.1 (TAPT with adapters); Han et al. 2021, section 3 (TSP).
+    """
+    state, output = state_of(model), pathlib.Path(output)
+    if state.family.head_of(model) != MaskedLanguageModelling.head or state.adapters:
+        raise InputError('model: pretraining takes load_backbone(source, head="masked-lm"), without adapters.')
+    if tokenizer.mask_id is not None and tokenizer.mask_id >= model.config.vocab_size:
+        raise InputError(f"model: its vocabulary of {model.config.vocab_size} has no place for the mask, {tokenizer.mask_id}: give the files that belong together.")
+    if fit_head_steps is None:
+        fit_head_steps = 0 if state.pretrained_head else HEAD_STEPS
+    if not fit_head_steps and not state.pretrained_head:
+        raise InputError("fit_head_steps=0: this checkpoint has no head of masked words, so one must be fitted; 500 steps are usual.")
+    kind = MaskedLanguageModelling(rate=rate, whole_words=whole_words, head_steps=fit_head_steps)
+    common = dict(kind=kind, seed=seed, keep_periods=False, **settings)
+    head = None
+    if fit_head_steps:
+        folder = output / HEAD_FOLDER
+        begun = resume and (folder / RESUME_FOLDER).is_dir()
+        if not resume:
+            shutil.rmtree(folder, ignore_errors=True)
+        if begun or not (folder / SETTINGS_FILE).exists():
+            set_trainable(model, "head")
+            result = fit(
+                model, texts, tokenizer, output=folder, steps=fit_head_steps, period=fit_head_steps, learning_rate=head_learning_rate,
+                resume=begun, reporter=head_reporter, **common,
+            )  # fmt: skip
+            if result.interrupted:
+                return PretrainResult(None, result)
+        load_adapter(model, folder)
+        head = {name.removeprefix("validation "): value for name, value in read_settings(folder)["metrics"].items()}
+    if adapter is not None:
+        add_adapters(model, adapter, seed=seed, fast=fast)
+    cast_frozen(set_trainable(model, "full" if adapter is None else "adapters", head=adapter is None))
+    run = fit(
+        model, texts, tokenizer, output=output, steps=steps, period=save_every, learning_rate=learning_rate,
+        resume=resume and (output / RESUME_FOLDER).is_dir(), reporter=reporter, **{**common, "keep_periods": True},
+    )  # fmt: skip
+    return PretrainResult(head, run)
