@@ -3,14 +3,14 @@
 import pathlib
 
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.unlabelled import check_has_task
 
 
 def task_of(settings):
     """Kind of task and names of the labels, in index order, from the directory's settings."""
     head = settings["head"]
     kind = (settings["task"] or {}).get("kind", "classification")
-    if kind == "masked-lm":
-        raise InputError("This directory was pretrained on texts and knows no task yet: `tf-adapters train --from-pretrained-adapter` goes on with it.")
+    check_has_task(kind)
     if kind in ("regression", "question-answering"):
         return kind, ()
     # Names that transformers gives by default are not stored.

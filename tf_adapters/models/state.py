@@ -124,19 +124,30 @@ class ModelState:
             self._digest = digest_of(self.backbone_variables(model))
         return self._digest
 
+    def digest_without_pooler(self, model):
+        """As `digest`, of an encoder that has none, as under a head of masked words or of words; computed from the weights as they are.
+
+        The LayerNorms count as they were before any adapter.
+        """
+        pooler = self.family.pooler(model)
+        out = set() if pooler is None else {id(variable) for variable in pooler.weights}
+        before = {id(variable): value for variable, value in zip(self.switched, self.pristine)}
+        return digest_of([variable for variable in self.backbone_variables(model) if id(variable) not in out], before)
+
     def forget_digest(self):
         """The encoder is another one from now on."""
         self._digest = None
 
 
-def digest_of(variables):
-    """SHA-256 over canonical names and float32 bytes of variables, sorted by name."""
+def digest_of(variables, values=None):
+    """SHA-256 over canonical names and float32 bytes of variables, sorted by name; `values` has those of some by their id."""
     hasher = hashlib.sha256()
     named = named_weights(variables)
     for name in sorted(named):
         variable, _ = named[name]
         hasher.update(f"{name} {tuple(variable.shape)}\n".encode())
-        hasher.update(np.ascontiguousarray(variable.numpy(), dtype=np.float32))
+        value = (values or {}).get(id(variable))
+        hasher.update(np.ascontiguousarray(variable.numpy() if value is None else value, dtype=np.float32))
     return hasher.hexdigest()
 
 

@@ -13,6 +13,12 @@ KIND, METRIC = "masked-lm", "perplexity"
 HELD_OUT_SHARE, MOST_HELD_OUT = 20, 1000
 
 
+def check_has_task(kind):
+    """Raise InputError for the kind of a directory that `pretrain` wrote, which predicts nothing yet."""
+    if kind == KIND:
+        raise InputError("This directory was pretrained on texts and knows no task yet: `tf-adapters train --from-pretrained-adapter` goes on with it.")
+
+
 def without_labels(task):
     """The training and validation texts of a task, a `Task` of the kind "masked-lm"; sentences of words are joined by spaces, and of
     questions each context and each question is a text."""

@@ -1,6 +1,7 @@
 """What each kind of task does its own way. A new kind is a file here and a line below."""
 
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.unlabelled import check_has_task
 from tf_adapters.training.kinds.sentences import Classification, MultiLabel, Regression
 from tf_adapters.training.kinds.spans import QuestionAnswering
 from tf_adapters.training.kinds.tokens import TokenClassification
@@ -13,6 +14,7 @@ _KINDS = {
 
 def get_kind(name):
     """The `Kind` of that name; raises InputError with the known ones otherwise."""
+    check_has_task(name)
     if name not in _KINDS:
         raise InputError(f"kind={name!r} is unknown: use one of {', '.join(_KINDS)}.")
     return _KINDS[name]

