@@ -7,6 +7,8 @@ import pathlib
 import sys
 from typing import Callable, NamedTuple
 
+import pretraining
+import search
 from methods import difference
 from pairing import tracing_seconds
 from tasks import VARIANTS
@@ -438,8 +440,10 @@ TABLES = {
     "methods": Table(methods_table, _settings("model", "rows", "epochs", "parameters")),
     "padding": Table(padding_table, lambda result: (), _in_notes),
     "pipeline": Table(pipeline_table, _settings("batch_size")),
+    "pretraining": Table(lambda result: pretraining.table(result, _origin), _settings("model", "rows", "epochs", "steps")),
     "profile": Table(profile_table, _settings("batch_size", "length", "precision", "plain"), _in_notes),
     "quality": Table(quality_table, _settings("task", "model", "rows", "epochs")),
+    "search": Table(lambda result: search.table(result, _origin), _settings("task", "model", "rows", "epochs")),
     "soak": Table(soak_table, _settings("tasks", "copies"), _in_notes),
     "step": Table(
         step_table,

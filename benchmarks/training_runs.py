@@ -78,7 +78,8 @@ def make_run(settings, model_source):
     Returns: function of a `Task`, a dict of labelled rows to score by name, "adapters" or
         "full" ("fast": adapters with fast blocks, "unsorted": adapters on random batches), seed, learning rate,
         dropout (None: the encoder's own), init_stddev (None: 0.01), adapter_dropout (None: 0), precision (None: that
-        of the settings), config (a `MethodConfig` in place of those of the settings) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a
+        of the settings), config (a `MethodConfig` in place of those of the settings), pretrained (an adapter directory to go on
+        from, or None) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a
         `failure` if training diverged), validation numbers, parameters, seconds, versions.
     """
     import tf_adapters
@@ -93,7 +94,7 @@ def make_run(settings, model_source):
 
     def run(
         task, scored, method, seed, *, learning_rate, dropout=None, init_stddev=None, adapter_dropout=None, precision=None,
-        config=None, log,
+        config=None, pretrained=None, log,
     ):  # fmt: skip
         started = time.monotonic()
         keras.mixed_precision.set_global_policy(precision or settings["precision"])
@@ -114,7 +115,9 @@ def make_run(settings, model_source):
                 init_stddev=0.01 if init_stddev is None else init_stddev,
                 dropout=adapter_dropout or 0.0,
             )
-        if method != "full":
+        if pretrained is not None:
+            tf_adapters.load_pretrained_adapter(model, pretrained)
+        elif method != "full":
             tf_adapters.add_adapters(model, config, seed=seed, fast=method == "fast")
         tf_adapters.set_trainable(model, "full" if method == "full" else "adapters")
         tf_adapters.cast_frozen(model)
