@@ -39,6 +39,7 @@ _PUBLIC = {
     "backbone_digest": "models.state",
     "backbone_directory": "models.state",
     "cast_frozen": "models.storage",
+    "change_head": "models.loading",
     "disable_adapters": "models.injection",
     "export_bank": "serving.export_bank",
     "export_saved_model": "serving.export",

@@ -8,10 +8,12 @@ import warnings
 
 import numpy as np
 
+from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.family import get_family
 from tf_adapters.models.heads import keep_float32, use_two_layer_head
 from tf_adapters.models.names import named_weights
+from tf_adapters.models.site import replace_layer
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import open_weights
 
@@ -50,19 +52,71 @@ def load_backbone(source="minilm", *, head="classification", num_labels=2, label
     Raises:
         InputError: nothing there, wrong architecture, missing or truncated weights, ...
     """
-    if labels is not None:
-        num_labels = len(labels)
-    if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
-        raise InputError(f"head_layers={head_layers!r} must be 1, or 2 for head='classification'.")
-    if not isinstance(num_labels, int) or num_labels < 1:
-        raise InputError(f"num_labels={num_labels!r} must be an integer of at least 1.")
+    _check_head(num_labels, labels, head, head_layers)
     directory = find_files(source, revision=revision)
     family, config = read_config(directory)
+    model = _build(family, config, head, num_labels, labels, head_layers)
+    return _finish(model, family, str(source), str(directory))
+
+
+def change_head(model, *, head="classification", num_labels=2, labels=None, head_layers=1):
+    """Another head on the encoder of a model, which is in memory once.
+
+    What `load_backbone` would give at this place, head and a pooler that it trains included, without reading the encoder again: for
+    tasks that are trained one after the other. The given model keeps the encoder too; use one of them at a time.
+
+    Args:
+        model: as `load_backbone` returns it, without adapters (`remove_adapters`).
+        head, num_labels, labels, head_layers: as in `load_backbone`; not "masked-lm", whose head and embeddings are one.
+
+    Raises:
+        InputError: as `load_backbone`; a model with adapters, or built otherwise.
+    """
+    state = state_of(model)
+    if state.adapters or state.directory is None or head == "masked-lm":
+        raise InputError("model: change_head takes one that load_backbone returned, without adapters, and makes no head of masked words.")
+    _check_head(num_labels, labels, head, head_layers)
+    family, config = read_config(state.directory)
+    other = _build(family, config, head, num_labels, labels, head_layers)
+    own, shared = family.main_layer(other), family.main_layer(model)
+    pooler = family.pooler(other)
+    for name, layer in list(vars(own).items()):
+        if isinstance(layer, keras.layers.Layer) and layer is not pooler:
+            replace_layer(own, name, getattr(shared, name))
+    kept = {id(variable) for variable in shared.weights}
+    return _finish(other, family, state.source, state.directory, skip=kept)
+
+
+def _finish(model, family, source, directory, skip=()):
+    """Read the weights, those of the variables in `skip` excepted, and remember where they came from."""
+    lacks_pooler, found = _read_weights(model, family, directory, skip)
+    state = state_of(model)
+    state.pretrained_head = all(id(variable) in found for variable in state.head_variables(model))
+    state.source, state.directory = source, directory
+    if lacks_pooler and family.reads_pooler(model):
+        state.newly_initialized = [family.pooler(model)]
+        warnings.warn(
+            f"{directory} has no pooler weights: the pooler starts at random, trains and is saved with the head.",
+            stacklevel=3,
+        )
+    keep_float32(model, state)
+    return model
+
+
+def _check_head(num_labels, labels, head, head_layers):
+    if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
+        raise InputError(f"head_layers={head_layers!r} must be 1, or 2 for head='classification'.")
+    if labels is None and (not isinstance(num_labels, int) or num_labels < 1):
+        raise InputError(f"num_labels={num_labels!r} must be an integer of at least 1.")
+
+
+def _build(family, config, head, num_labels, labels, head_layers):
+    """A model with random weights."""
     if head not in family.heads:
         raise InputError(f"head={head!r} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.")
     if head_layers == 2 and not family.pooled_classifier:
         raise InputError(f"head_layers=2: the classifier of {family.model_type} has two layers of its own; leave it out.")
-    config.num_labels = num_labels
+    config.num_labels = num_labels if labels is None else len(labels)
     if labels is not None:
         config.id2label = dict(enumerate(labels))
         config.label2id = {label: index for index, label in enumerate(labels)}
@@ -70,17 +124,6 @@ def load_backbone(source="minilm", *, head="classification", num_labels=2, label
     model.build_in_name_scope()
     if head_layers == 2:
         use_two_layer_head(model)
-    lacks_pooler, found = _read_weights(model, family, directory)
-    state = state_of(model)
-    state.pretrained_head = all(id(variable) in found for variable in state.head_variables(model))
-    state.source, state.directory = str(source), str(directory)
-    if lacks_pooler and family.reads_pooler(model):
-        state.newly_initialized = [family.pooler(model)]
-        warnings.warn(
-            f"{directory} has no pooler weights: the pooler starts at random, trains and is saved with the head.",
-            stacklevel=2,
-        )
-    keep_float32(model, state)
     return model
 
 
@@ -157,8 +200,8 @@ def _fetch(source, revision, config_only):
     return pathlib.Path(config).parent
 
 
-def _read_weights(model, family, directory):
-    """Assign every weight of the checkpoint, one tensor in memory at a time.
+def _read_weights(model, family, directory, skip=()):
+    """Assign every weight of the checkpoint, one tensor in memory at a time; those in `skip`, ids of variables, stay as they are.
 
     Returns: whether it lacks the pooler, and the ids of the variables that it has.
     """
@@ -196,7 +239,7 @@ def _read_weights(model, family, directory):
             )
         found = set()
         for name, (variable, transposed) in named.items():
-            if name not in keys or name in missing_pooler:
+            if name not in keys or name in missing_pooler or id(variable) in skip:
                 continue
             shape = weights.shape(keys[name])
             # Weights read from h5 are laid out as TensorFlow's own.
