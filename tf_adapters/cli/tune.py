@@ -19,6 +19,7 @@ from tf_adapters.cli.grouped import grouped
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
+from tf_adapters.tuning.role import NAME, read_role
 
 TUNERS = ("random", "bayesian", "hyperband", "grid")
 USUAL_TRIALS = 20
@@ -93,6 +94,10 @@ def tune(
     The output folder gets `trials.csv`, `trials.png`, `search.json`, the adapter directory `best/`, and under `search/` one adapter
     directory for each trial. Printed is the `tf-adapters train` that gives the best one. A search that was interrupted goes on with the
     same command and `--resume`.
+
+    Several machines share a search by the same command on each, the same output folder, and keras-tuner's environment variables:
+    `KERASTUNER_ORACLE_IP=10.0.0.1 KERASTUNER_ORACLE_PORT=8000 KERASTUNER_TUNER_ID=chief tf-adapters tune ...` at that address hands out
+    the trials and reports, and each worker, with an id of its own such as `KERASTUNER_TUNER_ID=tuner0`, trains them.
     """
     chosen.check()
     if output is None:
@@ -108,7 +113,13 @@ def tune(
         raise InputError(f"--tuner {tuner} is unknown: use one of {', '.join(TUNERS)}.")
     if tuner == "hyperband" and trials is not None:
         raise InputError(f"--trials {trials}: the number of Hyperband's trials follows from its epochs; leave it out.")
-    _check_output(output, resume, overwrite)
+    role = read_role()
+    works = role is not None and not role.is_chief
+    if role is not None and role.is_chief:
+        # Before the search of another one is replaced.
+        role.check_free()
+    if not works:
+        _check_output(output, resume, overwrite)
     _check_packages()
     chosen.peek()
 
@@ -144,14 +155,17 @@ def tune(
         "xla": xla,
         "fast": fast,
     }
-    if resume:
+    if works:
+        console.print(f"Worker {role.name} of the search at {role.address}.")
+    elif resume:
         _check_settings(output, settings)
     else:
         for name in (BEST_FOLDER, SEARCH_FOLDER):
             shutil.rmtree(output / name, ignore_errors=True)
         for name in (TABLE_FILE, PLOT_FILE):
             (output / name).unlink(missing_ok=True)
-    _write_json(output / SETTINGS_FILE, {"settings": settings})
+    if not works:
+        _write_json(output / SETTINGS_FILE, {"settings": settings})
     # keras-tuner takes 0 for none.
     common = {"objective": hypermodel.objective, "seed": seed + 1}
     oracles = keras_tuner.oracles
@@ -163,22 +177,32 @@ def tune(
         of_name = {"random": oracles.RandomSearchOracle, "bayesian": oracles.BayesianOptimizationOracle}
         oracle = of_name[tuner](max_trials=trials or USUAL_TRIALS, **common)
     console.print(f"Searching {', '.join(hypermodel.varied)} on {model}, task {data.name}, by validation {hypermodel.metric}.")
-    rows = _run_search(console, hypermodel, oracle, output)
+    search = _run_search(console, hypermodel, oracle, output, settings)
+    if works:
+        console.print(f"No trial is left for {role.name}, which trained {search.ended}; the chief reports.")
+        return
+    rows = search.table()
+    for row in rows:
+        trial = oracle.trials[row["trial"]]
+        row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
     _finish(console, hypermodel, rows, output, settings, chosen)
 
 
-def _run_search(console, hypermodel, oracle, output):
-    """Search, showing and writing each trial as it ends; the table's rows, each with its `folder` and its `words` of `train`."""
+def _run_search(console, hypermodel, oracle, output, settings):
+    """Search, showing and writing each trial as it ends; the `AdapterTuner`, with the number of trials that `ended` here."""
     from tf_adapters.cli.progress import TrainingProgress
+    from tf_adapters.tuning.chief import LOST_SECONDS
     from tf_adapters.tuning.hypermodel import keras_tuner
     from tf_adapters.tuning.tuner import AdapterTuner
 
     class ShownTuner(AdapterTuner):
+        ended = 0
+
         def on_trial_begin(self, trial):
-            values = self.hypermodel.values(trial.hyperparameters).items()
-            done = ", done before" if self.hypermodel.results(self.folder(trial)) else ""
-            described = ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in values)
-            console.print(f"Trial {trial.trial_id}{done}: {described}")
+            if self.role is not None:
+                # The chief may have been started again with others.
+                _check_settings(output, settings)
+            self.show_begin(trial, ", done before" if self.hypermodel.results(self.folder(trial)) else "")
             super().on_trial_begin(trial)
 
         def run_trial(self, trial, **arguments):
@@ -187,10 +211,27 @@ def _run_search(console, hypermodel, oracle, output):
 
         def on_trial_end(self, trial):
             super().on_trial_end(trial)
-            row = self.table()[-1]
+            self.show_end(trial)
+
+        def on_trial_given(self, trial, worker, lost):
+            gone = "" if lost is None else f" from {lost}, which has not been heard of for {LOST_SECONDS:g} s"
+            self.show_begin(trial, f" to {worker}{gone}")
+
+        def on_trial_reported(self, trial):
+            self.show_end(trial)
+
+        def show_begin(self, trial, note):
+            values = self.hypermodel.values(trial.hyperparameters).items()
+            described = ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in values)
+            console.print(f"Trial {trial.trial_id}{note}: {described}")
+
+        def show_end(self, trial):
+            self.ended += 1
+            row = self.row(trial)
             found = f"{self.objective_name} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
             console.print(f"Trial {trial.trial_id}: {found}")
-            _write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
+            if self.role is None or self.role.is_chief:
+                _write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
 
         @property
         def objective_name(self):
@@ -198,6 +239,8 @@ def _run_search(console, hypermodel, oracle, output):
             return name if len(self.hypermodel.seeds) == 1 else f"{self.hypermodel.reduced} {name}"
 
     search = ShownTuner(hypermodel, oracle, directory=output, project_name=SEARCH_FOLDER)
+    if search.role is not None and search.role.is_chief:
+        console.print(f"Handing out trials at {search.role.address}: start workers with the same command and {NAME}=tuner0, tuner1, ...")
     try:
         search.search(verbose=0)
     except keras_tuner.errors.FatalError as error:
@@ -207,11 +250,7 @@ def _run_search(console, hypermodel, oracle, output):
     except KeyboardInterrupt:
         console.print("Stopped; the finished trials are kept. Go on with the same command and --resume.")
         raise typer.Exit(130) from None
-    rows = search.table()
-    for row in rows:
-        trial = oracle.trials[row["trial"]]
-        row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
-    return rows
+    return search
 
 
 def _finish(console, hypermodel, rows, output, settings, chosen):
@@ -370,6 +409,8 @@ def _check_packages():
 
 
 def _check_settings(output, settings):
+    if not (output / SETTINGS_FILE).exists():
+        raise InputError(f"--output {output} is not the chief's: give the folder that it writes, which all machines must share.")
     before = json.loads((output / SETTINGS_FILE).read_text(encoding="utf-8"))["settings"]
     for name, value in settings.items():
         if before.get(name) != value:

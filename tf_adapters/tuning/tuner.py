@@ -1,15 +1,21 @@
 """keras-tuner's search with trials that `tf_adapters.fit` runs."""
 
+import contextlib
 import json
 import pathlib
+import time
 
 import tensorflow as tf
 
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.saving.directory import load_trained
+from tf_adapters.saving.lock import holding
+from tf_adapters.tuning import worker
+from tf_adapters.tuning.chief import Chief, serve
 from tf_adapters.tuning.hypermodel import AdapterHyperModel, keras_tuner
+from tf_adapters.tuning.role import NAME, read_role
 
-RUNS_FOLDER = "runs"
+RUNS_FOLDER, LOCKS_FOLDER, STEPS_FILE = "runs", ".locks", "chief.jsonl"
 
 
 class AdapterTuner(keras_tuner.Tuner):
@@ -22,16 +28,27 @@ class AdapterTuner(keras_tuner.Tuner):
 
     With Hyperband each trial of a later round trains from the start for its greater number of epochs.
 
+    keras-tuner's environment variables `KERASTUNER_TUNER_ID`, `KERASTUNER_ORACLE_IP` and `KERASTUNER_ORACLE_PORT` make the same script
+    a search of several processes, on machines that share `directory`: `search` of the one whose id is `chief` hands out the trials and
+    returns when all have ended; the others' trains them. What there is of the trials is the chief's to tell: `table`,
+    `get_best_models` and the like are not for workers. A worker that is killed goes on with its trial when it is started again
+    with the same id; after `chief.LOST_SECONDS` the next worker that has nothing to do takes it over. A chief that is
+    killed goes on where it was when it is started again within `worker.ANSWER_SECONDS`; later, so do workers that are started again.
+
     Args:
         hypermodel: `AdapterHyperModel`.
         oracle: `keras_tuner.Oracle`, such as `keras_tuner.oracles.RandomSearchOracle(objective=hypermodel.objective,
             max_trials=20, seed=1)`; with a seed other than 0, by which it proposes the same trials again.
         directory: path for the search.
         project_name: str, folder in it.
-        kwargs: further arguments of `keras_tuner.Tuner`, such as `overwrite=True` to start anew.
+        kwargs: further arguments of `keras_tuner.Tuner`, such as `overwrite=True` to start anew, which only a chief heeds.
+
+    Attributes:
+        role: `Role`, or None in a search of one process.
 
     Raises:
-        InputError: the hypermodel is another one, or varies the epochs, which Hyperband chooses.
+        InputError: the hypermodel is another one, or varies the epochs, which Hyperband chooses; the environment variables contradict
+            each other, or no chief answers within `worker.ANSWER_SECONDS`.
 
     Reference: Li et al. 2018 (Hyperband); O'Malley et al. 2019 (KerasTuner).
     """
@@ -43,8 +60,58 @@ class AdapterTuner(keras_tuner.Tuner):
             raise InputError("space: the epochs are what Hyperband chooses, up to its max_epochs: leave them out.")
         # Three learning rates in a row that are too high are no reason to stop.
         oracle.max_consecutive_failed_trials = None
-        _forget_state(pathlib.Path(directory, project_name), oracle)
+        self.role = read_role()
+        project = pathlib.Path(directory, project_name)
+        if self._is_worker():
+            stub = worker.ChiefStub(self.role)
+            # Before there is anything in a folder that is the chief's to make.
+            stub.meet()
+            kwargs["overwrite"] = False
+        elif self.role is not None:
+            _remove_state(project)
+        else:
+            _forget_state(project, oracle)
         super().__init__(oracle=oracle, hypermodel=hypermodel, directory=directory, project_name=project_name, **kwargs)
+        if self._is_worker():
+            self.oracle.stub = stub
+        self._waits = False
+
+    def search(self, *arguments, **settings):
+        """Search; as keras-tuner's, whose arguments go to `run_trial`.
+
+        Raises:
+            InputError: a chief cannot listen at its address, or another one or a worker of the same id is at work on this search.
+            FatalError: of keras-tuner; training came to an error, or the chief does not answer.
+        """
+        if self.role is None:
+            return super().search(*arguments, **settings)
+        if self._is_worker():
+            # keras-tuner gives two of one id the same trial.
+            taken = f"{NAME}={self.role.name!r} is at work on this search already: give each process an id of its own."
+            with holding(self._lock(f"process-{self.role.name}"), message=taken):
+                return super().search(*arguments, **settings)
+        self.oracle.verbose = settings.get("verbose", "auto")
+        taken = f"{self.project_dir} is the search of another chief, which is at work: end it first."
+        with holding(self._lock("process-chief"), message=taken):
+            hooks = {"on_given": self.on_trial_given, "on_ended": self.on_trial_reported, "explain": self._explain}
+            serve(Chief(self.oracle, pathlib.Path(self.project_dir, STEPS_FILE), **hooks), self.role)
+
+    def pre_create_trial(self):
+        """Of keras-tuner, which asks again at once where the oracle has no trial yet."""
+        if self._waits:
+            time.sleep(worker.IDLE_SECONDS)
+        self._waits = True
+
+    def on_trial_begin(self, trial):
+        """Of keras-tuner: a trial is about to train here."""
+        self._waits = False
+        super().on_trial_begin(trial)
+
+    def on_trial_given(self, trial, worker, lost):
+        """Called on the chief when a worker gets a trial, that of another worker, `lost`, if not None."""
+
+    def on_trial_reported(self, trial):
+        """Called on the chief when a worker's trial ended."""
 
     def run_trial(self, trial, *, reporter=None, verbose=None):
         """Train one trial; `search` calls it.
@@ -55,7 +122,12 @@ class AdapterTuner(keras_tuner.Tuner):
             verbose: what `search` got, for keras-tuner's own output.
         """
         try:
-            results = self.hypermodel.run(trial.hyperparameters, self.folder(trial), reporter=reporter)
+            with contextlib.ExitStack() as stack:
+                if self._is_worker():
+                    stack.enter_context(worker.heard(self.oracle, self.tuner_id))
+                    # One that the chief thought gone may still train it, and then this one finds it done.
+                    stack.enter_context(holding(self._lock(self.folder(trial).name)))
+                results = self.hypermodel.run(trial.hyperparameters, self.folder(trial), reporter=reporter)
         except (DivergedError, tf.errors.ResourceExhaustedError) as error:
             raise keras_tuner.errors.FailedTrialError(str(error)) from None
         except InputError as error:
@@ -74,26 +146,39 @@ class AdapterTuner(keras_tuner.Tuner):
         return pathlib.Path(self.project_dir, RUNS_FOLDER, self.hypermodel.digest(trial.hyperparameters))
 
     def table(self):
-        """The trials that ended, in their order: a list of dicts.
+        """The trials that ended, in the order in which they began: a list of what `row` returns."""
+        ended = set(self.oracle.end_order)
+        return [self.row(self.oracle.trials[name]) for name in self.oracle.start_order if name in ended]
 
-        Each has `trial`, `status` ("completed" or "failed"), `objective` (or None), `values`, a dict, `seeds`, the runs as
-        `train --seeds` keeps them, and `message`.
+    def row(self, trial):
+        """What a trial that ended came to.
+
+        Returns: dict of `trial`, `status` ("completed" or "failed"), `objective` (or None), `values`, a dict, `seeds`, the runs as
+            `train --seeds` keeps them, and `message`.
         """
-        rows = []
-        for name in self.oracle.end_order:
-            trial = self.oracle.trials[name]
-            completed = trial.status == keras_tuner.engine.trial.TrialStatus.COMPLETED
-            rows.append(
-                {
-                    "trial": name,
-                    "status": "completed" if completed else "failed",
-                    "objective": float(trial.score) if completed else None,
-                    "values": self.hypermodel.values(trial.hyperparameters),
-                    "seeds": self.hypermodel.results(self.folder(trial)).get("runs", []),
-                    "message": "" if completed else trial.message.strip().splitlines()[-1].partition(": ")[2],
-                }
-            )
-        return rows
+        completed = trial.status == keras_tuner.engine.trial.TrialStatus.COMPLETED
+        results = self.hypermodel.results(self.folder(trial))
+        return {
+            "trial": trial.trial_id,
+            "status": "completed" if completed else "failed",
+            "objective": float(self.hypermodel.score(results)) if completed else None,
+            "values": self.hypermodel.values(trial.hyperparameters),
+            "seeds": results.get("runs", []),
+            "message": "" if completed else _last_line(trial.message),
+        }
+
+    def _explain(self, trial, worker):
+        """Why a trial of a worker failed, which keras-tuner's protocol does not tell the chief."""
+        return self.hypermodel.results(self.folder(trial)).get("diverged", f"It failed on {worker}, whose output says why.")
+
+    def _lock(self, name):
+        return pathlib.Path(self.project_dir, LOCKS_FOLDER, name)
+
+
+def _last_line(message):
+    """What an exception says, of its traceback."""
+    lines = (message or "The objective is no number.").strip().splitlines()
+    return lines[-1].partition(": ")[2] if len(lines) > 1 else lines[0]
 
 
 def _forget_state(project, oracle):
@@ -109,5 +194,9 @@ def _forget_state(project, oracle):
     except (ValueError, KeyError):
         seed = oracle.seed
     if seed == oracle.seed or isinstance(oracle, keras_tuner.oracles.GridSearchOracle):
-        for path in (*project.glob("trial_*/trial.json"), *project.glob("tuner*.json"), project / "oracle.json"):
-            path.unlink()
+        _remove_state(project)
+
+
+def _remove_state(project):
+    for path in (*project.glob("trial_*/trial.json"), *project.glob("*.json")):
+        path.unlink()
