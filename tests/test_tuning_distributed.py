@@ -26,6 +26,8 @@ from tf_adapters.tuning.chief import MOST_LOSSES, Chief, serve  # noqa: E402
 from tf_adapters.tuning.role import Role, read_role  # noqa: E402
 from tf_adapters.tuning.worker import ChiefStub, heard  # noqa: E402
 
+# keras-tuner names its threads in an old way.
+pytestmark = pytest.mark.filterwarnings("ignore:(currentThread|getName):DeprecationWarning")
 OBJECTIVE = keras_tuner.Objective("score", "max")
 ORACLES = {
     "random": lambda: keras_tuner.oracles.RandomSearchOracle(objective=OBJECTIVE, max_trials=7, seed=1),
@@ -72,7 +74,8 @@ class Search:
         self.given, self.ended = [], []
         self.chief = Chief(
             self.oracle, folder / "chief.jsonl", on_given=lambda trial, *workers: self.given.append((trial.trial_id, *workers)),
-            on_ended=lambda trial: self.ended.append(trial.trial_id), explain=lambda trial, worker: f"by {worker}",
+            on_ended=lambda trial: self.ended.append(trial.trial_id), on_deserted=lambda: self.ended.append(None),
+            explain=lambda trial, worker: f"by {worker}",
         )  # fmt: skip
 
     def report(self, trial, status="COMPLETED"):
@@ -215,7 +218,7 @@ def test_chief_of_another_seed_is_refused(tmp_path):
     search = Search(tmp_path)
     search.oracle.seed = 2
     with pytest.raises(InputError, match="'seed': 1}, and the oracle is now .*'seed': 2}: give it the same seed, not 0"):
-        Chief(search.oracle, tmp_path / "chief.jsonl", on_given=None, on_ended=None, explain=None)
+        Chief(search.oracle, tmp_path / "chief.jsonl", on_given=None, on_ended=None, on_deserted=None, explain=None)
 
 
 def test_failed_trial_says_why_although_the_protocol_does_not(tmp_path):
@@ -264,6 +267,23 @@ def test_chief_and_two_workers_share_a_search_over_loopback(tmp_path, environmen
     assert all(trial.score == trial.hyperparameters.values["rate"] for trial in search.oracle.trials.values())
 
 
+def test_chief_without_workers_says_so_once(tmp_path, port, silence):
+    search = Search(tmp_path)
+    thread = threading.Thread(target=serve, args=(search.chief, Role("chief", "127.0.0.1", port)), daemon=True)
+    thread.start()
+    for times in (1, 2):
+        search.chief.create_trial("tuner0")
+        time.sleep(0.3)
+        assert len(search.ended) == times - 1
+        search.chief.started -= chief_module.LOST_SECONDS + 1
+        silence(search.chief, "tuner0")
+        time.sleep(0.5)
+        assert search.ended == [None] * times and thread.is_alive()
+    search.oracle.ongoing_trials.clear()
+    search.chief.refusal = "STOPPED"
+    thread.join(30)
+
+
 def test_error_of_the_chief_ends_it_and_is_told_to_the_worker(tmp_path, environment, port, caplog):
     search = Search(tmp_path)
     search.chief.on_given = lambda *arguments: 1 / 0
@@ -296,7 +316,7 @@ def test_error_of_the_chief_ends_it_and_is_told_to_the_worker(tmp_path, environm
         ("chief", "127.0.0.1", "", "KERASTUNER_ORACLE_PORT is not set, but KERASTUNER_TUNER_ID and KERASTUNER_ORACLE_IP: a search"),
         ("tuner0", "127.0.0.1", "http", "KERASTUNER_ORACLE_PORT='http' must be a number from 1 to 65535."),
         ("tuner0", "127.0.0.1", 65536, "KERASTUNER_ORACLE_PORT='65536' must be a number from 1 to 65535."),
-        ("tuner-chief-1", "127.0.0.1", 8000, "KERASTUNER_TUNER_ID='tuner-chief-1' has 'chief' in it, and keras-tuner takes it for the chief"),
+        ("tuner-chief-1", "127.0.0.1", 8000, "KERASTUNER_TUNER_ID='tuner-chief-1' has 'chief' in it, and keras-tuner takes it"),
         ("../tuner", "127.0.0.1", 8000, "KERASTUNER_TUNER_ID='../tuner' names files: use letters"),
         ("chief", "192.0.2.1", 8000, "The chief cannot listen at 192.0.2.1:8000 .*KERASTUNER_ORACLE_IP must be an address of this machine"),
     ],
@@ -413,6 +433,7 @@ class Processes:
         """What the trials came to, times left out, with the best and its weights."""
         content = json.loads((self.folder / "search" / "search.json").read_text())
         for row in content["trials"]:
+            row["message"] = row["message"].replace(str(self.folder), "")
             for run in row["seeds"]:
                 del run["seconds"]
         return content["trials"], content["best"], (self.folder / "search" / "best" / "adapter.safetensors").read_bytes()

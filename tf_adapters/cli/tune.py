@@ -220,6 +220,9 @@ def _run_search(console, hypermodel, oracle, output, settings):
         def on_trial_reported(self, trial):
             self.show_end(trial)
 
+        def on_deserted(self):
+            console.print(f"No worker has been heard of for {LOST_SECONDS:g} s; waiting for one.")
+
         def show_begin(self, trial, note):
             values = self.hypermodel.values(trial.hyperparameters).items()
             described = ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in values)
@@ -248,7 +251,8 @@ def _run_search(console, hypermodel, oracle, output, settings):
             raise
         raise error.__cause__ from None
     except KeyboardInterrupt:
-        console.print("Stopped; the finished trials are kept. Go on with the same command and --resume.")
+        works = search.role is not None and not search.role.is_chief
+        console.print("Stopped; the finished trials are kept. Go on with the same command" + ("." if works else " and --resume."))
         raise typer.Exit(130) from None
     return search
 

@@ -34,6 +34,7 @@ class Chief:
         path: the file of the steps; what is in it is taken first.
         on_given: function of a trial, its worker, and the worker that is gone or None; called for each trial that a worker gets.
         on_ended: function of a trial, called when it ended.
+        on_deserted: function, called when no worker has been heard of for `LOST_SECONDS`.
         explain: function of a failed trial and its worker to a str; the workers' messages do not say why.
 
     Attributes:
@@ -43,11 +44,12 @@ class Chief:
         InputError: the file is another oracle's.
     """
 
-    def __init__(self, oracle, path, *, on_given, on_ended, explain):
+    def __init__(self, oracle, path, *, on_given, on_ended, on_deserted, explain):
         self.oracle = oracle
         self.path = pathlib.Path(path)
         self.on_given = on_given
         self.on_ended = on_ended
+        self.on_deserted = on_deserted
         self.explain = explain
         self.error = None
         self.started = time.monotonic()
@@ -61,7 +63,12 @@ class Chief:
     @property
     def finished(self):
         """Whether there is nothing left to train and no worker left to tell."""
-        return self.refusal == Status.STOPPED and not self.oracle.ongoing_trials and not any(map(self._is_heard, self.asked))
+        return self.refusal == Status.STOPPED and not self.oracle.ongoing_trials and not self._heard()
+
+    @property
+    def is_deserted(self):
+        """Whether no worker has been heard of for `LOST_SECONDS`."""
+        return time.monotonic() - self.started > LOST_SECONDS and not self._heard()
 
     def get_space(self):
         return self.oracle.get_space()
@@ -127,6 +134,9 @@ class Chief:
         self._step(step="end", trial=trial_id, status=status, message=message)
         if trial_id in self.oracle.end_order:
             self.on_ended(trial)
+
+    def _heard(self):
+        return [worker for worker in list(self.asked) if self._is_heard(worker)]
 
     def _is_heard(self, worker):
         return time.monotonic() - self.asked.get(worker, self.started) <= LOST_SECONDS
@@ -210,9 +220,14 @@ def serve(chief, role):
     server.add_insecure_port(role.address)
     server.start()
     try:
+        told = False
         while not chief.finished:
             if chief.error is not None:
                 raise chief.error
+            deserted = chief.is_deserted
+            if deserted and not told:
+                chief.on_deserted()
+            told = deserted
             time.sleep(0.1)
     finally:
         server.stop(grace=1).wait()

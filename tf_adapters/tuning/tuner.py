@@ -93,8 +93,11 @@ class AdapterTuner(keras_tuner.Tuner):
         self.oracle.verbose = settings.get("verbose", "auto")
         taken = f"{self.project_dir} is the search of another chief, which is at work: end it first."
         with holding(self._lock("process-chief"), message=taken):
-            hooks = {"on_given": self.on_trial_given, "on_ended": self.on_trial_reported, "explain": self._explain}
-            serve(Chief(self.oracle, pathlib.Path(self.project_dir, STEPS_FILE), **hooks), self.role)
+            chief = Chief(
+                self.oracle, pathlib.Path(self.project_dir, STEPS_FILE), on_given=self.on_trial_given, on_ended=self.on_trial_reported,
+                on_deserted=self.on_deserted, explain=self._explain,
+            )  # fmt: skip
+            serve(chief, self.role)
 
     def pre_create_trial(self):
         """Of keras-tuner, which asks again at once where the oracle has no trial yet."""
@@ -112,6 +115,9 @@ class AdapterTuner(keras_tuner.Tuner):
 
     def on_trial_reported(self, trial):
         """Called on the chief when a worker's trial ended."""
+
+    def on_deserted(self):
+        """Called on the chief when no worker has been heard of for `chief.LOST_SECONDS`."""
 
     def run_trial(self, trial, *, reporter=None, verbose=None):
         """Train one trial; `search` calls it.
