@@ -20,6 +20,7 @@ keras_tuner = pytest.importorskip("keras_tuner", reason="needs the extra `tuner`
 
 from keras_tuner.src.distribute.oracle_client import OracleClient  # noqa: E402
 
+from tf_adapters.saving.lock import holding  # noqa: E402
 from tf_adapters.tuning import chief as chief_module  # noqa: E402
 from tf_adapters.tuning import worker as worker_module  # noqa: E402
 from tf_adapters.tuning.chief import MOST_LOSSES, Chief, serve  # noqa: E402
@@ -228,6 +229,29 @@ def test_failed_trial_says_why_although_the_protocol_does_not(tmp_path):
     assert trial.message == "by tuner0" and search.chief.create_trial("tuner0") is not trial
 
 
+def test_lock_is_one_process_s_until_it_is_killed(tmp_path):
+    held = f"with holding({str(tmp_path / 'a')!r}): print('held', flush=True); time.sleep(60)"
+    code = f"import time; from tf_adapters.saving.lock import holding\n{held}"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(InputError, match="it is mine"), holding(tmp_path / "a", message="it is mine"):
+        pass
+    entered = []
+
+    def wait():
+        with holding(tmp_path / "a"):
+            entered.append(time.monotonic())
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    time.sleep(0.2)
+    assert not entered
+    process.kill()
+    process.wait()
+    thread.join(10)
+    assert entered
+
+
 # Over gRPC
 
 
@@ -400,14 +424,14 @@ class Processes:
         self.all.append(process)
         return process
 
-    def wait(self, process, pattern, seconds=120):
+    def wait(self, process, pattern, seconds=240):
         """Wait for a process to print something."""
         end = time.monotonic() + seconds
         while not re.search(pattern, process.path.read_text()):
             assert time.monotonic() < end and process.poll() is None, process.path.read_text()
             time.sleep(0.02)
 
-    def finish(self, *processes, seconds=180):
+    def finish(self, *processes, seconds=400):
         for process in processes:
             try:
                 process.wait(seconds)
@@ -426,7 +450,7 @@ class Processes:
             (trial, process.name)
             for process in self.all
             if process.name != "chief"
-            for trial in re.findall(r"^Trial (\w+): (?=adapter|bottleneck)", process.path.read_text(), re.MULTILINE)
+            for trial in re.findall(r"^Trial (\w+): (?=bottleneck)", process.path.read_text(), re.MULTILINE)
         ]
 
     def results(self):
@@ -498,13 +522,14 @@ def test_chief_and_two_workers_come_to_what_one_process_does(processes, whole, t
 @pytest.mark.slow
 def test_killed_worker_s_trial_is_retried_by_its_restart(processes, whole, tmp_path):
     search = processes(tmp_path / "a", SEARCHES["random"])
-    chief, worker = search.start("chief"), search.start("tuner0")
-    search.wait(worker, "(?s)Trial 1: adapter.*epoch 2/6")
+    # However long the restart takes.
+    chief, worker = search.start("chief", lost=1000.0), search.start("tuner0")
+    search.wait(worker, "(?s)Trial 1: bottleneck.*epoch 2/6")
     search.kill(worker)
     other = search.start("tuner1")
-    search.wait(other, "Trial 2: adapter")
+    search.wait(other, "Trial 2: bottleneck")
     again = search.start("tuner0")
-    search.wait(again, "Trial 1: adapter")
+    search.wait(again, "Trial 1: bottleneck")
     search.finish(chief, other, again)
     begun = search.begun()
     assert begun.count(("1", "tuner0")) == 2 and len(begun) == len(set(begun)) + 1 == 7
@@ -515,12 +540,12 @@ def test_killed_worker_s_trial_is_retried_by_its_restart(processes, whole, tmp_p
 def test_killed_worker_s_trial_is_retried_by_another(processes, whole, tmp_path):
     search = processes(tmp_path / "a", SEARCHES["random"])
     chief, worker = search.start("chief", lost=3.0), search.start("tuner0")
-    search.wait(worker, "(?s)Trial 1: adapter.*epoch 2/6")
+    search.wait(worker, "(?s)Trial 1: bottleneck.*epoch 2/6")
     search.kill(worker)
     time.sleep(3.0)
     other = search.start("tuner1")
     search.finish(chief, other)
-    assert "Trial 1 to tuner1 from tuner0, which has not been heard of for 3 s: adapter" in chief.path.read_text()
+    assert "Trial 1 to tuner1 from tuner0, which has not been heard of for 3 s: bottleneck" in chief.path.read_text()
     begun = search.begun()
     assert ("1", "tuner0") in begun and ("1", "tuner1") in begun and len(begun) == 7
     assert "Resuming after step" in other.path.read_text() and search.results() == whole("random")
@@ -541,7 +566,9 @@ def test_killed_chief_goes_on_and_its_workers_with_it(processes, whole, tmp_path
 @pytest.mark.slow
 def test_killed_search_goes_on_without_repeating_finished_trials(processes, whole, tmp_path):
     search = processes(tmp_path / "a", SEARCHES["random"])
-    chief, workers = search.start("chief"), [search.start("tuner0"), search.start("tuner1", answer=2.0)]
+    chief = search.start("chief")
+    search.wait(chief, "Handing out trials")
+    workers = [search.start("tuner0"), search.start("tuner1", answer=2.0)]
     search.wait(chief, "(?s)(Trial .: validation.*){3}")
     search.kill(chief, workers[0])
     # Its chief is gone for longer than it waits.
@@ -563,7 +590,7 @@ def test_killed_search_goes_on_without_repeating_finished_trials(processes, whol
 def test_process_that_does_not_belong_to_the_search_is_refused(processes, tmp_path):
     search = processes(tmp_path / "a", SEARCHES["random"])
     chief, worker = search.start("chief"), search.start("tuner0")
-    search.wait(worker, "Trial 0: adapter")
+    search.wait(worker, "Trial 0: bottleneck")
     same, other = search.start("tuner0"), search.start("tuner1", "--seed=3")
     elsewhere = Processes(search.words, tmp_path / "b", search.port)
     elsewhere.folder.mkdir()

@@ -198,10 +198,13 @@ def _run_search(console, hypermodel, oracle, output, settings):
     class ShownTuner(AdapterTuner):
         ended = 0
 
-        def on_trial_begin(self, trial):
+        def pre_create_trial(self):
             if self.role is not None:
-                # The chief may have been started again with others.
+                # Before it takes a trial; the chief may have been started again with others.
                 _check_settings(output, settings)
+            super().pre_create_trial()
+
+        def on_trial_begin(self, trial):
             self.show_begin(trial, ", done before" if self.hypermodel.results(self.folder(trial)) else "")
             super().on_trial_begin(trial)
 

@@ -164,10 +164,12 @@ class AdapterTuner(keras_tuner.Tuner):
         """
         completed = trial.status == keras_tuner.engine.trial.TrialStatus.COMPLETED
         results = self.hypermodel.results(self.folder(trial))
+        # A worker's copy of the trial lacks the score.
+        score = self.hypermodel.score(results) if completed and trial.score is None else trial.score
         return {
             "trial": trial.trial_id,
             "status": "completed" if completed else "failed",
-            "objective": float(self.hypermodel.score(results)) if completed else None,
+            "objective": float(score) if completed else None,
             "values": self.hypermodel.values(trial.hyperparameters),
             "seeds": results.get("runs", []),
             "message": "" if completed else _last_line(trial.message),
