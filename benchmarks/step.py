@@ -16,7 +16,7 @@ from result_file import RESULTS, write_result
 from worker_protocol import Worker, WorkerError
 
 HERE = pathlib.Path(__file__).resolve().parent
-TF_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "fast", "fast-upper", "fast-upper-cached", "forward-fast", "lora", "fast-lora", "products")
+TF_ARMS = ("adapters", "full", "checkpointed-adapters", "checkpointed-full", "checkpointed-fast", "forward-plain", "forward-adapters", "fast", "fast-upper", "fast-upper-cached", "forward-fast", "lora", "fast-lora", "products")
 TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters", "torch-switch")
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
 PRECISIONS = ("float32", "mixed_bfloat16")

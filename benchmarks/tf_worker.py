@@ -16,7 +16,7 @@ from worker_protocol import installed_versions, serve
 
 
 class TrainingArm:
-    """`adapters`, `full`, `fast`, `fast-upper`, `fast-upper-cached`, `lora` or `fast-lora`: one optimiser step on one batch."""
+    """`adapters`, `full`, these or `fast` as `checkpointed-...`, `fast`, `fast-upper`, `fast-upper-cached`, `lora` or `fast-lora`: one optimiser step on one batch."""
 
     def __init__(self, settings):
         import tensorflow as tf
@@ -24,11 +24,15 @@ class TrainingArm:
         from tf_adapters import save_adapter
         from tf_adapters._keras import keras
 
-        self.model, self.details = _build(settings, adapters=settings["arm"] != "full")
+        self.model, self.details = _build(settings, adapters=not settings["arm"].endswith("full"))
         batches = _read_batches(settings["batches"])
         self.batch_count = len(batches)
         if settings["arm"].endswith("cached"):
             self.model, batches = _cached(self.model, batches, settings)
+        if settings["arm"].startswith("checkpointed"):
+            from tf_adapters.training.checkpointing import GradientCheckpointing
+
+            self.model = GradientCheckpointing(self.model, self.model)
         self.model.compile(
             optimizer=keras.optimizers.Adam(settings["learning_rate"]),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -192,6 +196,8 @@ def _build(settings, *, adapters):
         tf_adapters.add_adapters(model, config, seed=settings["seed"], fast="fast" in settings["arm"])
         if upper:
             seed_dropout(model, settings["seed"], rate=0.0)
+    if settings["arm"].startswith("checkpointed"):
+        seed_dropout(model, settings["seed"])
     if settings["arm"].startswith("forward"):
         model.trainable = False
     else:

@@ -93,6 +93,7 @@ class Runner:
             clip_norm=settings["clip_norm"],
             mixout=settings["mixout"],
             accumulate=settings["accumulate"],
+            checkpoint_gradients=settings["gradient_checkpointing"],
             patience=settings["patience"],
             seed=seed,
             jit_compile=settings["xla"],

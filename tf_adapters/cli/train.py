@@ -96,6 +96,14 @@ def train(
         _run(help="Mixout: probability with which an entry of a matrix is the pretrained one in a step. He et al. (2021) have 0.9, with `--dropout 0`."),
     ] = 0.0,
     accumulate: Annotated[int, _run(help="Compute each step's rows in this many parts, to take less memory; the result is the same.")] = 1,
+    gradient_checkpointing: Annotated[
+        bool,
+        _run(
+            "--gradient-checkpointing",
+            help="Compute each block once more in the backward pass instead of keeping what its gradient needs: less memory, longer "
+            "steps, the same result but for rounding.",
+        ),
+    ] = False,
     patience: Annotated[
         Optional[int], _run(help="Stop after this many epochs without a better validation result. Default: all epochs.")
     ] = None,
@@ -153,6 +161,7 @@ def train(
         "clip_norm": clip_norm,
         "mixout": mixout,
         "accumulate": accumulate,
+        "gradient_checkpointing": gradient_checkpointing,
         "patience": patience,
         "max_length": max_length,
         "seed": seed,
@@ -245,6 +254,8 @@ def _check_run_options(settings, seeds):
     options.check_positive("--seeds", seeds)
     if not 0 <= settings["mixout"] < 1:
         raise InputError(f"--mixout {settings['mixout']} must be at least 0 and below 1.")
+    if settings["mixout"] and settings["gradient_checkpointing"]:
+        raise InputError("--mixout and --gradient-checkpointing exclude each other: leave one of them out.")
     options.check_training(settings)
     if not 0 <= settings["seed"] < 2**32:
         raise InputError(f"--seed {settings['seed']} must lie between 0 and {2**32 - 1}.")

@@ -11,6 +11,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.upper_blocks import UpperBlocks
 from tf_adapters.text.batching import default_lengths, padding_multiple, steps_per_epoch
 from tf_adapters.training.accumulation import GradientAccumulation
+from tf_adapters.training.checkpointing import GradientCheckpointing
 from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import frozen_depth
 from tf_adapters.training.kinds import get_kind
@@ -34,6 +35,7 @@ def fit(
     learning_rate,
     batch_size=32,
     accumulate=1,
+    checkpoint_gradients=False,
     warmup_fraction=0.1,
     dropout=None,
     weight_decay=0.0,
@@ -68,6 +70,8 @@ def fit(
             which must divide them. What is said of an epoch is then that of a period.
         keep_periods: bool, keep what was trained after each period in `output/step-N`, N the steps.
         accumulate: int, in how many parts the rows of a step are computed, to take less memory; the gradient is the whole batch's.
+        checkpoint_gradients: bool, compute each block once more in the backward pass instead of keeping what its gradient needs, to take less
+            memory; see `training.checkpointing.GradientCheckpointing`.
         learning_rate: float, the peak.
         warmup_fraction: float, share of the steps with a rising rate.
         dropout: float in [0, 1), of the encoder and the head, or None for the encoder's own.
@@ -118,6 +122,8 @@ def fit(
     if accumulate > batch_size or (accumulate > 1 and jit_compile):
         why = "its parts have no fixed sizes, which XLA needs" if jit_compile else f"a step has batch_size={batch_size} rows"
         raise InputError(f"accumulate={accumulate!r} cannot be: {why}; leave it out or lower it.")
+    if checkpoint_gradients and mixout:
+        raise InputError(f"checkpoint_gradients=True does not go with mixout={mixout!r}, whose masks are of one pass: leave one of them out.")
     of_epoch = steps_per_epoch(len(examples), batch_size=batch_size, drop_remainder=jit_compile)
     if steps is None:
         steps, chosen_period = epochs * of_epoch, of_epoch
@@ -136,6 +142,8 @@ def fit(
     if mixout:
         trained = Mixout(trained, model, mixout, seed=seed)
         dropout_layers = dropout_layers + trained.dropouts
+    if checkpoint_gradients:
+        trained = GradientCheckpointing(trained, model)
     if accumulate > 1:
         trained = GradientAccumulation(trained, accumulate, kind.loss_weight)
     trained.compile(
@@ -176,6 +184,7 @@ def fit(
             "learning_rate": learning_rate,
             "batch_size": batch_size,
             "accumulate": accumulate,
+            "checkpoint_gradients": checkpoint_gradients,
             "warmup_fraction": warmup_fraction,
             "dropout": dropout,
             "weight_decay": weight_decay,

@@ -73,7 +73,10 @@ class Reporter:
 
 
 # Settings that were not to be chosen once, and what they were.
-_ONCE = {"steps": None, "period": None, "kind": {}, "fast": False, "dropout": None, "accumulate": 1, "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "cached_blocks": 0, "padded_to": 8}
+_ONCE = {
+    "steps": None, "period": None, "kind": {}, "fast": False, "dropout": None, "accumulate": 1, "checkpoint_gradients": False,
+    "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "cached_blocks": 0, "padded_to": 8,
+}  # fmt: skip
 # Of a run's settings, what the adapter directory keeps.
 _KEPT = (
     "epochs", "steps", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "mixout", "patience", "seed", "precision", "jit_compile",
