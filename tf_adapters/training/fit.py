@@ -19,9 +19,11 @@ from tf_adapters.training.mixout import Mixout
 from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.run import Reporter, Run
 from tf_adapters.training.schedules import WarmupLinearDecay
+from tf_adapters.training.strategies import get_workers, in_scope
 from tf_adapters.training.trainable import frozen_digest
 
 
+@in_scope
 def fit(
     model,
     task,
@@ -51,6 +53,7 @@ def fit(
     checkpoint_seconds=30.0,
     tensorboard=False,
     reporter=None,
+    strategy=None,
 ):
     """Train what `set_trainable` chose, with Adam and linear warm-up and decay.
 
@@ -92,6 +95,8 @@ def fit(
         checkpoint_seconds: float, time between two states.
         tensorboard: bool, write `output/tensorboard` too.
         reporter: `Reporter` or None.
+        strategy: `tf.distribute.Strategy` in whose scope the model was made, or None; see `training.strategies.make_strategy`.
+            `batch_size` is that of all its devices together, and without dropout the result that of one, up to rounding.
 
     Returns: `FitResult`. The model has the best epoch's weights.
 
@@ -124,6 +129,10 @@ def fit(
         raise InputError(f"accumulate={accumulate!r} cannot be: {why}; leave it out or lower it.")
     if checkpoint_gradients and mixout:
         raise InputError(f"checkpoint_gradients=True does not go with mixout={mixout!r}, whose masks are of one pass: leave one of them out.")
+    workers = get_workers(
+        strategy, batch_size=batch_size, jit_compile=jit_compile, cache_frozen=cache_frozen, accumulate=accumulate > 1, mixout=mixout,
+        random_drop=state.active and getattr(state.adapters[state.active].config, "random_drop", 0),
+    )  # fmt: skip
     of_epoch = steps_per_epoch(len(examples), batch_size=batch_size, drop_remainder=jit_compile)
     if steps is None:
         steps, chosen_period = epochs * of_epoch, of_epoch
@@ -146,6 +155,7 @@ def fit(
         trained = GradientCheckpointing(trained, model)
     if accumulate > 1:
         trained = GradientAccumulation(trained, accumulate, kind.loss_weight)
+    trained = workers.wrap(trained)
     trained.compile(
         optimizer=make_optimizer(
             WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction),
@@ -172,7 +182,8 @@ def fit(
         kind=kind,
         examples=examples,
         wordpiece=wordpiece,
-        output=pathlib.Path(output),
+        output=workers.folder(pathlib.Path(output), resume),
+        workers=workers,
         steps=steps,
         steps_per_epoch=chosen_period,
         keep_periods=keep_periods,
@@ -192,6 +203,7 @@ def fit(
             "mixout": mixout,
             "patience": patience,
             "seed": seed,
+            "strategy": workers.name,
             "jit_compile": jit_compile,
             "fast": state.fast,
             "cached_blocks": depth,
@@ -209,9 +221,8 @@ def fit(
             "trainable": model.trainable_variables,
             "optimizer": _optimizer_variables(trained.optimizer),
             "dropout": [layer.generator.state for layer in dropout_layers],
-            "metric": [variable for metric in metrics for variable in metric.variables],
+            "metric": workers.per_replica([variable for metric in metrics for variable in metric.variables]),
         },
-        metrics=metrics,
         scorer=kind.scorer(
             model,
             wordpiece,
@@ -224,6 +235,7 @@ def fit(
         tensorboard=tensorboard,
         reporter=reporter,
     )
+    workers.same_settings(run.settings)
     if resume:
         run.restore()
     return run.train(-(-steps // of_epoch), batch_size, seed, jit_compile)

@@ -26,7 +26,7 @@ class ResumeFile:
 
     def save(self, info):
         """Write the variables and `info`, a dict that JSON can hold."""
-        arrays = {name: np.asarray(variable) for name, variable in self._variables.items()}
+        arrays = {name: np.asarray(variable.numpy()) for name, variable in self._variables.items()}
         write_safetensors(self.path, arrays, metadata={"info": json.dumps(info)})
 
     def restore(self):

@@ -75,7 +75,7 @@ class Reporter:
 # Settings that were not to be chosen once, and what they were.
 _ONCE = {
     "steps": None, "period": None, "kind": {}, "fast": False, "dropout": None, "accumulate": 1, "checkpoint_gradients": False,
-    "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "cached_blocks": 0, "padded_to": 8,
+    "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "strategy": "one device", "cached_blocks": 0, "padded_to": 8,
 }  # fmt: skip
 # Of a run's settings, what the adapter directory keeps.
 _KEPT = (
@@ -100,8 +100,8 @@ class Run(keras.callbacks.Callback):
     """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
 
     def __init__(
-        self, *, model, trained, depth, task, kind, examples, wordpiece, output, steps, steps_per_epoch, keep_periods, settings, variables, metrics,
-        scorer, recipe, checkpoint_seconds, tensorboard, reporter,
+        self, *, model, trained, depth, task, kind, examples, wordpiece, output, steps, steps_per_epoch, keep_periods, settings, variables,
+        workers, scorer, recipe, checkpoint_seconds, tensorboard, reporter,
     ):
         super().__init__()
         self.whole = model
@@ -117,7 +117,8 @@ class Run(keras.callbacks.Callback):
         self.keep_periods = keep_periods
         self.settings = settings
         self.file = ResumeFile(output / RESUME_FOLDER / "state.safetensors", variables)
-        self.running = [variable for metric in metrics for variable in metric.variables]
+        self.running = variables["metric"]
+        self.workers = workers
         self.running_values = None
         self.scorer = scorer
         self.recipe = recipe
@@ -129,6 +130,7 @@ class Run(keras.callbacks.Callback):
         self.best = {"value": None, "epoch": 0, "metrics": {}}
         self.saved_at = time.monotonic()
         self.stopping = threading.Event()
+        self.asked = workers.asked(self.stopping)
         self.writer = tf.summary.create_file_writer(str(output / "tensorboard")) if tensorboard else None
 
     def restore(self):
@@ -154,7 +156,7 @@ class Run(keras.callbacks.Callback):
             self.save()
         inputs_of, states = None, None
         try:
-            with _stop_at_signals(self.stopping):
+            with _stop_at_signals(self.asked):
                 if self.depth and self.done < self.steps:
                     states = self._store_states(batch_size)
                     inputs_of = states.inputs
@@ -174,6 +176,7 @@ class Run(keras.callbacks.Callback):
                         inputs_of=inputs_of,
                     )
                     batches = batches.enumerate(self.done).map(functools.partial(self._batch, seed))
+                    batches = self.workers.batches(batches, self.kind.loss_weight)
                     # The rest of a begun epoch first: fit() counts the same steps for each epoch.
                     self.trained.fit(
                         batches,
@@ -254,9 +257,10 @@ class Run(keras.callbacks.Callback):
         self.step_seconds.append(time.monotonic() - self.step_started)
         self.done += 1
         self.reporter.step(self.done, {"loss": self.kind.running_loss(logs)})
+        due = self.workers.agree(logs, self.stopping, time.monotonic() - self.saved_at >= self.checkpoint_seconds)
         if self.done % self.steps_per_epoch == 0:
             return  # on_epoch_end saves
-        if self.stopping.is_set() or time.monotonic() - self.saved_at >= self.checkpoint_seconds:
+        if self.stopping.is_set() or due:
             self.save()
         if self.stopping.is_set():
             self.trained.stop_training = True
@@ -271,8 +275,9 @@ class Run(keras.callbacks.Callback):
                 f"the best epoch before it is kept in {self.output}."
             )
         validation = self.task.validation
-        outputs = self.kind.predict(self.scorer, validation)
-        numbers = self.kind.score(self.task.metric, validation, outputs)
+        numbers = self.workers.from_chief(
+            lambda: self.kind.score(self.task.metric, validation, self.kind.predict(self.scorer, validation))
+        )
         value = numbers[METRICS[self.task.metric].primary]
         better = not math.isnan(value) and (self.best["value"] is None or value > self.best["value"])
         if better:

@@ -1,0 +1,384 @@
+"""Training on several devices or machines by tf.distribute: each computes its rows of a batch, and gradients are summed."""
+
+import contextlib
+import functools
+import io
+import json
+import os
+import pathlib
+import tarfile
+import tempfile
+import threading
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+from tf_adapters.training.cluster import read_cluster
+from tf_adapters.training.layout import RESUME_FOLDER
+from tf_adapters.training.mixout import outputs_of
+
+NAMES = ("mirrored", "multi-worker", "tpu")
+
+
+def make_strategy(name):
+    """A strategy of tf.distribute for `fit`, once it is known that its hardware is there.
+
+    The model is made in its scope. `multi-worker` waits until the other workers have started, and must be made before TensorFlow
+    computes anything.
+
+    Args:
+        name: str, one of
+
+            - `"mirrored"`: all GPUs of this machine; without a GPU its virtual CPUs, if some were configured.
+            - `"multi-worker"`: a process on each of several machines, which `TF_CONFIG` names; each uses its GPUs, or its CPU.
+            - `"tpu"`: the TPU that `TPU_NAME` names, or the one of this machine. Nobody has run it yet.
+
+    Returns: `tf.distribute.Strategy`.
+
+    Raises:
+        InputError: unknown name, or the hardware or its description is lacking.
+
+    Example:
+    >>> strategy = make_strategy("mirrored")
+    >>> with strategy.scope():
+    ...     model = set_trainable(add_adapters(load_backbone("minilm")))
+    >>> fit(model, task, wordpiece, strategy=strategy, output="adapters/mine", epochs=3, learning_rate=1e-3)
+    """
+    if name not in NAMES:
+        raise InputError(f"strategy={name!r} is unknown: use one of {', '.join(NAMES)}.")
+    return {"mirrored": _mirrored, "multi-worker": _multi_worker, "tpu": _tpu}[name]()
+
+
+def _mirrored():
+    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    devices = [device.name for device in tf.config.list_logical_devices(kind)]
+    if len(devices) < 2:
+        raise InputError(
+            f"strategy='mirrored' needs two devices or more, and TensorFlow sees one {kind}: leave --strategy out, or use several machines "
+            "by --strategy multi-worker."
+        )
+    return tf.distribute.MirroredStrategy(devices)
+
+
+def _multi_worker():
+    read_cluster(os.environ)
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise InputError(
+            f"strategy='multi-worker' must be made before TensorFlow computes anything, right after its import ({_first_line(error)})."
+        ) from None
+    except (tf.errors.OpError, ValueError) as error:
+        raise InputError(
+            f"strategy='multi-worker': the workers of TF_CONFIG did not come together; start all of them, each on the machine and with a "
+            f"free port of its own entry ({_first_line(error)})."
+        ) from None
+
+
+def _tpu():
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+        raise InputError(
+            f"strategy='tpu' found no TPU: set TPU_NAME to the name of yours, or to `local` on a TPU VM ({_first_line(error)})."
+        ) from None
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def in_scope(function):
+    """Let `fit` run in the scope of its argument `strategy`, or of the one that it is called in, if there is one.
+
+    Raises: InputError, if the model was made in another one.
+    """
+
+    @functools.wraps(function)
+    def inside(model, *arguments, strategy=None, **settings):
+        if strategy is None and tf.distribute.has_strategy():
+            strategy = tf.distribute.get_strategy()
+        made_under = getattr(model, "_distribution_strategy", None)
+        if made_under is not strategy:
+            raise InputError(
+                f"strategy={strategy!r}: the model was made under {made_under!r}; load it and add its adapters inside "
+                "`with strategy.scope():`, and give that strategy to fit."
+            )
+        with strategy.scope() if strategy is not None else contextlib.nullcontext():
+            return function(model, *arguments, strategy=strategy, **settings)
+
+    return inside
+
+
+def get_workers(strategy, **settings):
+    """What `fit` does differently under a strategy.
+
+    Args:
+        strategy: `tf.distribute.Strategy` or None.
+        settings: arguments of `fit` that may stand against it.
+
+    Returns: `Alone` or `Workers`.
+
+    Raises:
+        InputError: the strategy is of another kind, or something cannot be together with it; the message says what.
+    """
+    return Alone() if strategy is None else Workers(strategy, **settings)
+
+
+class Alone:
+    """One process with one device: nothing to share and nobody to agree with.
+
+    Attributes:
+        name: str, what is said of it in a run's settings.
+        chief: bool, whether this process writes.
+    """
+
+    name = "one device"
+    chief = True
+
+    def wrap(self, model):
+        """What Keras trains in place of `model`."""
+        return model
+
+    def folder(self, output, resume):
+        """Where this process writes, a path."""
+        return output
+
+    def same_settings(self, settings):
+        """Raise InputError if other workers have other settings."""
+
+    def per_replica(self, variables):
+        """What stands for variables that each replica has values of its own of, in a run's state."""
+        return variables
+
+    def batches(self, batches, weigh):
+        """What Keras takes, from global batches of `(inputs, targets)`; `weigh` is `Kind.loss_weight`."""
+        return batches
+
+    def asked(self, stopping):
+        """The event that a signal to this process sets; `stopping` is the one at which it stops."""
+        return stopping
+
+    def agree(self, logs, stopping, due):
+        """After a step: set `stopping` if a worker was asked to stop; whether all save their state now."""
+        return due
+
+    def from_chief(self, compute):
+        """What `compute()` gives, computed by the chief alone."""
+        return compute()
+
+
+class Workers(Alone):
+    """The processes of a strategy. Each has all global batches, computes its own rows of them, and does what the others do.
+
+    Every worker runs the same code on a folder of its own, of which the chief's is the output. What could differ between them,
+    because of a clock, a signal or rounding, is decided for all: numbers of validation by the chief, saving and stopping by votes that
+    travel with a step's metrics.
+    """
+
+    def __init__(self, strategy, *, batch_size, jit_compile, random_drop, **others):
+        known = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy)
+        if not isinstance(strategy, known):
+            raise InputError(f"strategy={strategy!r} must be one of make_strategy: {', '.join(NAMES)}.")
+        self.strategy, self.replicas = strategy, strategy.num_replicas_in_sync
+        self.processes = 1
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            resolver = strategy.cluster_resolver
+            self.processes = len(_tasks(resolver, "worker")) + len(_tasks(resolver, "chief"))
+            self.chief = resolver.task_type == "chief" or (resolver.task_id == 0 and not _tasks(resolver, "chief"))
+        self.name = f"{type(strategy).__name__} of {self.replicas} devices"
+        self._asked, self._folder = threading.Event(), None
+        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        refused = {
+            **{name: bool(value) for name, value in others.items()}, "random_drop": random_drop,
+            "jit_compile (--xla)": jit_compile and not on_tpu,
+        }  # fmt: skip
+        for name, given in refused.items():
+            if given:
+                raise InputError(f"{name} is for one device: leave it out, or the strategy (--strategy).")
+        if on_tpu and not jit_compile:
+            raise InputError("A TPU needs batches of few shapes: give jit_compile=True (--xla) with strategy 'tpu'.")
+        if batch_size < self.replicas or (on_tpu and batch_size % self.replicas):
+            multiple = "a multiple of them" if on_tpu else "at least as many"
+            raise InputError(f"batch_size={batch_size} rows of a step are for {self.replicas} devices together: give {multiple}.")
+
+    def wrap(self, model):
+        self._votes = _Votes()
+        return Share(model, self._votes)
+
+    def folder(self, output, resume):
+        kept = self._bytes_from_chief(lambda: _packed(output)) if resume else None
+        if self.chief:
+            return output
+        self._folder = tempfile.TemporaryDirectory(prefix="tf-adapters-worker-")
+        if kept:
+            with tarfile.open(fileobj=io.BytesIO(kept)) as archive:
+                archive.extractall(self._folder.name, filter="data")
+        return pathlib.Path(self._folder.name)
+
+    def same_settings(self, settings):
+        own = json.loads(json.dumps(settings))
+        chiefs = self.from_chief(lambda: own)
+        differing = [name for name, value in own.items() if chiefs.get(name) != value]
+        if not self._sum(np.array(len(differing)), everyone=True):
+            return
+        if differing:
+            name = differing[0]
+            raise InputError(f"This worker has another {name} than the chief ({own[name]!r}, not {chiefs.get(name)!r}): start all with the same arguments.")
+        raise InputError("Another worker has other settings than the chief; it says which: start all with the same arguments.")
+
+    def per_replica(self, variables):
+        return [_ReplicaValues(variable, self.strategy) for variable in variables]
+
+    def batches(self, batches, weigh):
+        replicas = self.replicas
+
+        def part(inputs, targets, replica):
+            rows = tf.shape(tf.nest.flatten(targets)[0], tf.int64)[0]
+            start, stop = rows * replica // replicas, rows * (replica + 1) // replicas
+            own = tf.nest.map_structure(lambda tensor: tensor[start:stop], targets)
+            # A replica that has no row computes one without a target.
+            inputs = tf.nest.map_structure(lambda tensor: tensor[start : tf.maximum(stop, start + 1)], inputs)
+            return inputs, own, weigh(own) / tf.maximum(weigh(targets), 1.0)
+
+        def of_worker(context):
+            count = replicas // context.num_input_pipelines
+            first = context.input_pipeline_id * count
+            numbers = tf.data.Dataset.range(first, first + count)
+            parts = batches.flat_map(lambda inputs, targets: numbers.map(lambda replica: part(inputs, targets, replica)))
+            return parts.prefetch(count)
+
+        return self.strategy.distribute_datasets_from_function(of_worker)
+
+    def asked(self, stopping):
+        return self._asked if self.processes > 1 else stopping
+
+    def agree(self, logs, stopping, due):
+        if self.processes == 1:
+            return due
+        stops, saves = logs[_Votes.NAME]
+        if stops:
+            stopping.set()
+        self._votes.cast(self.strategy, self._asked.is_set(), self.chief and due and not saves)
+        return bool(saves)
+
+    def from_chief(self, compute):
+        if self.processes == 1:
+            return compute()
+        return json.loads(self._bytes_from_chief(lambda: json.dumps(compute()).encode()))
+
+    def _bytes_from_chief(self, compute):
+        if self.processes == 1:
+            return compute()
+        data = compute() if self.chief else b""
+        size = int(self._sum(np.array(len(data))))
+        words = np.zeros(-(-size // 4), np.int32)
+        words.view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
+        return self._sum(words).tobytes()[:size]
+
+    def _sum(self, array, everyone=False):
+        """Sum over the replicas of an integer array; those of other workers than the chief count as 0, unless everyone's do."""
+        values = self.strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(array if everyone or context.replica_id_in_sync_group == 0 else np.zeros_like(array), tf.int32)
+        )
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy()
+
+
+class Share(keras.Model):
+    """What each replica trains: its rows of a batch, whose gradients add up to the whole batch's.
+
+    The loss is a mean, over rows or over words. A replica's counts by its share of what the batch's is a mean over, also where shares
+    differ, so that the gradient is the one of a single device.
+
+    Args:
+        model: what Keras would train.
+        votes: metric whose result travels with the losses.
+
+    Call arguments, returns: those of `Mixout`.
+    """
+
+    def __init__(self, model, votes):
+        super().__init__(name="share", dtype=model.dtype_policy)
+        self.inner, self.votes = model, votes
+        # Results are sums over the replicas already.
+        self.distribute_reduction_method = "first"
+
+    def compile(self, *arguments, jit_compile=False, **settings):
+        """As of a Keras model. A TPU compiles the whole step, and no other strategy may be compiled."""
+        super().compile(*arguments, jit_compile=False, **settings)
+
+    def call(self, inputs, training=None):
+        return outputs_of(self.inner(inputs, training=training))
+
+    def train_step(self, data):
+        inputs, targets, share = data
+        rows = tf.shape(tf.nest.flatten(targets)[0])[0]
+        with tf.GradientTape() as tape:
+            outputs = tf.nest.map_structure(lambda tensor: tensor[:rows], self(inputs, training=True))
+            # Keras divides by the number of replicas, as if their shares were equal.
+            loss = self.compiled_loss(targets, outputs) * share * tf.distribute.get_strategy().num_replicas_in_sync
+        self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
+        self.compiled_metrics.update_state(targets, outputs)
+        return {metric.name: metric.result() for metric in (*self.compiled_metrics.metrics, self.votes)}
+
+
+class _Votes(keras.metrics.Metric):
+    """How many workers want to stop, and how many to save: a sum over the workers that each of them sees at the same step."""
+
+    NAME = "votes"
+
+    def __init__(self):
+        super().__init__(name=self.NAME, dtype="float32")
+        self.own = self.add_weight(name="own", shape=(2,), initializer="zeros")
+
+    def cast(self, strategy, stop, save):
+        """What this worker wants; it counts from the next step on."""
+        strategy.experimental_local_results(self.own)[0].assign([float(stop), float(save)])
+
+    def update_state(self):
+        pass
+
+    def result(self):
+        return tf.identity(self.own)
+
+    def reset_state(self):
+        pass  # An epoch begins, and what was asked for still is.
+
+
+class _ReplicaValues:
+    """A variable that each replica has a value of its own of, as one array with an axis of replicas in front."""
+
+    def __init__(self, variable, strategy):
+        self._variable, self._strategy = variable, strategy
+        self.shape = (strategy.num_replicas_in_sync, *variable.shape)
+
+    def numpy(self):
+        values = self._strategy.run(lambda: self._variable.read_value()[tf.newaxis])
+        return self._strategy.gather(values, axis=0).numpy()
+
+    def assign(self, values):
+        def own():
+            self._variable.assign(tf.constant(values)[tf.distribute.get_replica_context().replica_id_in_sync_group])
+
+        self._strategy.run(own)
+
+
+def _tasks(resolver, job):
+    spec = resolver.cluster_spec()
+    return spec.job_tasks(job) if job in spec.jobs else []
+
+
+def _packed(folder):
+    """The files of a run as the bytes of a tar archive."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for path in (folder, folder / RESUME_FOLDER):
+            for file in sorted(path.glob("*")):
+                if file.is_file():
+                    archive.add(file, file.relative_to(folder))
+    return data.getvalue()
