@@ -107,15 +107,15 @@ class HeldOut:
     numbers: dict
 
 
-def predict_held_out(console, model, task, wordpiece, batch_size):
-    """Score a trained model on the task's held-out rows; returns `HeldOut`."""
+def predict_held_out(console, model, task, wordpiece, batch_size, *, scorer=None):
+    """Score a trained model on the task's held-out rows, by another `Scorer` if one is given; returns `HeldOut`."""
     from tf_adapters.cli.progress import counting
     from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.scoring import Scorer
 
     kind, labelled = get_kind(task.kind), task.test is not None and task.test.labels is not None
     split, rows = ("test", task.test) if labelled else ("validation", task.validation)
-    scorer = Scorer(model, wordpiece, batch_size=batch_size)
+    scorer = scorer or Scorer(model, wordpiece, batch_size=batch_size)
     with counting(console, "scoring", total=len(rows)) as advance:
         outputs = kind.predict(scorer, rows, progress=advance)
     return HeldOut(split, rows, outputs, kind.score(task.metric, rows, outputs))

@@ -54,13 +54,14 @@ class Runner:
     fused: Dict[str, pathlib.Path] = dataclasses.field(default_factory=dict)
     pretrained: Optional[pathlib.Path] = None
 
-    def build(self, task, seed):
-        """A fresh model that is ready to train, and its tokenizer."""
+    def build(self, task, seed, *, backbone=None):
+        """A fresh model that is ready to train, on the encoder of `backbone` if that is given, and its tokenizer."""
         settings = self.settings
         keras.mixed_precision.set_global_policy(settings["precision"])
         with self.console.status(f"Loading {self.source} ..."):
             model, wordpiece = load_for_task(
-                self.source, task, max_length=settings["max_length"], head_layers=self.recipe.head_layers, seed=seed
+                self.source, task, max_length=settings["max_length"], head_layers=self.recipe.head_layers, seed=seed,
+                backbone=backbone,
             )
         if self.fused:
             if settings["fast"]:

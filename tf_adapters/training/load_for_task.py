@@ -1,14 +1,16 @@
 """A fresh model for a task, which the seed decides."""
 
+import functools
+
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
-from tf_adapters.models.loading import load_backbone
+from tf_adapters.models.loading import change_head, load_backbone
 from tf_adapters.models.state import state_of
 from tf_adapters.text.loading import load_tokenizer
 from tf_adapters.training.kinds import get_kind
 
 
-def load_for_task(source, task, *, max_length, head_layers=1, seed=0):
+def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=None):
     """Load a pretrained encoder with the head that a task needs.
 
     Args:
@@ -17,6 +19,7 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0):
         max_length: int, tokens that are kept of a text.
         head_layers: as in `load_backbone`.
         seed: int, decides the head's initial weights; Keras' global generators start from it.
+        backbone: a model without adapters whose encoder is used in place of reading it again, as in `change_head`, or None.
 
     Returns: `(model, tokenizer)`.
 
@@ -25,8 +28,8 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0):
     """
     kind = get_kind(task.kind)
     keras.utils.set_random_seed(seed)
-    model = load_backbone(
-        source,
+    load = functools.partial(load_backbone, source) if backbone is None else functools.partial(change_head, backbone)
+    model = load(
         head=kind.head,
         num_labels=kind.num_labels(task.labels),
         labels=list(task.labels) or None,
