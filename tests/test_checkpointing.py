@@ -185,6 +185,7 @@ def test_the_command_line_trains_with_it(tmp_path, cli, train_arguments):
     assert outcome.status == 0 and (tmp_path / "out" / "adapter.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_run_in_parts_is_stopped_and_goes_on_to_the_same_end_as_without_checkpointing(checkpoint, sentences, tmp_path):
     task = task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
     wordpiece = WordPiece.from_directory(checkpoint, max_length=16)

@@ -93,6 +93,8 @@ class Runner:
             weight_decay=settings["weight_decay"],
             clip_norm=settings["clip_norm"],
             mixout=settings["mixout"],
+            freeze_adapters=settings["freeze_adapters"],
+            freeze_epochs=settings["freeze_epochs"],
             accumulate=settings["accumulate"],
             checkpoint_gradients=settings["gradient_checkpointing"],
             patience=settings["patience"],

@@ -95,6 +95,17 @@ def train(
         float,
         _run(help="Mixout: probability with which an entry of a matrix is the pretrained one in a step. He et al. (2021) have 0.9, with `--dropout 0`."),
     ] = 0.0,
+    freeze_adapters: Annotated[
+        Optional[float],
+        _run(
+            help="SAFE: stop training each adapter that changes the representation at its place by less than this (1 - CKA, from 0 to 1), "
+            "so that steps get shorter and smaller. For bottleneck adapters; `train` prints what each freezing found."
+        ),
+    ] = None,
+    freeze_epochs: Annotated[
+        Optional[str],
+        _run(help="With `--freeze-adapters`: the epochs between which its threshold rises from 0, such as `1-5`. Default: a tenth to half."),
+    ] = None,
     accumulate: Annotated[int, _run(help="Compute each step's rows in this many parts, to take less memory; the result is the same.")] = 1,
     gradient_checkpointing: Annotated[
         bool,
@@ -160,6 +171,8 @@ def train(
         "weight_decay": weight_decay,
         "clip_norm": clip_norm,
         "mixout": mixout,
+        "freeze_adapters": freeze_adapters,
+        "freeze_epochs": _parse_epochs(freeze_epochs),
         "accumulate": accumulate,
         "gradient_checkpointing": gradient_checkpointing,
         "patience": patience,
@@ -240,7 +253,7 @@ def _check_adapters(trainable, settings, adapter, fused):
     """Raise InputError for options of adapters where none train."""
     if trainable == "adapters":
         return
-    given = {"--fast": settings["fast"] or None, "--fuse": fused or None} | adapter.given()
+    given = {"--fast": settings["fast"] or None, "--fuse": fused or None, "--freeze-adapters": settings["freeze_adapters"]} | adapter.given()
     for option, value in given.items():
         if value is not None:
             raise InputError(f"{option} is for adapters, and --trainable {trainable} trains none: leave one of them out.")
@@ -254,12 +267,25 @@ def _check_run_options(settings, seeds):
     options.check_positive("--seeds", seeds)
     if not 0 <= settings["mixout"] < 1:
         raise InputError(f"--mixout {settings['mixout']} must be at least 0 and below 1.")
+    if settings["freeze_adapters"] is not None and not 0 < settings["freeze_adapters"] <= 1:
+        raise InputError(f"--freeze-adapters {settings['freeze_adapters']} must be above 0 and at most 1, such as 0.01.")
+    if settings["freeze_epochs"] is not None and settings["freeze_adapters"] is None:
+        raise InputError("--freeze-epochs says when --freeze-adapters freezes: give both, or neither.")
     if settings["mixout"] and settings["gradient_checkpointing"]:
         raise InputError("--mixout and --gradient-checkpointing exclude each other: leave one of them out.")
     options.check_training(settings)
     if not 0 <= settings["seed"] < 2**32:
         raise InputError(f"--seed {settings['seed']} must lie between 0 and {2**32 - 1}.")
     options.check_precision(settings["precision"])
+
+
+def _parse_epochs(text):
+    if text is None:
+        return None
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise InputError(f"--freeze-epochs {text} must be two numbers of epochs, the first below the last, such as 1-5.")
+    return int(first), int(last)
 
 
 def _check_output(output, resume, overwrite, seeds):

@@ -60,7 +60,7 @@ class GradientCheckpointing(keras.Model):
     @contextlib.contextmanager
     def _checkpointed_blocks(self):
         """While a step is traced, Keras finds another `call` in each block; outside, and so in the backward pass, its own."""
-        trained = [variable.handle for variable in self.inner.trainable_variables]
+        trained = [variable.handle for variable in self.trainable_variables]
         for block, dropouts in self._blocks:
             vars(block)["call"] = functools.partial(_compute, block, dropouts, trained)
         try:

@@ -13,6 +13,7 @@ from tf_adapters.text.batching import default_lengths, padding_multiple, steps_p
 from tf_adapters.training.accumulation import GradientAccumulation
 from tf_adapters.training.checkpointing import GradientCheckpointing
 from tf_adapters.training.dropout import seed_dropout
+from tf_adapters.training.freezing import AdapterFreezing
 from tf_adapters.training.frozen_blocks import frozen_depth
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.mixout import Mixout
@@ -43,6 +44,8 @@ def fit(
     weight_decay=0.0,
     clip_norm=None,
     mixout=0.0,
+    freeze_adapters=None,
+    freeze_epochs=None,
     patience=None,
     seed=0,
     jit_compile=False,
@@ -81,6 +84,10 @@ def fit(
         weight_decay, clip_norm: as of `training.optimizer.make_optimizer`.
         mixout: float in [0, 1), the probability with which an entry of a matrix is that of the beginning in a step; see
             `training.mixout.Mixout`. He et al. have it in place of every dropout: give `dropout=0`.
+        freeze_adapters: float in (0, 1], the importance below which an adapter stops training (SAFE), or None; see
+            `training.freezing.AdapterFreezing`.
+        freeze_epochs: `(first, last)`, when that threshold begins to rise from 0 and when it is reached; None for a tenth and half of the
+            epochs.
         patience: int, epochs without a better validation result after which training stops early, or None for all epochs. The
             learning rate falls as if all were done.
         seed: int, decides the order of the rows and the dropout.
@@ -153,6 +160,13 @@ def fit(
         dropout_layers = dropout_layers + trained.dropouts
     if checkpoint_gradients:
         trained = GradientCheckpointing(trained, model)
+    freezing = None
+    if freeze_adapters is not None:
+        if freeze_epochs is None:
+            freeze_epochs = (max(1, epochs // 10), max(2, epochs // 2))
+        trained = freezing = AdapterFreezing(
+            trained, model, threshold=freeze_adapters, epochs=freeze_epochs, examples=examples, wordpiece=wordpiece
+        )
     if accumulate > 1:
         trained = GradientAccumulation(trained, accumulate, kind.loss_weight)
     trained = workers.wrap(trained)
@@ -177,6 +191,7 @@ def fit(
     run = Run(
         model=model,
         trained=trained,
+        freezing=freezing,
         depth=depth,
         task=task,
         kind=kind,
@@ -201,6 +216,8 @@ def fit(
             "weight_decay": weight_decay,
             "clip_norm": clip_norm,
             "mixout": mixout,
+            "freeze_adapters": freeze_adapters,
+            "freeze_epochs": None if freeze_adapters is None else list(freeze_epochs),
             "patience": patience,
             "seed": seed,
             "strategy": workers.name,

@@ -60,7 +60,7 @@ class Reporter:
         """Training begins: `steps` in all, `done` of them before a resume."""
 
     def note(self, text):
-        """Something about the training examples that the user should know, before `start`."""
+        """Something that the user should know: about the training examples, before `start`, or what an epoch's end changed."""
 
     def step(self, done, numbers):
         """A step is done; `numbers` are the epoch's training means so far."""
@@ -75,11 +75,12 @@ class Reporter:
 # Settings that were not to be chosen once, and what they were.
 _ONCE = {
     "steps": None, "period": None, "kind": {}, "fast": False, "dropout": None, "accumulate": 1, "checkpoint_gradients": False,
-    "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "patience": None, "strategy": "one device", "cached_blocks": 0, "padded_to": 8,
+    "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "freeze_adapters": None, "freeze_epochs": None, "patience": None, "strategy": "one device", "cached_blocks": 0, "padded_to": 8,
 }  # fmt: skip
 # Of a run's settings, what the adapter directory keeps.
 _KEPT = (
-    "epochs", "steps", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "mixout", "patience", "seed", "precision", "jit_compile",
+    "epochs", "steps", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "mixout", "freeze_adapters",
+    "freeze_epochs", "patience", "seed", "precision", "jit_compile",
     "training_rows",
 )
 
@@ -100,12 +101,13 @@ class Run(keras.callbacks.Callback):
     """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
 
     def __init__(
-        self, *, model, trained, depth, task, kind, examples, wordpiece, output, steps, steps_per_epoch, keep_periods, settings, variables,
+        self, *, model, trained, freezing, depth, task, kind, examples, wordpiece, output, steps, steps_per_epoch, keep_periods, settings, variables,
         workers, scorer, recipe, checkpoint_seconds, tensorboard, reporter,
     ):
         super().__init__()
         self.whole = model
         self.trained = trained
+        self.freezing = freezing
         self.depth = depth
         self.task = task
         self.kind = kind
@@ -144,6 +146,8 @@ class Run(keras.callbacks.Callback):
                 )
         self.file.restore()
         self.done, self.log_bytes, self.best = info["done"], info["log_bytes"], info["best"]
+        if self.freezing is not None:
+            self.freezing.frozen = tuple(info["frozen_adapters"])
         begun = bool(self.done % self.steps_per_epoch)
         # fit() resets the metrics that it knows before an epoch starts; those of a begun one are put back right after.
         self.running_values = [variable.numpy() * begun for variable in self.running]
@@ -241,6 +245,7 @@ class Run(keras.callbacks.Callback):
         """Write the state of the run."""
         self.file.save(
             {"settings": self.settings, "done": self.done, "log_bytes": self.log_bytes, "best": self.best}
+            | ({} if self.freezing is None else {"frozen_adapters": self.freezing.frozen})
         )
         self.saved_at = time.monotonic()
 
@@ -287,11 +292,22 @@ class Run(keras.callbacks.Callback):
             self._save_adapter(self.output / f"step-{self.done}", numbers)
         row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
         row.update({f"validation_{name}": number for name, number in numbers.items()})
+        if self.freezing is not None and self.done < self.steps:
+            self._freeze(epoch + 1)
+        row |= {} if self.freezing is None else {"frozen_adapters": len(self.freezing.frozen)}
         self._log(row)
         self.save()
         self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
         if self.stopping.is_set() or self._out_of_patience():
             self.trained.stop_training = True
+
+    def _freeze(self, epoch):
+        frozen = self.freezing.after_epoch(epoch)
+        if frozen:
+            listed = ", ".join(f"{key} ({value:.2g})" for key, value in frozen.items())
+            self.reporter.note(f"Epoch {epoch}: {len(self.freezing.frozen)} adapters are frozen, new by their importance: {listed}")
+            # The next call of Keras' fit traces a step without them.
+            self.trained.stop_training, self.trained.train_function = True, None
 
     def _save_adapter(self, directory, numbers):
         save_adapter(

@@ -1,0 +1,146 @@
+"""SAFE. Son et al. 2025, Not All Adapters Matter: Selective Adapter Freezing for Memory-Efficient Fine-Tuning of Language Models."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters.config import AdapterConfig
+from tf_adapters.errors import InputError
+from tf_adapters.models.fast import FastSite
+from tf_adapters.models.site import AdapterSite
+from tf_adapters.models.state import state_of
+from tf_adapters.text.batching import sorted_batches
+from tf_adapters.training.mixout import outputs_of
+
+_SAMPLE_ROWS = 32
+
+
+class AdapterFreezing(keras.Model):
+    """A model whose adapters stop training, one after the other, once they change too little.
+
+    After each epoch an adapter whose importance is below that epoch's threshold is frozen for the rest of the run. Its importance is
+    `1 - CKA(X, X + A(X))`: how much it changes the representation at its place, over the tokens of some training rows in inference;
+    the greatest of its places, if it is shared. Where all adapters of a block are frozen its LayerNorms are too, and those below it
+    down to the next block with adapters, so that nothing below the lowest adapter that trains has a gradient or keeps anything for it.
+    The optimiser leaves frozen weights as they are, whatever its moments.
+
+    The paper has the importance by CKA, the cubic threshold and that freezing is for good. That the two representations are those
+    before and after the adapter, the rows, and what LayerNorms do (the paper's do not train) are choices of this package.
+
+    Args:
+        model: what Keras would train but for its gradient accumulation.
+        whole: the transformers TensorFlow model after `set_trainable(whole, "adapters")`.
+        threshold: float in (0, 1], the final one.
+        epochs: `(first, last)`, ints: up to the end of the first nothing is frozen, and from the last on the threshold is the final one.
+        examples, wordpiece: training examples and their `WordPiece`.
+
+    Attributes:
+        frozen: tuple of the keys of the frozen adapters, such as `"layer.0.ffn"`, in the order in which they were frozen.
+
+    Call arguments, returns: those of `Mixout`.
+
+    Raises:
+        InputError: a value out of range, or no bottleneck adapters that train.
+
+    Reference: Son et al. 2025, section 4; CKA: Kornblith et al. 2019, Similarity of Neural Network Representations Revisited, section 3.
+    """
+
+    def __init__(self, model, whole, *, threshold, epochs, examples, wordpiece):
+        super().__init__(name="adapter_freezing", dtype=whole.dtype_policy)
+        if not 0 < threshold <= 1:
+            raise InputError(f"freeze_adapters={threshold!r} must be above 0 and at most 1, such as 0.01.")
+        if not (len(epochs) == 2 and 0 <= epochs[0] < epochs[1]):
+            raise InputError(f"freeze_epochs={tuple(epochs)!r} must be two numbers of epochs, the first below the last, such as (1, 5).")
+        state = state_of(whole)
+        if state.trainable != "adapters" or not isinstance(state.adapters[state.active].config, AdapterConfig):
+            raise InputError(f"freeze_adapters={threshold!r} is for bottleneck adapters (set_trainable(model, 'adapters')): leave it out.")
+        self.inner, self.whole = model, whole
+        self.threshold, self.epochs, self.frozen = threshold, tuple(epochs), ()
+        rows = np.unique(np.linspace(0, len(examples) - 1, _SAMPLE_ROWS).astype(np.int64))
+        ((_, inputs),) = sorted_batches(examples.encode(wordpiece, tf.constant(rows)), batch_size=len(rows), wordpiece=wordpiece)
+        self._sample = state.family.inputs(inputs)
+        keys = {id(layer): key for key, layer in state.adapters[state.active].layers.items()}
+        self._places = [
+            (block, site, keys[id(site.adapters[state.active])])
+            for (block, _), site in state.sites.items()
+            if state.active in site.adapters
+        ]
+
+    @property
+    def trainable_weights(self):
+        frozen = {id(variable) for variable in self._frozen_variables()}
+        return [variable for variable in self.inner.trainable_weights if id(variable) not in frozen]
+
+    def call(self, inputs, training=None):
+        return outputs_of(self.inner(inputs, training=training))
+
+    def after_epoch(self, epoch):
+        """Freeze what is below the threshold of an epoch (from 1) that has ended.
+
+        Returns: dict from the keys of the adapters that were frozen to their importances.
+        """
+        threshold = freezing_threshold(epoch, self.threshold, *self.epochs)
+        importances = self.importances() if threshold else {}
+        frozen = {key: value for key, value in importances.items() if value < threshold and key not in self.frozen}
+        self.frozen += tuple(frozen)
+        return frozen
+
+    def importances(self):
+        """Dict from each adapter's key to its importance, a float from 0 to 1."""
+        inputs, found = dict(self._sample), {}
+        mask = inputs["attention_mask"].numpy().astype(bool)
+
+        def record(site, key, hidden_states, input_tensor, training):
+            outputs = type(site)._adapt(site, hidden_states, input_tensor, training)
+            before, after = (tf.cast(tensor, tf.float64).numpy()[mask] for tensor in (hidden_states, outputs))
+            found[key] = max(found.get(key, 0.0), 1 - linear_cka(before, after))
+            return outputs
+
+        for _, site, key in self._places:
+            vars(site)["_adapt"] = functools.partial(record, site, key)
+            if isinstance(site, FastSite):
+                # Its own computation has no step to the adapter.
+                vars(site)["call"] = functools.partial(AdapterSite.call, site)
+        try:
+            # With hidden states asked for, no block is computed for its first token alone.
+            state_of(self.whole).family.main_layer(self.whole)(inputs, output_hidden_states=True, training=False)
+        finally:
+            for _, site, _ in self._places:
+                vars(site).pop("_adapt", None), vars(site).pop("call", None)
+        return found
+
+    def _frozen_variables(self):
+        state = state_of(self.whole)
+        layers = [state.adapters[state.active].layers[key] for key in self.frozen]
+        training = {block for block, _, key in self._places if key not in self.frozen}
+        adapted = sorted({block for block, _, _ in self._places})
+        norms = [(index, norm) for index, block in enumerate(state.family.blocks(self.whole)) for norm in state.family.block_layer_norms(block)]
+        for index, norm in [(-1, state.family.main_layer(self.whole).embeddings.LayerNorm), *norms]:
+            # Without adapters of its own it goes with the next block above that has some.
+            block = next((block for block in adapted if block >= index), None)
+            if block is not None and block not in training:
+                layers.append(norm)
+        return [variable for layer in layers for variable in layer.weights]
+
+
+def freezing_threshold(epoch, final, first, last):
+    """`final (1 - (1 - (epoch - first) / (last - first))^3)` between the two epochs, 0 before and `final` behind.
+
+    Reference: Zhu & Gupta 2017, To prune, or not to prune, equation 1.
+    """
+    share = min(max((epoch - first) / (last - first), 0.0), 1.0)
+    return final * (1 - (1 - share) ** 3)
+
+
+def linear_cka(x, y):
+    """Similarity of two representations of the same examples, from 0 to 1: `|Y'X|^2 / (|X'X| |Y'Y|)`, of centred columns.
+
+    Args:
+        x, y: float arrays, `(examples, features)`; the features may differ in number.
+
+    Reference: Kornblith et al. 2019, section 3, "Linear CKA".
+    """
+    x, y = (values - values.mean(0) for values in (x, y))
+    return float(np.linalg.norm(y.T @ x) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)))
