@@ -6,6 +6,8 @@ import os
 import sys
 import tempfile
 
+from tf_adapters.errors import InputError
+
 
 @contextlib.contextmanager
 def _without_native_stderr():
@@ -19,6 +21,8 @@ def _without_native_stderr():
         os.dup2(file.fileno(), 2)
         try:
             yield
+        except InputError:
+            raise  # its sentence says all
         except Exception:
             os.dup2(kept, 2)
             file.seek(0)
@@ -29,8 +33,14 @@ def _without_native_stderr():
             os.close(kept)
 
 
-def import_tensorflow():
-    """Import TensorFlow, Keras and transformers' TensorFlow classes quietly."""
+def import_tensorflow(first=None):
+    """Import TensorFlow, Keras and transformers' TensorFlow classes quietly.
+
+    Args:
+        first: function of nothing that TensorFlow's first operation must not precede, or None.
+
+    Returns: what `first` returns, or None.
+    """
     with _without_native_stderr():
         import tensorflow as tf
         from huggingface_hub.utils import logging as hub_logging
@@ -40,6 +50,7 @@ def import_tensorflow():
         tf.get_logger().setLevel(logging.ERROR)
         # Without a network it would print every retry.
         hub_logging.set_verbosity_error()
+        made = None if first is None else first()
         # The first op makes TensorFlow look for devices, and say so.
         tf.constant(0)
-    return tf
+    return made

@@ -25,10 +25,12 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import Recipe
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.training.cluster import Cluster
 from tf_adapters.training.run import FitResult
 from tf_adapters.training.load_for_task import load_for_task
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.seeds import SeedRuns, discard_seeds
+from tf_adapters.training.strategies import scope_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Runner:
         task: function from a seed to the `Task` that it trains on.
         fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
         pretrained: directory whose adapter, or encoder, training goes on with, or None.
+        strategy: `tf.distribute.Strategy` or None.
+        cluster: the `Cluster` that this process is one of.
     """
 
     console: object
@@ -53,9 +57,15 @@ class Runner:
     task: Callable
     fused: Dict[str, pathlib.Path] = dataclasses.field(default_factory=dict)
     pretrained: Optional[pathlib.Path] = None
+    strategy: object = None
+    cluster: Cluster = Cluster(workers=1, number=0)
 
     def build(self, task, seed, *, backbone=None):
-        """A fresh model that is ready to train, on the encoder of `backbone` if that is given, and its tokenizer."""
+        """A fresh model that is ready to train, on the encoder of `backbone` if that is given, in the strategy's scope, and its tokenizer."""
+        with scope_of(self.strategy):
+            return self._build(task, seed, backbone)
+
+    def _build(self, task, seed, backbone):
         settings = self.settings
         keras.mixed_precision.set_global_policy(settings["precision"])
         with self.console.status(f"Loading {self.source} ..."):
@@ -71,13 +81,16 @@ class Runner:
             load_pretrained_adapter(model, self.pretrained, fast=settings["fast"] or None)
         elif settings["trainable"] == "adapters":
             add_adapters(model, self.adapter, seed=seed, fast=settings["fast"])
-        cast_frozen(set_trainable(model, settings["trainable"]))
+        set_trainable(model, settings["trainable"])
+        if self.cluster.workers == 1:
+            # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no bfloat16.
+            cast_frozen(model)
         return model, wordpiece
 
     def train(self, task, model, wordpiece, seed, output, resume):
         """Train into `output`; the result, a `FitResult`. Exits with status 130 if interrupted."""
         settings = self.settings
-        if not resume:
+        if not resume and self.cluster.chief:
             # Its files would be shown together with this run's; everything else is replaced in one stroke.
             shutil.rmtree(output / "tensorboard", ignore_errors=True)
         result = fit(
@@ -105,7 +118,8 @@ class Runner:
             recipe=self.recipe.name,
             tensorboard=settings["tensorboard"],
             checkpoint_seconds=settings["checkpoint_seconds"],
-            reporter=TrainingProgress(self.console, settings["epochs"]),
+            reporter=TrainingProgress(self.console, settings["epochs"]) if self.cluster.chief else None,
+            strategy=self.strategy,
         )
         if result.interrupted:
             self.console.print(
@@ -133,11 +147,14 @@ class Runner:
             f"{settings['epochs']} epochs in batches of {settings['batch_size']}, peak learning rate "
             f"{settings['learning_rate']:g}"
         )
+        if self.strategy is not None:
+            workers = f" of {self.cluster.workers} workers" if self.cluster.workers > 1 else ""
+            self.console.print(f"On {self.strategy.num_replicas_in_sync} devices{workers}")
 
 
 def run_once(runner, output, *, seeds, resume, started):
     """Train with the one seed, and report."""
-    if not resume:
+    if not resume and runner.cluster.chief:
         discard_seeds(output)
     seed = runner.settings["seed"]
     task = runner.task(seed)
@@ -145,6 +162,9 @@ def run_once(runner, output, *, seeds, resume, started):
     counts = parameter_counts(model)
     runner.announce(task, counts)
     result = runner.train(task, model, wordpiece, seed, output, resume)
+    if not runner.cluster.chief:
+        runner.console.print(f"Worker {runner.cluster.number} is done; worker 0 writes {output} and reports.")
+        return
     held_out = predict_held_out(runner.console, model, task, wordpiece, runner.settings["batch_size"])
     show_report(
         runner.console, model, task, output, result, counts, time.monotonic() - started, runner.settings, held_out

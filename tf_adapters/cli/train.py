@@ -1,7 +1,7 @@
 """`tf-adapters train`."""
 
 import functools
-import math
+import os
 import pathlib
 import time
 from typing import Annotated, List, Optional
@@ -123,6 +123,16 @@ def train(
         int,
         _run(help="Train with this many seeds from `--seed` on, report mean and spread, and keep the best by validation."),
     ] = 1,
+    strategy: Annotated[
+        Optional[str],
+        _run(
+            help="Train on several devices, each with its rows of a batch, so that `--batch-size` is that of all together: `mirrored` takes "
+            "all GPUs of this machine; `tpu` a TPU, with `--xla` (never tried); `multi-worker` several machines, where the same command "
+            "runs on each, and only `TF_CONFIG` says which of them it is: "
+            "`TF_CONFIG='{\"cluster\": {\"worker\": [\"10.0.0.1:2222\", \"10.0.0.2:2222\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}' "
+            "tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. The first writes the output."
+        ),
+    ] = None,
     precision: options.Precision = "float32",
     xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
     fast: options.Fast = False,
@@ -184,22 +194,26 @@ def train(
         "cache_frozen": cache_frozen,
         "tensorboard": tensorboard,
         "checkpoint_seconds": checkpoint_seconds,
+        "strategy": strategy,
     }
     adapter.check()
     fused = _fused(fuse, adapter)
     pretrained = _pretrained(from_pretrained_adapter, trainable, adapter, fused)
     trainable = trainable or (pretrained and pretrained["trainable"])
     _check_run_options(settings, seeds)
+    cluster = _check_strategy(settings, seeds, adapter)
     if trainable is not None and not pretrained:
         _check_adapters(trainable, settings, adapter, fused)
-    _check_output(output, resume, overwrite, seeds)
+    if cluster.chief:
+        _check_output(output, resume, overwrite, seeds)
     data.peek()
 
     from tf_adapters.cli.quiet import import_tensorflow
 
     console = terminal()
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
+    waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
+    with console.status(f"Loading TensorFlow{waiting} ..."):
+        strategy = import_tensorflow(functools.partial(_make_strategy, strategy))
     options.use_precision(precision, console)
     from tf_adapters.cli.runs import Runner, run_once, run_seeds
     from tf_adapters.methods import config_from_dict
@@ -217,7 +231,10 @@ def train(
     if settings["max_length"] is None:
         settings["max_length"] = get_kind(whole.kind).max_length or recipe.max_length
 
-    runner = Runner(console, model, recipe, config, settings, functools.partial(data.sampled, whole), fused, from_pretrained_adapter)
+    runner = Runner(
+        console, model, recipe, config, settings, functools.partial(data.sampled, whole), fused=fused, pretrained=from_pretrained_adapter,
+        strategy=strategy, cluster=cluster,
+    )  # fmt: skip
     (run_once if seeds == 1 else run_seeds)(runner, output, seeds=seeds, resume=resume, started=started)
 
 
@@ -257,6 +274,33 @@ def _check_adapters(trainable, settings, adapter, fused):
     for option, value in given.items():
         if value is not None:
             raise InputError(f"{option} is for adapters, and --trainable {trainable} trains none: leave one of them out.")
+
+
+def _check_strategy(settings, seeds, adapter):
+    """The `Cluster` of --strategy, one worker without; InputError for what cannot be together with it."""
+    from tf_adapters.training.cluster import Cluster, STRATEGIES, read_cluster
+
+    name = settings["strategy"]
+    if name is None:
+        return Cluster(workers=1, number=0)
+    if name not in STRATEGIES:
+        raise InputError(f"--strategy {name} is unknown: use one of {', '.join(STRATEGIES)}.")
+    alone = {"--cache-frozen": settings["cache_frozen"], "--accumulate": settings["accumulate"] > 1, "--mixout": settings["mixout"]}
+    alone |= {"--random-drop": adapter.random_drop, "--freeze-adapters": settings["freeze_adapters"]}
+    alone["--xla"] = settings["xla"] and name != "tpu"
+    alone["--seeds"] = seeds > 1 and name == "multi-worker"
+    for option, given in alone.items():
+        if given:
+            raise InputError(f"{option} cannot be together with --strategy {name}: leave one of them out.")
+    if name == "tpu" and not settings["xla"]:
+        raise InputError("--strategy tpu needs --xla: a TPU compiles each shape of a batch, and with it they are few.")
+    return read_cluster(os.environ) if name == "multi-worker" else Cluster(workers=1, number=0)
+
+
+def _make_strategy(name):
+    from tf_adapters.training.strategies import make_strategy
+
+    return None if name is None else make_strategy(name)
 
 
 def _check_run_options(settings, seeds):

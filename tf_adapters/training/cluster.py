@@ -1,11 +1,16 @@
-"""TF_CONFIG, which says who works together in a multi-worker training. Nothing here loads TensorFlow."""
+"""Which strategies there are, and TF_CONFIG, which says who works together. Nothing here loads TensorFlow."""
 
+import contextlib
 import dataclasses
 import json
+import socket
+import time
 
 from tf_adapters.errors import InputError
 
 EXAMPLE = """TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}'"""
+STRATEGIES = ("mirrored", "multi-worker", "tpu")
+SECONDS_TO_MEET = 600.0
 _JOBS = ("chief", "worker")
 
 
@@ -16,11 +21,13 @@ class Cluster:
     Attributes:
         workers: int, how many processes there are.
         number: int, this one's, from 0.
+        addresses: tuple of their `HOST:PORT`, in the order of their numbers.
         chief: bool, whether it is the one that writes.
     """
 
     workers: int
     number: int
+    addresses: tuple = ()
 
     @property
     def chief(self):
@@ -65,7 +72,52 @@ def read_cluster(environment):
     if own not in order or isinstance(own[1], bool):
         known = ", ".join(f"{job} {index}" for job, index in order)
         raise _error(f'its "task" must say which worker this process is, by "type" and "index" ({known}), and is {task!r}')
-    return Cluster(workers=len(order), number=order.index(own))
+    return Cluster(workers=len(order), number=order.index(own), addresses=tuple(addresses))
+
+
+def meet(cluster, *, seconds=SECONDS_TO_MEET):
+    """Wait until all workers have started, so that a signal or one that never comes does not leave TensorFlow waiting without end.
+
+    The chief listens on its own port; the others tell it their numbers, and go on when it has heard of all.
+
+    Raises:
+        InputError: after `seconds` some are missing, or the chief's port is taken; the message names them.
+    """
+    deadline = time.monotonic() + seconds
+    if not cluster.chief:
+        _tell_chief(cluster, deadline, seconds)
+        return
+    missing, connections = set(range(1, cluster.workers)), []
+    try:
+        with socket.create_server(("", int(cluster.addresses[0].rpartition(":")[2]))) as server, contextlib.ExitStack() as stack:
+            while missing:
+                server.settimeout(max(0.0, deadline - time.monotonic()) or 1e-3)
+                connection = stack.enter_context(server.accept()[0])
+                connection.settimeout(5.0)
+                with contextlib.suppress(OSError, ValueError):
+                    missing.discard(int(connection.recv(8)))
+                    connections.append(connection)
+            for connection in connections:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"go")
+    except TimeoutError:
+        names = ", ".join(cluster.addresses[number] for number in sorted(missing))
+        raise InputError(f"strategy='multi-worker': {names} of TF_CONFIG did not start within {seconds:.0f} s: start every worker.") from None
+    except OSError as error:
+        raise InputError(f"strategy='multi-worker': this worker cannot listen on its port of {cluster.addresses[0]} ({error.strerror}).") from None
+
+
+def _tell_chief(cluster, deadline, seconds):
+    host, _, port = cluster.addresses[0].rpartition(":")
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=5.0) as connection:
+                connection.sendall(str(cluster.number).encode())
+                connection.settimeout(max(1.0, deadline - time.monotonic()))
+                if connection.recv(2) == b"go":
+                    return
+        time.sleep(0.2)
+    raise InputError(f"strategy='multi-worker': the first worker of TF_CONFIG, {cluster.addresses[0]}, was not there within {seconds:.0f} s: start every worker.")
 
 
 def _is_address(address):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import signal
 import tarfile
 import tempfile
 import threading
@@ -15,11 +16,9 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
-from tf_adapters.training.cluster import read_cluster
+from tf_adapters.training.cluster import STRATEGIES, meet, read_cluster
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.mixout import outputs_of
-
-NAMES = ("mirrored", "multi-worker", "tpu")
 
 
 def make_strategy(name):
@@ -46,8 +45,8 @@ def make_strategy(name):
     ...     model = set_trainable(add_adapters(load_backbone("minilm")))
     >>> fit(model, task, wordpiece, strategy=strategy, output="adapters/mine", epochs=3, learning_rate=1e-3)
     """
-    if name not in NAMES:
-        raise InputError(f"strategy={name!r} is unknown: use one of {', '.join(NAMES)}.")
+    if name not in STRATEGIES:
+        raise InputError(f"strategy={name!r} is unknown: use one of {', '.join(STRATEGIES)}.")
     return {"mirrored": _mirrored, "multi-worker": _multi_worker, "tpu": _tpu}[name]()
 
 
@@ -63,9 +62,14 @@ def _mirrored():
 
 
 def _multi_worker():
-    read_cluster(os.environ)
+    cluster = read_cluster(os.environ)
+    meet(cluster)
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        if threading.current_thread() is threading.main_thread():
+            # TensorFlow takes SIGTERM for itself, and would only note it.
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        return strategy
     except RuntimeError as error:
         raise InputError(
             f"strategy='multi-worker' must be made before TensorFlow computes anything, right after its import ({_first_line(error)})."
@@ -93,6 +97,27 @@ def _first_line(error):
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
+@contextlib.contextmanager
+def scope_of(strategy):
+    """The scope of a strategy, for making a model and for `fit`; of None, nothing.
+
+    Raises: InputError, if another worker is lost meanwhile.
+    """
+    if strategy is None:
+        yield
+        return
+    try:
+        with strategy.scope():
+            yield
+    except _LOST as error:
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            raise
+        raise InputError(
+            "Another worker was lost, and this one cannot go on alone. See why it ended, and start all of them again, with resume=True "
+            f"(--resume) if training had begun ({_first_line(error)})."
+        ) from error
+
+
 def in_scope(function):
     """Let `fit` run in the scope of its argument `strategy`, or of the one that it is called in, if there is one.
 
@@ -109,10 +134,17 @@ def in_scope(function):
                 f"strategy={strategy!r}: the model was made under {made_under!r}; load it and add its adapters inside "
                 "`with strategy.scope():`, and give that strategy to fit."
             )
-        with strategy.scope() if strategy is not None else contextlib.nullcontext():
+        with scope_of(strategy):
             return function(model, *arguments, strategy=strategy, **settings)
 
     return inside
+
+
+# What collective operations end with when a process is gone.
+_LOST = (
+    tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
+    tf.errors.InternalError, tf.errors.UnknownError,
+)  # fmt: skip
 
 
 def get_workers(strategy, **settings):
@@ -184,7 +216,7 @@ class Workers(Alone):
     def __init__(self, strategy, *, batch_size, jit_compile, random_drop, **others):
         known = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy)
         if not isinstance(strategy, known):
-            raise InputError(f"strategy={strategy!r} must be one of make_strategy: {', '.join(NAMES)}.")
+            raise InputError(f"strategy={strategy!r} must be one of make_strategy: {', '.join(STRATEGIES)}.")
         self.strategy, self.replicas = strategy, strategy.num_replicas_in_sync
         self.processes = 1
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
