@@ -1,0 +1,99 @@
+"""Trainings in a process of their own, for devices are configured before TensorFlow starts; see test_strategies.py.
+
+`python -m tests.strategy_runs DEVICES RUNS` with the number of virtual CPUs and a JSON list of arguments of `train`. A run writes
+`FOLDER.npz` with the running losses after each step, and the trained weights by their numbers.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+ROWS, BATCH_SIZE, EPOCHS = 37, 9, 20  # four batches of 9 rows and one of 1, 100 steps in all
+
+
+def make_task(kind):
+    from tests.conftest import WORDS
+    from tf_adapters.tasks import Task
+    from tf_adapters.tasks.rows import Rows
+    from tf_adapters.tasks.spans import SpanRowsBuilder
+    from tf_adapters.tasks.words import WordRows
+
+    random = np.random.default_rng(0)
+    sentences = [list(random.choice(WORDS, random.integers(2, 12))) for _ in range(ROWS)]
+    if kind == "token-classification":
+        words = tf.ragged.constant(sentences, dtype=tf.string, ragged_rank=1)
+        labels = words.with_values(tf.constant(random.integers(0, 3, words.flat_values.shape[0]), tf.int32))
+        rows = WordRows(words, labels, ("A", "B", "C"))
+        return Task("words", kind, ("A", "B", "C"), "token-accuracy", rows, rows)
+    if kind == "question-answering":
+        builder = SpanRowsBuilder(labelled=True)
+        for number, words in enumerate(sentences):
+            builder.add(str(number), "the film", " ".join(words), [(words[-1], len(" ".join(words)) - len(words[-1]))])
+        rows = builder.build()
+        return Task("spans", kind, (), "squad", rows, rows)
+    rows = Rows(text=tf.constant([" ".join(words) for words in sentences]), labels=random.integers(0, 2, ROWS).astype(np.int32))
+    return Task("texts", kind, ("a", "b"), "accuracy", rows, rows)
+
+
+def train(strategy, *, folder, checkpoint, kind="classification", dropout=0.0, precision="float32", stop_at=None, resume=False, fast=False):
+    """One training.
+
+    Args:
+        strategy: `tf.distribute.Strategy` or None.
+        dropout: as of `fit`.
+        stop_at: int, the step at which this process gets SIGTERM, or None.
+    """
+    import tf_adapters
+    from tf_adapters._keras import keras
+    from tf_adapters.training.load_for_task import load_for_task
+    from tf_adapters.training.run import Reporter
+    from tf_adapters.training.strategies import scope_of
+
+    losses = []
+
+    class Record(Reporter):
+        def step(self, done, numbers):
+            losses.append(numbers["loss"])
+            if done == stop_at:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    keras.mixed_precision.set_global_policy(precision)
+    task = make_task(kind)
+    with scope_of(strategy):
+        model, wordpiece = load_for_task(checkpoint, task, max_length=32)
+        tf_adapters.add_adapters(model, tf_adapters.AdapterConfig(8), seed=0, fast=fast)
+        tf_adapters.set_trainable(model, "adapters")
+    result = tf_adapters.fit(
+        model, task, wordpiece, output=folder, epochs=EPOCHS, batch_size=BATCH_SIZE, learning_rate=1e-3, clip_norm=1.0, seed=1,
+        dropout=dropout, strategy=strategy, resume=resume, reporter=Record(), checkpoint_seconds=0.5 if stop_at else 30.0,
+    )  # fmt: skip
+    weights = {str(number): variable.numpy() for number, variable in enumerate(model.trainable_variables)}
+    np.savez(f"{folder}.npz", losses=losses, **weights)
+    print(f"steps {result.steps} interrupted {result.interrupted}", flush=True)
+
+
+def main():
+    devices, runs = int(sys.argv[1]), json.loads(sys.argv[2])
+    if devices > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
+    from tf_adapters.errors import InputError
+    from tf_adapters.training.strategies import make_strategy
+
+    made = {None: None}
+    try:
+        for run in runs:
+            name = run.pop("strategy")
+            if name not in made:
+                made[name] = make_strategy(name)
+            train(made[name], **run)
+    except InputError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""Training under tf.distribute, on virtual CPUs and on two processes of this machine."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.conftest import tiny_model, write_checkpoint
+from tests.strategy_runs import make_task
+from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, set_trainable
+from tf_adapters.training.cluster import Cluster, meet, read_cluster
+from tf_adapters.training.strategies import make_strategy
+
+ROOT = pathlib.Path(__file__).parents[1]
+# Sums of float32 in another order, through 100 steps of Adam.
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Directory of an encoder of one block, which is traced for each device."""
+    directory = tmp_path_factory.mktemp("small") / "encoder"
+    write_checkpoint(directory, num_hidden_layers=1)
+    return directory
+
+
+def start(runs, *, devices=1, tf_config=None):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"}
+    environment.pop("TF_CONFIG", None)
+    if tf_config is not None:
+        environment["TF_CONFIG"] = json.dumps(tf_config)
+    command = [sys.executable, "-m", "tests.strategy_runs", str(devices), json.dumps(runs)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process, *, status=0, seconds=300):
+    try:
+        out, err = process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+    assert process.returncode == status, err[-3000:]
+    return out, err
+
+
+def two_workers():
+    """TF_CONFIG of two processes on free ports of this machine."""
+    with socket.create_server(("localhost", 0)) as one, socket.create_server(("localhost", 0)) as other:
+        addresses = [f"localhost:{server.getsockname()[1]}" for server in (one, other)]
+    return [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in (0, 1)]
+
+
+def assert_same(folder, other):
+    """Losses of every step and final weights agree."""
+    one, two = np.load(f"{folder}.npz"), np.load(f"{other}.npz")
+    assert len(one["losses"]) >= 100 and one.files == two.files
+    for name in one.files:
+        np.testing.assert_allclose(two[name], one[name], atol=TOLERANCE if name == "losses" else 1e-4, rtol=0, err_msg=name)
+
+
+def content(directory):
+    return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir() if path.is_file()}
+
+
+def run_on_virtual_devices(small, tmp_path, kind, devices=2, **settings):
+    runs = [{"strategy": name, "folder": str(tmp_path / str(name)), "checkpoint": str(small), "kind": kind, **settings} for name in (None, "mirrored")]
+    finish(start(runs, devices=devices))
+    assert_same(tmp_path / "None", tmp_path / "mirrored")
+
+
+def test_two_virtual_devices_train_as_one_by_words_and_by_odd_batches(small, tmp_path):
+    """Devices have unequal numbers of rows and words, and one has no row of the last batch."""
+    run_on_virtual_devices(small, tmp_path, "token-classification")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, devices", [("classification", 2), ("question-answering", 2), ("classification", 3)])
+def test_virtual_devices_train_as_one(small, tmp_path, kind, devices):
+    run_on_virtual_devices(small, tmp_path, kind, devices)
+
+
+@pytest.mark.slow
+def test_fast_blocks_train_alike_on_two_devices(small, tmp_path):
+    run_on_virtual_devices(small, tmp_path, "classification", fast=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_trains_on_two_devices_up_to_its_rounding(small, tmp_path, precision):
+    runs = [{"strategy": name, "folder": str(tmp_path / str(name)), "checkpoint": str(small), "precision": precision} for name in (None, "mirrored")]
+    finish(start(runs, devices=2))
+    one, two = (np.load(tmp_path / f"{name}.npz")["losses"] for name in (None, "mirrored"))
+    # Eight bits of mantissa (bfloat16) in activations of size 1.
+    assert np.abs(one - two).max() < 2**-8
+
+
+@pytest.mark.slow
+def test_resume_on_two_devices_ends_bit_equal(small, tmp_path):
+    common = {"strategy": "mirrored", "checkpoint": str(small), "dropout": 0.1}
+    stopped = {**common, "folder": str(tmp_path / "stopped")}
+    runs = [{**common, "folder": str(tmp_path / "whole")}, {**stopped, "stop_at": 23}, {**stopped, "resume": True}]
+    out, _ = finish(start(runs, devices=2))
+    assert out.splitlines()[0] == "steps 100 interrupted False" and out.splitlines()[1].endswith("interrupted True")
+    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_ends_bit_equal(small, tmp_path):
+    """One worker gets SIGTERM; both save at the same step, and go on together. Only the chief has an output."""
+    finish(start([{"strategy": None, "folder": str(tmp_path / "one"), "checkpoint": str(small)}]))
+
+    def run(name, **second):
+        workers = []
+        for config, settings in zip(two_workers(), ({key: value for key, value in second.items() if key == "resume"}, second)):
+            folder = tmp_path / (name if not config["task"]["index"] else f"{name}-second")
+            workers.append(start([{"strategy": "multi-worker", "folder": str(folder), "checkpoint": str(small), **settings}], tf_config=config))
+        outputs = [finish(worker)[0] for worker in workers]
+        assert outputs[0] == outputs[1]
+        return outputs[0]
+
+    assert run("whole") == "steps 100 interrupted False\n"
+    assert_same(tmp_path / "one", tmp_path / "whole")
+    assert not (tmp_path / "whole-second").exists()
+    whole, second = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "whole-second.npz")
+    assert all(np.array_equal(whole[name], second[name]) for name in whole.files)
+
+    assert run("stopped", stop_at=23).endswith("interrupted True\n")
+    assert (tmp_path / "stopped" / ".resume").is_dir()
+    assert run("stopped", resume=True) == "steps 100 interrupted False\n"
+    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_worker_that_dies_ends_the_other_with_a_sentence(small, tmp_path, killed):
+    settings = {"strategy": "multi-worker", "folder": str(tmp_path / "out"), "checkpoint": str(small)}
+    # Ten trainings in a row do not end before one is killed.
+    workers = [start([{**settings, "folder": f"{settings['folder']}{index}-{run}"} for run in range(10)], tf_config=config) for index, config in enumerate(two_workers())]
+    try:
+        deadline = time.monotonic() + 200
+        while not (tmp_path / "out0-0" / "log.csv").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        workers[killed].kill()
+        _, err = workers[1 - killed].communicate(timeout=120)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert workers[1 - killed].returncode == 1, err[-3000:]
+    assert "error: Another worker was lost, and this one cannot go on alone." in err
+
+
+def test_a_strategy_without_its_hardware_is_refused(monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    for name, message in {
+        "ps": "strategy='ps' is unknown: use one of mirrored, multi-worker, tpu",
+        "mirrored": "needs two devices or more, and TensorFlow sees one CPU",
+        "multi-worker": "TF_CONFIG, and it is not set",
+        "tpu": "found no TPU: set TPU_NAME",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            make_strategy(name)
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ("{", "it is not JSON"),
+        ({"task": {"type": "worker", "index": 0}}, 'its "cluster" must be an object'),
+        ({"cluster": {"worker": ["a:1", "b:2"], "ps": ["c:3"]}}, "its \"cluster\" has 'ps'"),
+        ({"cluster": {"worker": "a:1"}}, "'worker' of its \"cluster\" must be a list of addresses HOST:PORT, and is 'a:1'"),
+        ({"cluster": {"worker": ["a:1", "b"]}}, "must be a list of addresses"),
+        ({"cluster": {"worker": ["a:1", "b:70000"]}}, "must be a list of addresses"),
+        ({"cluster": {"worker": ["a:1"]}}, "fewer than two workers"),
+        ({"cluster": {"worker": ["a:1", "a:1"]}}, "have one address"),
+        ({"cluster": {"chief": ["a:1", "b:1"]}}, 'one "chief" or none'),
+        ({"cluster": {"worker": ["a:1", "b:1"]}}, r'its "task" must say .* \(worker 0, worker 1\), and is None'),
+        ({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}, "'index': 2"),
+        ({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": "0"}}, "'index': '0'"),
+    ],
+)
+def test_what_is_wrong_with_tf_config_is_named_beside_one_that_is_right(config, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read_cluster({"TF_CONFIG": config if isinstance(config, str) else json.dumps(config)})
+    example = str(caught.value).partition("TF_CONFIG='")[2].partition("';")[0]
+    assert read_cluster({"TF_CONFIG": example}).chief
+
+
+def test_tf_config_with_a_chief_numbers_it_first():
+    config = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]}, "task": {"type": "worker", "index": 1}}
+    cluster = read_cluster({"TF_CONFIG": json.dumps(config)})
+    assert (cluster.workers, cluster.number, cluster.chief, cluster.addresses) == (3, 2, False, ("a:1", "b:1", "c:1"))
+
+
+def test_workers_that_do_not_start_are_named():
+    addresses = tuple(two_workers()[0]["cluster"]["worker"])
+    with pytest.raises(InputError, match=f"{addresses[1]} of TF_CONFIG did not start within 0 s"):
+        meet(Cluster(workers=2, number=0, addresses=addresses), seconds=0.2)
+    with pytest.raises(InputError, match=f"the first worker of TF_CONFIG, {addresses[0]}, was not there"):
+        meet(Cluster(workers=2, number=1, addresses=addresses), seconds=0.2)
+
+
+def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkpoint, tmp_path):
+    import tensorflow as tf
+
+    wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
+    task, strategy = make_task("classification"), tf.distribute.MirroredStrategy(["CPU:0"])
+
+    def model(**changes):
+        return set_trainable(add_adapters(tiny_model(num_hidden_layers=1), AdapterConfig(4, **changes), seed=0), "adapters")
+
+    settings = {"output": tmp_path, "epochs": 1, "learning_rate": 1e-3, "batch_size": 8}
+    with pytest.raises(InputError, match="make it|load it and add its adapters inside `with strategy.scope"):
+        fit(model(), task, wordpiece, strategy=strategy, **settings)
+    with strategy.scope():
+        made, dropping = model(), model(random_drop=1)
+    with pytest.raises(InputError, match="the model was made under"):
+        fit(made, task, wordpiece, **settings)
+    for change, message in {"cache_frozen": "cache_frozen is for one device", "accumulate": "accumulate is for one", "mixout": "mixout is for one"}.items():
+        with pytest.raises(InputError, match=message):
+            fit(made, task, wordpiece, strategy=strategy, **settings, **{change: {"accumulate": 2, "mixout": 0.5}.get(change, True)})
+    with pytest.raises(InputError, match="random_drop is for one device"):
+        fit(dropping, task, wordpiece, strategy=strategy, **settings)
+    with pytest.raises(InputError, match="jit_compile .--xla. is for one device"):
+        fit(made, task, wordpiece, strategy=strategy, **settings, jit_compile=True)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--strategy=ring"], "--strategy ring is unknown: use one of mirrored, multi-worker, tpu"),
+        (["--strategy=multi-worker"], "TF_CONFIG, and it is not set"),
+        (["--strategy=mirrored", "--cache-frozen"], "--cache-frozen cannot be together with --strategy mirrored"),
+        (["--strategy=mirrored", "--xla"], "--xla cannot be together with --strategy mirrored"),
+        (["--strategy=multi-worker", "--seeds=2"], "--seeds cannot be together with --strategy multi-worker"),
+        (["--strategy=tpu"], "--strategy tpu needs --xla"),
+        (["--strategy=mirrored"], "--strategy 'mirrored' needs two devices or more"),
+    ],
+)
+def test_the_command_refuses_before_it_trains(cli, train_arguments, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    outcome = cli(*train_arguments, f"--output={tmp_path / 'out'}", *arguments)
+    assert outcome.status == 2 and message in outcome.err and not (tmp_path / "out").exists()
