@@ -13,6 +13,7 @@ from tf_adapters.cli.export import export
 from tf_adapters.cli.info import info
 from tf_adapters.cli.predict import predict
 from tf_adapters.cli.pretrain import pretrain
+from tf_adapters.cli.stream import stream
 from tf_adapters.cli.submit import submit
 from tf_adapters.cli.tasks import tasks
 from tf_adapters.cli.train import train
@@ -61,7 +62,7 @@ def _command(function):
     return run
 
 
-for command in (train, tune, pretrain, evaluate, predict, export, convert, submit, tasks, info):
+for command in (train, tune, pretrain, stream, evaluate, predict, export, convert, submit, tasks, info):
     app.command(command.__name__)(_command(command))
 
 

@@ -47,6 +47,7 @@ class Runner:
         pretrained: directory whose adapter, or encoder, training goes on with, or None.
         strategy: `tf.distribute.Strategy` or None.
         cluster: the `Cluster` that this process is one of.
+        cast: bool, whether frozen weights may be rounded to the precision, after which the encoder serves no other training.
     """
 
     console: object
@@ -59,6 +60,7 @@ class Runner:
     pretrained: Optional[pathlib.Path] = None
     strategy: object = None
     cluster: Cluster = Cluster(workers=1, number=0)
+    cast: bool = True
 
     def build(self, task, seed, *, backbone=None):
         """A fresh model that is ready to train, on the encoder of `backbone` if that is given, in the strategy's scope, and its tokenizer."""
@@ -82,7 +84,7 @@ class Runner:
         elif settings["trainable"] == "adapters":
             add_adapters(model, self.adapter, seed=seed, fast=settings["fast"])
         set_trainable(model, settings["trainable"])
-        if self.cluster.workers == 1:
+        if self.cast and self.cluster.workers == 1:
             # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no bfloat16.
             cast_frozen(model)
         return model, wordpiece

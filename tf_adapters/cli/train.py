@@ -13,6 +13,7 @@ from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
 from tf_adapters.cli.output import check_writable
+from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
@@ -68,57 +69,7 @@ def train(
             "has and what trains are as there; the head is new."
         ),
     ] = None,
-    epochs: Annotated[Optional[int], _run(help="Passes over the training rows. Without a recipe 3.")] = None,
-    learning_rate: Annotated[
-        Optional[float],
-        _run(
-            help="Peak of the schedule, which rises over the first tenth of the steps and falls to 0. 1e-4 to 3e-3 "
-            "are usual for adapters, 2e-5 to 1e-4 for `full` and `top-N`, which have 5e-5 if none is given. Without a "
-            "recipe 1e-3."
-        ),
-    ] = None,
-    batch_size: Annotated[Optional[int], _run(help="Rows per step. Without a recipe 32.")] = None,
-    dropout: Annotated[
-        Optional[float],
-        _run(
-            help="Dropout of the encoder and the head, in place of the encoder's own (BERT's is 0.1), which the papers' "
-            "recipes leave. Adapters have `--adapter-dropout`. Without a recipe 0."
-        ),
-    ] = None,
-    weight_decay: Annotated[
-        float, _run(help="AdamW's decay of the matrices that train, times the learning rate; 0.01 is usual for `full`.")
-    ] = 0.0,
-    clip_norm: Annotated[
-        Optional[float], _run(help="Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.")
-    ] = None,
-    mixout: Annotated[
-        float,
-        _run(help="Mixout: probability with which an entry of a matrix is the pretrained one in a step. He et al. (2021) have 0.9, with `--dropout 0`."),
-    ] = 0.0,
-    freeze_adapters: Annotated[
-        Optional[float],
-        _run(
-            help="SAFE: stop training each adapter that changes the representation at its place by less than this (1 - CKA, from 0 to 1), "
-            "so that steps get shorter and smaller. For bottleneck adapters; `train` prints what each freezing found."
-        ),
-    ] = None,
-    freeze_epochs: Annotated[
-        Optional[str],
-        _run(help="With `--freeze-adapters`: the epochs between which its threshold rises from 0, such as `1-5`. Default: a tenth to half."),
-    ] = None,
-    accumulate: Annotated[int, _run(help="Compute each step's rows in this many parts, to take less memory; the result is the same.")] = 1,
-    gradient_checkpointing: Annotated[
-        bool,
-        _run(
-            "--gradient-checkpointing",
-            help="Compute each block once more in the backward pass instead of keeping what its gradient needs: less memory, longer "
-            "steps, the same result but for rounding.",
-        ),
-    ] = False,
-    patience: Annotated[
-        Optional[int], _run(help="Stop after this many epochs without a better validation result. Default: all epochs.")
-    ] = None,
-    seed: Annotated[int, _run(help="Decides every random choice.")] = 0,
+    run: RunOptions,
     seeds: Annotated[
         int,
         _run(help="Train with this many seeds from `--seed` on, report mean and spread, and keep the best by validation."),
@@ -133,28 +84,10 @@ def train(
             "tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. The first writes the output."
         ),
     ] = None,
-    precision: options.Precision = "float32",
-    xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
-    fast: options.Fast = False,
-    cache_frozen: Annotated[
-        bool,
-        _run(
-            "--cache-frozen",
-            help="Compute the outputs of the lower blocks that never change once for all epochs, and keep them on disk while "
-            "training. For `--blocks 3-5 --train-layer-norm adapted` (AdapterDrop), `--trainable top-N` or `head`, with "
-            "`--dropout 0`.",
-        ),
-    ] = False,
     resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
     overwrite: Annotated[
         bool,
         _run("--overwrite", help="Replace the adapter in the output directory, once the first epoch is done."),
-    ] = False,
-    checkpoint_seconds: Annotated[
-        float, _run("--checkpoint-seconds", help="Seconds between two saved states of the run.")
-    ] = 30.0,
-    tensorboard: Annotated[
-        bool, _run("--tensorboard", help="Write TensorBoard logs to `tensorboard/` in the output directory.")
     ] = False,
 ):
     """Train a task on a frozen encoder, and save a small adapter directory.
@@ -172,35 +105,12 @@ def train(
     data.check()
     if output is None:
         output = data.usual_output("adapters")
-    settings = {
-        "trainable": trainable,
-        "epochs": epochs,
-        "learning_rate": learning_rate,
-        "batch_size": batch_size,
-        "dropout": dropout,
-        "weight_decay": weight_decay,
-        "clip_norm": clip_norm,
-        "mixout": mixout,
-        "freeze_adapters": freeze_adapters,
-        "freeze_epochs": _parse_epochs(freeze_epochs),
-        "accumulate": accumulate,
-        "gradient_checkpointing": gradient_checkpointing,
-        "patience": patience,
-        "max_length": max_length,
-        "seed": seed,
-        "precision": precision,
-        "xla": xla,
-        "fast": fast,
-        "cache_frozen": cache_frozen,
-        "tensorboard": tensorboard,
-        "checkpoint_seconds": checkpoint_seconds,
-        "strategy": strategy,
-    }
+    settings = {**run.settings(max_length), "trainable": trainable, "strategy": strategy}
     adapter.check()
     fused = _fused(fuse, adapter)
     pretrained = _pretrained(from_pretrained_adapter, trainable, adapter, fused)
     trainable = trainable or (pretrained and pretrained["trainable"])
-    _check_run_options(settings, seeds)
+    options.check_positive("--seeds", seeds)
     cluster = _check_strategy(settings, seeds, adapter)
     if trainable is not None and not pretrained:
         _check_adapters(trainable, settings, adapter, fused)
@@ -214,7 +124,7 @@ def train(
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
     with console.status(f"Loading TensorFlow{waiting} ..."):
         strategy = import_tensorflow(functools.partial(_make_strategy, strategy))
-    options.use_precision(precision, console)
+    options.use_precision(run.precision, console)
     from tf_adapters.cli.runs import Runner, run_once, run_seeds
     from tf_adapters.methods import config_from_dict
     from tf_adapters.recipes import get_recipe, usual_settings
@@ -301,35 +211,6 @@ def _make_strategy(name):
     from tf_adapters.training.strategies import make_strategy
 
     return None if name is None else make_strategy(name)
-
-
-def _check_run_options(settings, seeds):
-    for name in ("epochs", "batch_size", "max_length"):
-        options.check_positive(f"--{name.replace('_', '-')}", settings[name])
-    for name in ("patience", "accumulate"):
-        options.check_positive(f"--{name}", settings[name])
-    options.check_positive("--seeds", seeds)
-    if not 0 <= settings["mixout"] < 1:
-        raise InputError(f"--mixout {settings['mixout']} must be at least 0 and below 1.")
-    if settings["freeze_adapters"] is not None and not 0 < settings["freeze_adapters"] <= 1:
-        raise InputError(f"--freeze-adapters {settings['freeze_adapters']} must be above 0 and at most 1, such as 0.01.")
-    if settings["freeze_epochs"] is not None and settings["freeze_adapters"] is None:
-        raise InputError("--freeze-epochs says when --freeze-adapters freezes: give both, or neither.")
-    if settings["mixout"] and settings["gradient_checkpointing"]:
-        raise InputError("--mixout and --gradient-checkpointing exclude each other: leave one of them out.")
-    options.check_training(settings)
-    if not 0 <= settings["seed"] < 2**32:
-        raise InputError(f"--seed {settings['seed']} must lie between 0 and {2**32 - 1}.")
-    options.check_precision(settings["precision"])
-
-
-def _parse_epochs(text):
-    if text is None:
-        return None
-    first, _, last = text.partition("-")
-    if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
-        raise InputError(f"--freeze-epochs {text} must be two numbers of epochs, the first below the last, such as 1-5.")
-    return int(first), int(last)
 
 
 def _check_output(output, resume, overwrite, seeds):

@@ -162,6 +162,8 @@ def fit(
         trained = GradientCheckpointing(trained, model)
     freezing = None
     if freeze_adapters is not None:
+        if epochs is None or strategy is not None:
+            raise InputError(f"freeze_adapters={freeze_adapters!r} goes with epochs, and without a strategy: leave it out.")
         if freeze_epochs is None:
             freeze_epochs = (max(1, epochs // 10), max(2, epochs // 2))
         trained = freezing = AdapterFreezing(
