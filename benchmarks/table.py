@@ -19,6 +19,9 @@ START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 ARMS = {
     "adapters": "**adapters**, tf_adapters",
     "fast": "**adapters, fast**, tf_adapters",
+    "checkpointed-adapters": "adapters, blocks computed again in the backward pass",
+    "checkpointed-full": "full fine-tuning, the same",
+    "checkpointed-fast": "adapters, fast, the same",
     "fast-upper": "adapters in the upper half, fast, no dropout",
     "fast-upper-cached": "the same on stored outputs of the lower half",
     "full": "full fine-tuning, TensorFlow",

@@ -162,7 +162,8 @@ def test_a_step_takes_less_memory(mode, jit_compile):
 
     def kilobytes(checkpointed):
         command = [sys.executable, "-c", PEAK, mode, str(checkpointed), str(jit_compile)]
-        return int(subprocess.run(command, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True).stdout.split()[-1])
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True)
+        return int(done.stdout.split()[-1])
 
     # Of the eight blocks one at a time.
     assert kilobytes(True) < 0.5 * kilobytes(False)
@@ -172,7 +173,8 @@ def test_what_cannot_be_checkpointed_is_named(checkpoint, sentences, tmp_path, c
     with pytest.raises(InputError, match="checkpoint_gradients=True .*StableDropout.* of block 0 cannot draw the same mask twice"):
         model = family_model("deberta-v2")
         GradientCheckpointing(model, model)
-    with pytest.raises(InputError, match="'attn_dropout'|Dropout.* of block 0"):
+    # Keras' own, before `seed_dropout`.
+    with pytest.raises(InputError, match=r"the dropout 'dropout.*' \(Dropout\) of block 0"):
         model = tiny_model()
         GradientCheckpointing(model, model)
     outcome = cli(*train_arguments, "--output", tmp_path / "out", "--gradient-checkpointing", "--mixout", "0.5")
@@ -181,7 +183,8 @@ def test_what_cannot_be_checkpointed_is_named(checkpoint, sentences, tmp_path, c
 
 @pytest.mark.slow
 def test_the_command_line_trains_with_it(tmp_path, cli, train_arguments):
-    outcome = cli(*train_arguments, "--output", tmp_path / "out", "--gradient-checkpointing", "--dropout", "0.1", "--accumulate", "2", "--epochs", "1")
+    options = ["--gradient-checkpointing", "--dropout", "0.1", "--accumulate", "2", "--epochs", "1"]
+    outcome = cli(*train_arguments, "--output", tmp_path / "out", *options)
     assert outcome.status == 0 and (tmp_path / "out" / "adapter.safetensors").exists()
 
 

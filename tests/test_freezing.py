@@ -84,7 +84,8 @@ def test_importance_is_how_much_an_adapter_changes_the_representation_of_real_to
 
         vars(layer)["call"] = call
     importances = freezing.importances()
-    assert sorted(importances) == sorted(layers) and not any("call" in vars(site) or "_adapt" in vars(site) for _, site, _ in freezing._places)
+    assert sorted(importances) == sorted(layers)
+    assert not any({"call", "_adapt"} & set(vars(site)) for _, site, _ in freezing._places)
     rows = np.unique(np.linspace(0, 149, 32).astype(int))
     real = [len(wordpiece.encode(task.train.text[row : row + 1])["input_ids"][0]) for row in rows]
     assert len(set(real)) > 3
@@ -92,7 +93,9 @@ def test_importance_is_how_much_an_adapter_changes_the_representation_of_real_to
         assert len(places) == {"none": 1, "layer": 2, 2: 2}[config.sharing]
         values = []
         for before, after in places:
-            before, after = (np.concatenate([states[row, :length] for row, length in enumerate(sorted(real))]) for states in (before, after))
+            before, after = (
+                np.concatenate([states[row, :length] for row, length in enumerate(sorted(real))]) for states in (before, after)
+            )
             centre = np.eye(len(before)) - 1 / len(before)
             k, l = (centre @ states.astype(np.float64) @ states.T @ centre for states in (before, after))
             values.append(1 - np.sum(k * l) / np.sqrt(np.sum(k * k) * np.sum(l * l)))
@@ -112,7 +115,8 @@ def test_adapters_of_every_family_have_importances_and_without_them_the_head_alo
     freezing = AdapterFreezing(set_trainable(model), model, threshold=1.0, epochs=(0, 1), examples=task.train, wordpiece=wordpiece)
     frozen = freezing.after_epoch(1)
     assert sorted(frozen) == sorted(state_of(model).adapters["default"].layers) and min(frozen.values()) > 1e-4
-    assert {id(variable) for variable in freezing.trainable_variables} == {id(variable) for variable in state_of(model).head_variables(model)}
+    head = state_of(model).head_variables(model)
+    assert {id(variable) for variable in freezing.trainable_variables} == {id(variable) for variable in head}
 
 
 def names(variables):
@@ -134,10 +138,12 @@ def test_what_freezes_stays_frozen_and_takes_its_layer_norms_along(task, wordpie
     assert freezing.after_epoch(3) == {"layer.1.ffn": 0.45}
     assert freezing.frozen == ("layer.1.attention", "layer.1.ffn")
     trains, family = {id(variable) for variable in freezing.trainable_variables}, state_of(model).family
-    norms = [family.main_layer(model).embeddings.LayerNorm, *(norm for block in family.blocks(model) for norm in family.block_layer_norms(block))]
+    norms = [family.main_layer(model).embeddings.LayerNorm]
+    norms += [norm for block in family.blocks(model) for norm in family.block_layer_norms(block)]
     # The embeddings', then two for each block: 0 and 1 are behind, 2 goes with 3.
     assert [all(id(variable) in trains for variable in norm.weights) for norm in norms] == [False] * 5 + [True] * 4
-    assert not any(id(variable) in trains for key in freezing.frozen for variable in state_of(model).adapters["default"].layers[key].weights)
+    layers = state_of(model).adapters["default"].layers
+    assert not any(id(variable) in trains for key in freezing.frozen for variable in layers[key].weights)
     values.update(dict.fromkeys(values, 0.0))
     freezing.after_epoch(4)
     assert names(freezing.trainable_variables) == {"kernel:0", "bias:0"} and len(freezing.trainable_variables) == 2
@@ -232,8 +238,12 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "policy, fast", [("float32", False), pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow), pytest.param("mixed_float16", False, marks=pytest.mark.slow)]
-)
+    "policy, fast",
+    [
+        ("float32", False), pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow),
+        pytest.param("mixed_float16", False, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_a_killed_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_path, float32_policy, policy, fast):
     float32_policy(policy)
     content = lambda folder: {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}  # noqa: E731
@@ -289,7 +299,8 @@ def test_what_cannot_be_frozen_is_named(task, wordpiece, cli, train_arguments, t
         (["--freeze-adapters=0.1", "--freeze-epochs=2-1"], "--freeze-epochs 2-1 must be two numbers"),
         (["--freeze-adapters=0.1", "--trainable=head"], "--freeze-adapters is for adapters"),
     ):  # fmt: skip
-        outcome = cli(*(argument for argument in train_arguments if "adapter-size" not in argument), f"--output={tmp_path / 'a'}", *arguments)
+        others = (argument for argument in train_arguments if "adapter-size" not in argument)
+        outcome = cli(*others, f"--output={tmp_path / 'a'}", *arguments)
         assert outcome.status == 2 and message in outcome.err
 
 

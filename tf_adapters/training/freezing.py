@@ -116,8 +116,10 @@ class AdapterFreezing(keras.Model):
         layers = [state.adapters[state.active].layers[key] for key in self.frozen]
         training = {block for block, _, key in self._places if key not in self.frozen}
         adapted = sorted({block for block, _, _ in self._places})
-        norms = [(index, norm) for index, block in enumerate(state.family.blocks(self.whole)) for norm in state.family.block_layer_norms(block)]
-        for index, norm in [(-1, state.family.main_layer(self.whole).embeddings.LayerNorm), *norms]:
+        norms = [(-1, state.family.main_layer(self.whole).embeddings.LayerNorm)]
+        for index, block in enumerate(state.family.blocks(self.whole)):
+            norms += [(index, norm) for norm in state.family.block_layer_norms(block)]
+        for index, norm in norms:
             # Without adapters of its own it goes with the next block above that has some.
             block = next((block for block in adapted if block >= index), None)
             if block is not None and block not in training:
