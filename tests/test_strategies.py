@@ -105,7 +105,7 @@ def test_resume_on_two_devices_ends_bit_equal(small, tmp_path):
     stopped = {**common, "folder": str(tmp_path / "stopped")}
     runs = [{**common, "folder": str(tmp_path / "whole")}, {**stopped, "stop_at": 23}, {**stopped, "resume": True}]
     out, _ = finish(start(runs, devices=2))
-    assert out.splitlines()[0] == "steps 100 interrupted False" and out.splitlines()[1].endswith("interrupted True")
+    assert out.splitlines()[0] == "steps 108 interrupted False" and out.splitlines()[1].endswith("interrupted True")
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
 
 
@@ -123,7 +123,7 @@ def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_en
         assert outputs[0] == outputs[1]
         return outputs[0]
 
-    assert run("whole") == "steps 100 interrupted False\n"
+    assert run("whole") == "steps 108 interrupted False\n"
     assert_same(tmp_path / "one", tmp_path / "whole")
     assert not (tmp_path / "whole-second").exists()
     whole, second = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "whole-second.npz")
@@ -131,7 +131,7 @@ def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_en
 
     assert run("stopped", stop_at=23).endswith("interrupted True\n")
     assert (tmp_path / "stopped" / ".resume").is_dir()
-    assert run("stopped", resume=True) == "steps 100 interrupted False\n"
+    assert run("stopped", resume=True) == "steps 108 interrupted False\n"
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
 
 
@@ -218,7 +218,7 @@ def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkp
         return set_trainable(add_adapters(tiny_model(num_hidden_layers=1), AdapterConfig(4, **changes), seed=0), "adapters")
 
     settings = {"output": tmp_path, "epochs": 1, "learning_rate": 1e-3, "batch_size": 8}
-    with pytest.raises(InputError, match="make it|load it and add its adapters inside `with strategy.scope"):
+    with pytest.raises(InputError, match="load it and add its adapters inside `with strategy.scope"):
         fit(model(), task, wordpiece, strategy=strategy, **settings)
     with strategy.scope():
         made, dropping = model(), model(random_drop=1)
