@@ -295,6 +295,23 @@ def profile_table(result):
     return "\n".join([*lines, "", _origin(result, f"{settings['steps']} steps")])
 
 
+def scale_out_table(result):
+    """Markdown of one result of scale_out.py."""
+    settings, modes = result["settings"], result["modes"]
+    lines = [
+        f"**What a worker sends in a step: MiniLM, two workers, {settings['batch_size']} rows a step**", "",
+        "| what trains | trained parameters | gradient without embedding tables, MB | sent by a worker in a step, MB |", "|---|---:|---:|---:|",
+    ]  # fmt: skip
+    for mode, row in modes.items():
+        lines.append(
+            f"| {METHODS[mode]} | {row['trained_parameters']:,} | {row['dense_gradient_bytes'] / 1e6:.2f} "
+            f"| {row['bytes_per_step_and_worker'] / 1e6:.2f} |"
+        )
+    ratio = modes["full"]["bytes_per_step_and_worker"] / modes["adapters"]["bytes_per_step_and_worker"]
+    lines += ["", f"Full fine-tuning sends {ratio:.1f} times as much."]
+    return "\n".join([*lines, "", _origin(result, f"{settings['steps']} steps on the loopback interface")])
+
+
 def soak_table(result):
     """Markdown of one result of soak.py."""
     changes, memory, settings = result["changes"], result["resident_mib"], result["settings"]
@@ -446,6 +463,7 @@ TABLES = {
     "pretraining": Table(lambda result: pretraining.table(result, _origin), _settings("model", "rows", "epochs", "steps")),
     "profile": Table(profile_table, _settings("batch_size", "length", "precision", "plain"), _in_notes),
     "quality": Table(quality_table, _settings("task", "model", "rows", "epochs")),
+    "scale-out": Table(scale_out_table, _settings("batch_size", "bottleneck")),
     "search": Table(lambda result: search.table(result, _origin), _settings("task", "model", "rows", "epochs")),
     "soak": Table(soak_table, _settings("tasks", "copies"), _in_notes),
     "step": Table(
