@@ -26,8 +26,8 @@ class AdapterFreezing(keras.Model):
     down to the next block with adapters, so that nothing below the lowest adapter that trains has a gradient or keeps anything for it.
     The optimiser leaves frozen weights as they are, whatever its moments.
 
-    The paper has the importance by CKA, the cubic threshold and that freezing is for good. That the two representations are those
-    before and after the adapter, the rows, and what LayerNorms do (the paper's do not train) are choices of this package.
+    The idea, importance by CKA, a threshold that rises, and freezing for good, is the paper's, of which only the abstract and summaries
+    were at hand. Which two representations are compared, the rows, the cubic rise and what LayerNorms do are choices of this package.
 
     Args:
         model: what Keras would train but for its gradient accumulation.
@@ -44,7 +44,7 @@ class AdapterFreezing(keras.Model):
     Raises:
         InputError: a value out of range, or no bottleneck adapters that train.
 
-    Reference: Son et al. 2025, section 4; CKA: Kornblith et al. 2019, Similarity of Neural Network Representations Revisited, section 3.
+    Reference: Son et al. 2025; CKA: Kornblith et al. 2019, Similarity of Neural Network Representations Revisited, section 3.
     """
 
     def __init__(self, model, whole, *, threshold, epochs, examples, wordpiece):
