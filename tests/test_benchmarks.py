@@ -24,6 +24,7 @@ import profile_step
 import provenance
 import methods
 import quality
+import scale_out
 import step
 import table
 import hlo
@@ -600,6 +601,19 @@ def test_group_of_an_operation(event, group):
 
 
 # The commands
+
+
+def test_bytes_of_a_step_are_those_of_one_worker_without_the_quiet_ones():
+    text = "Inter-| Receive\n face |bytes\n    lo: 7 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  eth0: 5 1 0 0 0 0 0 0 600 1 0 0 0 0 0 0\n"
+    assert (scale_out.sent_bytes(text=text), scale_out.sent_bytes("eth0", text=text)) == (900, 600)
+    measured = {"bytes": 8400, "seconds": 4.0, "steps": 2, "trained_parameters": 600, "parameters_of_sparse_gradients": 100, "bytes_to_load": 1}
+    row = scale_out.summarise(measured, quiet=100.0)
+    # (8400 - 4 * 100) / 2 steps / 2 workers.
+    assert (row["bytes_per_step_and_worker"], row["dense_gradient_bytes"], row["step_s"]) == (2000.0, 2000, 2.0)
+    modes = {"adapters": row, "full": {**row, "bytes_per_step_and_worker": 5000.0}}
+    about = {"kind": "scale-out", "settings": {"batch_size": 32, "steps": 2}, "modes": modes, "file": "a.json", "link": "a.json"}
+    shown = table.scale_out_table({**step_result(), "versions": {}, **about})
+    assert "| **adapters** | 600 | 0.00 | 0.00 |" in shown and "sends 2.5 times as much" in shown
 
 
 def test_parity_table_has_a_cell_for_each_direction_that_was_compared():

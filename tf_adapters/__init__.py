@@ -53,6 +53,7 @@ _PUBLIC = {
     "load_pretrained_adapter": "saving.pretrained",
     "load_task": "tasks",
     "load_trained": "saving.directory",
+    "make_strategy": "training.strategies",
     "merge_adapter": "models.merging",
     "parameter_counts": "training.trainable",
     "pretrain": "training.pretrain",
