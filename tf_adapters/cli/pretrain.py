@@ -54,8 +54,8 @@ def pretrain(
     fit_head_steps: Annotated[
         Optional[int],
         _run(
-            help="Steps that fit a new head of masked words on the frozen encoder first. Default: 500 where the checkpoint has no such head, "
-            "otherwise 0."
+            help="Steps that fit a new head of masked words on the frozen encoder first. Default: 500 where the checkpoint has no such "
+            "head, otherwise 0."
         ),
     ] = None,
     head_learning_rate: Annotated[float, _run(help="Peak learning rate of those.")] = 1e-3,
@@ -70,6 +70,9 @@ def pretrain(
     weight_decay: Annotated[float, _run(help="AdamW's decay of the matrices that train, times the learning rate.")] = 0.0,
     clip_norm: Annotated[Optional[float], _run(help="Greatest norm of the gradient; 1 is usual.")] = None,
     accumulate: Annotated[int, _run(help="Compute each step's texts in this many parts, to take less memory.")] = 1,
+    gradient_checkpointing: Annotated[
+        bool, _run("--gradient-checkpointing", help="Compute each block once more in the backward pass, to take less memory.")
+    ] = False,
     seed: Annotated[int, _run(help="Decides every random choice, the masks' too.")] = 0,
     precision: options.Precision = "float32",
     xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
@@ -137,7 +140,8 @@ def pretrain(
         head_learning_rate=head_learning_rate, rate=mask_rate, whole_words=whole_words, seed=seed, fast=fast, resume=resume,
         reporter=PeriodProgress(console, save_every, "pretraining"), head_reporter=PeriodProgress(console, None, "fitting the head"),
         batch_size=batch_size, warmup_fraction=recipe.warmup_fraction, dropout=dropout, weight_decay=weight_decay, clip_norm=clip_norm,
-        accumulate=accumulate, jit_compile=xla, recipe=recipe.name, checkpoint_seconds=checkpoint_seconds, tensorboard=tensorboard,
+        accumulate=accumulate, checkpoint_gradients=gradient_checkpointing, jit_compile=xla, recipe=recipe.name,
+        checkpoint_seconds=checkpoint_seconds, tensorboard=tensorboard,
     )  # fmt: skip
     if result.run.interrupted:
         console.print("Stopped; the state is saved. Go on with the same command and --resume.")
@@ -145,7 +149,8 @@ def pretrain(
     show_pretraining(console, whole, output, result, time.monotonic() - started)
     data_words = [word for name, value in (("--task", texts.task), ("--data-dir", texts.data_dir)) if value for word in (name, str(value))]
     model_words = [] if model == "minilm" else ["--model", model]
-    words = ["tf-adapters", "train", *model_words, *data_words, "--from-pretrained-adapter", str(output), "--output", f"adapters/{output.name}"]
+    words = ["tf-adapters", "train", *model_words, *data_words, "--from-pretrained-adapter", str(output)]
+    words += ["--output", f"adapters/{output.name}"]
     console.print("Next:" if texts.task else "Next, with your labelled files (--train, --validation):")
     console.print(f"  {shlex.join(words)}")
 
@@ -176,7 +181,9 @@ def _check_positions(model, max_length, source):
 
     positions = state_of(model).family.positions(model.config)
     if max_length > positions:
-        raise InputError(f"--max-length {max_length} is beyond the {positions} positions of {source}: give --max-length {positions} or less.")
+        raise InputError(
+            f"--max-length {max_length} is beyond the {positions} positions of {source}: give --max-length {positions} or less."
+        )
 
 
 def _check_output(output, resume, overwrite):

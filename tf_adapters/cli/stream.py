@@ -28,12 +28,16 @@ def stream(
     *,
     tasks: Annotated[
         List[str],
-        typer.Argument(help="Named tasks, such as `glue/cola`, or folders of your own with `train.*`, `validation.*` and perhaps `test.*`."),
+        typer.Argument(
+            help="Named tasks, such as `glue/cola`, or folders of your own with `train.*`, `validation.*` and perhaps `test.*`."
+        ),
     ],
     model: Annotated[
         str, typer.Option(help="Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
     ] = "minilm",
-    output: Annotated[pathlib.Path, typer.Option(help="Folder to write; each task gets its adapter directory in it.")] = pathlib.Path("adapters"),
+    output: Annotated[
+        pathlib.Path, typer.Option(help="Folder to write; each task gets its adapter directory in it.")
+    ] = pathlib.Path("adapters"),
     data_dir: options.DataDir = None,
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
@@ -120,10 +124,11 @@ class _Record:
         if resume:
             content = json.loads(path.read_text(encoding="utf-8"))
             for name, value in settings.items():
-                if content["settings"].get(name) != value:
+                before = content["settings"].get(name)
+                if before != value:
                     raise InputError(
-                        f"{path.parent} holds a stream with another {name.replace('_', ' ')} ({content['settings'].get(name)!r}, now {value!r}): "
-                        "resume with the same arguments, or start anew with --overwrite."
+                        f"{path.parent} holds a stream with another {name.replace('_', ' ')} ({before!r}, now {value!r}): resume with "
+                        "the same arguments, or start anew with --overwrite."
                     )
             self.tasks, self.encoder = content["tasks"], content["encoder"]
         self.write()
@@ -211,8 +216,8 @@ def _show(console, record, output, seconds):
     ours = encoder + sum(row["trained"] for row in record.tasks.values())
     theirs = sum(encoder + row["head"] for row in record.tasks.values())
     console.print(
-        f"{count} tasks and one encoder: {ours:,} parameters, {ours / encoder:.2f} times the encoder. {count} fine-tuned models: {theirs:,}, "
-        f"{theirs / encoder:.2f} times."
+        f"{count} tasks and one encoder: {ours:,} parameters, {ours / encoder:.2f} times the encoder. {count} fine-tuned models: "
+        f"{theirs:,}, {theirs / encoder:.2f} times."
     )
     if importlib.util.find_spec("matplotlib") is not None:
         from tf_adapters.cli.plots import draw_growth
@@ -232,7 +237,8 @@ def _chosen(tasks, data_dir, reading, sampling):
         else:
             for option, value in reading.items():
                 if value is not None and all(not pathlib.Path(other).is_dir() for other in tasks):
-                    raise InputError(f"--{option.replace('_', '-')} {value} is of folders of your own, and {given} is a named task: leave it out.")
+                    named = f"--{option.replace('_', '-')} {value}"
+                    raise InputError(f"{named} is of folders of your own, and {given} is a named task: leave it out.")
             name, data = re.sub(r"[^\w.-]+", "-", given), DataOptions(task=given, data_dir=data_dir, **sampling)
         if name in chosen:
             raise InputError(f"{given}: two tasks would be called {name!r}; rename a folder.")
@@ -252,7 +258,8 @@ def _files(folder):
             found[parameter] = paths[0]
     for parameter in ("train_file", "validation"):
         if parameter not in found:
-            raise InputError(f"{folder} holds no {' or '.join(f'{name}.*' for name in SPLITS[parameter])}: put the rows there, as .csv, .tsv or .jsonl.")
+            names = " or ".join(f"{name}.*" for name in SPLITS[parameter])
+            raise InputError(f"{folder} holds no {names}: put the rows there, as .csv, .tsv or .jsonl.")
     return found
 
 

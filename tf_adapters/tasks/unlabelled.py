@@ -16,7 +16,9 @@ HELD_OUT_SHARE, MOST_HELD_OUT = 20, 1000
 def check_has_task(kind):
     """Raise InputError for the kind of a directory that `pretrain` wrote, which predicts nothing yet."""
     if kind == KIND:
-        raise InputError("This directory was pretrained on texts and knows no task yet: `tf-adapters train --from-pretrained-adapter` goes on with it.")
+        raise InputError(
+            "This directory was pretrained on texts and knows no task yet: `tf-adapters train --from-pretrained-adapter` goes on with it."
+        )
 
 
 def without_labels(task):
@@ -36,10 +38,10 @@ def texts_from_files(*, train, validation=None, text_column=None, text_pair_colu
 
     Raises: InputError, naming file, line and fix, for anything unusable; fewer than two texts.
     """
-    reading = dict(text_column=text_column or "text", text_pair_column=text_pair_column, label_column=None, format=format, bad_rows=bad_rows)
+    columns = dict(text_column=text_column or "text", text_pair_column=text_pair_column, label_column=None)
 
     def read(path):
-        table = read_rows(path, **reading)
+        table = read_rows(path, **columns, format=format, bad_rows=bad_rows)
         return Rows(table.text, table.text_pair)
 
     rows, shown = read(train), os.path.basename(os.fspath(train))

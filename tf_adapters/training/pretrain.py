@@ -91,7 +91,10 @@ def pretrain(
     if state.family.head_of(model) != MaskedLanguageModelling.head or state.adapters:
         raise InputError('model: pretraining takes load_backbone(source, head="masked-lm"), without adapters.')
     if tokenizer.mask_id is not None and tokenizer.mask_id >= model.config.vocab_size:
-        raise InputError(f"model: its vocabulary of {model.config.vocab_size} has no place for the mask, {tokenizer.mask_id}: give the files that belong together.")
+        raise InputError(
+            f"model: its vocabulary of {model.config.vocab_size} has no place for the mask, {tokenizer.mask_id}: give the files that "
+            "belong together."
+        )
     if fit_head_steps is None:
         fit_head_steps = 0 if state.pretrained_head else HEAD_STEPS
     if not fit_head_steps and not state.pretrained_head:
