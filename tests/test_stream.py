@@ -1,6 +1,7 @@
 """`tf-adapters stream`: tasks one after the other on one encoder."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -138,6 +139,19 @@ def test_mistakes_are_one_sentence(cli, folders, settings, tmp_path):
         ([folders[0], f"--output={tmp_path / 'full'}", "--resume"], "holds no stream"),
         ([folders[0], "--recipe=houlsby-2019-full"], "trains the encoder itself"),
         ([folders[0], "--label-column=topic"], "topic"),
+        ([folders[0], "rotten-tomatoez"], "There is no task 'rotten-tomatoez'"),
     ):
         outcome = cli("stream", *arguments, *settings, *([] if "--output" in str(arguments) else [f"--output={tmp_path / 'out'}"]))
         assert outcome.status == 2 and message in outcome.err and outcome.err.count("\n") == 1, (arguments, outcome.err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_columns_are_another_stream_and_a_mistake_removes_nothing(cli, streamed, folders, settings, tmp_path):
+    shutil.copytree(streamed, tmp_path / "out")
+    arguments = ["stream", *folders, *settings, f"--output={tmp_path / 'out'}"]
+    outcome = cli(*arguments, "--resume", "--text-column=label", "--label-column=text")
+    assert outcome.status == 2 and "holds a stream with another text column (None, now 'label')" in outcome.err
+    assert content(tmp_path / "out") == content(streamed)
+    outcome = cli(*arguments, "--overwrite", "--blocks=0-99")
+    assert outcome.status == 2 and "--blocks" in outcome.err
+    assert content(tmp_path / "out" / "acme") == content(streamed / "acme")

@@ -91,6 +91,7 @@ def stream(
     from tf_adapters.cli.runs import Runner
     from tf_adapters.recipes import get_recipe, usual_settings
     from tf_adapters.training.kinds import get_kind
+    from tf_adapters.training.layout import RESUME_FOLDER
 
     recipe = get_recipe(recipe)
     if recipe.trainable != "adapters":
@@ -99,15 +100,19 @@ def stream(
     settings.update({name: value for name, value in usual_settings(recipe, "adapters").items() if settings[name] is None})
     of_process = ("checkpoint_seconds", "tensorboard")
     same = {name: value for name, value in settings.items() if name not in of_process}
-    same |= {"model": model, "recipe": recipe.name, "adapter": config.to_dict(), "tasks": [*chosen], **sampling}
+    same |= {"model": model, "recipe": recipe.name, "adapter": config.to_dict(), "tasks": [*chosen], **reading, **sampling}
     record = _Record(output / STREAM_FILE, json.loads(json.dumps(same)), resume)
+    # All of them, so that a wrong name is not found after hours of training.
+    wholes = {name: data.read(console) for name, data in chosen.items()}
+    record.write()
     if not resume:
         for name in chosen:
-            shutil.rmtree(output / name, ignore_errors=True)
+            # The rest is replaced once a task's first epoch is done.
+            shutil.rmtree(output / name / RESUME_FOLDER, ignore_errors=True)
     backbone, runners = None, {}
     for number, (name, data) in enumerate(chosen.items()):
         console.print(f"Task {number + 1} of {len(chosen)}: {name}")
-        whole = data.read(console)
+        whole = wholes[name]
         length = settings["max_length"] or get_kind(whole.kind).max_length or recipe.max_length
         of_task = {**settings, "max_length": length}
         runners[name] = Runner(console, model, recipe, config, of_task, functools.partial(data.sampled, whole), cast=False)
@@ -131,7 +136,6 @@ class _Record:
                         "the same arguments, or start anew with --overwrite."
                     )
             self.tasks, self.encoder = content["tasks"], content["encoder"]
-        self.write()
 
     def write(self):
         from tf_adapters.saving.atomic import write_text
