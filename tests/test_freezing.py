@@ -294,6 +294,9 @@ def test_what_cannot_be_frozen_is_named(task, wordpiece, cli, train_arguments, t
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             freezing_of(task, wordpiece, **settings)
+    with pytest.raises(InputError, match=r"freeze_epochs=\(1, 3\) says when freeze_adapters freezes"):
+        model = set_trainable(tiny_model(), "head")
+        fit(model, task, wordpiece, output=tmp_path / "a", epochs=1, learning_rate=1e-3, freeze_epochs=(1, 3))
     for arguments, message in (
         (["--freeze-adapters=0"], "--freeze-adapters 0.0 must be above 0"), (["--freeze-epochs=1-2"], "give both, or neither"),
         (["--freeze-adapters=0.1", "--freeze-epochs=2-1"], "--freeze-epochs 2-1 must be two numbers"),

@@ -161,6 +161,8 @@ def fit(
     if checkpoint_gradients:
         trained = GradientCheckpointing(trained, model)
     freezing = None
+    if freeze_adapters is None and freeze_epochs is not None:
+        raise InputError(f"freeze_epochs={freeze_epochs!r} says when freeze_adapters freezes: give both, or neither.")
     if freeze_adapters is not None:
         if epochs is None or strategy is not None:
             raise InputError(f"freeze_adapters={freeze_adapters!r} goes with epochs, and without a strategy: leave it out.")
