@@ -1,5 +1,6 @@
 """`tf-adapters pretrain`."""
 
+import math
 import pathlib
 import shlex
 import shutil
@@ -119,6 +120,8 @@ def pretrain(
     from tf_adapters.models.state import state_of
 
     recipe = tf_adapters.get_recipe(recipe)
+    if trainable == "adapters" and recipe.trainable != "adapters":
+        raise InputError(f"--recipe {recipe.name} trains no adapters: give --trainable full too, or a recipe of adapters.")
     config = adapter.changed(recipe) if trainable == "adapters" else None
     data = texts.read(console, seed)
     keras.utils.set_random_seed(seed)
@@ -126,6 +129,8 @@ def pretrain(
         whole = tf_adapters.load_backbone(model, head="masked-lm")
         tokenizer = tf_adapters.load_tokenizer(whole, max_length=max_length or recipe.max_length)
     _check_positions(whole, tokenizer.max_length, model)
+    if config is not None:
+        config.sites(whole.config.num_hidden_layers)  # which refuses blocks that are not there
     if not resume:
         shutil.rmtree(output, ignore_errors=True)
     console.print(f"Texts of {data.name}: {len(data.train):,} to train on, {len(data.validation):,} to measure perplexity on")
@@ -166,6 +171,12 @@ def _check(given):
         raise InputError(f"--trainable {given['trainable']} must be adapters or full.")
     for option in given["adapter"].given() if given["trainable"] == "full" else ():
         raise InputError(f"{option} is for adapters, and --trainable full trains none: leave one of them out.")
+    if given["accumulate"] > given["batch_size"]:
+        raise InputError(f"--accumulate {given['accumulate']} is above the {given['batch_size']} texts of --batch-size: lower it.")
+    if given["accumulate"] > 1 and given["xla"]:
+        raise InputError("--accumulate and --xla exclude each other: leave one of them out.")
+    if not 0 < given["head_learning_rate"] < math.inf:
+        raise InputError(f"--head-learning-rate {given['head_learning_rate']} must be a number above 0, such as 1e-3.")
     if given["fast"] and given["trainable"] == "full":
         raise InputError("--fast is for adapters, and --trainable full trains none: leave one of them out.")
     if not 0 < given["mask_rate"] < 1:

@@ -77,8 +77,8 @@ def pretrain(
         fast: as in `add_adapters`.
         resume: bool, go on with the run that `output` holds, in either part.
         reporter, head_reporter: `Reporter` of the run and of the head's, or None.
-        settings: further arguments of `fit`: batch_size, warmup_fraction, dropout, weight_decay, clip_norm, mixout, accumulate,
-            jit_compile, recipe, checkpoint_seconds, tensorboard.
+        settings: further arguments of `fit`: batch_size, warmup_fraction, dropout, weight_decay, clip_norm, mixout (not of the head), accumulate,
+            checkpoint_gradients, jit_compile, recipe, checkpoint_seconds, tensorboard.
 
     Returns: `PretrainResult`.
 
@@ -99,6 +99,8 @@ def pretrain(
         fit_head_steps = 0 if state.pretrained_head else HEAD_STEPS
     if not fit_head_steps and not state.pretrained_head:
         raise InputError("fit_head_steps=0: this checkpoint has no head of masked words, so one must be fitted; 500 steps are usual.")
+    if adapter is not None:
+        adapter.sites(model.config.num_hidden_layers)  # before a head is fitted for an adapter that the encoder has no place for
     kind = MaskedLanguageModelling(rate=rate, whole_words=whole_words, head_steps=fit_head_steps)
     common = dict(kind=kind, seed=seed, keep_periods=False, **settings)
     head = None
@@ -111,10 +113,12 @@ def pretrain(
             set_trainable(model, "head")
             result = fit(
                 model, texts, tokenizer, output=folder, steps=fit_head_steps, period=fit_head_steps, learning_rate=head_learning_rate,
-                resume=begun, reporter=head_reporter, **common,
+                resume=begun, reporter=head_reporter, **{**common, "mixout": 0.0},
             )  # fmt: skip
             if result.interrupted:
                 return PretrainResult(None, result)
+        else:
+            _check_head(folder, {**kind.settings(), "learning_rate": head_learning_rate, "seed": seed})
         load_adapter(model, folder)
         head = {name.removeprefix("validation "): value for name, value in read_settings(folder)["metrics"].items()}
     if adapter is not None:
@@ -125,3 +129,15 @@ def pretrain(
         resume=resume and (output / RESUME_FOLDER).is_dir(), reporter=reporter, **{**common, "keep_periods": True},
     )  # fmt: skip
     return PretrainResult(head, run)
+
+
+def _check_head(folder, settings):
+    """Raise InputError if the head of an earlier part of the run was fitted with other settings."""
+    saved = read_settings(folder)
+    saved = {**saved["training"], **saved["task"]}
+    for name, value in settings.items():
+        if saved[name] != value:
+            raise InputError(
+                f"{folder} holds a head that was fitted with another {name} ({saved[name]!r}, now {value!r}): resume with the same "
+                "arguments, or start anew with --overwrite."
+            )
