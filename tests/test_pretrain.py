@@ -24,6 +24,7 @@ from tf_adapters import (
     load_task,
     load_trained,
     pretrain,
+    save_adapter,
     set_trainable,
     task_from_files,
     texts_from_files,
@@ -279,6 +280,43 @@ def test_training_goes_on_from_a_checkpoint_with_its_adapter_and_a_new_head(chec
         np.testing.assert_array_equal(value, head[name])
 
 
+def test_a_resumed_run_refuses_another_adapter_to_go_on_from(checkpoint, pretrained, sentences, wordpiece, tmp_path):
+    task = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
+
+    def run(step, **settings):
+        model = load_backbone(checkpoint)
+        load_pretrained_adapter(model, pretrained[0] / step)
+        fit(set_trainable(model), task, wordpiece, output=tmp_path / "task", epochs=1, learning_rate=1e-3, **settings)
+
+    with pytest.raises(Killed):
+        run("step-4", reporter=kill_at(1))
+    with pytest.raises(InputError, match="holds a run with another pretrained_adapter"):
+        run("step-8", resume=True)
+
+
+def test_seeds_know_the_adapter_that_they_go_on_from_by_its_content(cli, pretrained, checkpoint, sentences, tmp_path, monkeypatch):
+    from tf_adapters.cli import runs
+
+    def refuse(output, *, metric, settings, resume):
+        raise InputError(f"from {settings['pretrained']}")
+
+    monkeypatch.setattr(runs, "SeedRuns", refuse)
+    files = [f"--train={sentences / 'train.csv'}", f"--validation={sentences / 'validation.csv'}"]
+    go_on = [f"--from-pretrained-adapter={pretrained[0]}", f"--output={tmp_path / 'out'}"]
+    outcome = cli("train", f"--model={checkpoint}", *files, *go_on, "--max-length=16", "--seeds=2")
+    assert json.loads((pretrained[0] / "tf_adapters.json").read_text())["weights"]["sha256"] in outcome.err
+
+
+def test_training_goes_on_in_the_mode_that_saves_the_encoders_own_weights(checkpoint, tmp_path):
+    save_adapter(set_trainable(load_backbone(checkpoint), "layer-norm"), tmp_path / "norms")
+    model = load_backbone(checkpoint)
+    load_pretrained_adapter(model, tmp_path / "norms")
+    set_trainable(model, "layer-norm")
+    set_trainable(model, "full")
+    with pytest.raises(InputError, match="which only 'layer-norm' or 'full' saves again"):
+        set_trainable(model, "bias")
+
+
 def test_an_adapter_of_a_pretrained_encoder_with_a_pooler_goes_on_under_other_heads():
     """Under a head of masked words an encoder has no pooler, and its digest is another."""
     from tf_adapters.saving.directory import check_backbone
@@ -354,6 +392,8 @@ def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sen
     for wrong, message in (
         ([*go_on, "--adapter-size=8"], "--adapter-size is of new adapters"),
         ([*go_on, "--trainable=full"], "--trainable full: "),
+        ([*go_on, "--overwrite", f"--output={tmp_path / 'pre' / 'step-2'}"], "give another, so that both are kept"),
+        ([*go_on, f"--from-pretrained-adapter={tmp_path / 'pre' / 'head'}"], "holds a head alone"),
         (["predict", tmp_path / "pre", "--input=-"], "knows no task yet"),
         (["evaluate", tmp_path / "pre", f"--input={sentences / 'train.csv'}"], "knows no task yet"),
         (["export", tmp_path / "pre", f"--output={tmp_path / 'served' / '1'}"], "knows no task yet"),

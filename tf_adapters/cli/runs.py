@@ -24,6 +24,7 @@ from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import Recipe
+from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.cluster import Cluster
 from tf_adapters.training.run import FitResult
@@ -186,7 +187,7 @@ def run_seeds(runner, output, *, seeds, resume, started):
             metric = METRICS[task.metric].primary
             common = {"recipe": runner.recipe.name, "adapter": runner.adapter.to_dict(), "source": runner.source}
             common["fused"] = {name: str(directory) for name, directory in runner.fused.items()}
-            common["pretrained"] = runner.pretrained and str(runner.pretrained)
+            common["pretrained"] = runner.pretrained and read_settings(runner.pretrained)["weights"]["sha256"]
             common.update({name: value for name, value in settings.items() if name not in ("checkpoint_seconds", "tensorboard")})
             runs = SeedRuns(output, metric=metric, settings={**common, "task": task.name, "seeds": seeds}, resume=resume)
         if runs.done(seed):

@@ -109,6 +109,8 @@ def train(
     adapter.check()
     fused = _fused(fuse, adapter)
     pretrained = _pretrained(from_pretrained_adapter, trainable, adapter, fused)
+    if pretrained and output.resolve() == from_pretrained_adapter.resolve():
+        raise InputError(f"--output {output} is the directory of --from-pretrained-adapter: give another, so that both are kept.")
     trainable = trainable or (pretrained and pretrained["trainable"])
     options.check_positive("--seeds", seeds)
     cluster = _check_strategy(settings, seeds, adapter)

@@ -2,8 +2,10 @@
 
 import pathlib
 
+from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.directory import load_adapter
+from tf_adapters.saving.settings import read_settings
 
 
 def load_pretrained_adapter(model, directory, *, name="default", fast=None):
@@ -17,11 +19,13 @@ def load_pretrained_adapter(model, directory, *, name="default", fast=None):
     Returns: the directory's settings, a dict. Directories that `save_adapter` writes of this model name it.
 
     Raises:
-        InputError: as `load_adapter`. If the directory holds weights of the encoder itself, `set_trainable` will take nothing but
-            `"full"`, since only that saves them again.
+        InputError: as `load_adapter`, or the directory holds a head alone. If it holds weights of the encoder itself, `set_trainable`
+            will take nothing but the mode that trained them, or `"full"`, since only these save them again.
 
     Reference: He et al. 2021, section 3.1; Han et al. 2021, section 3.
     """
+    if read_settings(directory)["trainable"] == "head":
+        raise InputError(f"{directory} holds a head alone, which training does not go on with: give a directory of adapters.")
     settings = load_adapter(model, directory, name=name, head=False, fast=fast)
     task, training = settings["task"] or {}, settings["training"] or {}
     state_of(model).pretrained_adapter = {

@@ -232,6 +232,7 @@ def fit(
             "precision": keras.mixed_precision.global_policy().name,
             "trainable": state.trainable,
             "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
+            "pretrained_adapter": state.pretrained_adapter and state.pretrained_adapter["sha256"],
             "text": wordpiece.settings(),
             "frozen_weights": frozen_digest(model),
             "training_rows": len(task.train),

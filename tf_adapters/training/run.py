@@ -75,7 +75,8 @@ class Reporter:
 # Settings that were not to be chosen once, and what they were.
 _ONCE = {
     "steps": None, "period": None, "kind": {}, "fast": False, "dropout": None, "accumulate": 1, "checkpoint_gradients": False,
-    "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "freeze_adapters": None, "freeze_epochs": None, "patience": None, "strategy": "one device", "cached_blocks": 0, "padded_to": 8,
+    "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "freeze_adapters": None, "freeze_epochs": None, "patience": None, "strategy": "one device",
+    "cached_blocks": 0, "padded_to": 8, "pretrained_adapter": None,
 }  # fmt: skip
 # Of a run's settings, what the adapter directory keeps.
 _KEPT = (

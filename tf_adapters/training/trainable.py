@@ -40,9 +40,12 @@ def set_trainable(model, mode="adapters", *, head=True):
     """
     state = state_of(model)
     variables = _chosen_variables(model, state, mode)
-    if mode != "full" and (state.pretrained_adapter or {}).get("trainable", "adapters") != "adapters":
+    before = state.pretrained_adapter or {"trainable": "adapters"}
+    saving = dict.fromkeys((before["trainable"], "full"))
+    if before["trainable"] != "adapters" and mode not in saving:
         raise InputError(
-            f"mode={mode!r}: the encoder's own weights are those of {state.pretrained_adapter['directory']}, which only 'full' saves again."
+            f"mode={mode!r}: the encoder's own weights are those of {before['directory']}, which only {' or '.join(map(repr, saving))} "
+            "saves again."
         )
     if not head:
         frozen = {id(variable) for variable in state.head_variables(model)}
