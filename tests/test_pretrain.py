@@ -392,6 +392,7 @@ def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sen
     for wrong, message in (
         ([*go_on, "--adapter-size=8"], "--adapter-size is of new adapters"),
         ([*go_on, "--trainable=full"], "--trainable full: "),
+        ([*go_on, "--recipe=he-2021-full"], "--recipe he-2021-full trains 'full'"),
         ([*go_on, "--overwrite", f"--output={tmp_path / 'pre' / 'step-2'}"], "give another, so that both are kept"),
         ([*go_on, f"--from-pretrained-adapter={tmp_path / 'pre' / 'head'}"], "holds a head alone"),
         (["predict", tmp_path / "pre", "--input=-"], "knows no task yet"),
