@@ -77,9 +77,7 @@ def test_gradients_with_dropout_are_bit_equal_to_those_without_checkpointing(mod
 @pytest.mark.parametrize("mode", ["adapters", "full"])
 @pytest.mark.parametrize("family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "bert")])
 def test_a_graph_of_every_family_has_the_same_gradients(family, mode):
-    # DeBERTa's dropout is of a kind of its own, which is refused.
-    without = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0) if family == "deberta-v2" else {}
-    assert_gradients_agree(adapted(family_model(family, **without), mode), family_inputs(family), of_largest=ROUNDING)
+    assert_gradients_agree(adapted(family_model(family), mode), family_inputs(family), of_largest=ROUNDING)
 
 
 @pytest.mark.slow
@@ -170,10 +168,10 @@ def test_a_step_takes_less_memory(mode, jit_compile):
 
 
 def test_what_cannot_be_checkpointed_is_named(checkpoint, sentences, tmp_path, cli, train_arguments):
+    # Before `seed_dropout`.
     with pytest.raises(InputError, match="checkpoint_gradients=True .*StableDropout.* of block 0 cannot draw the same mask twice"):
         model = family_model("deberta-v2")
         GradientCheckpointing(model, model)
-    # Keras' own, before `seed_dropout`.
     with pytest.raises(InputError, match=r"the dropout 'dropout.*' \(Dropout\) of block 0"):
         model = tiny_model()
         GradientCheckpointing(model, model)

@@ -18,7 +18,6 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
-from tf_adapters.layers.dropout import dropout_layers
 from tf_adapters.models.bert import FAMILY, TFBertFastEncoder, TFBertFastLayer
 
 INPUTS = tiny_inputs(batch=4, length=12)
@@ -93,10 +92,10 @@ def test_blocks_are_subclasses_of_transformers_own_and_go_when_the_adapters_go()
     assert sorted(w.name for w in model.weights if not w.name.startswith("adapters/")) == sorted(names)
     from tf_adapters.training.dropout import seed_dropout
 
-    dropouts = [dropout for _, _, dropout in dropout_layers(tiny_model())]
+    rates = [rate for *_, rate in FAMILY.dropout_layers(tiny_model())]
     seed_dropout(model, 0, rate=0.0)
     remove_adapters(model)
-    assert [dropout.rate for _, _, dropout in dropout_layers(model)] == [dropout.rate for dropout in dropouts]
+    assert [rate for *_, rate in FAMILY.dropout_layers(model)] == rates
     assert [model.bert.encoder, *model.bert.encoder.layer] == original
     assert [block.attention.self_attention for block in model.bert.encoder.layer] == parts
     assert np.array_equal(model(INPUTS).logits, before) and backbone_digest(model) == digest

@@ -46,14 +46,3 @@ class SeededDropout(keras.layers.Dropout):
         if isinstance(training, (bool, int)):
             return drop()
         return tf.cond(tf.cast(training, tf.bool), drop, lambda: tf.identity(inputs))
-
-
-def dropout_layers(model):
-    """All Dropout layers of a model, as `(the layer that owns it, attribute, Dropout)` in an order that depends on the model alone."""
-    return [
-        (owner, attribute, value)
-        for owner in [model, *model.submodules]
-        if isinstance(owner, keras.layers.Layer)
-        for attribute, value in sorted(vars(owner).items())
-        if isinstance(value, keras.layers.Dropout)
-    ]

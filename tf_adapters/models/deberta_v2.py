@@ -1,10 +1,15 @@
 """DeBERTa-v2 and -v3 (He et al., 2021): where their adapters stand."""
 
 import transformers
-from transformers.models.deberta_v2.modeling_tf_deberta_v2 import TFDebertaV2Layer, TFDebertaV2Output, TFDebertaV2SelfOutput
+from transformers.models.deberta_v2.modeling_tf_deberta_v2 import (
+    TFDebertaV2Layer,
+    TFDebertaV2Output,
+    TFDebertaV2SelfOutput,
+    TFDebertaV2StableDropout,
+)
 
 from tf_adapters.models.bert_like import heads_of
-from tf_adapters.models.family import BERT_DENSES, Family, encoder_parameters
+from tf_adapters.models.family import BERT_DENSES, KERAS_DROPOUT, Family, encoder_parameters
 from tf_adapters.models.site import AdapterBlock, AdapterSite
 
 
@@ -50,6 +55,7 @@ FAMILY = Family(
     block_class=TFDebertaV2AdapterLayer,
     heads=heads_of("TFDebertaV2"),
     denses={**BERT_DENSES, **{place: f"attention.self.{place}_proj" for place in ("query", "key", "value")}},
+    dropouts={**KERAS_DROPOUT, TFDebertaV2StableDropout: "drop_prob"},
     head_activation=lambda config: config.pooler_hidden_act,
     tokenizer="deberta-v2-sentencepiece",
     autograph=True,

@@ -5,6 +5,7 @@ import functools
 import importlib
 from typing import Callable, Dict, Optional, Tuple
 
+from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.site import replace_layer
 
@@ -18,6 +19,7 @@ BERT_DENSES = {
     **{place: f"attention.self_attention.{place}" for place in ("query", "key", "value")},
     "attention_output": "attention.dense_output.dense", "intermediate": "intermediate.dense", "output": "bert_output.dense",
 }  # fmt: skip
+KERAS_DROPOUT = {keras.layers.Dropout: "rate"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Family:
         on_adapterhub: bool, whether `adapters` has the family.
         adapterhub_attention: bool, whether its adapters behind the attention read what ours do.
         denses: dict from one of `config.DENSE_PLACES` to the path of that layer's attribute in an adapted block.
+        dropouts: dict from each class of dropout layers to the name of the attribute that is its rate.
         autograph: bool, whether transformers' code branches on tensors, so that a graph for any length needs AutoGraph.
         first_position: function from a configuration to the number of positions that no token has.
     """
@@ -58,6 +61,7 @@ class Family:
     token_types: bool = True
     tokenizer: str = "wordpiece"
     denses: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_DENSES)
+    dropouts: Dict[type, str] = dataclasses.field(default_factory=lambda: KERAS_DROPOUT)
     autograph: bool = False
     first_position: Callable = lambda config: 0
     on_adapterhub: bool = True
@@ -122,6 +126,17 @@ class Family:
         """Where an adapted block keeps a dense layer: `(owner, attribute)`; `place` is one of `config.DENSE_PLACES`."""
         *path, attribute = self.denses[place].split(".")
         return functools.reduce(getattr, path, block), attribute
+
+    def dropout_layers(self, model):
+        """All dropout layers of a model, as `(the layer that owns it, attribute, layer, rate)` in an order that depends on the model alone."""
+        return [
+            (owner, attribute, value, getattr(value, rate))
+            for owner in [model, *model.submodules]
+            if isinstance(owner, keras.layers.Layer)
+            for attribute, value in sorted(vars(owner).items())
+            for kind, rate in self.dropouts.items()
+            if isinstance(value, kind)
+        ]
 
     def block_layer_norms(self, block):
         """The two LayerNorms of a block, adapted or not."""

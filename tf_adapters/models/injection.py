@@ -9,7 +9,6 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters.config import AdapterConfig, MethodConfig
 from tf_adapters.errors import InputError
-from tf_adapters.layers.dropout import dropout_layers
 from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.heads import keep_float32
 from tf_adapters.models.site import RandomDrop, replace_layer
@@ -66,7 +65,7 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
             for layer in [model, *model.submodules]
             if isinstance(layer, keras.layers.Layer)
         ]
-        state.dropouts = dropout_layers(model)
+        state.dropouts = state.family.dropout_layers(model)
         _replace_blocks(model, state, blocks)
     if seed is None:
         seed = np.random.randint(2**31)
@@ -122,7 +121,7 @@ def remove_adapters(model, *, name=None):
     for layer, trainable, trains, frozen in state.freezing:
         layer._trainable = trainable
         layer._trainable_weights[:], layer._non_trainable_weights[:] = trains, frozen
-    for owner, attribute, dropout in state.dropouts:
+    for owner, attribute, dropout, _ in state.dropouts:
         setattr(owner, attribute, dropout)
     state.trainable, state.freezing, state.dropouts, state.fast = None, [], [], False
     state.adapters, state.sites, state.active, state.enabled, state.active_blocks = {}, {}, None, True, None

@@ -45,7 +45,7 @@ class ModelState:
         pristine: their values before injection.
         freezing: list of `(layer, trainable, its trainable and its other weights)` before injection; None if
             `cast_frozen` replaced some of them since.
-        dropouts: list of `(layer, attribute, its Dropout)` before injection.
+        dropouts: `Family.dropout_layers` before injection.
         cast: variables that `cast_frozen` put in place of float32 ones.
         newly_initialized: layers of the encoder that pretraining did not train; they train
             and are saved with the head. See `untrained_layers`.

@@ -1,11 +1,12 @@
 """Makes a whole model's dropout follow from one seed and fit into a checkpoint."""
 
 from tf_adapters.layers.method import MethodLayer
-from tf_adapters.layers.dropout import SeededDropout, dropout_layers
+from tf_adapters.layers.dropout import SeededDropout
+from tf_adapters.models.state import state_of
 
 
 def seed_dropout(model, seed, *, rate=None):
-    """Replace each Keras Dropout of a model by a SeededDropout, or seed those there anew.
+    """Replace each dropout layer of a model by a SeededDropout, or seed those there anew.
 
     Args:
         rate: float in [0, 1), for the encoder and the head (adapters have their config's), or
@@ -14,11 +15,12 @@ def seed_dropout(model, seed, *, rate=None):
     Returns: the list of SeededDropout layers, in an order that depends on the model alone.
     """
     layers = []
-    for owner, attribute, value in dropout_layers(model):
-        built_with = getattr(value, "rate_built_with", value.rate)
+    for owner, attribute, value, its_rate in state_of(model).family.dropout_layers(model):
+        built_with = getattr(value, "rate_built_with", its_rate)
         dropout = SeededDropout(
             built_with if rate is None or isinstance(owner, MethodLayer) else rate,
-            noise_shape=value.noise_shape,
+            # Of transformers' own classes none has it.
+            noise_shape=getattr(value, "noise_shape", None),
             seed=(seed * 1_000_003 + len(layers)) % 2**31,
             name=value.name,
             dtype=value.dtype_policy,

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
-from tf_adapters.layers.dropout import dropout_layers
 from tf_adapters.models.state import state_of
 from tf_adapters.models.upper_blocks import lower_blocks
 from tf_adapters.text.batching import padding_multiple, sorted_batches
@@ -26,7 +25,7 @@ def frozen_depth(model):
     main, blocks = state.family.main_layer(model), state.family.blocks(model)
     trains = {id(variable) for variable in model.trainable_variables}
     adapted = {block for (block, _), site in state.sites.items() if site.adapters}
-    drops = {id(dropout) for _, _, dropout in dropout_layers(model) if dropout.rate}
+    drops = {id(dropout) for _, _, dropout, rate in state.family.dropout_layers(model) if rate}
 
     def problem(layer):
         if any(id(variable) in trains for variable in layer.weights):
