@@ -13,6 +13,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from tests.conftest import tiny_inputs, tiny_model
+from tests.families import family_inputs, family_model
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -25,7 +26,7 @@ from tf_adapters import (
     task_from_files,
 )
 from tf_adapters._keras import keras
-from tf_adapters.models.upper_blocks import UpperBlocks
+from tf_adapters.models.upper_blocks import UpperBlocks, lower_blocks
 from tf_adapters.text.packed import PackedExamples
 from tf_adapters.training import frozen_blocks
 from tf_adapters.training.dropout import seed_dropout
@@ -94,6 +95,15 @@ def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, word
     # The model is what it was, and the part of it trains what it trains.
     assert [weight.name for weight in model.weights] == names == [weight.name for weight in upper.weights]
     assert [v.ref() for v in upper.trainable_variables] == [v.ref() for v in model.trainable_variables]
+
+
+def test_debertas_convolution_is_computed_once():
+    # Right above the lowest block, in larger encoders.
+    model, inputs = family_model("deberta-v2", num_hidden_layers=2, conv_kernel_size=3), family_inputs("deberta-v2")
+    found = UpperBlocks(model, 1)({"states": lower_blocks(model, 1)(inputs), "attention_mask": inputs["attention_mask"]})
+    # Another convolution changes logits by 0.01.
+    np.testing.assert_allclose(found, model(inputs).logits, atol=1e-6)
+    assert model.deberta.encoder.conv is not None
 
 
 @pytest.mark.parametrize("mode, fast, xla", [("adapters", False, False), pytest.param("adapters", True, False, marks=pytest.mark.slow), pytest.param("top-1", False, True, marks=pytest.mark.slow), ("head", False, False)])

@@ -49,7 +49,13 @@ def _parameters(config):
     return encoder_parameters(config, embeddings, others=others)
 
 
-FAMILY = Family(
+class _DebertaV2(Family):
+    def beside_lowest(self, model):
+        # A convolution, or None.
+        return [(self.stack(model), "conv")]
+
+
+FAMILY = _DebertaV2(
     model_type="deberta-v2",
     config_class=transformers.DebertaV2Config,
     block_class=TFDebertaV2AdapterLayer,

@@ -127,8 +127,15 @@ class Family:
         *path, attribute = self.denses[place].split(".")
         return functools.reduce(getattr, path, block), attribute
 
+    def beside_lowest(self, model):
+        """What the stack computes right above its lowest block, as a list of `(layer that owns it, attribute)`."""
+        return []
+
     def dropout_layers(self, model):
-        """All dropout layers of a model, as `(the layer that owns it, attribute, layer, rate)` in an order that depends on the model alone."""
+        """All dropout layers of a model, as `(the layer that owns it, attribute, layer, rate)`.
+
+        Their order depends on the model alone.
+        """
         return [
             (owner, attribute, value, getattr(value, rate))
             for owner in [model, *model.submodules]

@@ -13,12 +13,13 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 @contextlib.contextmanager
 def _with_layers(model, blocks, embeddings=None):
-    """While a graph is traced, the encoder has these blocks, and other embeddings if they are given."""
+    """While a graph is traced, the encoder has these blocks; with other embeddings given, they are not the lowest ones."""
     family = state_of(model).family
     main = family.main_layer(model)
     changes = [(family.stack(model), "layer", list(blocks))]
     if embeddings is not None:
         changes.append((main, "embeddings", embeddings))
+        changes += [(owner, attribute, None) for owner, attribute in family.beside_lowest(model)]
     with replaced(changes):
         yield main
 
