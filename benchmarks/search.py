@@ -62,8 +62,8 @@ def cell_of(cells, size, rate):
 
 
 def shown(cell):
-    """Mean and standard deviation of a cell, in per cent, as text."""
-    if cell is None or not cell["values"]:
+    """Mean and standard deviation of a cell, in per cent, as text; of a trial that failed what its first seeds gave does not count."""
+    if cell is None or cell["message"]:
         return "failed" if cell else "-"
     spread = "" if cell["sd"] is None else f" ± {100 * cell['sd']:.1f}"
     return f"{100 * cell['mean']:.1f}{spread}"

@@ -20,11 +20,13 @@ import bank_arm
 import batches as batches_script
 import padding
 import pairing
+import pretraining
 import profile_step
 import provenance
 import methods
 import quality
 import scale_out
+import search
 import step
 import table
 import hlo
@@ -626,7 +628,7 @@ def test_parity_table_has_a_cell_for_each_direction_that_was_compared():
     assert "| lora | refused | 1e-06, 3e-07 |" in text and "| peft |  | 2e-06 |" in text
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "scale_out.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "scale_out.py", "search.py", "pretraining.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = _run(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
@@ -783,3 +785,200 @@ def test_a_task_is_also_scored_on_the_languages_that_it_was_not_trained_on(tmp_p
     assert tasks_script.study(options, runs) == {}
     assert seen == {"reported": 4, "ud/fr_sequoia": 4, "ud/tr_imst": 4}
     assert runs.runs[0]["primary"] == dict.fromkeys(seen, 0.5) and runs.runs[0]["constant"] == 0.5
+
+
+# search.py
+
+
+def trial(name, size, rate, *validation, message=""):
+    runs = [{"validation": value, "seconds": 2.0} for value in validation]
+    return {"trial": name, "values": {"bottleneck_size": size, "learning_rate": rate, "epochs": 3}, "seeds": runs, "message": message}
+
+
+SEARCHED = {
+    "trials": [
+        trial("0", 64, 1e-3, 0.5, 0.7), trial("1", 8, 1e-3, 0.9, 0.9), trial("2", 8, 3e-3, 0.25),
+        trial("3", 64, 3e-3, 0.4, message="diverged"), trial("4", 256, 1e-3, message="diverged"),
+    ],
+    "best": "1", "test": {"matthews_correlation": 0.625}, "command": "tf-adapters train --adapter-size 8",
+}  # fmt: skip
+
+
+def test_summary_of_a_search_by_hand():
+    summary = search.summarise(SEARCHED)
+    first, _, third, *failed = summary["cells"]
+    # The two are 0.1 from their mean.
+    assert first["mean"] == pytest.approx(0.6) and first["sd"] == pytest.approx(0.1 * math.sqrt(2)) and first["seconds"] == [2.0, 2.0]
+    assert third["values"] == [0.25] and third["sd"] is None and [cell["message"] for cell in failed] == ["diverged"] * 2
+    assert summary["best"] == {"bottleneck_size": 8, "learning_rate": 1e-3, "epochs": 3}
+    assert summary["test"] == SEARCHED["test"] and summary["train_command"] == SEARCHED["command"]
+    assert [line.split() for line in search.describe(summary).splitlines()] == [
+        ["size", "0.001", "0.003"], ["8", "90.0", "±", "0.0", "25.0"], ["64", "60.0", "±", "14.1", "failed"], ["256", "failed", "-"],
+    ]  # fmt: skip
+    about = {name: step_result()[name] for name in ("date", "machine", "git")}
+    settings = {"task": "glue/cola", "model": "minilm", "metric": "matthews", "rows": 2000, "epochs": 3, "seeds": 2}
+    result = {"kind": "search", "file": "a.json", "versions": {"tensorflow": "2.21.0"}, **about, "settings": settings, **summary}
+    text = table.make_tables([result])
+    assert "| size | 0.001 | 0.003 |\n|---:|---:|---:|\n| 8 | **90.0 ± 0.0** | 25.0 |\n" in text
+    assert "\n| 64 | 60.0 ± 14.1 | failed |\n| 256 | failed | - |\n" in text
+    assert "2,000 rows, 3 epochs, 2 seeds; test of the best adapter: matthews correlation 62.5 %" in text
+
+
+def write_cola(folder, rows):
+    """Sentences of the tiny encoder's words in the layout of the GLUE download."""
+    (folder / "CoLA").mkdir(parents=True)
+    lines = [f"gj04\t{i % 2}\t\tthe {'good' if i % 2 else 'bad'} film" for i in range(rows)]
+    for name, some in (("train", lines), ("dev", lines[:8])):
+        (folder / "CoLA" / f"{name}.tsv").write_text("\n".join(some) + "\n")
+
+
+def test_a_search_goes_on_where_it_stopped_and_its_result_is_kept(tmp_path, monkeypatch, capsys):
+    from tf_adapters.cli import main as command_line
+
+    write_cola(tmp_path / "data", 20)
+    calls, statuses = [], iter([130, 0])
+    folder = tmp_path / "work" / "glue-cola"
+
+    def tune(words):
+        calls.append(words)
+        folder.mkdir(parents=True, exist_ok=True)
+        # As the command itself, which begins with the settings alone.
+        (folder / "search.json").write_text(json.dumps({"settings": {}} if len(calls) == 1 else {"settings": {}, **SEARCHED}))
+        (folder / "trials.png").write_bytes(b"a plot")
+        return next(statuses)
+
+    monkeypatch.setattr(command_line, "main", tune)
+    options = ["--data-dir", str(tmp_path / "data"), "--work", str(tmp_path / "work"), "--output", str(tmp_path / "result"), "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", ["search.py", *options, "--sizes", "8", "64", "--learning-rates", "3e-4", "1e-3"])
+    with pytest.raises(SystemExit) as stopped:
+        search.main()
+    assert stopped.value.code == 130 and not (tmp_path / "result").exists()
+    search.main()
+    assert calls[1] == [*calls[0], "--resume"]
+    assert calls[0] == [
+        "tune", "--model", "minilm", "--task", "glue/cola", "--data-dir", str(tmp_path / "data"), "--low-resource", "2000",
+        "--space", "none", "--vary", "adapter-size=8,64", "--vary", "learning-rate=0.0003,0.001", "--vary", "epochs=3",
+        "--vary", "batch-size=16", "--tuner", "grid", "--seeds", "2", "--max-length", "128", "--output", str(folder),
+    ]  # fmt: skip
+    result = json.loads((tmp_path / "result" / "summary.json").read_text())
+    assert result["kind"] == "search" and result["settings"]["metric"] == "matthews" and result["best"]["bottleneck_size"] == 8
+    assert (tmp_path / "result" / "trials.png").read_bytes() == b"a plot" and "90.0 ± 0.0" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_search_of_two_pairs_makes_a_table(checkpoint, tmp_path):
+    # Of the training rows 1,000 validate.
+    write_cola(tmp_path / "data", 1100)
+    done = _run(
+        "search.py", "--data-dir", str(tmp_path / "data"), "--model", str(checkpoint), "--sizes", "4", "--learning-rates", "1e-3", "3e-3",
+        "--rows", "32", "--epochs", "1", "--seeds", "1", "--max-length", "16", "--work", str(tmp_path / "work"),
+        "--output", str(tmp_path / "results" / "a"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (result,) = table.read_results(tmp_path / "results")
+    assert [cell["learning_rate"] for cell in result["cells"]] == [1e-3, 3e-3] and "| 4 | " in table.make_tables([result])
+
+
+# pretraining.py
+
+PERPLEXITIES = {"before": {"perplexity": 40.2}, "after": {"perplexity": 12.6}, "train_texts": 9, "held_out_texts": 3}
+
+
+def test_summary_of_pretraining_by_hand():
+    def run(method, seed, primary, task="tae/scierc"):
+        return {
+            "settings": {"task": task}, "method": method, "seed": seed, "primary": primary, "metric": "macro_f1", "constant": 0.25,
+            "train_rows": 1000, "reported_rows": 5,
+        }  # fmt: skip
+
+    # Of the first seed alone there are two, of which the newer counts; the third seed has no pair.
+    runs = [run("alone", 0, 0.1), {"settings": {"task": "tae/scierc"}, "method": "pretraining", "seed": 0}, run("alone", 0, 0.5)]
+    runs += [run("alone", 1, 0.6), run("alone", 2, 0.9), run("pretrained", 1, 0.8), run("pretrained", 0, 0.6)]
+    runs.append(run("alone", 0, 0.3, "another task"))
+    summary = pretraining.summarise(runs, {"tae/scierc": PERPLEXITIES})
+    row = summary["tae/scierc"]
+    assert list(summary) == ["tae/scierc"] and row["seeds"] == [0, 1] and row["alone"]["values"] == [0.5, 0.6]
+    # Differences 0.1 and 0.2: mean 0.15, standard error 0.05; t(0.975, 1) = 12.7062.
+    assert row["pretrained - alone"]["interval"] == pytest.approx([0.15 - 0.05 * 12.7062, 0.15 + 0.05 * 12.7062], abs=1e-5)
+    assert pretraining.describe(summary).splitlines() == [
+        "tae/scierc, macro_f1 (constant answer 25.0); held-out perplexity 40.2 to 12.6",
+        "  alone       55.0 ± 7.1", "  pretrained  70.0 ± 14.1", "  difference  +15.0 (-48.5 to +78.5)",
+    ]  # fmt: skip
+    about = {name: step_result()[name] for name in ("date", "machine", "git")}
+    settings = {"model": "minilm", "rows": 2000, "steps": 1500, "fit_head_steps": 500, "epochs": 3}
+    result = {"kind": "pretraining", "file": "a.json", "versions": {"tensorflow": "2.21.0"}, **about, "seeds": [0, 1]}
+    result |= {"settings": settings, "tasks": summary}
+    text = table.make_tables([result])
+    assert "| tae/scierc | macro f1 | 1,000 | 40, 13 | 25.0 | 55.0 ± 7.1 | 70.0 ± 14.1 | +15.0 (-48.5 to +78.5) |" in text
+    assert "1,500 steps of masked words, after 500 that fitted a new head" in text and "then 3 epochs, seeds 0, 1;" in text
+    one = pretraining.summarise([run("alone", 0, 0.5), run("pretrained", 0, 0.6)], {"tae/scierc": PERPLEXITIES})
+    assert pretraining.describe(one).splitlines()[1:] == ["  alone       50.0", "  pretrained  60.0", "  difference  +10.0"]
+
+
+def write_citations(folder, rows):
+    """Sentences of the tiny encoder's words in the layout of the task adaptation datasets."""
+    (folder / "citation_intent").mkdir(parents=True)
+    lines = [json.dumps({"text": f"the {'good' if i % 2 else 'bad'} film", "label": "Uses" if i % 2 else "Future"}) for i in range(rows)]
+    for name, count in (("train", rows), ("dev", 8), ("test", 8)):
+        (folder / "citation_intent" / f"{name}.jsonl").write_text("\n".join(lines[:count]) + "\n")
+
+
+def test_a_killed_study_of_pretraining_repeats_neither_the_pretraining_nor_a_run(tmp_path, monkeypatch):
+    write_citations(tmp_path / "data", 20)
+    calls = []
+
+    def pretrain(task, settings, options, folder):
+        calls.append("pretraining")
+        folder.mkdir(parents=True)
+        (folder / "tf_adapters.json").write_text("{}")
+        return {**PERPLEXITIES, "seconds": 1.0}
+
+    def make_run(settings, model):
+        def run(data, reported, method, seed, *, pretrained, **others):
+            calls.append((seed, len(data.train), None if pretrained is None else pretrained.name))
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+            return {"scores": {"reported": {"macro_f1": 0.5, "accuracy": 0.75}}}
+
+        return run
+
+    monkeypatch.setattr(pretraining, "_pretrain", pretrain)
+    monkeypatch.setattr(pretraining, "make_run", make_run)
+    options = pretraining.parse(["--data-dir", str(tmp_path / "data"), "--work", str(tmp_path / "work"), "--seeds", "0", "1"])
+    settings = {"model": "minilm", "task": "tae/acl-arc", "rows": 12, "validation_rows": 4, "bottleneck": 4}
+
+    def study(**changes):
+        return pretraining.study("tae/acl-arc", {**settings, **changes}, options, training_runs.Runs(tmp_path / "results"))
+
+    with pytest.raises(KeyboardInterrupt):
+        study()
+    with open(tmp_path / "results" / "runs.jsonl", "a") as file:
+        file.write('{"half a li')
+    assert study() == PERPLEXITIES
+    everything = ["pretraining", (0, 12, None), (0, 12, "tae-acl-arc"), (1, 12, None), (1, 12, "tae-acl-arc")]
+    assert calls == [*everything[:4], *everything[3:]]
+    runs = training_runs.Runs(tmp_path / "results").runs
+    assert [run["method"] for run in runs] == ["pretraining", "alone", "pretrained", "alone", "pretrained"]
+    # The most frequent of two labels that are equally frequent: F1 of 2/3, and of 0.
+    assert runs[1]["primary"] == 0.5 and runs[1]["constant"] == pytest.approx(1 / 3) and runs[1]["reported_rows"] == 8
+    calls.clear()
+    assert study() == PERPLEXITIES and not calls
+    (tmp_path / "work" / "minilm" / "tae-acl-arc" / "tf_adapters.json").unlink()
+    (tmp_path / "work" / "minilm" / "tae-acl-arc").rmdir()
+    study()
+    assert calls == ["pretraining"]
+
+
+@pytest.mark.slow
+def test_pretraining_for_five_steps_makes_a_table_and_goes_on_with_nothing_left(checkpoint, tmp_path):
+    write_citations(tmp_path / "data", 40)
+    small = {"steps": 5, "fit-head-steps": 2, "rows": 16, "validation-rows": 8, "epochs": 1, "bottleneck": 4, "max-length": 16, "seeds": 0}
+    options = [word for name, value in small.items() for word in (f"--{name}", str(value))]
+    folders = {"data-dir": "data", "work": "work", "output": "results/a"}
+    options += [word for name, value in folders.items() for word in (f"--{name}", str(tmp_path / value))]
+    for _ in range(2):
+        done = _run("pretraining.py", "--model", str(checkpoint), "--tasks", "tae/acl-arc", *options)
+        assert done.returncode == 0, done.stderr
+        assert len((tmp_path / "results" / "a" / "runs.jsonl").read_text().splitlines()) == 3
+    (result,) = table.read_results(tmp_path / "results")
+    assert result["tasks"]["tae/acl-arc"]["pretraining"]["train_texts"] == 40 and "| tae/acl-arc | " in table.make_tables([result])
