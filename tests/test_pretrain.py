@@ -4,6 +4,10 @@ import csv
 import functools
 import json
 import math
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -205,6 +209,37 @@ def test_a_run_goes_on_with_the_head_that_it_began_with_and_mixout_is_not_of_the
         run(new_model(checkpoint), reporter=kill_at(1))
     with pytest.raises(InputError, match=r"head that was fitted with another learning_rate \(0.001, now 0.01\)"):
         run(new_model(checkpoint), head_learning_rate=1e-2, resume=True)
+
+
+@pytest.mark.slow
+def test_resume_of_the_command_after_real_kill_9_ends_bit_equal(checkpoint, sentences, tmp_path):
+    """The console script, killed from outside twice in either part."""
+
+    def command(output, *options):
+        return [
+            sys.executable, "-m", "tf_adapters.cli", "pretrain", f"--model={checkpoint}", f"--train={sentences / 'train.csv'}",
+            f"--validation={sentences / 'validation.csv'}", f"--output={output}", "--max-length=16", "--batch-size=8", "--adapter-size=4",
+            "--steps=800", "--save-every=400", "--fit-head-steps=400", "--dropout=0.1", "--seed=5", "--checkpoint-seconds=0.2", *options,
+        ]  # fmt: skip
+
+    # The directory's name stands in its README.
+    whole, killed = tmp_path / "whole" / "run", tmp_path / "killed" / "run"
+    subprocess.run(command(whole), check=True, timeout=600, capture_output=True)
+    for attempt, (folder, delay) in enumerate((("head", 0.0), ("head", 0.13), (".", 0.0), (".", 0.29))):
+        state = killed / folder / ".resume" / "state.safetensors"
+        seen = state.stat().st_mtime if state.exists() else 0
+        silent = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command(killed, *(["--resume"] if attempt else [])), **silent)
+        deadline = time.monotonic() + 300
+        while process.poll() is None and time.monotonic() < deadline and not (state.exists() and state.stat().st_mtime > seen):
+            time.sleep(0.01)
+        time.sleep(delay)
+        assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run(command(killed, "--resume"), check=True, timeout=600, capture_output=True)
+    for folder in (".", "head", "step-400", "step-800"):
+        assert content(killed / folder) == content(whole / folder), folder
 
 
 def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordpiece, tmp_path):
