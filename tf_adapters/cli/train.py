@@ -135,8 +135,8 @@ def train(
     recipe = get_recipe(recipe)
     if pretrained and recipe.trainable not in ("adapters", pretrained["trainable"]):
         raise InputError(
-            f"--recipe {recipe.name} trains {recipe.trainable!r}, and {from_pretrained_adapter} was trained as {pretrained['trainable']!r} and "
-            "goes on so: leave one of them out."
+            f"--recipe {recipe.name} trains {recipe.trainable!r}, and {from_pretrained_adapter} was trained as {pretrained['trainable']!r} "
+            "and goes on so: leave one of them out."
         )
     settings["trainable"] = trainable = trainable or recipe.trainable
     _check_adapters(trainable, settings, adapter, fused)

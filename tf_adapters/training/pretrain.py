@@ -77,8 +77,8 @@ def pretrain(
         fast: as in `add_adapters`.
         resume: bool, go on with the run that `output` holds, in either part.
         reporter, head_reporter: `Reporter` of the run and of the head's, or None.
-        settings: further arguments of `fit`: batch_size, warmup_fraction, dropout, weight_decay, clip_norm, mixout (not of the head), accumulate,
-            checkpoint_gradients, jit_compile, recipe, checkpoint_seconds, tensorboard.
+        settings: further arguments of `fit`: batch_size, warmup_fraction, dropout, weight_decay, clip_norm, mixout (not of the head),
+            accumulate, checkpoint_gradients, jit_compile, recipe, checkpoint_seconds, tensorboard.
 
     Returns: `PretrainResult`.
 
