@@ -1,6 +1,7 @@
 """Task-adaptive pretraining and then training, against training alone, at a small budget."""
 
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -122,7 +123,10 @@ def main():
     except KeyboardInterrupt:
         _log("Stopped; the finished runs are kept, and the same command goes on.")
         sys.exit(130)
-    document = {"kind": "pretraining", **provenance(), "settings": settings, "seeds": options.seeds, "tasks": summarise(runs.runs, pretrained)}
+    except RuntimeError as error:
+        sys.exit(str(error))
+    ours = [run for run in runs.runs if run["settings"] == {**settings, "task": run["settings"]["task"]}]
+    document = {"kind": "pretraining", **provenance(), "settings": settings, "seeds": options.seeds, "tasks": summarise(ours, pretrained)}
     document |= {name: runs.runs[-1][name] for name in ("versions", "git")}
     (options.output / "summary.json").write_text(json.dumps(document, indent=1) + "\n")
     print(describe(document["tasks"]))
@@ -135,7 +139,8 @@ def study(name, settings, options, runs):
     from tf_adapters.tasks.metrics import METRICS
 
     task = tf_adapters.load_task(name, data_dir=options.data_dir)
-    folder = options.work / settings["model"] / name.replace("/", "-")
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+    folder = options.work / settings["model"] / f"{name.replace('/', '-')}-{digest}"
     done = runs.find(settings, {"method": "pretraining"})
     if done is None or not (folder / "tf_adapters.json").exists():
         done = {"method": "pretraining", "seed": 0, "settings": settings, **_pretrain(task, settings, options, folder)}
@@ -155,6 +160,8 @@ def study(name, settings, options, runs):
                 pretrained=origin, log=_log,
             )  # fmt: skip
             metric, scores = METRICS[task.metric].primary, found["scores"]
+            if scores is None:
+                raise RuntimeError(f"{name}, {method}, seed {seed}: {found['failure']}; give a lower --learning-rate.")
             runs.add({
                 **identity, **found, "settings": settings, "metric": metric, "constant": constant_score(task, reported),
                 "train_rows": len(data.train), "reported_rows": len(reported), "primary": scores["reported"][metric],
