@@ -210,8 +210,17 @@ def tasks_table(result):
             )
     for name, problem in result["passed_over"].items():
         lines.append(f"| {name} | not run: {problem.splitlines()[0]} |" + " |" * (len(methods) + len(variants) + 3))
-    lines += ["", _origin(result, "tasks.py")]
+    lines += ["", _origin(result, "tasks.py" + _rates(scores, methods))]
     return "\n".join(lines)
+
+
+def _rates(scores, methods):
+    """The learning rates that the methods had, where there were several, in words."""
+    rates = {method: sorted({numbers[method]["learning_rate"] for numbers in scores if "learning_rate" in numbers.get(method, {})}) for method in methods}
+    if all(len(of_method) < 2 for of_method in rates.values()):
+        return ""
+    listed = ", ".join(f"{method} {' or '.join(f'{rate:g}' for rate in of_method)}" for method, of_method in rates.items())
+    return f"; learning rates, chosen for each task by validation at the first seed: {listed}"
 
 
 def _mean_and_sd(numbers):

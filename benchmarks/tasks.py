@@ -66,10 +66,24 @@ def summarise(runs):
     """
     from collections import defaultdict
 
-    by_task = defaultdict(lambda: defaultdict(dict))
+    by_task = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        by_task[run["settings"]["task"]][run["method"]][run["seed"]] = run
-    return {name: _summarise_task(by_method) for name, by_method in by_task.items()}
+        by_task[run["settings"]["task"]][run["method"]].append(run)
+    chosen = {
+        name: {method: {run["seed"]: run for run in at_best_rate(of_method)} for method, of_method in by_method.items()}
+        for name, by_method in by_task.items()
+    }
+    return {name: _summarise_task(by_method) for name, by_method in chosen.items()}
+
+
+def at_best_rate(runs):
+    """Of one method's runs on a task those at one learning rate: the best by validation at the first seed that was run.
+
+    A run that diverged is worse than any other; of equal rates the lowest counts.
+    """
+    first = [run for run in runs if run["seed"] == runs[0]["seed"]]
+    best = max(first, key=lambda run: (run.get("validation_best") is not None, run.get("validation_best") or 0.0, -run["learning_rate"]))
+    return [run for run in runs if run["learning_rate"] == best["learning_rate"]]
 
 
 def _summarise_task(by_method):
@@ -81,7 +95,10 @@ def _summarise_task(by_method):
             method: {seed: run["primary"][scored] for seed, run in runs.items() if run["primary"] is not None}
             for method, runs in by_method.items()
         }
-        result = {method: mean_and_spread(list(scores.values())) for method, scores in values.items() if scores}
+        result = {
+            method: {**mean_and_spread(list(scores.values())), "learning_rate": next(iter(by_method[method].values()))["learning_rate"]}
+            for method, scores in values.items() if scores
+        }  # fmt: skip
         for one, other in [("adapters", "full"), *[(variant, "adapters") for variant in VARIANTS]]:
             both = [seed for seed in values.get(one, ()) if seed in values.get(other, ())]
             if both:
@@ -141,9 +158,10 @@ def parse(arguments=None):
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--bottleneck", type=int, default=64, help="units of an adapter")
     parser.add_argument("--train-layer-norm", default="all", help="none, adapted, encoder or all")
-    parser.add_argument("--adapter-learning-rate", type=float, default=1e-3, help="of adapter tuning, without dropout")
+    rates = "; of several, a task has the best by validation at the first seed"
+    parser.add_argument("--adapter-learning-rate", type=float, nargs="+", default=[1e-3], help="of adapter tuning, without dropout" + rates)
     parser.add_argument("--init-stddev", type=float, default=0.03, help="of the adapters")
-    parser.add_argument("--full-learning-rate", type=float, default=5e-5, help="of full fine-tuning")
+    parser.add_argument("--full-learning-rate", type=float, nargs="+", default=[5e-5], help="of full fine-tuning" + rates)
     parser.add_argument("--max-length", type=int, default=128, help="tokens kept of a text; questions have 256")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
@@ -179,17 +197,25 @@ def study(options, runs):
     """Do the runs that are missing, seed by seed, so that a stopped study has all tasks; returns why tasks were not run."""
     names = ("rows", "validation_rows", "epochs", "batch_size", "bottleneck", "train_layer_norm", "max_length", "precision")
     settings = {"model": os.path.basename(options.model), **{name: getattr(options, name) for name in names}}
-    adapters = {"learning_rate": options.adapter_learning_rate, "dropout": 0.0, "init_stddev": options.init_stddev}
+    adapters = {"dropout": 0.0, "init_stddev": options.init_stddev}
     points = {
-        "adapters": adapters,
-        "full": {"learning_rate": options.full_learning_rate, "dropout": None, "init_stddev": None},
-        "fast": {**adapters, "precision": "mixed_bfloat16"},
+        "adapters": adapters, "full": {"dropout": None, "init_stddev": None}, "fast": {**adapters, "precision": "mixed_bfloat16"},
         "unsorted": adapters,
-    }
+    }  # fmt: skip
+    rates = {method: options.full_learning_rate if method == "full" else options.adapter_learning_rate for method in points}
+
+    def runs_of(name, method, seed):
+        """What is to be run: at the first seed every rate, and then the best."""
+        grid = [{"method": method, **points[method], "learning_rate": rate, "seed": options.seeds[0]} for rate in rates[method]]
+        found = [runs.find({**settings, "task": name}, run) for run in grid]
+        if seed == options.seeds[0] or None in found:
+            return grid if seed == options.seeds[0] else []
+        return [{**grid[0], "learning_rate": at_best_rate(found)[0]["learning_rate"], "seed": seed}]
+
     passed_over = {}
     for seed in options.seeds:
         for name in options.tasks:
-            wanted = [{"method": method, **points[method], "seed": seed} for method in options.methods]
+            wanted = [run for method in options.methods for run in runs_of(name, method, seed)]
             missing = [run for run in wanted if runs.find({**settings, "task": name}, run) is None]
             if missing and name not in passed_over:
                 problem = _run_task(name, {**settings, "task": name}, missing, options, runs)
@@ -216,7 +242,7 @@ def _run_task(name, settings, missing, options, runs):
     data, reported = prepare(task, settings, seed)
     run = make_run({**settings, "max_length": LENGTHS.get(task.kind, settings["max_length"])}, options.model)
     for identity in missing:
-        _log(f"{name}, {identity['method']}, seed {seed}: {len(data.train):,} training rows ...")
+        _log(f"{name}, {identity['method']}, learning rate {identity['learning_rate']:g}, seed {seed}: {len(data.train):,} training rows ...")
         done = run(data, {"reported": reported, **others}, **identity, log=_log)
         primary = METRICS[task.metric].primary
         scores = done["scores"]
