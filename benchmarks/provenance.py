@@ -25,16 +25,17 @@ def provenance():
 
 def command(arguments):
     """The command line as one string; of absolute paths only the last part is kept."""
-    parts = ["python"]
-    for index, argument in enumerate(arguments):
-        name, equals, value = argument.rpartition("=") if argument.startswith("-") else ("", "", argument)
+    return shlex.join(["python", f"benchmarks/{pathlib.Path(arguments[0]).name}", *without_folders(arguments[1:])])
+
+
+def without_folders(words):
+    """Words of a command line, of whose absolute paths only the last part is kept."""
+    parts = []
+    for word in words:
+        name, equals, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
         path = pathlib.Path(value)
-        if index == 0:
-            value = f"benchmarks/{path.name}"
-        elif path.is_absolute():
-            value = f".../{path.name}"
-        parts.append(name + equals + value)
-    return shlex.join(parts)
+        parts.append(name + equals + (f".../{path.name}" if path.is_absolute() else value))
+    return parts
 
 
 def git_state():

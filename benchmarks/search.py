@@ -4,12 +4,13 @@ import argparse
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import sys
 import tempfile
 
 from pairing import mean_and_spread
-from provenance import ROOT, git_state, provenance
+from provenance import ROOT, git_state, provenance, without_folders
 from worker_protocol import installed_versions
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -38,7 +39,7 @@ def summarise(search):
             "seconds": [run["seconds"] for run in trial["seeds"]], "message": trial["message"], **(mean_and_spread(values) if values else {}),
         })  # fmt: skip
     best = next(trial for trial in search["trials"] if trial["trial"] == search["best"])
-    return {"cells": cells, "best": best["values"], "test": search["test"], "train_command": search["command"]}
+    return {"cells": cells, "best": best["values"], "test": search["test"], "train_command": shlex.join(without_folders(shlex.split(search["command"])))}
 
 
 def describe(summary):
