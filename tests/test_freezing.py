@@ -237,13 +237,8 @@ class Killed(BaseException):
     """As kill -9."""
 
 
-@pytest.mark.parametrize(
-    "policy, fast",
-    [
-        ("float32", False), pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow),
-        pytest.param("mixed_float16", False, marks=pytest.mark.slow),
-    ],
-)  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("policy, fast", [("float32", False), ("mixed_bfloat16", True), ("mixed_float16", False)])
 def test_a_killed_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_path, float32_policy, policy, fast):
     float32_policy(policy)
     content = lambda folder: {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}  # noqa: E731

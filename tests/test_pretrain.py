@@ -187,9 +187,8 @@ def named_encoder(model):
     return {name: to_pytorch(*target) for name, target in named_weights(state_of(model).backbone_variables(model)).items()}
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, pytest.param({"whole_words": True, "jit_compile": True}, marks=pytest.mark.slow)], ids=["plain", "whole-words-xla"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"whole_words": True, "jit_compile": True}], ids=["plain", "whole-words-xla"])
 def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wordpiece, tmp_path, settings):
     run = functools.partial(pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, checkpoint_seconds=0, **SETTINGS, **settings)
     run(new_model(checkpoint), output=tmp_path / "whole")
