@@ -6,7 +6,7 @@ import pathlib
 import re
 import shutil
 import time
-from typing import Annotated, List, Optional
+from typing import Annotated, List
 
 import typer
 

@@ -51,7 +51,7 @@ class Masking:
         if self.whole_words:
             starts = tf.gather(tf.constant(self._starts), tf.minimum(ids, self._size - 1)) | special
             starts |= tf.pad(special[:, :-1], [[0, 0], [1, 0]], constant_values=True)
-            # The number of a word's first token decides for all of it.
+            # One number for each word.
             draw = tf.gather(draw, tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, axis=1, batch_dims=1)
         chosen = (draw < self.rate) & ~special
         other = tf.cast(noise[2] * self._size, ids.dtype)
