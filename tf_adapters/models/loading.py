@@ -11,6 +11,7 @@ import numpy as np
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.family import get_family
+from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.heads import keep_float32, use_two_layer_head
 from tf_adapters.models.names import named_weights
 from tf_adapters.models.site import replace_layer
@@ -120,6 +121,7 @@ def _build(family, config, head, num_labels, labels, head_layers):
     if labels is not None:
         config.id2label = dict(enumerate(labels))
         config.label2id = {label: index for index, label in enumerate(labels)}
+    hold_gradients_weakly()  # of models before this one
     model = family.heads[head](config)
     model.build_in_name_scope()
     if head_layers == 2:

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError, InputError
+from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
@@ -195,6 +196,7 @@ class Run(keras.callbacks.Callback):
             pass  # while the frozen blocks were computed
         finally:
             self.reporter.finish()
+            hold_gradients_weakly()
             if states is not None:
                 states.close()
         stopped_early = self.done < self.steps and self._out_of_patience()

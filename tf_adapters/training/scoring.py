@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.state import state_of
 from tf_adapters.text.batching import padding_multiple, sorted_batches
 
@@ -33,7 +34,9 @@ class Scorer:
 
         @tf.function(input_signature=[specs], jit_compile=jit_compile or None)
         def forward(inputs):
-            return logits_of(model(family.inputs(inputs), training=False))
+            logits = logits_of(model(family.inputs(inputs), training=False))
+            hold_gradients_weakly()
+            return logits
 
         self._forward = forward
 
