@@ -1,31 +1,25 @@
 """`tf-adapters tune`."""
 
-import csv
 import functools
-import io
 import json
 import pathlib
-import shlex
 import shutil
 from typing import Annotated, List, Optional
 
 import typer
-from rich import box
-from rich.table import Column, Table
 
 from tf_adapters.cli import options
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
 from tf_adapters.cli.output import check_writable
+from tf_adapters.cli.search_report import BEST_FOLDER, PLOT_FILE, SEARCH_FOLDER, SETTINGS_FILE, TABLE_FILE, finish, short, write_json, write_table
+from tf_adapters.cli.search_space import read_space, take_most_epochs
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.tuning.role import NAME, read_role
 
 TUNERS = ("random", "bayesian", "hyperband", "grid")
 USUAL_TRIALS = 20
-# What is searched on a scale of factors if a range is given.
-LOGARITHMIC = ("bottleneck_size", "init_stddev", "learning_rate")
-BEST_FOLDER, SEARCH_FOLDER, SETTINGS_FILE, TABLE_FILE, PLOT_FILE = "best", "search", "search.json", "trials.csv", "trials.png"
 
 
 def _search(*names, **settings):
@@ -128,8 +122,8 @@ def tune(
     console = terminal()
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
-    values, usual_recipe = _space(space, vary or [])
-    epochs = _most_epochs(values) if tuner == "hyperband" else None
+    values, usual_recipe = read_space(space, vary or [])
+    epochs = take_most_epochs(values) if tuner == "hyperband" else None
     with console.status("Loading keras-tuner ..."):
         import keras_tuner
 
@@ -165,7 +159,7 @@ def tune(
         for name in (TABLE_FILE, PLOT_FILE):
             (output / name).unlink(missing_ok=True)
     if not works:
-        _write_json(output / SETTINGS_FILE, {"settings": settings})
+        write_json(output / SETTINGS_FILE, {"settings": settings})
     # keras-tuner takes 0 for none.
     common = {"objective": hypermodel.objective, "seed": seed + 1}
     oracles = keras_tuner.oracles
@@ -185,7 +179,7 @@ def tune(
     for row in rows:
         trial = oracle.trials[row["trial"]]
         row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
-    _finish(console, hypermodel, rows, output, settings, chosen)
+    finish(console, hypermodel, rows, output, settings, chosen)
 
 
 def _run_search(console, hypermodel, oracle, output, settings):
@@ -228,7 +222,7 @@ def _run_search(console, hypermodel, oracle, output, settings):
 
         def show_begin(self, trial, note):
             values = self.hypermodel.values(trial.hyperparameters).items()
-            described = ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in values)
+            described = ", ".join(f"{name.replace('_', ' ')} {short(value)}" for name, value in values)
             console.print(f"Trial {trial.trial_id}{note}: {described}")
 
         def show_end(self, trial):
@@ -237,7 +231,7 @@ def _run_search(console, hypermodel, oracle, output, settings):
             found = f"{self.objective_name} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
             console.print(f"Trial {trial.trial_id}: {found}")
             if self.role is None or self.role.is_chief:
-                _write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
+                write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
 
         @property
         def objective_name(self):
@@ -258,136 +252,6 @@ def _run_search(console, hypermodel, oracle, output, settings):
         console.print("Stopped; the finished trials are kept. Go on with the same command" + ("." if works else " and --resume."))
         raise typer.Exit(130) from None
     return search
-
-
-def _finish(console, hypermodel, rows, output, settings, chosen):
-    """Keep the best adapter, and write and show what was found."""
-    from tf_adapters.cli.plots import draw_trials
-    from tf_adapters.saving.directory import copy_adapter
-
-    _write_table(output / TABLE_FILE, rows, hypermodel.metric)
-    done = [row for row in rows if row["objective"] is not None]
-    if not done:
-        raise InputError(f"All of the {len(rows)} trials failed, the last with: {rows[-1]['message']}")
-    # Of equal ones the first.
-    best = max(done, key=lambda row: row["objective"])
-    copy_adapter(best["folder"], output / BEST_FOLDER)
-    words = ["tf-adapters", "train", "--model", settings["model"], *chosen.words(), *best["words"]]
-    words += [] if settings["precision"] == "float32" else ["--precision", settings["precision"]]
-    command = shlex.join([*words, "--output", f"adapters/{output.name}"])
-    for row in rows:
-        row["folder"] = str(row["folder"].relative_to(output))
-    test = _score_test(console, hypermodel, output / BEST_FOLDER)
-    content = {"settings": settings, "trials": rows, "best": best["trial"], "test": test, "command": command}
-    _write_json(output / SETTINGS_FILE, content)
-    draw_trials(rows, hypermodel.varied, f"validation {hypermodel.metric}", output / PLOT_FILE)
-    _show(console, rows, best, hypermodel)
-    for name, value in (test or {}).items():
-        console.print(f"test {name.replace('_', ' ')} of the best: {value:.4f}")
-    console.print(f"Best: trial {best['trial']}, its adapter is {output / BEST_FOLDER}. The same by itself:")
-    console.print(f"  {command}")
-    console.print(f"All trials: {output / TABLE_FILE}, {output / PLOT_FILE}")
-
-
-def _score_test(console, hypermodel, directory):
-    """The best adapter's numbers on the test rows, which chose nothing, or None where there are none with labels."""
-    from tf_adapters import load_tokenizer, load_trained
-    from tf_adapters.cli.report import predict_held_out
-
-    task = hypermodel.task(hypermodel.seeds[0])
-    if task.test is None or task.test.labels is None:
-        return None
-    model, settings = load_trained(directory, backbone=hypermodel.source)
-    tokenizer = load_tokenizer(model, max_length=hypermodel.tokens)
-    return predict_held_out(console, model, task, tokenizer, settings["training"]["batch_size"]).numbers
-
-
-def _show(console, rows, best, hypermodel):
-    names = list(dict.fromkeys(name for row in rows for name in row["values"]))
-    # The others have one value in all trials.
-    names = [name for name in names if len({row["values"].get(name) for row in rows}) > 1]
-    header = [Column(name.replace("_", " "), justify="right", overflow="fold") for name in (*names, f"validation {hypermodel.metric}")]
-    table = Table("trial", *header, box=box.SIMPLE)
-    for row in sorted(rows, key=lambda row: -1e9 if row["objective"] is None else row["objective"], reverse=True):
-        found = "failed" if row["objective"] is None else f"{row['objective']:.4f}"
-        mark = "  best" if row is best else ""
-        table.add_row(f"{row['trial']}{mark}", *(_short(row["values"].get(name, "")) for name in names), found)
-    console.print(table)
-
-
-def _short(value):
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _write_table(path, rows, metric):
-    from tf_adapters.saving.atomic import write_text
-
-    names = list(dict.fromkeys(name for row in rows for name in row["values"]))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", "status", *names, f"validation_{metric}", "seeds", "best_epoch", "seconds", "message"])
-    for row in rows:
-        runs = row["seeds"]
-        writer.writerow(
-            [
-                row["trial"], row["status"], *(row["values"].get(name, "") for name in names),
-                "" if row["objective"] is None else row["objective"],
-                *(" ".join(str(run[name]) for run in runs) for name in ("validation", "best_epoch", "seconds")), row["message"],
-            ]  # fmt: skip
-        )
-    write_text(path, text.getvalue())
-
-
-def _write_json(path, content):
-    from tf_adapters.saving.atomic import write_text
-
-    write_text(path, json.dumps(content, indent=1) + "\n")
-
-
-def _space(name, vary):
-    """The values to search and the recipe around them."""
-    from tf_adapters.tuning.spaces import DIMENSIONS, get_space
-
-    preset = None if name == "none" else get_space(name)
-    values = dict(preset.values) if preset else {}
-    names = {dimension.option.removeprefix("--"): name for name, dimension in DIMENSIONS.items()}
-    for text in vary:
-        option, equals, choice = text.partition("=")
-        option = option.strip().removeprefix("--")
-        if not equals:
-            raise InputError(f"--vary {text} must look like adapter-size=8,64,256 or learning-rate=1e-4..3e-3.")
-        if option not in names:
-            raise InputError(f"--vary {text}: {option!r} cannot be searched; use one of {', '.join(names)}.")
-        values[names[option]] = _read_choice(text, names[option], choice.strip())
-    if not values:
-        raise InputError("--space none is empty: say what to search by --vary, such as --vary adapter-size=8,64,256.")
-    return values, preset.recipe if preset else None
-
-
-def _read_choice(text, name, choice):
-    from tf_adapters.tuning.spaces import DIMENSIONS, Range
-
-    types = DIMENSIONS[name].types
-    read = {"int": int, "float": float, "word": str, "int or word": options.number_or_word, "float or word": options.float_or_word}[types]
-    try:
-        if ".." in choice:
-            low, high = (read(part) for part in choice.split("..", 1))
-            return Range(low, high, log=name in LOGARITHMIC)
-        return tuple(read(part.strip()) for part in choice.split(",") if part.strip())
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"--vary {text}: {choice!r} must hold {types}s, such as {'8,64' if types == 'int' else '0.001,0.01'}.") from None
-
-
-def _most_epochs(values):
-    """The most epochs of a space, which Hyperband may give to a trial; takes them out of the space."""
-    from tf_adapters.tuning.spaces import Range
-
-    choice = values.pop("epochs", None)
-    if choice is None:
-        raise InputError("--tuner hyperband needs to know the most epochs: give --vary epochs=10, or a range.")
-    return choice.high if isinstance(choice, Range) else max(choice)
 
 
 def _check_output(output, resume, overwrite):
