@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
+from tests.runs import Killed
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -254,9 +255,6 @@ def test_save_killed_at_any_step_leaves_the_old_or_the_new_adapter_whole(checkpo
     after = train(old)(INPUTS).logits.numpy()
     target = killed_before.partition(":")[2]
     real = os.replace
-
-    class Killed(BaseException):
-        pass
 
     def replace(source, destination):
         if os.path.basename(destination) == target:

@@ -5,13 +5,12 @@ import pytest
 import tensorflow as tf
 
 from tests.families import FAMILIES, family_inputs, family_model
-from tests.test_fit import Killed, content
+from tests.runs import Killed, KillAt, content
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, remove_adapters, set_trainable, task_from_files
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.models.state import state_of
 from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import frozen_depth
-from tf_adapters.training.run import Reporter
 
 # DeBERTa's is a class of its own, the others' is Keras'.
 EVERY_FAMILY = ["deberta-v2", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "deberta-v2")]
@@ -91,11 +90,6 @@ def test_a_killed_run_with_dropout_ends_bit_equal(family, checkpoint_gradients, 
     task = task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
     wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
 
-    class Kill(Reporter):
-        def step(self, done, numbers):
-            if done == 8:
-                raise Killed
-
     def run(output, **arguments):
         model = set_trainable(add_adapters(one_block(family), AdapterConfig(4), seed=0))
         settings = dict(epochs=1, learning_rate=3e-3, batch_size=16, seed=3, dropout=0.3, checkpoint_gradients=checkpoint_gradients)
@@ -103,6 +97,6 @@ def test_a_killed_run_with_dropout_ends_bit_equal(family, checkpoint_gradients, 
 
     run("whole")
     with pytest.raises(Killed):
-        run("killed", reporter=Kill(), checkpoint_seconds=0)
+        run("killed", reporter=KillAt(8), checkpoint_seconds=0)
     run("killed", resume=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_inputs, tiny_model
+from tests.runs import Killed, KillAt, content, seven_seconds_a_look
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -49,11 +50,6 @@ def new_model(checkpoint, mode="adapters", num_labels=2, fast=False):
     if mode == "adapters":
         add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.0 if fast else 0.1), seed=0, fast=fast)
     return set_trainable(model, mode)
-
-
-def content(directory):
-    """Bytes of everything that a run leaves."""
-    return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir() if path.is_file()}
 
 
 def test_schedule_is_the_papers():
@@ -138,10 +134,6 @@ def test_two_runs_with_one_seed_agree_and_another_seed_differs(checkpoint, task,
     assert content(tmp_path / "a")["adapter.safetensors"] != content(tmp_path / "c")["adapter.safetensors"]
 
 
-class Killed(BaseException):
-    """As kill -9: nothing of the run's own code gets to act."""
-
-
 @pytest.mark.parametrize(
     "policy, fast", [("float32", False), pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow), pytest.param("mixed_float16", False, marks=pytest.mark.slow)]
 )
@@ -152,27 +144,13 @@ def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(
     new = functools.partial(new_model, checkpoint, fast=fast)
     fit(new(), task, wordpiece, output=tmp_path / "whole", **SETTINGS)
 
-    def kill_at(step):
-        class Kill(Reporter):
-            def step(self, done, numbers):
-                if done == step:
-                    raise Killed
-
-        return Kill()
-
     # Within the first epoch, on its last step, within the second; each time the state is 2 or so steps old.
     for index, step in enumerate((4, 10, 13)):
-        clock = iter(range(0, 10**6, 7))
-        real = time.monotonic
-        time.monotonic = lambda: next(clock)
-        try:
-            with pytest.raises(Killed):
-                fit(
-                    new(), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=index > 0,
-                    checkpoint_seconds=15, reporter=kill_at(step),
-                )
-        finally:
-            time.monotonic = real
+        with seven_seconds_a_look(), pytest.raises(Killed):
+            fit(
+                new(), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=index > 0,
+                checkpoint_seconds=15, reporter=KillAt(step),
+            )
         assert (tmp_path / "killed" / ".resume").exists()
     record = Record()
     result = fit(new(), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=True, reporter=record)
@@ -233,14 +211,10 @@ def test_signal_saves_the_state_and_stops_and_resume_finishes_bit_equal(checkpoi
 
 
 def test_resume_refuses_another_runs_settings(checkpoint, task, wordpiece, tmp_path):
-    class Kill(Reporter):
-        def step(self, done, numbers):
-            raise Killed
-
     with pytest.raises(InputError, match="no run to resume"):
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **SETTINGS, resume=True)
     with pytest.raises(Killed):
-        fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **SETTINGS, reporter=Kill())
+        fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **SETTINGS, reporter=KillAt(1))
     with pytest.raises(InputError, match="another learning_rate \\(0.003, now 0.1\\)"):
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **{**SETTINGS, "learning_rate": 0.1}, resume=True)
     with pytest.raises(InputError, match="another trainable"):

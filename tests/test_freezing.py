@@ -1,9 +1,7 @@
 """SAFE: its arithmetic, that what is frozen stays and costs nothing, and that a run with it resumes."""
 
 import csv
-import itertools
 import json
-import time
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ import tensorflow as tf
 
 from tests.conftest import tiny_inputs, tiny_model
 from tests.families import FAMILIES, family_model
+from tests.runs import Killed, KillAt, content, seven_seconds_a_look
 from tf_adapters import AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, fit, load_backbone, set_trainable, task_from_files
 from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
@@ -233,15 +232,10 @@ def test_frozen_weights_are_bit_equal_from_then_on_and_the_others_move(checkpoin
     assert (training["freeze_adapters"], training["freeze_epochs"]) == (0.7, [1, 3])
 
 
-class Killed(BaseException):
-    """As kill -9."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("policy, fast", [("float32", False), ("mixed_bfloat16", True), ("mixed_float16", False)])
 def test_a_killed_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_path, float32_policy, policy, fast):
     float32_policy(policy)
-    content = lambda folder: {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}  # noqa: E731
     # Real importances, which this threshold meets in the first epoch and the second.
     settings = {**SETTINGS, "freeze_adapters": 5.5e-4, "freeze_epochs": (0, 3)}
     new = lambda: new_model(checkpoint, init_stddev=0.1, fast=fast)  # noqa: E731
@@ -251,21 +245,11 @@ def test_a_killed_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_p
 
     # On the last step of an epoch after which some freeze, and after the next of them.
     for index, step in enumerate((10, 23)):
-
-        class Kill(Reporter):
-            def step(self, done, numbers):
-                if done == step:
-                    raise Killed
-
-        clock, real = itertools.count(0, 7), time.monotonic
-        time.monotonic = lambda: next(clock)
-        try:
-            with pytest.raises(Killed):
-                fit(
-                    new(), task, wordpiece, output=tmp_path / "killed", **settings, resume=index > 0, checkpoint_seconds=15, reporter=Kill()
-                )
-        finally:
-            time.monotonic = real
+        with seven_seconds_a_look(), pytest.raises(Killed):
+            fit(
+                new(), task, wordpiece, output=tmp_path / "killed", **settings, resume=index > 0, checkpoint_seconds=15,
+                reporter=KillAt(step),
+            )  # fmt: skip
     with pytest.raises(InputError, match="another freeze_adapters"):
         fit(new(), task, wordpiece, output=tmp_path / "killed", **{**settings, "freeze_adapters": 0.3}, resume=True)
     fit(new(), task, wordpiece, output=tmp_path / "killed", **settings, resume=True)

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 from tests.conftest import tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
+from tests.runs import Killed, KillAt
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -138,14 +139,6 @@ def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp
 
 @pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_path):
-    class Killed(Exception):
-        pass
-
-    class Kill(Reporter):
-        def step(self, done, numbers):
-            if done == 13:
-                raise Killed
-
     class Begin(Reporter):
         def start(self, steps, done):
             self.done = done
@@ -158,7 +151,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_
 
     train("whole", cache_frozen=True)
     with pytest.raises(Killed):
-        train("killed", cache_frozen=True, reporter=Kill(), checkpoint_seconds=0.0)
+        train("killed", cache_frozen=True, reporter=KillAt(13), checkpoint_seconds=0.0)
     with pytest.raises(InputError, match="another cached_blocks"):
         train("killed", resume=True)
     record = Begin()

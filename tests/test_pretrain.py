@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from tests.conftest import write_checkpoint
 from tests.families import FAMILIES, family_inputs, family_model
-from tests.test_fit import content
+from tests.runs import Killed, KillAt, content
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -39,23 +39,9 @@ from tf_adapters.models.state import state_of
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.training.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedWords
-from tf_adapters.training.run import Reporter
 
 CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")
 SETTINGS = dict(steps=8, save_every=4, learning_rate=3e-3, fit_head_steps=6, batch_size=16, seed=2)
-
-
-class Killed(Exception):
-    pass
-
-
-def kill_at(step):
-    class Kill(Reporter):
-        def step(self, done, numbers):
-            if done == step:
-                raise Killed
-
-    return Kill()
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +178,7 @@ def named_encoder(model):
 def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wordpiece, tmp_path, settings):
     run = functools.partial(pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, checkpoint_seconds=0, **SETTINGS, **settings)
     run(new_model(checkpoint), output=tmp_path / "whole")
-    for resume, reporters in ((False, {"head_reporter": kill_at(4)}), (True, {"reporter": kill_at(3)}), (True, {"reporter": kill_at(7)})):
+    for resume, reporters in ((False, {"head_reporter": KillAt(4)}), (True, {"reporter": KillAt(3)}), (True, {"reporter": KillAt(7)})):
         with pytest.raises(Killed):
             run(new_model(checkpoint), output=tmp_path / "killed", resume=resume, **reporters)
     run(new_model(checkpoint), output=tmp_path / "killed", resume=True)
@@ -205,7 +191,7 @@ def test_a_run_goes_on_with_the_head_that_it_began_with_and_mixout_is_not_of_the
         pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, output=tmp_path / "run", mixout=0.5, dropout=0.0, **SETTINGS
     )
     with pytest.raises(Killed):
-        run(new_model(checkpoint), reporter=kill_at(1))
+        run(new_model(checkpoint), reporter=KillAt(1))
     with pytest.raises(InputError, match=r"head that was fitted with another learning_rate \(0.001, now 0.01\)"):
         run(new_model(checkpoint), head_learning_rate=1e-2, resume=True)
 
@@ -323,7 +309,7 @@ def test_a_resumed_run_refuses_another_adapter_to_go_on_from(checkpoint, pretrai
         fit(set_trainable(model), task, wordpiece, output=tmp_path / "task", epochs=1, learning_rate=1e-3, **settings)
 
     with pytest.raises(Killed):
-        run("step-4", reporter=kill_at(1))
+        run("step-4", reporter=KillAt(1))
     with pytest.raises(InputError, match="holds a run with another pretrained_adapter"):
         run("step-8", resume=True)
 

@@ -4,13 +4,13 @@ import dataclasses
 import io
 import json
 import math
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.conftest import SHARED, VOCABULARY, WORDS, minilm_directory, tiny_model, write_checkpoint
+from tests.runs import Killed, KillAt, content, seven_seconds_a_look
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -759,35 +759,17 @@ def new_model(checkpoint):
     return set_trainable(add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0), "adapters")
 
 
-def content(directory):
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
-
-
-class Killed(BaseException):
-    """As kill -9: nothing of the run's own code gets to act."""
-
-
 def test_training_learns_and_resumes_bit_equal_and_the_saved_adapter_predicts_the_same(one_block, task, tmp_path):
     pieces = WordPiece.from_directory(one_block, max_length=48)
     model = new_model(one_block)
     result = fit(model, task, pieces, output=tmp_path / "whole", **{**SETTINGS, "epochs": 4})
     assert result.metrics["f1"] > 0.5 and set(result.metrics) == {"f1", "exact_match"}
 
-    class Kill(Reporter):
-        def step(self, done, numbers):
-            if done == 11:
-                raise Killed
-
-    clock, real = iter(range(0, 10**6, 7)), time.monotonic
-    time.monotonic = lambda: next(clock)
-    try:
-        with pytest.raises(Killed):
-            fit(
-                new_model(one_block), task, pieces, output=tmp_path / "killed", **{**SETTINGS, "epochs": 4},
-                checkpoint_seconds=15, reporter=Kill(),
-            )
-    finally:
-        time.monotonic = real
+    with seven_seconds_a_look(), pytest.raises(Killed):
+        fit(
+            new_model(one_block), task, pieces, output=tmp_path / "killed", **{**SETTINGS, "epochs": 4},
+            checkpoint_seconds=15, reporter=KillAt(11),
+        )
     fit(new_model(one_block), task, pieces, output=tmp_path / "killed", **{**SETTINGS, "epochs": 4}, resume=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 

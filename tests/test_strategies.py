@@ -1,17 +1,21 @@
 """Training under tf.distribute, on virtual CPUs and on two processes of this machine."""
 
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
 import pytest
 
 from tests.conftest import tiny_model, write_checkpoint
+from tests.runs import content
 from tests.strategy_runs import make_task
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, set_trainable
 from tf_adapters.training.cluster import Cluster, meet, read_cluster
@@ -36,16 +40,42 @@ def start(runs, *, devices=1, tf_config=None):
     if tf_config is not None:
         environment["TF_CONFIG"] = json.dumps(tf_config)
     command = [sys.executable, "-m", "tests.strategy_runs", str(devices), json.dumps(runs)]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Files, for a worker that waits until its pipe is read would have the other wait too.
+    out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
+    process.out, process.err = out, err
+    return process
 
 
-def finish(process, *, status=0, seconds=300):
+def printed(file):
+    file.seek(0)
+    return file.read()
+
+
+def finish(*processes, status=0, seconds=300):
+    """What each has printed, when all have ended; none outlives the call.
+
+    Args:
+        status: int, what all must end with, or a tuple of one for each.
+        seconds: float, for all of them.
+
+    Returns:
+        tuple of a pair of str for each, standard output and standard error.
+    """
+    deadline = time.monotonic() + seconds
+    wanted = status if isinstance(status, tuple) else (status,) * len(processes)
     try:
-        out, err = process.communicate(timeout=seconds)
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        ended = tuple(process.poll() for process in processes)
     finally:
-        process.kill()
-    assert process.returncode == status, err[-3000:]
-    return out, err
+        for process in processes:
+            process.kill()
+            process.wait()
+    outputs = tuple((printed(process.out), printed(process.err)) for process in processes)
+    assert ended == wanted, "\n\n".join(err[-3000:] for _, err in outputs)
+    return outputs
 
 
 def two_workers():
@@ -61,10 +91,6 @@ def assert_same(folder, other):
     assert len(one["losses"]) >= 100 and one.files == two.files
     for name in one.files:
         np.testing.assert_allclose(two[name], one[name], atol=TOLERANCE if name == "losses" else 1e-4, rtol=0, err_msg=name)
-
-
-def content(directory):
-    return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir() if path.is_file()}
 
 
 def run_on_virtual_devices(small, tmp_path, kind, devices=2, **settings):
@@ -104,7 +130,7 @@ def test_resume_on_two_devices_ends_bit_equal(small, tmp_path):
     common = {"strategy": "mirrored", "checkpoint": str(small), "dropout": 0.1}
     stopped = {**common, "folder": str(tmp_path / "stopped")}
     runs = [{**common, "folder": str(tmp_path / "whole")}, {**stopped, "stop_at": 23}, {**stopped, "resume": True}]
-    out, _ = finish(start(runs, devices=2))
+    ((out, _),) = finish(start(runs, devices=2))
     assert out.splitlines()[0] == "steps 108 interrupted False" and out.splitlines()[1].endswith("interrupted True")
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
 
@@ -119,9 +145,9 @@ def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_en
         for config, settings in zip(two_workers(), ({key: value for key, value in second.items() if key == "resume"}, second)):
             folder = tmp_path / (name if not config["task"]["index"] else f"{name}-second")
             workers.append(start([{"strategy": "multi-worker", "folder": str(folder), "checkpoint": str(small), **settings}], tf_config=config))
-        outputs = [finish(worker)[0] for worker in workers]
-        assert outputs[0] == outputs[1]
-        return outputs[0]
+        (chief, _), (second, _) = finish(*workers)
+        assert chief == second
+        return chief
 
     assert run("whole") == "steps 108 interrupted False\n"
     assert_same(tmp_path / "one", tmp_path / "whole")
@@ -141,16 +167,11 @@ def test_a_worker_that_dies_ends_the_other_with_a_sentence(small, tmp_path, kill
     settings = {"strategy": "multi-worker", "folder": str(tmp_path / "out"), "checkpoint": str(small)}
     # Ten trainings in a row do not end before one is killed.
     workers = [start([{**settings, "folder": f"{settings['folder']}{index}-{run}"} for run in range(10)], tf_config=config) for index, config in enumerate(two_workers())]
-    try:
-        deadline = time.monotonic() + 200
-        while not (tmp_path / "out0-0" / "log.csv").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        workers[killed].kill()
-        _, err = workers[1 - killed].communicate(timeout=120)
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert workers[1 - killed].returncode == 1, err[-3000:]
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "out0-0" / "log.csv").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    workers[killed].kill()
+    _, err = finish(*workers, status=(-signal.SIGKILL, 1) if killed == 0 else (1, -signal.SIGKILL))[1 - killed]
     assert "error: Another worker was lost, and this one cannot go on alone." in err
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_csv
-from tests.test_fit import content
+from tests.runs import content
 from tf_adapters.cli import stream as module
 from tf_adapters.training.run import Run
 

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model, write_checkpoint
+from tests.runs import Killed, KillAt, content
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -37,7 +38,6 @@ from tf_adapters.tasks.universal_dependencies import UPOS, find_treebanks
 from tf_adapters.tasks.words import WordRows, read_word_chunks, read_words
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.word_windows import _windows, word_windows
-from tf_adapters.training.run import Reporter
 from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.kinds.tokens import WordCrossentropy, WordCrossentropyMean, WordOutputs
 from tf_adapters.training.scoring import Scorer
@@ -698,14 +698,6 @@ def task():
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
 
 
-def content(directory):
-    return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir() if path.is_file()}
-
-
-class Killed(BaseException):
-    """As kill -9: nothing of the run's own code gets to act."""
-
-
 @pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)])
 def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
     checkpoint, task, wordpiece, tmp_path, policy, float32_policy
@@ -716,11 +708,6 @@ def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
     steps = -(-len(KIND.examples(task.train, wordpiece)) // 16)
     assert result.steps == 2 * steps > 2 * len(task.train) // 16  # windows, not rows
 
-    class Kill(Reporter):
-        def step(self, done, numbers):
-            if done == steps - 2:
-                raise Killed
-
     with pytest.raises(Killed):
         fit(
             new_model(checkpoint),
@@ -729,7 +716,7 @@ def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
             output=tmp_path / "killed",
             **SETTINGS,
             checkpoint_seconds=0,
-            reporter=Kill(),
+            reporter=KillAt(steps - 2),
         )
     fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_checkpoint, write_csv
+from tests.runs import Killed
 from tf_adapters import InputError, add_adapters, get_recipe, load_trained, task_from_files
 from tf_adapters.models.state import state_of
 from tf_adapters.tasks.analysis import summary_of_seeds
@@ -275,10 +276,6 @@ def test_several_seeds_count_by_mean_or_best_and_their_command_gives_the_same(cl
     assert (tmp_path / "a" / "adapter.safetensors").read_bytes() == (tmp_path / "run" / "adapter.safetensors").read_bytes()
     # Of three seeds' adapters one stays.
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["README.md", "adapter.safetensors", "tf_adapters.json"]
-
-
-class Killed(BaseException):
-    """As kill -9: nothing of the search's own code gets to act."""
 
 
 ORACLES = {
