@@ -10,6 +10,7 @@ import tempfile
 
 from adapterhub_torch import PEFT, compared, of_choices
 from result_file import add_arguments, finish, parse_arguments
+from table_parts import Table, in_notes, of_settings, origin
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -23,6 +24,31 @@ def parse(arguments=None):
     parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")
     add_arguments(parser, smoke="the same")
     return parse_arguments(parser, arguments, "adapterhub-parity")
+
+
+def table(result):
+    """Markdown of one result of adapterhub_parity.py: the greatest differences of each adapter and head on each family."""
+    names = sorted({name.split("/")[1] for name in result["imported"]})
+    families = sorted({name.split("/")[0] for name in result["imported"]})
+
+    def cell(name):
+        if name not in result["imported"]:
+            return ""
+        if "refused" in result["imported"][name]:
+            return "refused"
+        # What came from PEFT is not exported.
+        found = [result[direction][name] for direction in ("imported", "exported") if name in result[direction]]
+        return ", ".join(f"{max(differences.values()):.0e}" for differences in found)
+
+    return "\n".join([
+        "**Greatest difference from `adapters` and PEFT on PyTorch, hidden states and logits: their file imported here, ours exported there**", "",
+        f"| | {' | '.join(families)} |", "|---|" + "---:|" * len(families),
+        *(f"| {name} | {' | '.join(cell(f'{family}/{name}') for family in families)} |" for name in names), "",
+        origin(result, "tiny random encoders, float32"),
+    ])  # fmt: skip
+
+
+TABLE = Table(table, of_settings(), in_notes)
 
 
 def main():

@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 from result_file import add_arguments, finish, parse_arguments
+from table_parts import Table, in_notes, origin
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EVERY = "slow or not slow or conformance"
@@ -23,6 +24,57 @@ def parse(arguments=None):
     parser.add_argument("--workers", type=int, default=2, help="processes at a time; each has one family's tests and ends with them")
     add_arguments(parser, smoke="without --select the quick tests of DistilBERT")
     return parse_arguments(parser, arguments, "conformance")
+
+
+def table(result):
+    """Markdown of one result of conformance.py: a column for each family, a row for each variant, head or property."""
+    families = sorted({case["parameters"]["family"] for case in result["cases"] if "family" in case["parameters"]})
+    groups, alone, notes = {}, [], []
+    for case in result["cases"]:
+        if "family" not in case["parameters"]:
+            alone.append(case)
+            continue
+        others = [value if isinstance(value, str) else f"{name}={value}" for name, value in case["parameters"].items() if name != "family"]
+        groups.setdefault(case["test"], {}).setdefault(", ".join(others), {})[case["parameters"]["family"]] = case
+    lines = ["**What the tests of every family found**", "", f"| | {' | '.join(families)} |", "|---|" + "---|" * len(families)]
+    for test, rows in groups.items():
+        # What a cell of the group stands for; one that announced less says so.
+        checks = list(dict.fromkeys(check for row in rows.values() for case in row.values() for check in case["checks"]))
+        title = f"**{_sentence(test)}**" + (f" ({'; '.join(checks)})" if checks else "")
+        if list(rows) != [""]:
+            lines.append(f"| {title} |" + " |" * len(families))
+        for name, row in rows.items():
+            cells = (_conformance_cell(row[family], checks, notes) if family in row else "" for family in families)
+            lines.append(f"| {name or title} | {' | '.join(cells)} |")
+    lines.append("")
+    if alone:
+        others = (f"{_sentence(case['test'])} {_conformance_cell(case, case['checks'], notes)}" for case in alone)
+        lines += [f"Beside these: {'; '.join(others)}.", ""]
+    lines += [*(f"{number}. {note}" for number, note in enumerate(notes, 1)), *([""] if notes else [])]
+    selected = f", of those that `{result['settings']['select']}` selects" if result["settings"]["select"] else ""
+    seconds = sum(case["seconds"] for case in result["cases"])
+    return "\n".join([*lines, origin(result, f"{len(result['cases'])} tests{selected}, {seconds:,.0f} s")])
+
+
+def _sentence(test):
+    return test.removeprefix("test_").replace("_", " ")
+
+
+def _conformance_cell(case, checks, notes):
+    """One cell; the reasons go to `notes`, each once."""
+    outcome = case["outcome"]
+    if outcome == "passed" and case["refused"] is None:
+        return "✓" if len(case["checks"]) == len(checks) else f"✓ ({len(case['checks'])} of {len(checks)})"
+    if outcome == "not run":
+        return "**not run**"
+    reason = case["refused"] if outcome == "passed" else case["reason"]
+    word = {"passed": "refused", "skipped": "skipped", "failed": ": ".join(["**failed**", *case["checks"][-1:]])}[outcome]
+    if reason not in notes:
+        notes.append(reason)
+    return f"{word} <sup>{notes.index(reason) + 1}</sup>"
+
+
+TABLE = Table(table, lambda result: (result["settings"]["select"] or "",), in_notes)
 
 
 def main():

@@ -9,6 +9,7 @@ import time
 
 from pairing import paired_ratio
 from result_file import add_arguments, finish, parse_arguments
+from table_parts import Table, in_notes, median_and_range, of_settings, origin
 
 IMPORTS = {
     "nothing": "pass",
@@ -40,6 +41,27 @@ def parse(arguments=None):
     if options.steps < 1 or options.steps % STEPS_PER_EXECUTION or options.rounds < 1:
         parser.error(f"--rounds {options.rounds} and --steps {options.steps}: at least 1, and a multiple of {STEPS_PER_EXECUTION}.")
     return options
+
+
+def table(result):
+    """Markdown of one result of costs.py."""
+    settings = result["settings"]
+    lines = ["**Small costs**", "", "| a process that imports | s (min to max) |", "|---|---:|"]
+    lines += [f"| {name} | {median_and_range(spread, 2)} |" for name, spread in result["imports_s"].items()]
+    lines += [
+        "",
+        f"| a step of adapter tuning with fast blocks, MiniLM, {settings['batch_size']} sentences of SST-2, "
+        f"{settings['precision']} | ms (min to max) | ratio, paired by round |",
+        "|---|---:|---:|",
+    ]
+    first = next(iter(result["loops_ms"]))
+    for name, spread in result["loops_ms"].items():
+        ratio = result["ratios"].get(f"{name} / {first}")
+        lines.append(f"| {name} | {median_and_range(spread, 1)} | {median_and_range(ratio, 3) if ratio else ''} |")
+    return "\n".join([*lines, "", origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps")])
+
+
+TABLE = Table(table, of_settings("precision"), in_notes)
 
 
 def main():

@@ -8,6 +8,7 @@ import sys
 
 from pairing import mean_and_spread, paired_difference
 from provenance import provenance
+from table_parts import MODEL_TITLES, Table, mean_and_sd, of_settings, origin
 from tasks import constant_score, prepare
 from training_runs import Runs, make_run
 
@@ -160,6 +161,28 @@ def parse(arguments=None):
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS / "methods-minilm", help="folder")
     return parser.parse_args(arguments)
+
+
+def table(result):
+    """Markdown of one result of methods.py: for each task a row for each method."""
+    lines = [
+        f"**Methods at equal numbers of trained parameters on {MODEL_TITLES.get(result['settings']['model'], result['settings']['model'])}**", "",
+        "| task | method | trained | best rate | result, % | minus Houlsby, points (95 %) |", "|---|---|---:|---:|---:|---|",
+    ]  # fmt: skip
+    for task, row in result["tasks"].items():
+        for method, numbers in row["methods"].items():
+            size = numbers["config"].get("bottleneck_size", numbers["config"].get("rank"))
+            edge = " (edge of the grid)" if numbers["at_edge_of_grid"] else ""
+            lines.append(
+                f"| {task}, {row['metric']} | {method}, {size} | {numbers['trained_parameters']:,} | {numbers['learning_rate']:g}{edge} | "
+                f"{mean_and_sd(numbers)} | {difference(numbers['minus houlsby'])} |"
+            )
+    settings = result["settings"]
+    what = f"{settings['rows']:,} rows, {settings['epochs']} epochs, seeds {', '.join(map(str, result['seeds']))}"
+    return "\n".join([*lines, "", origin(result, what)])
+
+
+TABLE = Table(table, of_settings("model", "rows", "epochs", "parameters"))
 
 
 def main():

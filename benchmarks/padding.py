@@ -4,6 +4,7 @@ import argparse
 import os
 
 from result_file import add_arguments, finish, parse_arguments
+from table_parts import Table, in_notes, of_settings, origin
 
 
 def parse(arguments=None):
@@ -23,6 +24,18 @@ def parse(arguments=None):
     if min(options.batch_size) < 1 or options.rows is not None and options.rows < 1:
         parser.error("--batch-size and --rows must be at least 1.")
     return options
+
+
+def table(result):
+    """Markdown of one result of padding.py."""
+    lines = ["**Padding of an epoch of SST-2, sorted within shuffled windows**", "",
+             "| rows of a batch | batches | padding, % of the tokens | shapes |", "|---:|---|---:|---:|"]  # fmt: skip
+    for way in result["ways"]:
+        lines.append(f"| {way['batch_size']} | {way['way']} | {100 * way['padding']:.1f} | {way['shapes']} |")
+    return "\n".join([*lines, "", origin(result, f"{result['rows']:,} rows")])
+
+
+TABLE = Table(table, of_settings(), in_notes)
 
 
 def main():

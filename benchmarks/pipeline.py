@@ -11,6 +11,7 @@ import time
 
 from provenance import resident_mib
 from result_file import add_arguments, finish, parse_arguments
+from table_parts import Table, of_settings, origin
 
 
 def parse(arguments=None):
@@ -31,6 +32,28 @@ def parse(arguments=None):
     if options.smoke:
         options.rows, options.batches, options.steps = [200, 2000], 5, 2
     return options
+
+
+def table(result):
+    """Markdown of one result of pipeline.py."""
+    settings = result["settings"]
+    lines = [
+        f"**Input pipeline and a step of adapter tuning on MiniLM, batches of {settings['batch_size']}**",
+        "",
+        "| rows of the file | MiB | read, s | pipeline, rows/s | training, rows/s | ratio | resident MiB: libraries, file read, peak |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for size in result["sizes"]:
+        memory = size["resident_mib"]
+        lines.append(
+            f"| {size['rows']:,} | {size['file_mib']:.0f} | {size['reading_s']:.1f} | {size['pipeline_rows_s']:,.0f} "
+            f"| {size['training_rows_s']:,.0f} | {size['ratio']:.1f} "
+            f"| {memory['libraries']:,.0f}, {memory['after_reading']:,.0f}, {memory['peak_of_batches']:,.0f} |"
+        )
+    return "\n".join([*lines, "", origin(result, f"{settings['batches']} batches, {settings['steps']} steps")])
+
+
+TABLE = Table(table, of_settings("batch_size"))
 
 
 def main():

@@ -9,6 +9,7 @@ import sys
 
 from pairing import mean_and_spread, paired_difference
 from provenance import ROOT, provenance
+from table_parts import Table, of_settings, origin
 from tasks import constant_score, prepare
 from training_runs import Runs, make_run
 
@@ -60,7 +61,7 @@ def difference(numbers):
     return f"{100 * numbers['mean']:+.1f}" + ("" if low is None else f" ({100 * low:+.1f} to {100 * high:+.1f})")
 
 
-def table(result, origin):
+def table(result):
     """Markdown of one result."""
     settings = result["settings"]
     lines = [
@@ -79,6 +80,9 @@ def table(result, origin):
         f"reachable checkpoint has one); then {settings['epochs']} epochs, seeds {', '.join(map(str, result['seeds']))}"
     )
     return "\n".join([*lines, "", origin(result, what)])
+
+
+TABLE = Table(table, of_settings("model", "rows", "epochs", "steps"))
 
 
 def parse(arguments=None):
@@ -154,10 +158,10 @@ def study(name, settings, options, runs):
                 continue
             _log(f"{name}, {method}, seed {seed} ...")
             data, reported = prepare(task, settings, seed)
-            origin = folder if method == "pretrained" else None
+            went_on_from = folder if method == "pretrained" else None
             found = run(
                 data, {"reported": reported}, "adapters", seed, learning_rate=options.learning_rate, dropout=0.0, config=config,
-                pretrained=origin, log=_log,
+                pretrained=went_on_from, log=_log,
             )  # fmt: skip
             metric, scores = METRICS[task.metric].primary, found["scores"]
             if scores is None:

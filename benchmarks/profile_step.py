@@ -10,6 +10,7 @@ import time
 
 from provenance import usable_cores
 from result_file import add_arguments, finish, parse_arguments
+from table_parts import Table, in_notes, of_settings, origin
 
 #: Group of an operation: the first whose words are all in the operation's kind or path.
 GROUPS = (
@@ -49,6 +50,24 @@ def parse(arguments=None):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1.")
     return options
+
+
+def table(result):
+    """Markdown of one result of profile_step.py."""
+    settings, total = result["settings"], sum(group["ms"] for group in result["groups"].values())
+    blocks = "plain" if settings["plain"] else "fast"
+    lines = [
+        f"**Where a step goes: adapter tuning on MiniLM with {blocks} blocks, {settings['batch_size']} rows of "
+        f"{settings['length']} tokens, {settings['precision']}**",
+        "", "| | ms, summed over threads | % | operations |", "|---|---:|---:|---:|",
+    ]  # fmt: skip
+    for name, group in result["groups"].items():
+        lines.append(f"| {name} | {group['ms']:.1f} | {100 * group['ms'] / total:.0f} | {group['operations']:.0f} |")
+    lines.append(f"| all, in a step of {result['step_ms']:.1f} ms | {total:.1f} | 100 | |")
+    return "\n".join([*lines, "", origin(result, f"{settings['steps']} steps")])
+
+
+TABLE = Table(table, of_settings("batch_size", "length", "precision", "plain"), in_notes)
 
 
 def main():

@@ -10,6 +10,7 @@ import tempfile
 
 from pairing import mean_and_spread, paired_difference
 from provenance import provenance
+from table_parts import METHOD_TITLES, MODEL_TITLES, Table, of_settings, origin
 from training_runs import Runs, held_out_of_train, make_run
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -232,6 +233,57 @@ def parse(arguments=None):
     if len(set(options.seeds)) != len(options.seeds):
         parser.error("--seeds names a seed twice.")
     return options
+
+
+def table(result):
+    """Markdown of one summary of quality.py."""
+    settings = result["settings"]
+    model = MODEL_TITLES.get(settings["model"], settings["model"])
+    lines = [
+        f"**{settings['task']}, {model}: {settings['rows']:,} training rows, {settings['epochs']} epochs, accuracy on "
+        f"{result['reported_rows']:,} rows that chose nothing**",
+        "",
+        "| | best learning rate | dropout | adapters' init | accuracy, % | sd | s.e.m. | trained parameters |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for method, row in result["methods"].items():
+        lines.append(
+            f"| {METHOD_TITLES[method]} | {row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''} "
+            f"| {_dropout(row['dropout'])} | {_init(method, row)} | {100 * row['mean']:.2f} | {_in_points(row['sd'])} | {_in_points(row['sem'])} "
+            f"| {row['trained_parameters']:,} |"
+        )
+    lines += ["", f"Adapters minus full fine-tuning: {_difference(result['adapters - full'])}."]
+    if "further_rows" in result:
+        means = ", ".join(f"{METHOD_TITLES[method]} {100 * row['further']['mean']:.2f} %" for method, row in result["methods"].items())
+        lines[-1] += (
+            f" On {result['further_rows']:,} further rows of the training split, phrases of the same sentences as the training rows: "
+            f"{means}; {_difference(result['adapters - full, further rows'])}."
+        )
+    lines += ["", origin(result, f"seeds {', '.join(map(str, result['seeds']))}")]
+    return "\n".join(lines)
+
+
+def _difference(difference):
+    text = f"{100 * difference['mean']:+.2f} points"
+    if difference["interval"]:
+        low, high = difference["interval"]
+        text += f", 95 % interval {100 * low:+.2f} to {100 * high:+.2f} (paired t, {difference['n']} seeds)"
+    return text
+
+
+def _dropout(rate):
+    return "encoder's" if rate is None else f"{rate:g}"
+
+
+def _init(method, row):
+    return "" if method == "full" else "0.01" if row["init_stddev"] is None else f"{row['init_stddev']:g}"
+
+
+def _in_points(value):
+    return "" if value is None else f"{100 * value:.2f}"
+
+
+TABLE = Table(table, of_settings("task", "model", "rows", "epochs"))
 
 
 def main():

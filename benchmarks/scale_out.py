@@ -11,6 +11,7 @@ import tempfile
 import time
 
 from result_file import add_arguments, finish, parse_arguments
+from table_parts import METHOD_TITLES, Table, of_settings, origin
 
 MODES = ("adapters", "full")
 # Steps before the first that counts: traced, compiled, first connections.
@@ -34,6 +35,26 @@ def parse(arguments=None):
     if options.steps < 1 or options.batch_size < 2:
         parser.error(f"--steps {options.steps} and --batch-size {options.batch_size}: at least 1, and a row for each of two workers.")
     return options
+
+
+def table(result):
+    """Markdown of one result of scale_out.py."""
+    settings, modes = result["settings"], result["modes"]
+    lines = [
+        f"**What a worker sends in a step: MiniLM, two workers, {settings['batch_size']} rows a step**", "",
+        "| what trains | trained parameters | gradient without embedding tables, MB | sent by a worker in a step, MB |", "|---|---:|---:|---:|",
+    ]  # fmt: skip
+    for mode, row in modes.items():
+        lines.append(
+            f"| {METHOD_TITLES[mode]} | {row['trained_parameters']:,} | {row['dense_gradient_bytes'] / 1e6:.2f} "
+            f"| {row['bytes_per_step_and_worker'] / 1e6:.2f} |"
+        )
+    ratio = modes["full"]["bytes_per_step_and_worker"] / modes["adapters"]["bytes_per_step_and_worker"]
+    lines += ["", f"Full fine-tuning sends {ratio:.1f} times as much."]
+    return "\n".join([*lines, "", origin(result, f"{settings['steps']} steps on the loopback interface")])
+
+
+TABLE = Table(table, of_settings("batch_size", "bottleneck"))
 
 
 def main():

@@ -11,6 +11,7 @@ import tempfile
 
 from pairing import mean_and_spread
 from provenance import ROOT, git_state, provenance, without_folders
+from table_parts import Table, of_settings, origin
 from worker_protocol import installed_versions
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -70,7 +71,7 @@ def shown(cell):
     return f"{100 * cell['mean']:.1f}{spread}"
 
 
-def table(result, origin):
+def table(result):
     """Markdown of one result."""
     sizes, rates = axes(result["cells"])
     settings = result["settings"]
@@ -87,6 +88,9 @@ def table(result, origin):
     test = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f}" for name, value in (result["test"] or {}).items())
     what = f"{settings['rows']:,} rows, {settings['epochs']} epochs, {settings['seeds']} seeds; test of the best adapter: {test} %"
     return "\n".join([*lines, "", origin(result, what)])
+
+
+TABLE = Table(table, of_settings("task", "model", "rows", "epochs"))
 
 
 def parse(arguments=None):

@@ -11,6 +11,7 @@ import time
 from bank_arm import noisy_copies, write_adapters
 from provenance import resident_mib
 from result_file import add_arguments, finish, parse_arguments
+from table_parts import Table, in_notes, of_settings, origin
 
 TOLERANCE = 1e-5
 TEXTS = 100  # of each data set
@@ -39,6 +40,28 @@ def parse(arguments=None):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1.")
     return options
+
+
+def table(result):
+    """Markdown of one result of soak.py."""
+    changes, memory, settings = result["changes"], result["resident_mib"], result["settings"]
+    rows = {
+        "requests, of rows": f"{result['requests']:,}, {result['rows']:,}",
+        "wrong answers": f"{len(result['wrong'])}",
+        "tasks added, replaced, removed meanwhile": ", ".join(f"{changes[name]:,}" for name in ("added", "replaced", "removed")),
+        "resident memory, MiB: at first, after a quarter, at most, at the end": (
+            f"{memory[0]:,.0f}, {memory[len(memory) // 4]:,.0f}, {max(memory):,.0f}, {memory[-1]:,.0f}"
+        ),
+        "seconds": f"{result['seconds']:,.0f}",
+    }
+    kind = "random" if result["random_adapters"] else "trained ones and such with noise"
+    return "\n".join([
+        f"**A bank of {settings['tasks']:,} tasks under load: {result['adapters']} adapters, {kind}**", "", "| | |", "|---|---:|",
+        *(f"| {name} | {value} |" for name, value in rows.items()), "", origin(result, f"{settings['threads']} threads"),
+    ])  # fmt: skip
+
+
+TABLE = Table(table, of_settings("tasks", "copies"), in_notes)
 
 
 def main():

@@ -9,6 +9,7 @@ import sys
 
 from pairing import mean_and_spread, paired_difference
 from provenance import provenance
+from table_parts import METHOD_TITLES, MODEL_TITLES, NOTES, README, Table, mean_and_sd, of_settings, origin, short_difference
 from training_runs import Runs, held_out_of_train, make_run
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -170,6 +171,62 @@ def parse(arguments=None):
         help="folder; default: benchmarks/results/tasks-minilm, or variants-minilm with one of the methods fast and unsorted",
     )
     return parser.parse_args(arguments)
+
+
+def table(result):
+    """Markdown of one summary of tasks.py."""
+    settings = result["settings"]
+    model = MODEL_TITLES.get(settings["model"], settings["model"])
+    scores = [numbers for task in result["tasks"].values() for numbers in task["results"].values()]
+    methods = [method for method in METHOD_TITLES if any(method in numbers for numbers in scores)]
+    variants = [method for method in methods if method in VARIANTS]
+    columns = "".join(f" {METHOD_TITLES[method]} |" for method in methods)
+    columns += "".join(f" {method} minus adapters, points |" for method in variants)
+    title = "Variants of adapter tuning" if variants else "Tasks"
+    lines = [
+        f"**{title}, {model}: at most {settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard "
+        "deviation over seeds, in %**",
+        "",
+        f"| | metric | training rows | constant answer |{columns} seeds |",
+        "|---|---|---:|---:|" + "---:|" * (len(methods) + len(variants) + 1),
+    ]
+    for name, task in result["tasks"].items():
+        for scored, numbers in task["results"].items():
+            own = scored == "reported"
+            constant = f"{100 * task['constant']:.1f}" if own and task["constant"] is not None else ""
+            cells = " | ".join(
+                [mean_and_sd(numbers.get(method)) for method in methods]
+                + [short_difference(numbers.get(f"{variant} - adapters")) for variant in variants]
+            )
+            seeds = max(numbers[method]["n"] for method in methods if method in numbers)
+            lines.append(
+                f"| {name if own else f'{name}, zero-shot on {scored}'} | {task['metric'].replace('_', ' ')} "
+                f"| {task['train_rows']:,} | {constant} | {cells} | {seeds} |"
+            )
+    for name, problem in result["passed_over"].items():
+        lines.append(f"| {name} | not run: {problem.splitlines()[0]} |" + " |" * (len(methods) + len(variants) + 3))
+    lines += ["", origin(result, "tasks.py" + _rates(scores, methods))]
+    return "\n".join(lines)
+
+
+def _rates(scores, methods):
+    """The learning rates that the methods had, where there were several, in words."""
+    rates = {method: sorted({numbers[method]["learning_rate"] for numbers in scores if "learning_rate" in numbers.get(method, {})}) for method in methods}
+    if all(len(of_method) < 2 for of_method in rates.values()):
+        return ""
+    listed = ", ".join(f"{method} {' or '.join(f'{rate:g}' for rate in of_method)}" for method, of_method in rates.items())
+    return f"; learning rates, chosen for each task by validation at the first seed: {listed}"
+
+
+def _methods(result):
+    return sorted({name for task in result["tasks"].values() for numbers in task["results"].values() for name in numbers})
+
+
+TABLE = Table(
+    table,
+    lambda result: (*of_settings("model", "rows", "epochs")(result), *_methods(result)),
+    lambda result: NOTES if set(VARIANTS) & set(_methods(result)) else README,
+)
 
 
 def main():

@@ -1,0 +1,115 @@
+"""The tables of step.py's results."""
+
+from pairing import tracing_seconds
+from table_parts import MODEL_TITLES, NOTES, README, Table, of_settings, origin
+
+ARMS = {
+    "adapters": "**adapters**, tf_adapters",
+    "fast": "**adapters, fast**, tf_adapters",
+    "checkpointed-adapters": "adapters, blocks computed again in the backward pass",
+    "checkpointed-full": "full fine-tuning, the same",
+    "checkpointed-fast": "adapters, fast, the same",
+    "fast-upper": "adapters in the upper half, fast, no dropout",
+    "fast-upper-cached": "the same on stored outputs of the lower half",
+    "full": "full fine-tuning, TensorFlow",
+    "torch-adapters": "adapters, PyTorch `adapters`",
+    "torch-full": "full fine-tuning, PyTorch",
+    "lora": "**LoRA r=8**, tf_adapters",
+    "fast-lora": "**LoRA r=8, fast**, tf_adapters",
+    "torch-lora": "LoRA r=8, PyTorch `peft`",
+    "products": "the matrix products of the fast step alone",
+    "forward-plain": "forward only, plain encoder",
+    "forward-adapters": "forward only, **with adapters**",
+    "forward-fast": "forward only, **with adapters, fast**",
+    "torch-forward-adapters": "forward only, PyTorch `adapters`",
+    "routed": "forward only, **bank of {} adapters, each row its own task**",
+    "routed-single": "the same, one row at a time",
+    "torch-switch": "forward only, PyTorch `adapters`, one row at a time, adapters switched",
+}
+
+
+def table(result):
+    """Markdown of one result of step.py."""
+    settings, batches = result["settings"], result["batches"]
+    lengths = batches["lengths"]
+    length = f"{lengths[0]}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
+    model = MODEL_TITLES.get(settings["model"], settings["model"])
+    weights = ", random weights" if result["weights"] == "random" else ""
+    lines = [
+        f"**{model}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
+        f"{', XLA' if settings['xla'] else ''}{'' if settings['bottleneck'] == 64 else ', bottleneck of %d' % settings['bottleneck']}**",
+        "",
+        "| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters | saved, MB |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    places = list(ARMS)
+    for arm, row in sorted(result["arms"].items(), key=lambda item: (places.index(_shown_as(item[0])), row_number(item[1]), item[0])):
+        _, _, precision = arm.partition("@")
+        title = ARMS[_shown_as(arm)].format(f"{row_number(row):,}")
+        step, tracing = row["step_ms"], tracing_seconds(row, len(lengths))
+        trained = f"{row['trained_parameters']:,}" if row["trained_parameters"] else ""
+        saved = f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else ""
+        lines.append(
+            f"| {title}{precision and ', ' + precision} | {step['median']:.0f} ({step['min']:.0f} to {step['max']:.0f}) "
+            f"| {row['examples_per_second']:.1f} | {tracing:.1f} | {row['peak_rss_mib']:,.0f} | {trained} | {saved} |"
+        )
+    if result["ratios"]:
+        lines += ["", "| step time, paired by round | median | interval |", "|---|---:|---:|"]
+    for name, ratio in result["ratios"].items():
+        low, high = ratio["interval"] or (ratio["min"], ratio["max"])
+        kind = "" if ratio["interval"] else " (range)"
+        lines.append(f"| {name} | {ratio['median']:.2f} | {low:.2f} to {high:.2f}{kind} |")
+    banks = [row for arm, row in result["arms"].items() if "resident" in row and not arm.endswith("single")]
+    if banks:
+        lines += ["", f"| {' | '.join(_BANK_COLUMNS)} |", "|---:" * len(_BANK_COLUMNS) + "|"]
+    for row in sorted(banks, key=row_number):
+        share = row["bytes_per_adapter"] / row["weights_per_adapter"]
+        lines.append(
+            f"| {row['resident']:,} | {row['weights_per_adapter'] / 1e6:.2f} | {share:.3f} times | {row['build_s']:.0f} | {row['built_rss_mib']:,.0f} "
+            + (f"| {row['saved_bytes'] / 1e6:,.0f} | {row['load_s']:.1f} | {row['first_answer_s']:.1f} | {row['loaded_rss_mib']:,.0f} |"
+               if "load_s" in row else "| not written | | | |")
+        )
+    lines += ["", origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")]
+    return "\n".join(lines)
+
+
+_BANK_COLUMNS = (
+    "resident adapters", "weights of one, MB", "in the bank", "ready after, s", "resident memory, MiB", "SavedModel, MB", "read, s",
+    "first answer, s", "peak memory of its process, MiB",
+)  # fmt: skip
+
+
+def row_number(row):
+    """The resident adapters of an arm, 0 of one without a bank."""
+    return row.get("resident", 0)
+
+
+def _shown_as(arm):
+    """The entry of ARMS that an arm is shown as."""
+    kind = arm.partition("@")[0]
+    if not kind.startswith("routed"):
+        return kind
+    return "routed-single" if kind.endswith("single") else "routed"
+
+
+def _is_of_cached_blocks(result):
+    return any("upper" in arm for arm in result["arms"])
+
+
+def _is_of_lora(result):
+    return "lora" in result["arms"] or "fast-lora" in result["arms"]
+
+
+def _residents(result):
+    """How many adapters the banks of a result hold."""
+    return sorted({row["resident"] for row in result["arms"].values() if "resident" in row})
+
+
+TABLE = Table(
+    table,
+    lambda result: (
+        *of_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result), _is_of_lora(result),
+        *_residents(result),
+    ),
+    lambda result: NOTES if _is_of_cached_blocks(result) or _is_of_lora(result) else README,
+)  # fmt: skip

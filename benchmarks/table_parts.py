@@ -1,0 +1,70 @@
+"""What the benchmarks' tables have in common; each benchmark makes its own, and table.py collects them."""
+
+from typing import Callable, NamedTuple
+
+README, NOTES = "README.md", "benchmarks/README.md"
+METHOD_TITLES = {
+    "adapters": "**adapters**",
+    "full": "full fine-tuning",
+    "fast": "adapters, fast, bfloat16",
+    "unsorted": "adapters, batches of random rows",
+}
+MODEL_TITLES = {"minilm": "MiniLM (6 x 384)", "bert-base": "BERT-base (12 x 768)", "granite-embedding-30m-english": "granite-embedding-30m-english (RoBERTa, 6 x 384)"}
+
+
+class Table(NamedTuple):
+    """How the results of one kind are shown: Markdown, what makes two results the same measurement, of which only the newest is shown, and in which file."""
+
+    make: Callable
+    key: Callable  # strings and numbers only: they are sorted
+    place: Callable = lambda result: README
+
+
+def of_settings(*names):
+    """A table's key: these of the settings."""
+    return lambda result: tuple(result["settings"][name] for name in names)
+
+
+def in_notes(result):
+    """A table's place: the notes beside the benchmarks."""
+    return NOTES
+
+
+def mean_and_sd(numbers):
+    """Of a dict of mean and sd, or None, in per cent."""
+    if numbers is None:
+        return ""
+    return f"{100 * numbers['mean']:.1f}" + ("" if numbers["sd"] is None else f" ± {100 * numbers['sd']:.1f}")
+
+
+def short_difference(difference):
+    """Of a dict of mean and interval, or None, in points."""
+    if difference is None:
+        return ""
+    text = f"{100 * difference['mean']:+.2f}"
+    if difference["interval"]:
+        text += " ({:+.2f} to {:+.2f})".format(*(100 * bound for bound in difference["interval"]))
+    return text
+
+
+def median_and_range(spread, digits):
+    """Of a dict of median, min and max."""
+    median, low, high = (f"{spread[name]:.{digits}f}" for name in ("median", "min", "max"))
+    return f"{median} ({low} to {high})"
+
+
+def origin(result, what):
+    """The line below a table: what was done, the machine, versions, date, commit and file."""
+    versions = result["versions"]
+    if result["kind"] == "step":
+        versions = {**versions["torch"], **versions["tensorflow"]}
+    names = {"tensorflow": "TensorFlow", "torch": "PyTorch", "adapters": "adapters", "peft": "peft"}
+    used = ", ".join(f"{label} {versions[name]}" for name, label in names.items() if name in versions)
+    machine, git = result["machine"], result["git"]
+    commit = (git["commit"] or "unknown")[:7] + (" with changes" if git["dirty"] else "")
+    busy = result.get("busy_cores_in_pauses", 0)
+    warning = f" Other programs used {busy:.1f} cores meanwhile." if busy > 0.15 else ""
+    return (
+        f"<sub>{what}; {machine['cores']} cores of {machine['cpu']}; {used}; {result['date'][:10]}, commit {commit}; "
+        f"[{result['file']}]({result['link']}).{warning}</sub>"
+    )

@@ -1,0 +1,150 @@
+"""The smaller measurements: what they count, their tables and their help."""
+
+import json
+import os
+
+import pytest
+import tensorflow as tf
+
+from tests.benchmarks.support import run_script, step_result
+
+import adapterhub_parity
+import conformance
+import padding
+import profile_step
+import provenance
+import scale_out
+import table
+from table_parts import NOTES
+
+
+def test_the_command_is_kept_without_paths_of_the_machine():
+    arguments = ["/home/me/benchmarks/step.py", "--data-dir", "/data/tfds", "--output=/tmp/a.json", "--model", "minilm"]
+    assert provenance.command(arguments) == (
+        "python benchmarks/step.py --data-dir .../tfds --output=.../a.json --model minilm"
+    )
+
+
+def test_provenance_says_where_a_result_comes_from():
+    about = provenance.provenance()
+    assert about["machine"]["cores"] >= 1 and about["machine"]["cpu"]
+    assert set(about["git"]) == {"commit", "dirty"}
+    assert 0 <= provenance.busy_cores(0.05) <= os.cpu_count()
+
+
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "scale_out.py", "search.py", "pretraining.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
+def test_help_works_without_tensorflow(script):
+    done = run_script(script, "--help")
+    assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
+    assert "tensorflow" not in done.stderr
+
+
+def test_padding_is_counted_by_hand():
+    batches = [{"attention_mask": tf.constant(mask)} for mask in ([[1, 1, 1], [1, 0, 0]], [[1, 1, 1], [1, 1, 1]])]
+    assert padding.shares(batches) == {"tokens": 10, "padding": pytest.approx(0.2), "shapes": 1}
+
+
+@pytest.mark.parametrize(
+    "event, group",
+    [
+        ("gradient_tape/bert/encoder/output/MatMul/MatMul:_MklMatMul", "other products"),
+        ("MatMul_11:_MklBatchMatMulV2", "products of the attention"),
+        ("bert/embeddings/Gather:ResourceGather", "embeddings"),
+        ("Adam/Sqrt:Sqrt", "optimizer"),
+        ("mul:Mul", "other operations"),
+        ("ExecutorState::Process", None),
+        ("multiply_tanh_fusion", None),
+        ("CpuExecutable::ExecuteAsyncOnStream", "CpuExecutable::ExecuteAsyncOnStream"),
+    ],
+)
+def test_group_of_an_operation(event, group):
+    assert profile_step.group_of(event) == group
+
+
+def test_bytes_of_a_step_are_those_of_one_worker_without_the_quiet_ones():
+    text = "Inter-| Receive\n face |bytes\n    lo: 7 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  eth0: 5 1 0 0 0 0 0 0 600 1 0 0 0 0 0 0\n"
+    assert (scale_out.sent_bytes(text=text), scale_out.sent_bytes("eth0", text=text)) == (900, 600)
+    measured = {"bytes": 8400, "seconds": 4.0, "steps": 2, "trained_parameters": 600, "parameters_of_sparse_gradients": 100, "bytes_to_load": 1}
+    row = scale_out.summarise(measured, quiet=100.0)
+    # (8400 - 4 * 100) / 2 steps / 2 workers.
+    assert (row["bytes_per_step_and_worker"], row["dense_gradient_bytes"], row["step_s"]) == (2000.0, 2000, 2.0)
+    modes = {"adapters": row, "full": {**row, "bytes_per_step_and_worker": 5000.0}}
+    about = {"kind": "scale-out", "settings": {"batch_size": 32, "steps": 2}, "modes": modes, "file": "a.json", "link": "a.json"}
+    shown = scale_out.table({**step_result(), "versions": {}, **about})
+    assert "| **adapters** | 600 | 0.00 | 0.00 |" in shown and "sends 2.5 times as much" in shown
+
+
+def test_a_table_of_a_soak_counts_wrong_answers():
+    result = {
+        "kind": "soak", "file": "s.json", "date": "2026-01-01", "git": {"commit": "abc", "dirty": False},
+        "machine": {"cores": 2, "cpu": "X"}, "versions": {"tensorflow": "2.21"},
+        "settings": {"tasks": 1000, "copies": 6, "threads": 2}, "random_adapters": False, "adapters": 24, "requests": 20000, "rows": 90000,
+        "changes": {"added": 1, "replaced": 2, "removed": 3}, "wrong": ["x"], "seconds": 10.0, "resident_mib": [100.0, 200.0, 300.0, 250.0],
+    }  # fmt: skip
+    text = table.make_tables([result], NOTES)
+    assert "| wrong answers | 1 |" in text and "100, 200, 300, 250" in text and "1,000 tasks" in text
+
+
+def test_parity_table_has_a_cell_for_each_direction_that_was_compared():
+    measured = {
+        "imported": {"bert/lora": {"logits": 1e-6}, "bert/peft": {"logits": 2e-6}, "albert/lora": {"refused": "why"}},
+        "exported": {"bert/lora": {"logits": 0.0, "flexible logits": 3e-7}},
+    }
+    result = {**step_result(), "kind": "adapterhub-parity", "versions": {}, "file": "a.json", "link": "a.json", **measured}
+    text = adapterhub_parity.table(result)
+    assert "| lora | refused | 1e-06, 3e-07 |" in text and "| peft |  | 2e-06 |" in text
+
+
+SUITE = """
+import pytest
+
+@pytest.mark.parametrize("family, variant", [("bert", "plain"), ("albert", "plain"), ("bert", "deep")])
+def test_a_variant_works(family, variant, record_property):
+    record_property("checks", "starts")
+    record_property("checks", "trains")
+    assert family != "albert", "not bit-equal"
+    record_property("checks", "is saved")
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["albert", "bert"])
+def test_blocks_are_fast(family, record_property):
+    if family == "albert":
+        record_property("refused", "albert has none")
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("family", ["bert"])
+def test_files_are_read(family, bare):
+    if bare:
+        pytest.skip("needs a file")
+
+def test_names_are_known():
+    pass
+
+@pytest.fixture
+def broken():
+    raise OSError("no disk")
+
+def test_disk(broken):
+    pass
+"""
+
+def test_conformance_keeps_what_each_test_said(tmp_path):
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    done = run_script("conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--output", str(tmp_path / "a.json"))
+    assert done.returncode == 1 and "9 tests" in done.stdout and "6 passed, 2 failed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    result = {**json.loads((tmp_path / "a.json").read_text()), "file": "a.json"}
+    text = table.make_tables([result], NOTES)
+    assert "| | albert | bert |\n|---|---|---|\n" in text
+    assert "| **a variant works** (starts; trains; is saved) | | |\n" in text
+    # Of a failed test what held before, and nothing of what it did not come to.
+    assert "| plain | **failed**: trains <sup>1</sup> | ✓ |\n| deep |  | ✓ |\n" in text
+    assert "| **blocks are fast** | refused <sup>2</sup> | ✓ |\n" in text
+    assert "| **files are read** | | |\n| bare=False |  | ✓ |\n| bare=True |  | skipped <sup>3</sup> |\n" in text
+    assert "Beside these: names are known ✓; disk **failed** <sup>4</sup>.\n\n1. AssertionError: not bit-equal" in text
+    assert "2. albert has none\n3. Skipped: needs a file\n4. OSError: no disk\n" in text
+    unfinished = {**result, "cases": [{**case, "outcome": "not run"} for case in result["cases"]]}
+    assert "✓" not in conformance.table({**unfinished, "link": "a"})
+    one = run_script("conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--smoke", "--select", "fast")
+    assert one.returncode == 0 and "2 tests" in one.stdout and "Written" not in one.stdout
+    none = run_script("conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--smoke", "--select", "nothing")
+    assert none.returncode == 1 and "there is no result" in none.stderr

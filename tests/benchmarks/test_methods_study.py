@@ -1,0 +1,44 @@
+"""methods.py, with runs that are made up."""
+
+import pytest
+
+from tests.benchmarks.support import step_result
+
+import methods
+
+
+ENCODER = {"depth": 6, "hidden_size": 384, "intermediate_size": 1536, "layer_norm": {"none": 0, "encoder": 9216, "all": 9984}}
+
+
+def test_methods_are_sized_to_the_same_number_of_parameters():
+    # 12 (2 * 32 * 384 + 384 + 32) + 9,984; 6 (2 * 67 * 384 + 384 + 67); 6 * 34 * 4 * 384
+    expected = {"houlsby": 309_888, "pfeiffer": 311_442, "parallel": 311_442, "lora": 313_344}
+    assert {method: methods.count(methods.sized(method, 310_000, ENCODER), ENCODER) for method in methods.METHODS} == expected
+    assert methods.sized("lora", 1, ENCODER).rank == 1
+
+
+def test_the_methods_study_chooses_each_rate_by_validation_and_goes_on():
+    scores = {"houlsby": {1e-3: 0.8, 3e-3: 0.7}, "pfeiffer": {1e-3: 0.6, 3e-3: 0.9}, "parallel": {1e-3: 0.5, 3e-3: 0.5}, "lora": {1e-3: None, 3e-3: 0.4}}
+    done = {}
+
+    def do(task, method, rate, seed):
+        value = scores[method][rate]
+        done[task, method, rate, seed] = {
+            "method": method, "learning_rate": rate, "seed": seed, "validation_best": value, "primary": value and value - 0.1 * seed,
+            "metric": "accuracy", "constant": 0.5, "trained_parameters": 5, "config": {"rank": 2},
+        }  # fmt: skip
+        return done[task, method, rate, seed]
+
+    found = methods.study(["a"], rates=[1e-3, 3e-3], seeds=[0, 1], find=lambda *identity: done.get(identity), do=do)
+    assert {method: runs[0]["learning_rate"] for method, runs in found["a"].items()} == {"houlsby": 1e-3, "pfeiffer": 3e-3, "parallel": 1e-3, "lora": 3e-3}
+    assert len(done) == 4 * 2 + 4
+    methods.study(["a"], rates=[1e-3, 3e-3], seeds=[0, 1], find=lambda *identity: done.get(identity), do=lambda *identity: pytest.fail("again"))
+    summary = methods.summarise(found, [1e-3, 3e-3])
+    pfeiffer = summary["a"]["methods"]["pfeiffer"]
+    assert pfeiffer["values"] == [0.9, 0.8] and pfeiffer["minus houlsby"]["mean"] == pytest.approx(0.1) and pfeiffer["at_edge_of_grid"]
+    assert "pfeiffer" in methods.describe(summary)
+    about = {name: step_result()[name] for name in ("date", "machine", "git")}
+    result = {"kind": "methods", "file": "x", "link": "x", "versions": {"tensorflow": "2.21.0"}, **about, "seeds": [0, 1], "tasks": summary, "settings": {"model": "minilm", "rows": 2000, "epochs": 3}}
+    assert "| a, accuracy | pfeiffer, 2 | 5 | 0.003 (edge of the grid) | 85.0 ± 7.1 | +10.00 (+10.00 to +10.00) |" in methods.table(result)
+    with pytest.raises(RuntimeError, match="houlsby diverged on a at every learning rate"):
+        methods.study(["a"], rates=[1.0], seeds=[0], find=lambda *identity: {"validation_best": None}, do=None)

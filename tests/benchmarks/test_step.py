@@ -1,0 +1,211 @@
+"""step.py: its workers, its arms and what they compute; no time is measured here."""
+
+import json
+import math
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.support import BENCHMARKS, run_script, step_result
+
+import bank_arm
+import batches as batches_script
+import step
+import step_table
+import table
+import tf_worker
+import torch_environment
+import worker_protocol
+
+
+FAKE_WORKER = f"""
+import sys, time
+sys.path.insert(0, {str(BENCHMARKS)!r})
+from worker_protocol import serve
+
+class Arm:
+    trained_parameters = 7
+    batch_count = 2
+    details = {{"versions": {{"fake": "1"}}}}
+    def __init__(self, settings):
+        print("a library's chatter on standard output")
+        self.settings, self.seen = settings, []
+        if settings.get("fail") == "build":
+            raise ValueError("no such thing")
+    def step(self, index):
+        print("more chatter")
+        self.seen.append(index)
+        if self.settings.get("fail") == "die":
+            import os
+            print("last words", file=sys.stderr, flush=True)
+            os._exit(3)
+        with open(self.settings["trace"], "a") as file:
+            file.write(f"{{self.settings['arm']}} {{index}}\\n")
+    def save(self, directory):
+        with open(directory + "/weights", "wb") as file:
+            file.write(b"x" * 1234)
+
+serve(Arm)
+"""
+
+@pytest.fixture
+def fake_worker(tmp_path):
+    script = tmp_path / "fake_worker.py"
+    script.write_text(textwrap.dedent(FAKE_WORKER))
+    made = []
+
+    def make(arm):
+        made.append(worker_protocol.Worker(arm, [sys.executable, str(script)], log=tmp_path / f"{arm}.log"))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.close()
+
+
+def test_a_worker_builds_warms_up_steps_and_finishes(fake_worker, tmp_path):
+    worker = fake_worker("one")
+    built = worker.ask("build", arm="one", trace=str(tmp_path / "trace"))
+    assert built["trained_parameters"] == 7 and built["versions"] == {"fake": "1"} and built["built_rss_mib"] > 1
+    assert worker.ask("warm-up").keys() == {"first_step_s", "warm_up_s", "peak_rss_mib"}
+    assert len(worker.ask("steps", count=3)["step_ms"]) == 3
+    assert len(worker.ask("steps", count=1)["step_ms"]) == 1
+    finished = worker.ask("finish")
+    assert finished["saved_bytes"] == 1234 and finished["peak_rss_mib"] >= built["built_rss_mib"]
+    assert worker.process.wait(10) == 0
+    # The warm-up goes once over the batches; turns go on where the last one stopped.
+    assert (tmp_path / "trace").read_text().split() == "one 0 one 1 one 0 one 1 one 0 one 1".split()
+
+
+def test_an_error_in_a_worker_reaches_the_driver_and_the_worker_lives_on(fake_worker, tmp_path):
+    worker = fake_worker("one")
+    with pytest.raises(worker_protocol.WorkerError, match="one: ValueError: no such thing"):
+        worker.ask("build", fail="build")
+    assert worker.ask("build", arm="one", trace=str(tmp_path / "trace"))["trained_parameters"] == 7
+    with pytest.raises(worker_protocol.WorkerError, match="unknown request 'dance'"):
+        worker.ask("dance")
+
+
+def test_a_worker_that_dies_is_reported_with_its_last_words(fake_worker):
+    worker = fake_worker("one")
+    worker.ask("build", fail="die")
+    with pytest.raises(worker_protocol.WorkerError, match=r"one: the worker ended \(status 3\)[\s\S]*last words"):
+        worker.ask("warm-up")
+
+
+def test_workers_take_turns_and_every_second_round_goes_backwards(fake_worker, tmp_path):
+    workers = {}
+    for arm in ("a", "b"):
+        workers[arm] = fake_worker(arm)
+        workers[arm].ask("build", arm=arm, trace=str(tmp_path / "trace"))
+    lines = []
+    busy = iter([0.0, 0.25, 0.5, 0.25])
+    turns, others = step.alternate(
+        workers, rounds=2, steps=2, log=lines.append, pause=0.0, busy=lambda pause: next(busy)
+    )
+    assert (tmp_path / "trace").read_text().split("\n")[:-1] == "a 0,a 1,b 0,b 1,b 0,b 1,a 0,a 1".split(",")
+    assert {arm: [len(turn) for turn in rows] for arm, rows in turns.items()} == {"a": [2, 2], "b": [2, 2]}
+    assert others == 0.25 and len(lines) == 2
+
+
+def test_a_result_is_never_overwritten(tmp_path):
+    path = tmp_path / "results" / "one.json"
+    step.write_result(path, {"a": 1})
+    with pytest.raises(FileExistsError):
+        step.write_result(path, {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 1}
+    done = run_script("step.py", "--output", str(path), "--arms", "adapters")
+    assert done.returncode == 2 and "never edited" in done.stderr
+
+
+def test_options_depend_on_the_model_and_turns_are_whole(capsys):
+    assert step.parse(["--model", "bert-base"])[1].batch_size == 16
+    options = step.parse(["--model", "bert-base", "--batches", "short"])[1]
+    assert (options.batch_size, options.steps) == (32, 8)
+    assert step.parse(["--batch-size", "4", "--steps", "12"])[1].steps == 12
+    for arguments in (["--steps", "3"], ["--rounds", "0"], ["--arms", "full", "full"]):
+        with pytest.raises(SystemExit):
+            step.parse(arguments)
+
+
+def test_packed_rows_are_full_and_in_order():
+    packed = batches_script.pack([[5, 6, 7], [8], [9, 10, 11, 12]], 2, 5, cls_id=1, sep_id=2)
+    assert packed.tolist() == [[1, 5, 6, 7, 2], [1, 8, 9, 10, 2]]
+    assert batches_script.pack([[5, 6, 7]], 2, 5, cls_id=1, sep_id=2) is None
+
+
+def test_short_batches_are_sorted_padded_to_their_longest_and_keep_their_labels():
+    rows = [[1, 5, 5, 2], [1, 2], [1, 6, 2], [1, 2]]
+    made = batches_script.sort_into_batches(rows, np.array([3, 0, 2, 1]), 2, pad_id=0)
+    assert [ids.tolist() for ids, _, _ in made] == [[[1, 2], [1, 2]], [[1, 6, 2, 0], [1, 5, 5, 2]]]
+    assert [mask.tolist() for _, mask, _ in made] == [[[1, 1], [1, 1]], [[1, 1, 1, 0], [1, 1, 1, 1]]]
+    assert [labels.tolist() for _, _, labels in made] == [[0, 1], [2, 3]]
+
+
+def test_products_of_a_step_by_hand():
+    # One block is the first and the last: two thirds of the projections, and no gradient below its first adapter.
+    found = tf_worker.step_products(2, 5, depth=1, size=8, inner=32, heads=2, bottleneck=3)
+    work = sum(2 * math.prod(one) * other[-1] for one, other in found)
+    attention = 2 * (2 * 2 * 1 * 4 * 5 + 2 * 2 * 1 * 5 * 4)
+    forward = 2 * (10 * 8 * 16 + 2 * 8 * 8 + 2 * 8 * 8 + 2 * 32 * 8 + 2 * 8 * 32 + 4 * 2 * 8 * 3)
+    assert work == attention + forward + 2 * (8 * 2 * 8 * 3 + 2 * 2 * 8 * 32)
+    # Between two other blocks a block projects three times, and everything is differentiated.
+    one, two, three = (
+        sum(
+            2 * math.prod(a) * b[-1]
+            for a, b in tf_worker.step_products(2, 5, depth=depth, size=8, inner=32, heads=2, bottleneck=3)
+        )
+        for depth in (1, 2, 3)
+    )
+    dense = 10 * 8 * 24 + 10 * 8 * 8 + 2 * 10 * 8 * 32
+    assert three - two == 2 * (2 * dense + 6 * 2 * 2 * 5 * 4 * 5 + 12 * 10 * 8 * 3) and one < two
+
+
+def test_routed_arms_name_how_many_adapters_there_are():
+    assert bank_arm.split_routed("routed") == (32, False) and bank_arm.split_routed("routed-1000") == (1000, False)
+    assert bank_arm.split_routed("routed-single") == (32, True) and bank_arm.split_routed("routed-10-single") == (10, True)
+    for wrong in ("routed-", "routed-x", "routed-0", "routed-1-2", "routing"):
+        with pytest.raises(ValueError, match="must be routed"):
+            bank_arm.split_routed(wrong)
+
+
+def test_a_table_of_banks_says_what_an_adapter_takes():
+    result = {**step_result(), "file": "a.json"}
+    (arm, row), *_ = result["arms"].items()
+    bank = {**row, "resident": 1000, "bytes_per_adapter": 3.06e6, "weights_per_adapter": 3e6, "build_s": 12.3, "built_rss_mib": 4321.0}
+    bank |= {"saved_bytes": 3.2e9, "export_s": 30.1, "load_s": 4.26, "first_answer_s": 0.84, "loaded_rss_mib": 5678.0}
+    result["arms"] = {arm: row, "routed-1000": bank, "routed-1000-single": {**bank, "resident": 1000}}
+    text = table.make_tables([result])
+    assert "**bank of 1,000 adapters, each row its own task**" in text and "| the same, one row at a time |" in text.replace("forward only, ", "")
+    assert text.count("| 1,000 | 3.00 | 1.020 times | 12 | 4,321 | 3,200 | 4.3 | 0.8 | 5,678 |") == 1
+    note = step.resident_note("routed-1000", bank)
+    assert "1.020 times" in note and "read in 4.3 s" in note
+
+
+def test_an_environment_that_is_there_is_not_made_again(tmp_path):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    (tmp_path / torch_environment.STAMP).write_text(json.dumps({"requirements": list(torch_environment.REQUIREMENTS)}))
+    lines = []
+    assert torch_environment.torch_python(tmp_path, log=lines.append) == python and not lines
+
+
+@pytest.mark.slow
+def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
+    """The real workers on a real model; the PyTorch arm too where its environment was made."""
+    arms = ["adapters", "forward-adapters", "fast@mixed_bfloat16", "fast-upper-cached", "routed-3"]
+    environment = torch_environment.FOLDER / "bin" / "python"
+    if environment.exists():
+        arms.append("torch-adapters")
+    options = ("--smoke", "--batches", "short", "--threads", "1", "--output", str(tmp_path / "a.json"))
+    done = run_script("step.py", *options, "--arms", *arms)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "a.json").read_text())
+    assert {row["trained_parameters"] for arm, row in result["arms"].items() if arm.startswith(("adapters", "fast@", "torch"))} == {753_026}
+    assert 0 < result["arms"]["fast-upper-cached"]["trained_parameters"] < 753_026
+    assert result["arms"]["routed-3"]["bytes_per_adapter"] < 1.05 * result["arms"]["routed-3"]["weights_per_adapter"]
+    assert result["arms"]["adapters"]["saved_bytes"] > 4 * 753_026
+    assert "bank of 3 adapters" in step_table.table({**result, "file": "a.json", "link": "a.json"})

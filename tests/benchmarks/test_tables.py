@@ -1,0 +1,62 @@
+"""table.py: which results are shown, and where."""
+
+import json
+
+from tests.benchmarks.support import BENCHMARKS, run_script, step_result
+
+import table
+
+
+STEP_TABLE = """\
+**BERT-base (12 x 768), random weights, 16 rows of 128 tokens, float32**
+
+| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters | saved, MB |
+|---|---:|---:|---:|---:|---:|---:|
+| **adapters**, tf_adapters | 2000 (1990 to 2010) | 8.0 | 16.0 | 4,000 | 2,417,666 | 9.7 |
+| full fine-tuning, TensorFlow | 3000 (2990 to 3010) | 5.3 | 14.0 | 5,000 | 109,483,778 | 437.0 |
+
+| step time, paired by round | median | interval |
+|---|---:|---:|
+| full / adapters | 1.50 | 1.45 to 1.55 |
+
+<sub>5 rounds of 4 steps, glue/sst2, validation split; 2 cores of A Processor; TensorFlow 2.21.0, PyTorch 2.13.0; \
+2026-01-02, commit 0123456; [a.json](benchmarks/results/a.json).</sub>"""
+
+def test_table_of_a_step_result(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(step_result()))
+    assert table.make_tables(table.read_results(tmp_path)) == STEP_TABLE
+
+
+def test_the_readmes_are_checked_and_written(tmp_path):
+    readme, notes, results = tmp_path / "README.md", tmp_path / "benchmarks" / "README.md", tmp_path / "results"
+    results.mkdir()
+    notes.parent.mkdir()
+    (results / "a.json").write_text(json.dumps(step_result()))
+    padding = {"ways": [{"batch_size": 16, "way": "sorted", "padding": 0.125, "shapes": 3}], "rows": 1000, "settings": {}}
+    common = {key: step_result()[key] for key in ("date", "machine", "git")}
+    (results / "b.json").write_text(json.dumps({"kind": "padding", "versions": {"tensorflow": "2.21.0"}, **common, **padding}))
+    arguments = ("table.py", "--root", str(tmp_path), "--results", str(results))
+    readme.write_text("no markers")
+    done = run_script(*arguments)
+    assert done.returncode == 2 and "benchmarks:start" in done.stderr
+    for path in (readme, notes):
+        path.write_text(f"before\n{table.START}\nold\n{table.END}\nafter\n")
+    assert run_script(*arguments, "--check").returncode == 1
+    assert "old" in readme.read_text()
+    assert run_script(*arguments).returncode == 0
+    assert readme.read_text() == f"before\n{table.START}\n{STEP_TABLE}\n{table.END}\nafter\n"
+    assert "| 16 | sorted | 12.5 | 3 |" in notes.read_text() and "[b.json](results/b.json)" in notes.read_text()
+    assert run_script(*arguments, "--check").returncode == 0
+    readme.write_text(readme.read_text().replace("5 rounds", "6 rounds"))
+    done = run_script(*arguments, "--check")
+    assert done.returncode == 1 and "README.md are" in done.stderr and "benchmarks/README.md" not in done.stderr
+
+
+def test_the_results_in_the_repository_make_tables():
+    results = table.read_results(BENCHMARKS / "results")
+    assert "No results" not in table.make_tables(results)
+
+
+def test_the_tables_in_the_repository_are_those_of_its_results():
+    done = run_script("table.py", "--check")
+    assert done.returncode == 0, done.stderr
