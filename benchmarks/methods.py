@@ -8,7 +8,7 @@ import sys
 
 from pairing import mean_and_spread, paired_difference
 from provenance import provenance
-from table_parts import MODEL_TITLES, Table, mean_and_sd, of_settings, origin
+from table_parts import MODEL_TITLES, Table, mean_and_sd, of_settings, origin, short_difference
 from tasks import constant_score, prepare
 from training_runs import Runs, make_run
 
@@ -132,12 +132,7 @@ def describe(summary):
 
 def difference(numbers):
     """A paired difference in points, with its interval, as text."""
-    if numbers is None:
-        return "-"
-    text = f"{100 * numbers['mean']:+.2f}"
-    if numbers["interval"]:
-        text += " ({:+.2f} to {:+.2f})".format(*(100 * bound for bound in numbers["interval"]))
-    return text
+    return short_difference(numbers) or "-"
 
 
 def parse(arguments=None):

@@ -15,6 +15,7 @@ import pipeline
 import pretraining
 import profile_step
 import quality
+import repeated
 import scale_out
 import search
 import soak
@@ -35,6 +36,7 @@ TABLES = {
     "pretraining": pretraining.TABLE,
     "profile": profile_step.TABLE,
     "quality": quality.TABLE,
+    "repeated": repeated.TABLE,
     "scale-out": scale_out.TABLE,
     "search": search.TABLE,
     "soak": soak.TABLE,

@@ -81,21 +81,21 @@ def adapters_of(output):
 
 @pytest.fixture(scope="module")
 def search(folder):
-    """A search by the command line in which a trial diverges: its output folder, what it printed, how often the encoder was loaded."""
+    """A search by the command line in which a trial diverges: its output folder, what it printed, how often the encoder was loaded, what stood on standard error."""
     import contextlib
     import io
 
     from tf_adapters.cli.main import main
 
-    output, printed, loaded = folder / "search", io.StringIO(), []
+    output, printed, errors, loaded = folder / "search", io.StringIO(), io.StringIO(), []
     original = loading.load_backbone
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
         patch.setenv("COLUMNS", "200")
         patch.setattr(loading, "load_backbone", lambda *arguments, **settings: loaded.append(1) or original(*arguments, **settings))
         options = ["--vary=adapter-size=2,3", f"--vary=learning-rate=3e-3,{TOO_HIGH}", "--vary=epochs=2", "--tuner=grid", "--trials=3"]
         # Test rows that are the validation rows, so that the best one's number is known.
         assert main([*words_of(folder, *options), f"--test={folder / 'validation.csv'}", f"--output={output}"]) == 0
-    return output, printed.getvalue(), len(loaded)
+    return output, printed.getvalue(), len(loaded), errors.getvalue()
 
 
 # What is searched
@@ -198,7 +198,7 @@ def test_an_encoder_that_a_training_changed_is_loaded_again(new):
 
 
 def test_search_leaves_a_table_a_plot_the_best_adapter_and_its_settings(search):
-    output, printed, _ = search
+    output, printed, *_ = search
     assert sorted(path.name for path in output.iterdir()) == ["best", "search", "search.json", "trials.csv", "trials.png"]
     content = json.loads((output / "search.json").read_text())
     with open(output / "trials.csv", newline="") as file:
@@ -217,7 +217,7 @@ def test_search_leaves_a_table_a_plot_the_best_adapter_and_its_settings(search):
 
 
 def test_diverged_trial_is_recorded_and_the_search_goes_on(search):
-    output, printed, _ = search
+    output, printed, _, errors = search
     with open(output / "trials.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3
@@ -226,7 +226,7 @@ def test_diverged_trial_is_recorded_and_the_search_goes_on(search):
     # Not the last one, so that others came after it.
     assert rows[-1]["trial"] not in failed
     assert all("training diverged" in row["message"] and not row["validation_accuracy"] for row in rows if row["trial"] in failed)
-    assert "failed: The training loss" in printed
+    assert "failed: The training loss" in printed and "Traceback" not in errors
 
 
 def test_the_encoder_is_loaded_once_for_all_trials(search):
@@ -234,7 +234,7 @@ def test_the_encoder_is_loaded_once_for_all_trials(search):
 
 
 def test_a_trial_takes_at_most_twice_the_adapter_s_own_size(search):
-    output, _, _ = search
+    output, *_ = search
     for row in json.loads((output / "search.json").read_text())["trials"]:
         folders = [output / row["folder"], output / "search" / f"trial_{row['trial']}"]
         used = sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
@@ -245,7 +245,7 @@ def test_a_trial_takes_at_most_twice_the_adapter_s_own_size(search):
 
 
 def test_printed_command_trains_the_same_adapter(cli, search, folder, tmp_path):
-    output, _, _ = search
+    output, *_ = search
     content = json.loads((output / "search.json").read_text())
     program, *words = shlex.split(content["command"])
     assert program == "tf-adapters" and words[-2:] == ["--output", "adapters/search"]

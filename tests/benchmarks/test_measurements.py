@@ -13,6 +13,7 @@ import conformance
 import padding
 import profile_step
 import provenance
+import repeated
 import scale_out
 import table
 from table_parts import NOTES
@@ -32,7 +33,7 @@ def test_provenance_says_where_a_result_comes_from():
     assert 0 <= provenance.busy_cores(0.05) <= os.cpu_count()
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "scale_out.py", "search.py", "pretraining.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "repeated.py", "scale_out.py", "search.py", "pretraining.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = run_script(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
@@ -83,6 +84,13 @@ def test_a_table_of_a_soak_counts_wrong_answers():
     }  # fmt: skip
     text = table.make_tables([result], NOTES)
     assert "| wrong answers | 1 |" in text and "100, 200, 300, 250" in text and "1,000 tasks" in text
+
+
+def test_growth_of_repeated_trainings_is_by_those_after_the_first():
+    result = {"kind": "repeated", "settings": {"trainings": 3}, "resident_mib": {"fit": [1000.0, 1010.0, 1020.0], "keras": [1000.0, 1100.0, 1204.0]}}
+    about = {"file": "a.json", "link": "a.json", "versions": {}}
+    shown = repeated.table({**step_result(), **result, **about})
+    assert "| adapters, `tf_adapters.fit` | 1,000 | 1,020 | 10 |" in shown and "| 1,000 | 1,204 | 102 |" in shown
 
 
 def test_parity_table_has_a_cell_for_each_direction_that_was_compared():

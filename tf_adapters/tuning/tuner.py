@@ -83,6 +83,10 @@ class AdapterTuner(keras_tuner.Tuner):
             InputError: a chief cannot listen at its address, or another one or a worker of the same id is at work on this search.
             FatalError: of keras-tuner; training came to an error, or the chief does not answer.
         """
+        with _without_tracebacks():
+            return self._search_in_role(*arguments, **settings)
+
+    def _search_in_role(self, *arguments, **settings):
         if self.role is None:
             return super().search(*arguments, **settings)
         if self._is_worker():
@@ -181,6 +185,18 @@ class AdapterTuner(keras_tuner.Tuner):
 
     def _lock(self, name):
         return pathlib.Path(self.project_dir, LOCKS_FOLDER, name)
+
+
+@contextlib.contextmanager
+def _without_tracebacks():
+    """keras-tuner prints one for each trial that diverged, beside the message that it keeps."""
+    from keras_tuner.src import config
+
+    before, config.DEBUG = config.DEBUG, False
+    try:
+        yield
+    finally:
+        config.DEBUG = before
 
 
 def _last_line(message):
