@@ -5,13 +5,13 @@ from table_parts import MODEL_TITLES, NOTES, README, Table, of_settings, origin
 
 ARMS = {
     "adapters": "**adapters**, tf_adapters",
+    "checkpointed-adapters": "the same, gradient checkpointing",
     "fast": "**adapters, fast**, tf_adapters",
-    "checkpointed-adapters": "adapters, blocks computed again in the backward pass",
-    "checkpointed-full": "full fine-tuning, the same",
-    "checkpointed-fast": "adapters, fast, the same",
+    "checkpointed-fast": "the same, gradient checkpointing",
     "fast-upper": "adapters in the upper half, fast, no dropout",
     "fast-upper-cached": "the same on stored outputs of the lower half",
     "full": "full fine-tuning, TensorFlow",
+    "checkpointed-full": "the same, gradient checkpointing",
     "torch-adapters": "adapters, PyTorch `adapters`",
     "torch-full": "full fine-tuning, PyTorch",
     "lora": "**LoRA r=8**, tf_adapters",
@@ -100,6 +100,10 @@ def _is_of_lora(result):
     return "lora" in result["arms"] or "fast-lora" in result["arms"]
 
 
+def _is_of_checkpointing(result):
+    return any("checkpointed" in arm for arm in result["arms"])
+
+
 def _residents(result):
     """How many adapters the banks of a result hold."""
     return sorted({row["resident"] for row in result["arms"].values() if "resident" in row})
@@ -109,7 +113,7 @@ TABLE = Table(
     table,
     lambda result: (
         *of_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result), _is_of_lora(result),
-        *_residents(result),
+        _is_of_checkpointing(result), *_residents(result),
     ),
-    lambda result: NOTES if _is_of_cached_blocks(result) or _is_of_lora(result) else README,
+    lambda result: NOTES if _is_of_cached_blocks(result) or _is_of_lora(result) or _is_of_checkpointing(result) else README,
 )  # fmt: skip
