@@ -43,11 +43,14 @@ def import_tensorflow(first=None):
     """
     with _without_native_stderr():
         import tensorflow as tf
+        from absl import logging as absl_logging
         from huggingface_hub.utils import logging as hub_logging
 
         import tf_adapters.models.bert  # noqa: F401
 
         tf.get_logger().setLevel(logging.ERROR)
+        # tensorflow_datasets warns of its own features there.
+        absl_logging.set_verbosity(absl_logging.ERROR)
         # Without a network it would print every retry.
         hub_logging.set_verbosity_error()
         made = None if first is None else first()
