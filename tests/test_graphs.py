@@ -18,6 +18,19 @@ def power(x):
     return x * x, lambda upstream: 5.0 * x * upstream
 
 
+@tf.custom_gradient
+def recursive(x):
+    """As `power`, by functions that close over each other."""
+
+    def gradient(upstream):
+        return other(upstream)
+
+    def other(upstream):
+        return gradient(upstream) if upstream is None else 5.0 * x * upstream
+
+    return x * x, gradient
+
+
 def of_loop(x):
     return tf.while_loop(lambda step, value: step < 2, lambda step, value: (step + 1, power(value)), (0, x))[1]
 
@@ -31,7 +44,7 @@ def registered():
     return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient-")}
 
 
-@pytest.mark.parametrize("body, expected", [(power, 15.0), (of_loop, 5.0 * 9.0 * 15.0), (of_function, 15.0)])
+@pytest.mark.parametrize("body, expected", [(power, 15.0), (of_loop, 5.0 * 9.0 * 15.0), (of_function, 15.0), (recursive, 15.0)])
 def test_a_gradient_is_there_as_long_as_its_function(body, expected):
     hold_gradients_weakly()
     before = registered()
