@@ -3,7 +3,7 @@
 It imports nothing of tf_adapters. What trains is made equal to the TensorFlow arms:
 two adapters per block at the same bottleneck with exact GELU, the blocks' LayerNorms
 and the classifier, and the pooler where pretraining left it untrained, as in
-`tf_adapters.models.state.untrained_layers`. LoRA has other parameters by its nature.
+`tf_adapters.models.state.untrained_layers`. LoRA has its matrices in place of adapters and LayerNorms.
 """
 
 import contextlib
@@ -105,6 +105,8 @@ def _build(name, settings):
     from transformers import AutoModelForSequenceClassification
 
     model = AutoModelForSequenceClassification.from_pretrained(settings["directory"], num_labels=2)
+    bert = model.bert
+    pooler_is_untrained = not bert.pooler.dense.bias.any() and bert.encoder.layer[0].output.dense.bias.any()
     if name.endswith("adapters"):
         import adapters
 
@@ -117,9 +119,6 @@ def _build(name, settings):
         for key, parameter in model.named_parameters():
             if "encoder.layer" in key and "LayerNorm" in key:
                 parameter.requires_grad = True
-        bert = model.bert
-        if not bert.pooler.dense.bias.any() and bert.encoder.layer[0].output.dense.bias.any():
-            bert.pooler.requires_grad_(True)
     elif name == "torch-lora":
         import peft
 
@@ -127,6 +126,8 @@ def _build(name, settings):
             task_type="SEQ_CLS", r=8, lora_alpha=16, lora_dropout=0.0, target_modules=["query", "value"]
         )
         model = peft.get_peft_model(model, config)
+    if name in ("torch-adapters", "torch-lora") and pooler_is_untrained:
+        bert.pooler.requires_grad_(True)
     return model
 
 
