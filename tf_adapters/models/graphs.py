@@ -15,8 +15,8 @@ def hold_gradients_weakly():
 
     TensorFlow registers such a gradient under a name for as long as the process lives, and what is registered holds tensors
     of the graph (tensorflow/tensorflow issues 27492 and 97697). Keras' optimizers and layer normalisation are among those
-    that have one, so every training would keep its graphs, some 190 MiB with MiniLM. Here a graph comes to hold its gradients
-    itself, and the registry forgets them when it goes; as long as it is there, all works as before.
+    that have one, so every training would keep its graphs (benchmarks/repeated.py). Here a graph comes to hold its gradients itself,
+    and the registry forgets them when it goes; as long as it is there, all works as before.
     """
     registry = getattr(getattr(ops, "gradient_registry", None), "_registry", {})
     for name in list(registry):  # other threads may trace meanwhile
