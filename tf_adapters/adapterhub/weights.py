@@ -6,6 +6,7 @@ import numpy as np
 
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError
+from tf_adapters.models.finite import check_finite
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import open_weights
 
@@ -38,9 +39,7 @@ def read_weights(directory, what):
         arrays = {name: np.asarray(value, np.float32) for name, value in read_torch_file(pickled).items()}
     else:
         raise InputError(f"{directory} has neither {tensors.name} nor {pickled.name}.")
-    for name, value in arrays.items():
-        if not np.isfinite(value).all():
-            raise InputError(f"{path}: {name} holds NaN or infinity.")
+    check_finite(arrays, path)
     return arrays, path
 
 

@@ -6,11 +6,10 @@ import os
 import pathlib
 import warnings
 
-import numpy as np
-
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.family import get_family
+from tf_adapters.models.finite import check_finite
 from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.heads import keep_float32, use_two_layer_head
 from tf_adapters.models.names import named_weights
@@ -254,8 +253,7 @@ def _read_weights(model, family, directory, skip=()):
                     f"{weights.path}: {keys[name]} has shape {shape}, and config.json asks for {expected}."
                 )
             value = weights.read(keys[name])
-            if not np.isfinite(value).all():
-                raise InputError(f"{weights.path}: {keys[name]} holds NaN or infinity.")
+            check_finite({keys[name]: value}, weights.path)
             variable.assign(value.T if transposed else value)
             found.add(id(variable))
     return bool(missing_pooler), found
