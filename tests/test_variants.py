@@ -163,7 +163,7 @@ def test_adapters_of_chosen_blocks_act_in_graphs_already_traced():
     np.testing.assert_allclose(traced(), tiny_model()(inputs).logits, atol=1e-6)
     set_active(model, "default")
     np.testing.assert_array_equal(traced(), everywhere)
-    with pytest.raises(InputError, match=r"blocks=\[3, 4\]: the adapter 'default' stands in the blocks \[0, 1, 2, 3\]"):
+    with pytest.raises(InputError, match=r"blocks=\[3, 4\] must be a list of some of \[0, 1, 2, 3\], the blocks in which the adapter 'default' stands"):
         set_active(model, "default", blocks=[3, 4])
 
 

@@ -48,6 +48,10 @@ class MethodConfig:
         """How many parameters the method has on an encoder, an int."""
         raise NotImplementedError
 
+    def stored(self, depth, hidden_size, intermediate_size):
+        """How many numbers a directory has for the method, an int: its parameters, and those of what it stands on."""
+        return self.parameters(depth, hidden_size, intermediate_size)
+
     def to_dict(self):
         """Plain dict that JSON can hold; `from_dict` reads it back."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -12,3 +12,9 @@ class InputError(ValueError):
 
 class DivergedError(InputError):
     """Training came to numbers that are not finite: the learning rate is too high."""
+
+
+def shown(value, most=80):
+    """`repr` of a value for a message, shortened: it may come from a file."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -3,7 +3,6 @@
 import json
 import pathlib
 
-import numpy as np
 
 from tf_adapters.adapterhub import bottleneck, fusion, lora
 from tf_adapters.adapterhub.description import DESCRIPTIONS
@@ -70,8 +69,8 @@ def _write_json(path, content):
 
 
 def _check_layer_norms(model, state):
-    norms = state.layer_norm_variables(model)
-    if any(not np.array_equal(variable.numpy(), before) for variable, before in zip(norms, state.pristine)):
+    if state.changed(model, state.owner):
         raise InputError(
-            "The adapter's LayerNorms were trained, which AdapterHub's files do not hold: train with train_layer_norm='none' to export it."
+            "The adapter's LayerNorms were trained, or other weights of the encoder, which AdapterHub's files do not hold: train with "
+            "train_layer_norm='none' to export it."
         )

@@ -7,10 +7,12 @@ from tf_adapters.adapterhub.description import read_description, read_head_descr
 from tf_adapters.adapterhub.heads import read_head
 from tf_adapters.adapterhub.weights import read_weights
 from tf_adapters.errors import InputError
-from tf_adapters.models.injection import add_adapters, remove_adapters
+from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transaction import transaction
 
 
+@transaction
 def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     """Load what `adapters` or PEFT saved into a model, and make it active: a bottleneck adapter, LoRA or AdapterFusion.
 
@@ -38,21 +40,14 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     found, config, values = read(model, directory, settings, **({} if adapters is None else {"adapters": adapters}))
     name = found if name is None else name
     head_values, has_pooler = read_its_head(model, state, directory, settings) if head else ({}, False)
-    before, fresh = set(state.adapters), state.newly_initialized
-    try:
-        if has_pooler:
-            state.train_pooler(model)
-        add_adapters(model, config, name=name, seed=0)
-        for key, layer in state.adapters[name].layers.items():
-            for part, variable in layer.parts.items():
-                variable.assign(values[key][part])
-        for variable, value in head_values.values():
-            variable.assign(value)
-    except BaseException:
-        if name in set(state.adapters) - before:
-            remove_adapters(model, name=name)
-        state.newly_initialized = fresh
-        raise
+    if has_pooler:
+        state.train_pooler(model)
+    add_adapters(model, config, name=name, seed=0)
+    for key, layer in state.adapters[name].layers.items():
+        for part, variable in layer.parts.items():
+            state.write(variable, values[key][part])
+    for variable, value in head_values.values():
+        state.put(state.owner, variable, value)
     return settings
 
 

@@ -82,6 +82,11 @@ class FusionConfig(MethodConfig):
         """Of the attention alone, which is what trains."""
         return len(set(self.sites(depth).values())) * (3 * hidden_size + 1) * hidden_size
 
+    def stored(self, depth, hidden_size, intermediate_size=None):
+        """As of `MethodConfig`, those of the adapters included."""
+        adapters = sum(config.parameters(depth, hidden_size) for config in self.adapters.values())
+        return self.parameters(depth, hidden_size) + adapters
+
     def to_dict(self):
         """As of `MethodConfig`."""
         return {**super().to_dict(), "adapters": {name: config.to_dict() for name, config in self.adapters.items()}}

@@ -182,7 +182,7 @@ class FastSite(AdapterSite):
             # On the kernel the gate costs m*d products; on the activations it would cost tokens*d.
             kernel, bias = (_value(weight, tf.float32) * gate for weight in (adapter.up_kernel, adapter.up_bias))
             terms.append(tf.matmul(inner, tf.cast(kernel, dtype)))
-        gamma, beta = _value(self.LayerNorm.gamma, tf.float32), _value(self.LayerNorm.beta, tf.float32)
+        gamma, beta = self.guarded(_value(self.LayerNorm.gamma, tf.float32)), _value(self.LayerNorm.beta, tf.float32)
         outputs = sum_norm(self.LayerNorm.epsilon, len(terms), self.dense.units)(gamma, beta, bias, *terms)
         return tf.reshape(outputs, tf.shape(input_tensor))
 

@@ -11,18 +11,21 @@ from tf_adapters.config import AdapterConfig, MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.heads import keep_float32
-from tf_adapters.models.site import RandomDrop, replace_layer
-from tf_adapters.models.state import NamedAdapter, state_of
+from tf_adapters.models.site import RandomDrop, replace_layer, without
+from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
+from tf_adapters.models.transaction import transaction, uninterrupted
 
 
+@transaction
 def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
     """Inject adapters into a built transformers TensorFlow model, in place, and make them active.
 
     The encoder's blocks are replaced by subclasses that adopt their layers: no weight is
     copied and no pretrained weight changes its name. Call `set_trainable` and `compile`
-    afterwards. The head and the LayerNorms of a second adapter start from the values
-    that the model had before the first.
+    afterwards: where `set_trainable` chose before, the new adapter does not train yet. The head
+    and the LayerNorms of a second adapter start from the values that the model had before the
+    first. A `tf.function` that was traced before the first adapter knows none: make it anew.
 
     Args:
         model: a built TFBertFor... model, pretrained or random.
@@ -50,16 +53,14 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
             f"name={name!r}: the model already has an adapter of that name; remove_adapters(model, name={name!r}) "
             "takes it out, another name adds a second one."
         )
-    if state.adapters and fast not in (None, state.fast):
-        raise InputError(f"fast={fast}: the model's blocks have fast={state.fast}, which its first adapter decided.")
+    check_fast(state, fast)
     blocks = state.family.blocks(model)
     keys = config.sites(len(blocks))
     keep_float32(model, state)
-    state.digest(model)
+    state.origin(model)
     if not state.adapters:
         state.fast = bool(fast)
-        state.switched = state.layer_norm_variables(model) + state.head_variables(model)
-        state.pristine = [variable.numpy() for variable in state.switched]
+        state.switched = {"norms": state.layer_norm_variables(model), "head": state.head_variables(model)}
         state.freezing = [
             (layer, layer._trainable, list(layer._trainable_weights), list(layer._non_trainable_weights))
             for layer in [model, *model.submodules]
@@ -69,21 +70,26 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
         _replace_blocks(model, state, blocks)
     if seed is None:
         seed = np.random.randint(2**31)
-    layers, positions = {}, {}
+    state.acting.last += 1
+    layers, positions, number = {}, {}, state.acting.last
     drop = RandomDrop(config.random_drop) if config.random_drop else None
     for (block, place), key in keys.items():
         site, first = _site(model, state, block, place), not layers
         position = positions.setdefault(block, len(positions))
         if key not in layers:
             layers[key] = _build_layer(config, place, site, f"{name}.{key}", zlib.crc32(f"{seed} {key}".encode()) % 2**31)
+            if state.trainable is not None:
+                layers[key].trainable = False
         drop_seed = zlib.crc32(f"{seed} drop".encode()) % 2**31 if first else None
-        site.add(name, layers[key], config, drop=drop, position=position, seed=drop_seed)
-    state.adapters[name] = NamedAdapter(config, layers, values=[value.copy() for value in state.pristine])
+        site.add(name, layers[key], config, number, drop=drop, position=position, seed=drop_seed)
+    state.adapters = {**state.adapters, name: state.copy_of_plain(model, config=config, layers=layers, number=number)}
+    state.acting.known |= {number}
     _forget_traces(model)
-    set_active(model, name)
+    state.let(model, active=name, active_blocks=None)
     return model
 
 
+@transaction
 def remove_adapters(model, *, name=None):
     """Take out one adapter, or all of them and restore the model as it was before the first.
 
@@ -100,21 +106,21 @@ def remove_adapters(model, *, name=None):
     """
     state = state_of(model)
     if name is not None:
-        _check_name(state, name)
+        check_name(state, name)
     elif not state.adapters:
         raise InputError("The model has no adapters to remove.")
-    if name is not None and len(state.adapters) > 1:
-        if state.active == name:
-            set_active(model, next(other for other in state.adapters if other != name))
+    others = [] if name is None else [other for other in state.adapters if other != name]
+    if not others and state.freezing is None:
+        check_not_cast(state, state.cast, "remove_adapters(model) restores the model and")
+    if name is None or state.active == name:
+        state.let(model, active=others[0] if others else None, active_blocks=None)
+    _forget_traces(model)
+    if others:
         for site in state.sites.values():
             site.discard(name)
-        del state.adapters[name]
-        _switch_sites(state)
-        _forget_traces(model)
+        state.acting.known -= {state.adapters[name].number}
+        state.adapters = without(state.adapters, name)
         return model
-    if state.freezing is None:
-        check_not_cast(state, state.cast, "remove_adapters(model) restores the model and")
-    _assign(state.switched, state.pristine)
     for owner, part, original in state.original_parts:
         replace_layer(owner, part, original)
     state.family.set_blocks(model, state.original_blocks)
@@ -124,16 +130,17 @@ def remove_adapters(model, *, name=None):
     for owner, attribute, dropout, _ in state.dropouts:
         setattr(owner, attribute, dropout)
     state.trainable, state.freezing, state.dropouts, state.fast = None, [], [], False
-    state.adapters, state.sites, state.active, state.enabled, state.active_blocks = {}, {}, None, True, None
-    state.original_blocks, state.original_parts, state.switched, state.pristine = None, [], [], []
-    _forget_traces(model)
+    state.adapters, state.sites, state.original_blocks, state.original_parts, state.switched = {}, {}, None, [], {}
+    # Numbers go on: a graph that is older than the next adapter must not take it for one of its own.
+    state.acting.known = frozenset()
     return model
 
 
+@transaction
 def set_active(model, name, *, blocks=None):
-    """Let the adapter `name` act, with its LayerNorms and head, in graphs already traced too.
+    """Let the adapter `name` act, with its LayerNorms, its head and the head's label names, in graphs already traced too.
 
-    Which weights train does not change: call `set_trainable` and `compile` to train it.
+    Which weights train does not change: call `set_trainable` to train it. Inside `disable_adapters` it acts after that.
 
     Args:
         name: str, an adapter of the model.
@@ -144,43 +151,45 @@ def set_active(model, name, *, blocks=None):
         InputError: the model has no adapter of that name, or no such block.
     """
     state = state_of(model)
-    _check_name(state, name)
-    adapted = {block for block, _ in state.adapters[name].config.sites(len(state.family.blocks(model)))}
-    if blocks is not None and not set(blocks) <= adapted:
-        raise InputError(f"blocks={sorted(blocks)!r}: the adapter {name!r} stands in the blocks {sorted(adapted)} alone.")
-    state.active_blocks = None if blocks is None else frozenset(blocks)
-    if name != state.active:
-        variables = state.switched
-        if state.active is not None:
-            state.adapters[state.active].values = [variable.numpy() for variable in variables]
-        _assign(variables, state.adapters[name].values)
-        state.adapters[name].values = None
-        state.active = name
-    _switch_sites(state)
+    check_name(state, name)
+    adapted = sorted({block for block, _ in state.adapters[name].config.sites(len(state.family.blocks(model)))})
+    try:
+        chosen = None if blocks is None else frozenset(blocks)
+        stand = chosen is None or chosen <= set(adapted)
+    except TypeError:
+        stand = False
+    if not stand:
+        raise InputError(f"blocks={blocks!r} must be a list of some of {adapted}, the blocks in which the adapter {name!r} stands, or None.")
+    state.let(model, active=name, active_blocks=chosen)
 
 
 @contextlib.contextmanager
 def disable_adapters(model):
     """Context in which the pretrained encoder acts alone, in graphs already traced too.
 
-    No adapter acts and the LayerNorms have their pretrained values; the head stays that
-    of the active adapter. On leaving, everything is as before.
+    No adapter acts and the LayerNorms are those of the encoder without one; the head stays that of the active adapter. On
+    leaving, the adapter acts that is active then. In between adapters may be added, loaded, saved, made active and removed as
+    outside. LayerNorms that are trained in between are the encoder's own, and no adapter's.
     """
-    state = state_of(model)
-    if not state.enabled or state.active is None:
-        yield model
-        return
-    norms = state.switched[: len(state.layer_norm_variables(model))]
-    trained = [variable.numpy() for variable in norms]
-    _assign(norms, state.pristine)
-    state.enabled = False
-    _switch_sites(state)
+    suspension = object()
     try:
+        _suspend(model, suspension)
         yield model
     finally:
-        _assign(norms, trained)
-        state.enabled = True
-        _switch_sites(state)
+        with uninterrupted():
+            _resume(model, suspension)
+
+
+@transaction
+def _suspend(model, suspension):
+    state = state_of(model)
+    state.let(model, suspensions=state.suspensions | {suspension})
+
+
+@transaction
+def _resume(model, suspension):
+    state = state_of(model)
+    state.let(model, suspensions=state.suspensions - {suspension})
 
 
 def adapter_names(model):
@@ -214,6 +223,8 @@ def _replace_blocks(model, state, blocks):
     for index, block in enumerate(adapted):
         for place, site in block.sites.items():
             state.sites[index, place] = site
+    # Every graph of the model reads it, and all that it computes depends on it.
+    state.sites[0, "attention"].acting = state.acting
 
 
 def _site(model, state, block, place):
@@ -230,26 +241,25 @@ def _site(model, state, block, place):
 def _build_layer(config, place, site, name, seed):
     """A MethodLayer with weights, whose names come from its own and not from its first user; seeded by its key, whatever the order."""
     layer = config.layer(place, site.shape, seed=seed, name=name, dtype=site.dtype_policy)
-    with tf.name_scope("adapters/" + name.replace(".", "/", 1)):
-        layer.build((None, None, site.shape[0]))
+    try:
+        with tf.name_scope("adapters/" + name.replace(".", "/", 1)):
+            layer.build((None, None, site.shape[0]))
+    except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError, ValueError, OverflowError) as error:
+        raise InputError(f"{config}: its weights do not fit into memory ({str(error).splitlines()[0]}).") from None
     return layer
 
 
-def _switch_sites(state):
-    for (block, _), site in state.sites.items():
-        acts = state.enabled and (state.active_blocks is None or block in state.active_blocks)
-        site.activate(state.active if acts else None)
-
-
-def _assign(variables, values):
-    for variable, value in zip(variables, values):
-        variable.assign(value)
-
-
-def _check_name(state, name):
-    if name not in state.adapters:
+def check_name(state, name):
+    """Raise InputError if the model has no adapter of a name."""
+    if not isinstance(name, str) or name not in state.adapters:
         known = ", ".join(repr(other) for other in state.adapters) or "none"
         raise InputError(f"name={name!r}: the model has no such adapter; it has {known}.")
+
+
+def check_fast(state, fast):
+    """Raise InputError if an adapter that is to be added asks for other blocks than the model's are."""
+    if state.adapters and fast not in (None, state.fast):
+        raise InputError(f"fast={fast}: the model's blocks have fast={state.fast}, which its first adapter decided.")
 
 
 def _forget_traces(model):

@@ -10,8 +10,10 @@ from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
+from tf_adapters.models.transaction import transaction, uninterrupted
 
 
+@transaction
 def merge_adapter(model):
     """Fold the active adapter into the encoder's weights and take it out: a plain transformers model that computes the same.
 
@@ -32,7 +34,9 @@ def merge_adapter(model):
     state = state_of(model)
     if state.active is None:
         raise InputError("The model has no adapter to merge: add or load one first.")
-    config = state.adapters[state.active].config
+    if not state.enabled:
+        raise InputError("Inside disable_adapters(model) no adapter acts that could be merged: merge it outside.")
+    config = state.owner.config
     if len(state.adapters) > 1:
         others = ", ".join(repr(name) for name in state.adapters if name != state.active)
         raise InputError(f"The model has other adapters ({others}), which fit the unchanged encoder alone: remove them first.")
@@ -41,13 +45,15 @@ def merge_adapter(model):
         raise InputError(f"An adapter of the method {config.method!r} is no update of the encoder's weights and cannot be merged.")
     kernels = [variable for site in sites for variable in site.dense.weights]
     check_not_cast(state, kernels, "merge_adapter(model)")
-    for site in sites:
-        _assign(site, *site.adapters[state.active].merged(*_values(site)))
-    trained, switched = [variable.numpy() for variable in state.switched], state.switched
+    for site, values in zip(sites, _merged(state, sites)):
+        _assign(site, values, state.write)
+    trained = [(variable, variable.read_value()) for variables in state.switched.values() for variable in variables]
+    labels = model.config.id2label, model.config.label2id
     remove_adapters(model)
-    for variable, value in zip(switched, trained):
-        variable.assign(value)
-    state.forget_digest()
+    for variable, value in trained:
+        state.write(variable, value)
+    model.config.id2label, model.config.label2id = labels
+    state.forget_origin()
     return model
 
 
@@ -59,15 +65,16 @@ def merged(model):
     """
     state = state_of(model)
     sites = [site for site in _sites(model, state) if site.dense.kernel.dtype == np.float32]
-    before = [_values(site) for site in sites]
-    for site, values in zip(sites, before):
-        _assign(site, *site.adapters[state.active].merged(*values))
+    before = [[variable.read_value() for variable in (site.dense.kernel, site.dense.bias)] for site in sites]
     try:
+        for site, values in zip(sites, _merged(state, sites)):
+            _assign(site, values)
         with replaced([(site, "adapters", {}) for site in sites]):
             yield
     finally:
-        for site, values in zip(sites, before):
-            _assign(site, *values)
+        with uninterrupted():
+            for site, values in zip(sites, before):
+                _assign(site, values)
 
 
 def _sites(model, state):
@@ -79,10 +86,11 @@ def _sites(model, state):
     return [site for site in acting if isinstance(site, DenseSite)]
 
 
-def _values(site):
-    return site.dense.kernel.numpy(), site.dense.bias.numpy()
+def _merged(state, sites):
+    """Kernel and bias with the update, of each site."""
+    return [site.adapters[state.active].merged(site.dense.kernel.numpy(), site.dense.bias.numpy()) for site in sites]
 
 
-def _assign(site, kernel, bias):
-    site.dense.kernel.assign(kernel)
-    site.dense.bias.assign(bias)
+def _assign(site, values, write=lambda variable, value: variable.assign(value)):
+    for variable, value in zip((site.dense.kernel, site.dense.bias), values):
+        write(variable, value)

@@ -28,22 +28,45 @@ class RandomDrop(tf.__internal__.tracking.AutoTrackable):
         self.number.assign(tf.random.stateless_uniform([], seed, 0, self.most + 1, tf.int32))
 
 
+class Acting(tf.__internal__.tracking.AutoTrackable):
+    """Which adapter of a model acts, as a variable that every graph of the model reads at its lowest site.
+
+    Attributes:
+        number: int32 scalar, the acting adapter's number, 0 for none.
+        known: frozenset of the numbers of the adapters that are on the model.
+        last: int, the highest number that an adapter of the model has or had.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.number = tf.Variable(0, trainable=False, dtype=tf.int32, name="acting")
+        self.known, self.last = frozenset(), 0
+
+    def guard(self):
+        """1.0, or NaN where an adapter acts that was not on the model when this graph was traced: it cannot compute that one.
+
+        Returns: float32 scalar.
+        """
+        known = tf.reduce_any(self.number.read_value() == tf.constant([0, *sorted(self.known)]))
+        return tf.where(known, 1.0, float("nan"))
+
+
 class Switch(tf.__internal__.tracking.AutoTrackable):
     """The variables that say which adapter acts at a site.
 
     Checkpoints and SavedModels see them; Keras does not count them among the weights.
 
     Attributes:
-        active_slot: int32 scalar, 0 for none, i for the i-th adapter of the site.
-        gates: dict from adapter name to float32 scalar.
+        active_slot: int32 scalar, 0 for none, otherwise the acting adapter's slot.
+        slots: dict from adapter name to its number at this site, which no other adapter has or had.
+        gates: dict from adapter name to float32 scalar, 1 where the adapter acts and otherwise 0.
         drops: dict from adapter name to `RandomDrop`, for those that have one.
     """
 
     def __init__(self):
         super().__init__()
         self.active_slot = tf.Variable(0, trainable=False, dtype=tf.int32, name="active_slot")
-        self.gates = {}
-        self.drops = {}
+        self.slots, self.gates, self.drops = {}, {}, {}
 
 
 @contextlib.contextmanager
@@ -79,20 +102,16 @@ def replace_layer(owner, name, layer):
 class Site:
     """Mixin for a place in a block where adapters, or layers of other methods, stand.
 
-    Several adapters may stand at one site. Which one acts is decided by variables, so a
-    graph that was traced before a switch follows it:
-
-    - `gates[name]` is 1 where `name` acts and 0 where no adapter does. It is NaN where
-      another one acts: a graph traced before that one was added cannot compute it, and
-      must not answer with something else in silence.
-    - `active_slot` chooses among several: 0 for none, i for the i-th name. With a single
-      adapter the gate alone is used, which needs no branch in the graph.
+    Several adapters may stand at one site. Which one acts is decided by variables, so a graph that was traced before a
+    switch follows it, and one that was traced before an adapter was removed never computes with it. With a single adapter
+    its gate alone is read, which needs no branch in the graph.
     """
 
     def make_site(self):
         """Begin without an adapter."""
         self.adapters, self.configs, self.positions = {}, {}, {}
         self.switch = Switch()
+        self.acting = None
         self.built = True
 
     @property
@@ -100,21 +119,22 @@ class Site:
         """`(inputs, outputs)` of what the method changes here."""
         raise NotImplementedError
 
-    def add(self, name, adapter, config, *, drop=None, position=0, seed=None):
+    def add(self, name, adapter, config, number, *, drop=None, position=0, seed=None):
         """Put `adapter`, a MethodLayer that other sites may use too, at this site.
 
         Args:
+            number: int, the adapter's on its model.
             config: `MethodConfig`.
             drop: `RandomDrop` or None.
             position: int, where the block stands among the adapted ones, from 0 at the bottom.
             seed: int for the site that draws for all, the first that is computed; None for the others.
         """
-        # Fresh dicts: Keras refuses to save a tracked one that was changed in place.
+        # Fresh dicts, as in `without`.
         self.adapters = {**self.adapters, name: adapter}
         self.configs = {**self.configs, name: config}
         self.positions = {**self.positions, name: position}
-        gate = tf.Variable(0.0, trainable=False, name=f"gate_{name}")
-        self.switch.gates = {**self.switch.gates, name: gate}
+        self.switch.slots = {**self.switch.slots, name: number}
+        self.switch.gates = {**self.switch.gates, name: tf.Variable(0.0, trainable=False, name=f"gate_{name}")}
         if drop is not None:
             self.switch.drops = {**self.switch.drops, name: drop}
             if seed is not None:
@@ -122,20 +142,22 @@ class Site:
                 setattr(self, f"drop_seeds_{name}", SeededDropout(0.0, seed=seed))
 
     def discard(self, name):
-        """Take the adapter `name` away, if it stands here."""
-        self.adapters = {key: value for key, value in self.adapters.items() if key != name}
-        self.switch.gates = {key: value for key, value in self.switch.gates.items() if key != name}
-        self.switch.drops = {key: value for key, value in self.switch.drops.items() if key != name}
+        """Take the adapter `name`, which does not act, away if it stands here."""
+        self.adapters, self.configs, self.positions = (without(part, name) for part in (self.adapters, self.configs, self.positions))
+        switch = self.switch
+        switch.slots, switch.gates, switch.drops = (without(part, name) for part in (switch.slots, switch.gates, switch.drops))
         if hasattr(self, f"drop_seeds_{name}"):
             delattr(self, f"drop_seeds_{name}")
 
-    def activate(self, name):
-        """Let the adapter `name` act; None, or a name that has no adapter here, lets none."""
-        names = list(self.adapters)
-        acting = name if name in names else None
-        self.switch.active_slot.assign(0 if acting is None else 1 + names.index(acting))
+    def activate(self, name, write):
+        """Let the adapter `name` act; None, or a name that has no adapter here, lets none.
+
+        Args:
+            write: function that assigns a variable.
+        """
+        write(self.switch.active_slot, self.switch.slots.get(name, 0))
         for key, gate in self.switch.gates.items():
-            gate.assign(0.0 if acting is None else 1.0 if key == acting else float("nan"))
+            write(gate, float(key == name))
 
     def choose(self, act, otherwise):
         """What the acting adapter makes of this place, in a graph that follows later switches.
@@ -149,11 +171,19 @@ class Site:
         if len(self.adapters) == 1:
             (name,) = self.adapters
             return act(name, self.switch.gates[name])
-        branches = [lambda: tf.identity(otherwise())]
-        branches += [lambda name=name: act(name) for name in self.adapters]
-        # Out of range: an adapter that was added after this graph was traced.
-        branches.append(lambda: (lambda plain: plain * tf.constant(float("nan"), plain.dtype))(otherwise()))
-        return tf.switch_case(self.switch.active_slot.read_value(), branches)
+        slots = tf.constant([self.switch.slots[name] for name in self.adapters])
+        here = tf.cast(self.switch.active_slot.read_value() == slots, tf.int32)
+        branches = [lambda: tf.identity(otherwise()), *(lambda name=name: act(name) for name in self.adapters)]
+        return tf.switch_case(tf.reduce_sum(here * tf.range(1, len(branches))), branches)
+
+    def guarded(self, values):
+        """A LayerNorm's gamma or outputs, of which the lowest site makes NaN where a graph cannot compute what acts."""
+        return values if self.acting is None else values * tf.cast(self.acting.guard(), values.dtype)
+
+
+def without(mapping, name):
+    """The same dict without one name: a new one, because Keras refuses to save a tracked one that was changed in place."""
+    return {key: value for key, value in mapping.items() if key != name}
 
 
 class AdapterSite(Site):
@@ -192,8 +222,8 @@ class AdapterSite(Site):
     def _normalise(self, summed):
         norm = self.LayerNorm
         if summed.dtype != tf.float32:
-            return norm(inputs=summed)
-        return layer_norm(summed, tf.convert_to_tensor(norm.gamma), tf.convert_to_tensor(norm.beta), norm.epsilon)
+            return self.guarded(norm(inputs=summed))
+        return layer_norm(summed, self.guarded(tf.convert_to_tensor(norm.gamma)), tf.convert_to_tensor(norm.beta), norm.epsilon)
 
     def _adapt(self, hidden_states, input_tensor, training):
         def act(name, gate=None):

@@ -1,48 +1,69 @@
 """What the package remembers about a model between calls."""
 
 import dataclasses
-import hashlib
-from typing import Dict, List, Optional
+from typing import Dict, Optional, Tuple
 
 import numpy as np
+import tensorflow as tf
 
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.models.family import family_of
-from tf_adapters.models.names import named_weights
+from tf_adapters.models.origin import Origin
+from tf_adapters.models.site import Acting
 
 
 @dataclasses.dataclass
-class NamedAdapter:
+class Owner:
+    """What belongs to an adapter, or to the encoder without one, and is on the model only while it acts.
+
+    Attributes:
+        norms, head: values of the pretrained LayerNorms and of the head, aligned with `ModelState.switched`; None while they are in
+            the model's variables.
+        labels: `id2label` and `label2id` of the configuration, which go with the head; None while they are in the model's.
+        pretrained: what `load_pretrained_adapter` loaded, a dict for JSON, or None.
+    """
+
+    norms: Optional[list] = None
+    head: Optional[list] = None
+    labels: Optional[Tuple[dict, dict]] = None
+    pretrained: Optional[dict] = None
+
+
+@dataclasses.dataclass
+class NamedAdapter(Owner):
     """One adapter of a model.
 
     Attributes:
         config: its MethodConfig.
         layers: dict from the key in a saved directory (`layer.0.ffn`) to the MethodLayer.
-        values: values of the LayerNorms and the head while another adapter is active,
-            aligned with `ModelState.switched`; None while this one is.
+        number: int, which no other adapter of this model has or had.
     """
 
-    config: MethodConfig
-    layers: Dict[str, object]
-    values: Optional[List[np.ndarray]] = None
+    config: MethodConfig = None
+    layers: Dict[str, object] = dataclasses.field(default_factory=dict)
+    number: int = 0
 
 
 class ModelState:
     """Adapters, originals and origin of one model; a plain object that Keras does not track.
 
+    What acts is written here and in no other place: `active`, `active_blocks` and `suspensions`. `let` changes it, with all that
+    follows: the sites' switches, the LayerNorms, the head and its label names.
+
     Attributes:
         family: the model's `Family`.
         adapters: dict from name to NamedAdapter.
+        plain: `Owner` of the encoder without an adapter.
         active: name of the active adapter, or None.
         active_blocks: the blocks whose adapters act, a frozenset, or None for all.
-        enabled: False inside `disable_adapters`.
+        suspensions: frozenset with an object for each `disable_adapters` that was entered and not left.
+        acting: `Acting` of the sites.
         sites: dict from `(block, place)` to AdapterSite or DenseSite.
         original_blocks: the blocks before injection.
         original_parts: list of `(layer, name of a layer of it, that layer before injection)`.
         fast: bool, whether the blocks are those of `models.fast`.
-        switched: variables whose values belong to the active adapter: LayerNorms, then head.
-        pristine: their values before injection.
+        switched: dict of `"norms"`, the pretrained LayerNorms' variables, and `"head"`, the head's; empty without adapters.
         freezing: list of `(layer, trainable, its trainable and its other weights)` before injection; None if
             `cast_frozen` replaced some of them since.
         dropouts: `Family.dropout_layers` before injection.
@@ -50,33 +71,119 @@ class ModelState:
         newly_initialized: layers of the encoder that pretraining did not train; they train
             and are saved with the head. See `untrained_layers`.
         pretrained_head: bool, whether all of the head came with the pretrained encoder.
-        pretrained_adapter: what `load_pretrained_adapter` loaded, a dict for JSON, or None.
         trainable: what `set_trainable` was last called with, or None.
         source, directory: where `load_backbone` found the weights.
+        undo: what the `transaction` that is going on would undo, or None.
     """
 
     def __init__(self, model):
         self.family = family_of(model)
         self.adapters = {}
+        self.plain = Owner()
         self.active = None
         self.active_blocks = None
-        self.enabled = True
+        self.suspensions = frozenset()
+        self.acting = Acting()
         self.sites = {}
         self.original_blocks = None
         self.original_parts = []
         self.fast = False
-        self.switched = []
-        self.pristine = []
+        self.switched = {}
         self.freezing = []
         self.dropouts = []
         self.cast = []
         self.newly_initialized = untrained_layers(model, self.family)
         self.pretrained_head = False
-        self.pretrained_adapter = None
         self.trainable = None
         self.source = None
         self.directory = None
-        self._digest = None
+        self.undo = None
+        self._origin = None
+
+    @property
+    def enabled(self):
+        """False inside `disable_adapters`."""
+        return not self.suspensions
+
+    @property
+    def acting_name(self):
+        """Name of the adapter that computes now, or None."""
+        return self.active if self.enabled else None
+
+    @property
+    def owner(self):
+        """The active adapter, or `plain`: whose head, label names and origin the model has."""
+        return self.plain if self.active is None else self.adapters[self.active]
+
+    @property
+    def pretrained_adapter(self):
+        """`Owner.pretrained` of what acts."""
+        return self.owner.pretrained
+
+    def write(self, variable, value):
+        """Assign a variable, so that the transaction that is going on can undo it."""
+        if self.undo is not None:
+            self.undo.remember(variable)
+        variable.assign(value)
+
+    def let(self, model, **changes):
+        """Change what acts (`active`, `active_blocks`, `suspensions`), in graphs already traced too."""
+        before, config = self._on_model(), model.config
+        for name, value in changes.items():
+            setattr(self, name, value)
+        for group, owner in self._on_model().items():
+            if owner is before[group]:
+                continue
+            variables = self.switched.get(group, ())
+            setattr(before[group], group, [variable.read_value() for variable in variables])
+            for variable, value in zip(variables, getattr(owner, group)):
+                self.write(variable, value)
+            setattr(owner, group, None)
+            if group == "head":
+                before[group].labels = dict(config.id2label), dict(config.label2id)
+                config.id2label, config.label2id = map(dict, owner.labels)
+                owner.labels = None
+        self.write(self.acting.number, self.adapters[self.acting_name].number if self.acting_name else 0)
+        for (block, _), site in self.sites.items():
+            acts = self.active_blocks is None or block in self.active_blocks
+            site.activate(self.acting_name if acts else None, self.write)
+
+    def _on_model(self):
+        """Whose LayerNorms and head the model has."""
+        return {"norms": self.plain if self.acting_name is None else self.owner, "head": self.owner}
+
+    def copy_of_plain(self, model, **adapter):
+        """A `NamedAdapter` whose LayerNorms, head and label names are those of the encoder without one."""
+        plain, labels = self.plain, self.plain.labels or (model.config.id2label, model.config.label2id)
+        values = {
+            group: list(getattr(plain, group) or [variable.read_value() for variable in variables])
+            for group, variables in self.switched.items()
+        }
+        return NamedAdapter(**values, labels=tuple(map(dict, labels)), **adapter)
+
+    def label_names(self, model, owner):
+        """An owner's label names in index order, a list; None where they are transformers' own `LABEL_0`."""
+        id2label = model.config.id2label if owner.labels is None else owner.labels[0]
+        names = [id2label[index] for index in sorted(id2label)]
+        return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
+
+    def put(self, owner, variable, value):
+        """Give an owner's LayerNorms or head, or any other variable, a value; what is not on the model now is kept for later."""
+        for group, variables in self.switched.items():
+            kept = getattr(owner, group)
+            if kept is not None and any(variable is other for other in variables):
+                value = tf.constant(value, variable.dtype)
+                setattr(owner, group, [value if variable is other else before for other, before in zip(variables, kept)])
+                return
+        self.write(variable, value)
+
+    def values_of(self, owner):
+        """Dict from a variable's id to a value of `owner`'s that is not in the variable now."""
+        return {
+            id(variable): value
+            for group, variables in self.switched.items()
+            for variable, value in zip(variables, getattr(owner, group) or ())
+        }
 
     def adapter_variables(self):
         """Variables of every adapter, each once."""
@@ -110,45 +217,31 @@ class ModelState:
             return
         if self.adapters:
             raise InputError("A head with a pooler of its own fits a model without adapters alone: load it into a model of its own.")
-        self.digest(model)
+        self.origin(model)
         self.newly_initialized = [self.family.pooler(model)]
 
+    def origin(self, model):
+        """The `Origin` of the encoder, noted by the first call: before any training, that is in `add_adapters` or `set_trainable`."""
+        if self._origin is None:
+            pooler = self.family.pooler(model)
+            self._origin = Origin(self.backbone_variables(model), [] if pooler is None else pooler.weights, self.values_of(self.plain))
+        return self._origin
+
     def digest(self, model):
-        """SHA-256 of the pretrained encoder before any training, as hexadecimal digits.
+        """`Origin.digest`, which adapter directories name."""
+        return self.origin(model).digest
 
-        Over the canonical names and float32 bytes of all pretrained tensors, sorted by
-        name; the head does not count. Computed once, by the first call of `add_adapters`,
-        `set_trainable` or this one, so that full fine-tuning later does not change it.
+    def changed(self, model, owner=None):
+        """Variables of the pretrained encoder that are not as they were at its origin.
+
+        Args:
+            owner: the `Owner` whose LayerNorms count; None for `plain`.
         """
-        if self._digest is None:
-            self._digest = digest_of(self.backbone_variables(model))
-        return self._digest
+        return self.origin(model).changed(self.backbone_variables(model), self.values_of(owner or self.plain))
 
-    def digest_without_pooler(self, model):
-        """As `digest`, of an encoder that has none, as under a head of masked words or of words; computed from the weights as they are.
-
-        The LayerNorms count as they were before any adapter.
-        """
-        pooler = self.family.pooler(model)
-        out = set() if pooler is None else {id(variable) for variable in pooler.weights}
-        before = {id(variable): value for variable, value in zip(self.switched, self.pristine)}
-        return digest_of([variable for variable in self.backbone_variables(model) if id(variable) not in out], before)
-
-    def forget_digest(self):
+    def forget_origin(self):
         """The encoder is another one from now on."""
-        self._digest = None
-
-
-def digest_of(variables, values=None):
-    """SHA-256 over canonical names and float32 bytes of variables, sorted by name; `values` has those of some by their id."""
-    hasher = hashlib.sha256()
-    named = named_weights(variables)
-    for name in sorted(named):
-        variable, _ = named[name]
-        hasher.update(f"{name} {tuple(variable.shape)}\n".encode())
-        value = (values or {}).get(id(variable))
-        hasher.update(np.ascontiguousarray(variable.numpy() if value is None else value, dtype=np.float32))
-    return hasher.hexdigest()
+        self._origin = None
 
 
 def state_of(model):
@@ -188,7 +281,7 @@ def _has_biases(layer):
 
 
 def backbone_digest(model):
-    """SHA-256 of the model's pretrained encoder as it was before any training; see `ModelState.digest`."""
+    """SHA-256 of the model's pretrained encoder as it was before any training; see `Origin`."""
     return state_of(model).digest(model)
 
 

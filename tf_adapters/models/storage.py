@@ -6,8 +6,10 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.heads import head_layers
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transaction import transaction
 
 
+@transaction
 def cast_frozen(model):
     """Keep the encoder's frozen kernels and embeddings in the dtype that they compute in, and no longer in float32.
 
@@ -29,7 +31,7 @@ def cast_frozen(model):
         InputError: nothing is frozen, because neither was called.
     """
     state = state_of(model)
-    state.digest(model)
+    origin = state.origin(model)
     trains = {id(variable) for variable in model.trainable_variables}
     frozen = {
         id(variable): variable
@@ -44,6 +46,7 @@ def cast_frozen(model):
             for attribute, variable in list(vars(layer).items()):
                 if id(variable) in frozen and variable.dtype == tf.float32:
                     cast.append(_cast(layer, attribute, variable))
+                    origin.exchange(variable, cast[-1])
     if not cast and state.trainable is None and len(trains) == len(model.weights) and not state.cast:
         raise InputError("cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first.")
     if cast:

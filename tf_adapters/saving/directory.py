@@ -15,14 +15,15 @@ import os
 import pathlib
 import shutil
 
-import numpy as np
-
-from tf_adapters.errors import InputError
-from tf_adapters.models.injection import add_adapters, remove_adapters, set_active
+from tf_adapters.errors import InputError, shown
+from tf_adapters.models.finite import check_finite
+from tf_adapters.models.injection import add_adapters, check_fast, set_active
 from tf_adapters.models.loading import load_backbone
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.names import named_weights, to_pytorch
 from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import check_not_cast
+from tf_adapters.models.transaction import transaction
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
@@ -55,17 +56,29 @@ def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics
         InputError: nothing was chosen to train, or the path cannot be written.
     """
     state = state_of(model)
-    directory = pathlib.Path(directory)
+    try:
+        directory = pathlib.Path(directory)
+    except TypeError:
+        raise InputError(f"directory={directory!r} must be a path.") from None
     if directory.exists() and not directory.is_dir():
         raise InputError(f"directory={str(directory)!r} is a file: give a directory.")
     if state.trainable is None:
         raise InputError("The model was not trained: call set_trainable(model, ...) first, so that it is known what to save.")
+    for name, value in (("recipe", recipe), ("task", task), ("metrics", metrics), ("training", training)):
+        _check_json(name, value)
     arrays = _collect(model, state)
     next_weights = directory / _NEXT_WEIGHTS_FILE
     write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
     settings = _settings(model, state, arrays, _sha256(next_weights), text, recipe, task, metrics, training)
     _commit(directory, settings)
     return directory
+
+
+def _check_json(name, value):
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{name}={shown(value)} is nothing that JSON can hold ({error}).") from None
 
 
 def copy_adapter(source, directory, **additions):
@@ -92,11 +105,13 @@ def _commit(directory, settings):
         raise InputError(f"{directory / WEIGHTS_FILE} cannot be written: {error.strerror}.") from None
 
 
+@transaction
 def load_adapter(model, directory, *, name="default", head=True, fast=None):
     """Load an adapter directory into a model, and make its adapter active.
 
     Adapters are injected as its config says; a model that already has an adapter of that
-    name takes the weights if the configs are equal. To train on, call `set_trainable`.
+    name takes the weights if the configs are equal. The label names come with the head. To
+    train on, call `set_trainable`.
 
     Args:
         model: a model on the same pretrained encoder that the adapter was trained on.
@@ -108,37 +123,44 @@ def load_adapter(model, directory, *, name="default", head=True, fast=None):
     Returns: the settings in the directory's `tf_adapters.json`, a dict.
 
     Raises:
-        InputError: another encoder, another head, missing, truncated or unknown content.
+        InputError: another encoder or one that was changed since it was loaded, another head, other label names than the model
+            was given, missing, truncated or unknown content. The model is then as it was.
     """
     settings = read_settings(directory)
     state = state_of(model)
-    check_backbone(model, state, settings, directory)
     arrays = _read_arrays(directory, settings)
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
-    if head and settings["head"]["pooler"] and state.family.reads_pooler(model):
-        state.train_pooler(model)
-    if head:
-        _check_head(model, state, settings, arrays, directory)
-    if settings["backbone"]["weights_saved"] and set(state.adapters) - {name}:
+    check_backbone(model, state, settings, directory, arrays)
+    _check_numbers(model, state, config, arrays, directory)
+    others = sorted(set(state.adapters) - ({name} if config is not None else set()))
+    if others and (config is None or settings["backbone"]["weights_saved"]):
         raise InputError(
-            f"{directory} holds weights of the encoder itself ({settings['trainable']}), which the model's other adapters "
-            "were not trained on: load it into a model of its own."
+            f"{directory} holds weights of the encoder or a head without an adapter ({settings['trainable']}), which are not those of the "
+            f"model's other adapters ({', '.join(others)}): load it into a model of its own."
         )
-    added = config is not None and name not in state.adapters
-    if not added and fast not in (None, state.fast):
-        raise InputError(f"fast={fast}: the model's blocks have fast={state.fast}, which its first adapter decided.")
-    if added:
+    if head:
+        if settings["head"]["pooler"] and state.family.reads_pooler(model):
+            state.train_pooler(model)
+        _check_head(model, state, settings, arrays, directory)
+    if config is None:
+        if fast not in (None, state.fast):
+            raise InputError(f"fast={fast}: {directory} holds no adapter, which fast blocks come with: leave it out.")
+    elif name not in state.adapters:
         add_adapters(model, config, name=name, seed=0, fast=fast)
-    elif config is not None and state.adapters[name].config != config:
-        raise InputError(f"name={name!r}: the model's adapter of that name has another config than {directory}.")
-    elif config is not None:
+    else:
+        check_fast(state, fast)
+        if state.adapters[name].config != config:
+            raise InputError(f"name={name!r}: the model's adapter of that name has another config than {directory}.")
         set_active(model, name)
-    try:
-        _assign(model, state, None if config is None else state.adapters[name], arrays, head, directory)
-    except InputError:
-        if added:
-            remove_adapters(model, name=name)
-        raise
+        # What the directory does not have is as it was in the encoder that it was trained on.
+        plain = state.values_of(state.plain)
+        for variable in state.switched["norms"]:
+            state.put(state.owner, variable, plain.get(id(variable), variable))
+    _assign(model, state, arrays, head, directory)
+    state.owner.pretrained = settings["pretrained_adapter"] if "pretrained_adapter" in settings else None
+    if head and settings["head"]["labels"]:
+        names = dict(enumerate(settings["head"]["labels"]))
+        model.config.id2label, model.config.label2id = names, {label: index for index, label in names.items()}
     return settings
 
 
@@ -181,7 +203,6 @@ def load_trained(directory, *, backbone=None, fast=None):
             source,
             head=head["type"],
             num_labels=head["num_labels"],
-            labels=head["labels"] or None,
             head_layers=head["layers"],
         )
     except InputError as error:
@@ -193,13 +214,12 @@ def load_trained(directory, *, backbone=None, fast=None):
 
 
 def _collect(model, state):
-    wanted = {id(variable) for variable in model.trainable_variables}
-    # LayerNorms that an adapter has changed belong to it, even if they do not train any more.
-    for variable, before in zip(state.switched, state.pristine):
-        if not np.array_equal(variable.numpy(), before):
-            wanted.add(id(variable))
+    """What of the model is not in the pretrained encoder: adapter, head, all that trains, and all that was changed before."""
+    owner = state.owner
+    wanted = {id(variable) for variable in [*model.trainable_variables, *state.changed(model, owner)]}
+    values = state.values_of(owner)
     return {
-        key: to_pytorch(variable, transposed)
+        key: to_pytorch(values.get(id(variable), variable), transposed)
         for key, (variable, transposed) in _targets(model, state, state.adapters.get(state.active)).items()
         if key.startswith(("layer", "head.")) or id(variable) in wanted
     }
@@ -218,9 +238,9 @@ def _targets(model, state, adapter):
     return targets
 
 
-def _assign(model, state, adapter, arrays, head, directory):
+def _assign(model, state, arrays, head, directory):
     """Check every array against its variable, and only then assign them."""
-    targets = _targets(model, state, adapter)
+    targets = _targets(model, state, state.adapters.get(state.active))
     arrays = {key: value for key, value in arrays.items() if head or not key.startswith("head.")}
     unknown = sorted(set(arrays) - set(targets))
     if unknown:
@@ -232,9 +252,10 @@ def _assign(model, state, adapter, arrays, head, directory):
         expected = _stored_shape(*targets[key])
         if value.shape != expected:
             raise InputError(f"{directory}: {key} has shape {value.shape}, and the model's is {expected}.")
+    check_not_cast(state, [targets[key][0] for key in arrays], f"{directory} holds weights of the encoder and")
     for key, value in arrays.items():
         variable, transposed = targets[key]
-        variable.assign(value.T if transposed else value)
+        state.put(state.owner, variable, value.T if transposed else value)
 
 
 def _stored_shape(variable, transposed):
@@ -247,9 +268,9 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
     adapter = state.adapters.get(state.active)
     counts = parameter_counts(model)
     config = model.config
-    labels = [config.id2label[index] for index in range(config.num_labels)]
-    if labels == [f"LABEL_{index}" for index in range(config.num_labels)]:
-        labels = None  # what transformers calls them where the user did not
+    norms = {id(variable) for variable in state.layer_norm_variables(model)}
+    targets = _targets(model, state, None)
+    encoder = [key for key in arrays if key.startswith("backbone.") and id(targets[key][0]) not in norms]
     return {
         "format_version": FORMAT_VERSION,
         "tf_adapters_version": __version__,
@@ -264,7 +285,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
             "type": state.family.head_of(model) or type(model).__name__,
             "layers": 2 if type(getattr(model, "classifier", None)).__name__ == "TwoLayerHead" else 1,
             "num_labels": config.num_labels,
-            "labels": labels,
+            "labels": state.label_names(model, state.owner),
             "pooler": bool(state.newly_initialized),
         },
         "text": None if text is None else text.settings(),
@@ -274,7 +295,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
             "hidden_size": config.hidden_size,
             "num_hidden_layers": config.num_hidden_layers,
             "sha256": state.digest(model),
-            "weights_saved": counts.backbone > 0,
+            "weights_saved": bool(encoder),
         },
         "parameters": {
             "total": counts.total,
@@ -288,8 +309,9 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
     }
 
 
-def check_backbone(model, state, settings, directory):
-    saved, config = settings["backbone"], model.config
+def check_backbone(model, state, settings, directory, arrays=()):
+    """Raise InputError if a directory was trained on another encoder than the model has, or would have with the directory's `arrays`."""
+    saved, config, origin = settings["backbone"], model.config, state.origin(model)
     for key in ("model_type", "hidden_size", "num_hidden_layers"):
         if saved[key] != getattr(config, key):
             raise InputError(
@@ -297,11 +319,29 @@ def check_backbone(model, state, settings, directory):
                 f"{key}={getattr(config, key)!r}."
             )
     # Under some heads an encoder has no pooler, and what was trained there has no use for one.
-    if saved["sha256"] != state.digest(model) and saved["sha256"] != state.digest_without_pooler(model):
+    if saved["sha256"] not in (origin.digest, origin.digest_without_pooler):
         raise InputError(
             f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than this "
-            f"model's ({state.source}, digest {state.digest(model)[:12]}...): its shape is the same, its weights are not."
+            f"model's ({state.source}, digest {origin.digest[:12]}...): its shape is the same, its weights are not."
         )
+    brought = {id(variable) for key, (variable, _) in _targets(model, state, None).items() if key in arrays}
+    changed = [variable.name for variable in state.changed(model) if id(variable) not in brought]
+    if changed:
+        raise InputError(
+            f"{directory} was trained on the pretrained encoder, and {len(changed)} weights of this model's were changed since, by "
+            f"training or by another directory ({changed[0]} the first): load the encoder again."
+        )
+
+
+def _check_numbers(model, state, config, arrays, directory):
+    """Raise InputError for weights that are not finite, and for a config that asks for others than there are, before any is made."""
+    check_finite(arrays, directory)
+    found = sum(value.size for key, value in arrays.items() if key.startswith("layer"))
+    family, sizes = state.family, model.config
+    depth, inner = len(family.blocks(model)), family.intermediate_size(sizes)
+    wanted = 0 if config is None else config.stored(depth, sizes.hidden_size, inner)
+    if found != wanted:
+        raise InputError(f"{directory} holds {found} numbers for an adapter whose config asks for {wanted}: it is damaged.")
 
 
 def _check_head(model, state, settings, arrays, directory):
@@ -313,6 +353,12 @@ def _check_head(model, state, settings, arrays, directory):
             f"{directory} has a head for {settings['head']['num_labels']} labels in {settings['head']['layers']} layer(s) "
             f"({settings['head']['type']}), and the model's is another; load the encoder with the same head, or pass "
             "head=False."
+        )
+    given, theirs = state.label_names(model, state.plain), settings["head"]["labels"]
+    if given and theirs and given != theirs:
+        raise InputError(
+            f"{directory} has a head for the labels {theirs}, and the model was given {given}: load the encoder with labels={theirs}, or "
+            "with num_labels alone."
         )
 
 

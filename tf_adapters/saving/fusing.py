@@ -6,9 +6,11 @@ from tf_adapters.methods import config_from_dict
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transaction import transaction
 from tf_adapters.saving.directory import check_backbone, read_adapter
 
 
+@transaction
 def fuse_adapters(model, directories, *, name="fusion", value_regularization=0.01, seed=None):
     """Put saved adapters into a model, with an attention over them that is to be learned, and make it active.
 
@@ -51,5 +53,5 @@ def fuse_adapters(model, directories, *, name="fusion", value_regularization=0.0
     for key, fusion in state.adapters[name].layers.items():
         for adapter, layer in fusion.adapters.items():
             for part, variable in layer.parts.items():
-                variable.assign(saved[adapter][f"{key}.{part}"])
+                state.write(variable, saved[adapter][f"{key}.{part}"])
     return model

@@ -4,10 +4,12 @@ import pathlib
 
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transaction import transaction
 from tf_adapters.saving.directory import load_adapter
 from tf_adapters.saving.settings import read_settings
 
 
+@transaction
 def load_pretrained_adapter(model, directory, *, name="default", fast=None):
     """Load what a directory holds but its head, to train on.
 
@@ -28,7 +30,7 @@ def load_pretrained_adapter(model, directory, *, name="default", fast=None):
         raise InputError(f"{directory} holds a head alone, which training does not go on with: give a directory of adapters.")
     settings = load_adapter(model, directory, name=name, head=False, fast=fast)
     task, training = settings["task"] or {}, settings["training"] or {}
-    state_of(model).pretrained_adapter = {
+    state_of(model).owner.pretrained = {
         "directory": str(pathlib.Path(directory)),
         "sha256": settings["weights"]["sha256"],
         "trainable": settings["trainable"],

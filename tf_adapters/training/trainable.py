@@ -6,12 +6,15 @@ import re
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.heads import keep_float32
-from tf_adapters.models.state import digest_of, state_of
+from tf_adapters.models.origin import digest_of
+from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
+from tf_adapters.models.transaction import transaction
 
 MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
 
 
+@transaction
 def set_trainable(model, mode="adapters", *, head=True):
     """Choose the weights that train. Call it before `compile`.
 
@@ -55,7 +58,7 @@ def set_trainable(model, mode="adapters", *, head=True):
     check_not_cast(state, variables, f"mode={mode!r}")
     chosen = {id(variable) for variable in variables}
     keep_float32(model, state)
-    state.digest(model)
+    state.origin(model)
     model.trainable = True
     for layer in model.submodules:
         if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
@@ -65,6 +68,7 @@ def set_trainable(model, mode="adapters", *, head=True):
     return model
 
 
+@transaction
 def freeze(model):
     """Let nothing train: for a model that only predicts.
 

@@ -1,0 +1,94 @@
+"""What is done to a model happens as a whole, or leaves every bit of it as it was."""
+
+import contextlib
+import functools
+import signal
+import threading
+
+from tf_adapters._keras import keras
+from tf_adapters.models.state import state_of
+
+
+def transaction(operation):
+    """Let a function whose first argument is a model happen as a whole, or not at all.
+
+    Whatever it raises, `KeyboardInterrupt` and `MemoryError` too, the model is then as before: its layers and what they hold, the
+    package's `ModelState`, and the values of the variables that were assigned by `ModelState.write`. One transaction inside another
+    is a part of that one.
+    """
+
+    @functools.wraps(operation)
+    def whole(model, *arguments, **settings):
+        state = state_of(model)
+        if state.undo is not None:
+            return operation(model, *arguments, **settings)
+        undo = _Undo(model, state)
+        try:
+            state.undo = undo
+            result = operation(model, *arguments, **settings)
+            state.undo = None
+            return result
+        except BaseException:
+            with uninterrupted():
+                undo.restore()
+            raise
+
+    return whole
+
+
+@contextlib.contextmanager
+def uninterrupted():
+    """Let Ctrl-C wait until the block has ended, where Python lets the main thread decide that."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    waiting = []
+    signal.signal(signal.SIGINT, lambda *arguments: waiting.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if waiting:
+            handler(*waiting[0])
+
+
+class _Undo:
+    """What a model's objects held at one moment, and the values that variables had before they were assigned."""
+
+    def __init__(self, model, state):
+        self._written, objects = {}, _objects(model, state)
+        self._held = [(held, dict(held)) for held in map(vars, objects)]
+        # Keras changes its own containers in place.
+        containers = [value for held, _ in self._held for value in held.values() if type(value) in (list, dict, set)]
+        containers += [one._obj_reference_counts._storage for one in objects if isinstance(one, keras.layers.Layer)]
+        self._contents = [(container, container.copy()) for container in containers]
+
+    def remember(self, variable):
+        """Keep the value of a variable that is about to be assigned for the first time."""
+        if id(variable) not in self._written:
+            # No copy: an assignment gives the variable other memory.
+            self._written[id(variable)] = (variable, variable.read_value())
+
+    def restore(self):
+        for variable, value in self._written.values():
+            variable.assign(value)
+        for held, before in self._held:
+            held.clear()
+            held.update(before)
+        for container, before in self._contents:
+            if type(container) is list:
+                container[:] = before
+            else:
+                container.clear()
+                container.update(before)
+
+
+def _objects(model, state):
+    """Everything that operations on a model change: its layers, their switches, the package's own notes, the optimizer."""
+    layers = list(model._flatten_layers())
+    switches = [switch for layer in layers if (switch := getattr(layer, "switch", None)) is not None]
+    optimizer = getattr(model, "optimizer", None)
+    optimizers = [optimizer, getattr(optimizer, "inner_optimizer", None)]
+    optimizers = [one for one in optimizers if isinstance(one, keras.optimizers.Optimizer)]
+    return [*layers, *switches, *optimizers, state, state.acting, state.plain, *state.adapters.values(), model.config]
