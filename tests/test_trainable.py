@@ -214,3 +214,83 @@ def test_head_logits_and_loss_are_float32_under_mixed_precision(policy, float32_
     assert np.any(output.logits.numpy() != output.logits.numpy().astype(np.float16).astype(np.float32))
     assert output.loss.dtype == tf.float32
     assert all(variable.dtype == tf.float32 for variable in model.weights)
+
+
+def compiled(mode, optimizer, **settings):
+    model = set_trainable(add_adapters(tiny_model(num_hidden_layers=2), AdapterConfig(4, init_stddev=0.3), seed=0), mode)
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), **settings)
+    return model
+
+
+def names_that_move(model):
+    before = [variable.numpy() for variable in model.weights]
+    model.fit(tiny_inputs(), np.array([0, 1, 0]), epochs=2, verbose=0)
+    return {variable.name for variable, value in zip(model.weights, before) if not np.array_equal(variable.numpy(), value)}
+
+
+def names_that_should(model):
+    # The gradient of a key's bias is zero.
+    return {variable.name for variable in model.trainable_variables if "/key/bias" not in variable.name}
+
+
+@pytest.mark.parametrize(
+    "optimizer, settings",
+    [
+        (keras.optimizers.Adam, {}),
+        pytest.param(keras.optimizers.AdamW, {"jit_compile": True}, marks=pytest.mark.slow),
+        pytest.param(lambda rate: keras.optimizers.SGD(rate, momentum=0.9), {}, marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_chosen_after_compile_and_after_fit_is_what_trains(optimizer, settings):
+    model = compiled("adapters", optimizer(0.01), **settings)
+    set_trainable(model, "head")
+    assert names_that_move(model) == names_that_should(model) == {variable.name for variable in model.classifier.weights}
+    for mode in ("adapters", "top-1", "head"):
+        set_trainable(model, mode)
+        moved = names_that_move(model)
+        assert moved >= {variable.name for variable in model.classifier.weights}
+        assert moved <= {variable.name for variable in model.trainable_variables} and moved >= {
+            name for name in names_that_should(model) if "embeddings" not in name
+        }
+
+
+def test_what_goes_on_training_keeps_its_moments_and_the_optimizer_is_the_same_object():
+    model = compiled("head", optimizer := keras.optimizers.Adam(0.01))
+    names_that_move(model)
+    moments = [optimizer._momentums[optimizer._index_dict[optimizer._var_key(v)]].numpy() for v in model.classifier.weights]
+    assert all(np.abs(moment).max() > 0 for moment in moments)
+    set_trainable(model, "adapters")
+    assert model.optimizer is optimizer and optimizer.iterations == 2
+    kept = [optimizer._momentums[optimizer._index_dict[optimizer._var_key(v)]].numpy() for v in model.classifier.weights]
+    assert all(np.array_equal(moment, value) for moment, value in zip(moments, kept))
+    assert len(optimizer.variables) == 1 + 2 * len(model.trainable_variables)  # the number of steps too
+    optimizer.learning_rate = 0.0
+    assert names_that_move(model) == set()
+
+
+def test_a_loss_scale_does_not_hinder_another_choice(float32_policy):
+    float32_policy("mixed_float16")
+    model = compiled("head", keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(0.01)))
+    names_that_move(model)
+    set_trainable(model, "adapters")
+    assert names_that_move(model) == names_that_should(model)
+
+
+def test_a_frozen_model_does_not_train_though_it_was_compiled_before():
+    from tf_adapters import freeze
+
+    model = freeze(compiled("head", keras.optimizers.Adam(0.01)))
+    assert model.trainable_variables == [] and names_that_move(model) == set()
+
+
+def test_poolers_that_no_head_reads_do_not_train_with_the_top_blocks():
+    from tests.families import FAMILIES, family_model
+    from tf_adapters.models.state import state_of
+
+    for family in FAMILIES:
+        if family == "albert":
+            continue
+        model = set_trainable(family_model(family, "classification"), "top-1")
+        counts = parameter_counts(model)
+        assert counts.trainable == counts.adapter + counts.layer_norm + counts.head + counts.backbone, family
+        assert counts.backbone > 0 and state_of(model).trainable == "top-1"

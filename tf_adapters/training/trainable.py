@@ -10,13 +10,16 @@ from tf_adapters.models.origin import digest_of
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction
+from tf_adapters.training.optimizer import go_on_with
 
 MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
 
 
 @transaction
 def set_trainable(model, mode="adapters", *, head=True):
-    """Choose the weights that train. Call it before `compile`.
+    """Choose the weights that train, before `compile` or after it.
+
+    A model that was compiled or trained already goes on with its optimizer: what trained before and still does keeps its moments.
 
     Args:
         model: a transformers TensorFlow model, with adapters or without.
@@ -64,7 +67,7 @@ def set_trainable(model, mode="adapters", *, head=True):
         if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
             _freeze_all_but(layer, chosen)
     state.trainable = mode
-    model.train_function = model.train_tf_function = None
+    _follow(model)
     return model
 
 
@@ -80,8 +83,17 @@ def freeze(model):
     keep_float32(model, state)
     model.trainable = False
     state.trainable = None
-    model.train_function = model.train_tf_function = None
+    _follow(model)
     return model
+
+
+def _follow(model):
+    """Let a model that was compiled, or trained already, train what is chosen now."""
+    model.train_function = model.train_tf_function = None
+    if getattr(model, "optimizer", None) is not None:
+        # Keras trains what was chosen when `compile` was called, whatever layers say since.
+        vars(model)["_compiled_trainable_state"] = model._get_trainable_state()
+        go_on_with(model.optimizer, model.trainable_variables)
 
 
 def _chosen_variables(model, state, mode):
@@ -110,7 +122,7 @@ def _chosen_variables(model, state, mode):
         return head + state.backbone_variables(model) + (_adapter_variables(active) if mode == "full" and active else [])
     if match:
         adapters = {id(variable) for variable in state.adapter_variables()}
-        top = blocks[-int(match[1]) :] + ([family.pooler(model)] if family.pooler(model) is not None else [])
+        top = blocks[-int(match[1]) :] + ([family.pooler(model)] if family.reads_pooler(model) else [])
         return head + [v for layer in top for v in layer.weights if id(v) not in adapters]
     raise InputError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}, with a number for N.")
 
