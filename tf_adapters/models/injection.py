@@ -68,6 +68,8 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
         ]
         state.dropouts = state.family.dropout_layers(model)
         _replace_blocks(model, state, blocks)
+        for layer in (model, state.family.main_layer(model)):
+            vars(layer)["get_config"] = _no_config
     if seed is None:
         seed = np.random.randint(2**31)
     state.acting.last += 1
@@ -121,6 +123,8 @@ def remove_adapters(model, *, name=None):
         state.acting.known -= {state.adapters[name].number}
         state.adapters = without(state.adapters, name)
         return model
+    for layer in (model, state.family.main_layer(model)):
+        vars(layer).pop("get_config", None)
     for owner, part, original in state.original_parts:
         replace_layer(owner, part, original)
     state.family.set_blocks(model, state.original_blocks)
@@ -225,6 +229,17 @@ def _replace_blocks(model, state, blocks):
             state.sites[index, place] = site
     # Every graph of the model reads it, and all that it computes depends on it.
     state.sites[0, "attention"].acting = state.acting
+
+
+def _no_config():
+    """In place of `get_config`, from which Keras would build the encoder again without its adapters, in silence.
+
+    A SavedModel is then written with the traced computation itself, and other formats are refused.
+    """
+    raise NotImplementedError(
+        "An encoder with adapters has no Keras configuration. Save the adapter with tf_adapters.save_adapter(model, directory), what is "
+        "served with tf_adapters.export_saved_model, and a Keras model of your own as a SavedModel (save_format='tf')."
+    )
 
 
 def _site(model, state, block, place):

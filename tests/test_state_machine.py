@@ -1,0 +1,467 @@
+"""Every operation on a model in any order, against a reference that is a dict of arrays."""
+
+import copy
+import functools
+import json
+import pathlib
+import tempfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from tests import encoder_in_numpy
+from tests.conftest import tiny_inputs, write_checkpoint
+from tests.test_lifecycle import HOSTILE, hostile, interrupted_at
+from tests.whole import assert_same, picture
+from tf_adapters import (
+    AdapterConfig,
+    FusionConfig,
+    InputError,
+    LoraConfig,
+    add_adapters,
+    cast_frozen,
+    change_head,
+    disable_adapters,
+    freeze,
+    fuse_adapters,
+    load_adapter,
+    load_backbone,
+    merge_adapter,
+    remove_adapters,
+    save_adapter,
+    set_active,
+    set_trainable,
+)
+from tf_adapters._keras import keras
+from tf_adapters.models.merging import merged
+from tf_adapters.models.state import state_of
+
+CONFIGS = {
+    "two": AdapterConfig(3, init_stddev=0.5, train_layer_norm="encoder"),
+    "one": AdapterConfig(3, init_stddev=0.5, sharing="layer", train_layer_norm="none"),
+    "upper": AdapterConfig(2, init_stddev=0.5, blocks=(1,), train_layer_norm="all"),
+    "lora": LoraConfig(rank=2),
+}
+MODES = ("adapters", "full", "top-1", "layer-norm", "bias", "head")
+NAMES = st.sampled_from(["a", "b", "c"])
+INPUTS = {name: value.numpy() for name, value in tiny_inputs(2, 6).items()}
+
+
+@functools.cache
+def checkpoint():
+    folder = tempfile.mkdtemp()
+    write_checkpoint(folder, hidden_size=16, intermediate_size=24, num_hidden_layers=2)
+    return folder
+
+
+def short(variable):
+    """A variable's name without its model's."""
+    return variable.name if variable.name.startswith("adapters/") else variable.name.partition("/")[2]
+
+
+def is_norm(name):
+    return "LayerNorm" in name
+
+
+def is_head(name):
+    return name.startswith("classifier")
+
+
+class Reference:
+    """What a model is to be: arrays by names, and who acts."""
+
+    def __init__(self, weights):
+        self.origin = dict(weights)
+        self.encoder = {name: value for name, value in weights.items() if not is_norm(name) and not is_head(name)}
+        self.plain = {name: value for name, value in weights.items() if is_norm(name) or is_head(name)}
+        self.adapters = {}  # name -> (configuration's name, weights by a directory's keys, its own LayerNorms and head)
+        self.active, self.blocks, self.suspended, self.trains, self.mode = None, None, 0, None, None
+
+    @property
+    def acting(self):
+        return None if self.suspended else self.active
+
+    def own(self, name):
+        """LayerNorms and head of an adapter, or of the encoder."""
+        return self.plain if name is None else self.adapters[name][2]
+
+    def place(self, name):
+        """The dict that has the value of a variable, and its name there."""
+        if name.startswith("adapters/"):
+            _, adapter, *path = name.removesuffix(":0").split("/")
+            return self.adapters[adapter][1], ".".join(path)
+        if is_head(name):
+            return self.own(self.active), name
+        return (self.own(self.acting) if is_norm(name) else self.encoder), name
+
+    def weights(self):
+        norms, head = self.own(self.acting), self.own(self.active)
+        return self.encoder | {name: (head if is_head(name) else norms)[name] for name in self.plain}
+
+    def computes(self):
+        adapter = None if self.acting is None else self.adapters[self.acting][1]
+        blocks = (0, 1) if self.blocks is None else self.blocks
+        return encoder_in_numpy.logits(self.weights(), adapter, INPUTS, blocks)
+
+    def changed(self):
+        """Names of the encoder's weights that are not as they came, an adapter's own LayerNorms left out."""
+        now = self.encoder | self.plain
+        return {name for name, value in now.items() if not is_head(name) and not np.array_equal(value, self.origin[name])}
+
+    def chosen(self, mode):
+        """Names that a mode trains, those of the adapter left out."""
+        names = [*self.encoder, *self.plain]
+        head = {name for name in names if is_head(name)}
+        if mode == "adapters":
+            which = CONFIGS[self.adapters[self.active][0]].train_layer_norm
+            norms = {name for name in names if is_norm(name) and (which == "all" or which == "encoder" and "embeddings" not in name)}
+            return head | norms
+        top = {name for name in names if "layer_._1" in name or "pooler" in name}
+        biases = {name for name in names if name.endswith(("bias:0", "beta:0"))}
+        norms = {name for name in names if is_norm(name)}
+        return head | {"full": set(names), "top-1": top, "layer-norm": norms, "bias": biases, "head": set()}[mode]
+
+
+class Lifecycle(RuleBasedStateMachine):
+    """Operations in any order."""
+
+    @initialize()
+    def load(self):
+        self.model = load_backbone(checkpoint())
+        self.reference = Reference({short(variable): variable.numpy() for variable in self.model.weights})
+        self.folder = tempfile.mkdtemp()
+        self.contexts, self.saved, self.graphs = [], [], []
+
+    # What is compared after every step.
+
+    @invariant()
+    def the_model_computes_what_the_reference_does(self):
+        expected = self.reference.computes()
+        np.testing.assert_allclose(self.model(INPUTS).logits, expected, atol=2e-4, rtol=2e-3)
+        for graph, known in self.graphs:
+            if self.reference.acting is None or self.number() in known:
+                np.testing.assert_allclose(graph(), expected, atol=2e-4, rtol=2e-3)
+            else:
+                assert np.isnan(graph()).all()
+
+    @invariant()
+    def every_weight_has_the_references_bits(self):
+        for variable in self.model.weights:
+            name = short(variable)
+            if name.startswith("adapters/") and name.split("/")[1] not in self.reference.adapters:
+                raise AssertionError(f"{name} is of an adapter that was removed")
+            holder, key = self.reference.place(name)
+            assert np.array_equal(variable.numpy(), holder[key]), name
+
+    @invariant()
+    def the_names_that_were_chosen_train(self):
+        if self.reference.trains is not None:
+            assert {short(variable) for variable in self.model.trainable_variables} == self.reference.trains
+
+    def number(self):
+        return state_of(self.model).adapters[self.reference.active].number
+
+    def numbers(self):
+        return {adapter.number for adapter in state_of(self.model).adapters.values()}
+
+    def adapter_weights(self, name):
+        layers = state_of(self.model).adapters[name].layers
+        return {f"{key}.{part}": variable.numpy() for key, layer in layers.items() for part, variable in layer.parts.items()}
+
+    def of_the_adapter(self, mode):
+        """Names of the active adapter's weights, if a mode trains them."""
+        if mode not in ("adapters", "full") or self.reference.active is None:
+            return set()
+        return {short(weight) for layer in state_of(self.model).adapters[self.reference.active].layers.values() for weight in layer.weights}
+
+    def refused(self, operation, message):
+        before = picture(self.model)
+        with pytest.raises(InputError, match=message):
+            operation()
+        assert_same(before, picture(self.model))
+
+    # What is done.
+
+    @rule(name=NAMES, kind=st.sampled_from(sorted(CONFIGS)), seed=st.integers(0, 9))
+    def add(self, name, kind, seed):
+        operation = functools.partial(add_adapters, self.model, CONFIGS[kind], name=name, seed=seed)
+        if name in self.reference.adapters:
+            self.refused(operation, "already has an adapter")
+            return
+        if not self.reference.adapters:
+            self.graphs = []  # they know of no adapters
+        operation()
+        self.reference.adapters[name] = kind, self.adapter_weights(name), dict(self.reference.plain)
+        self.reference.active, self.reference.blocks = name, None
+
+    @rule(name=NAMES, blocks=st.sampled_from([None, (), (1,)]))
+    def activate(self, name, blocks):
+        if name not in self.reference.adapters:
+            self.refused(lambda: set_active(self.model, name), "no such adapter")
+            return
+        set_active(self.model, name, blocks=blocks)
+        self.reference.active, self.reference.blocks = name, blocks
+
+    @rule()
+    def enter(self):
+        context = disable_adapters(self.model)
+        context.__enter__()
+        self.contexts.append(context)
+        self.reference.suspended += 1
+
+    @precondition(lambda self: self.contexts)
+    @rule(which=st.integers(0, 3))
+    def leave(self, which):
+        self.contexts.pop(which % len(self.contexts)).__exit__(None, None, None)
+        self.reference.suspended -= 1
+
+    @rule(name=st.one_of(NAMES, st.none()))
+    def remove(self, name):
+        reference = self.reference
+        if name not in reference.adapters if name else not reference.adapters:
+            self.refused(lambda: remove_adapters(self.model, name=name), "no such adapter|no adapters")
+            return
+        remove_adapters(self.model, name=name)
+        others = [other for other in reference.adapters if name is not None and other != name]
+        if reference.active == name or name is None:
+            reference.active, reference.blocks = (others[0] if others else None), None
+        reference.adapters = {other: reference.adapters[other] for other in others}
+        if not others:
+            reference.trains = reference.mode = None
+        elif reference.trains is not None:
+            reference.trains = {each for each in reference.trains if not each.startswith(f"adapters/{name}/")}
+
+    @rule(mode=st.sampled_from(MODES))
+    def choose(self, mode):
+        if mode == "adapters" and self.reference.active is None:
+            self.refused(lambda: set_trainable(self.model, mode), "no adapters")
+            return
+        set_trainable(self.model, mode)
+        self.reference.trains, self.reference.mode = self.reference.chosen(mode) | self.of_the_adapter(mode), mode
+
+    @rule()
+    def freeze(self):
+        freeze(self.model)
+        self.reference.trains, self.reference.mode = set(), None
+
+    @rule(seed=st.integers(0, 99))
+    def train(self, seed):
+        """What an optimiser does: what trains has other values."""
+        for number, variable in enumerate(self.model.trainable_variables):
+            noise = np.random.default_rng([seed, number]).normal(0, 0.05, variable.shape).astype(np.float32)
+            holder, key = self.reference.place(short(variable))
+            holder[key] = holder[key] + noise
+            variable.assign_add(noise)
+
+    @rule()
+    def save(self):
+        if self.reference.mode is None:
+            self.refused(lambda: save_adapter(self.model, self.folder + "/none"), "call set_trainable")
+            return
+        directory = save_adapter(self.model, f"{self.folder}/{len(self.saved)}")
+        reference = copy.deepcopy(self.reference)
+        reference.suspended, reference.blocks = 0, None
+        self.saved.append((directory, reference))
+        del self.saved[:-4]
+
+    @precondition(lambda self: self.saved)
+    @rule(which=st.integers(0, 3), name=NAMES)
+    def load_saved(self, which, name):
+        directory, saved = self.saved[which % len(self.saved)]
+        reference = self.reference
+        held = json.loads((directory / "tf_adapters.json").read_text())
+        kind = saved.active and saved.adapters[saved.active][0]
+        others = set(reference.adapters) - ({name} if kind else set())
+        brings = {each for each in saved.weights() if not is_head(each) and self.differs(saved, each)}
+        operation = functools.partial(load_adapter, self.model, directory, name=name)
+        if reference.changed() - brings:
+            self.refused(operation, "changed since|weights of the encoder or a head")
+        elif others and (kind is None or held["backbone"]["weights_saved"]):
+            self.refused(operation, "load it into a model of its own")
+        elif kind and name in reference.adapters and reference.adapters[name][0] != kind:
+            self.refused(operation, "another config")
+        else:
+            if not reference.adapters and kind:
+                self.graphs = []
+            operation()
+            weights = saved.weights()
+            reference.encoder = {each: weights[each] if each in brings else value for each, value in reference.encoder.items()}
+            own = {each: weights[each] if is_head(each) or each in brings else value for each, value in reference.plain.items()}
+            if kind:
+                reference.adapters[name] = kind, dict(saved.adapters[saved.active][1]), own
+                reference.active, reference.blocks = name, None
+            else:
+                reference.plain = own
+
+    @staticmethod
+    def differs(saved, name):
+        """Whether a directory holds a weight of the encoder: it differs from the pretrained one, or trains."""
+        return not np.array_equal(saved.weights()[name], saved.origin[name]) or name in (saved.trains or ())
+
+    @precondition(lambda self: any(saved.active for _, saved in self.saved))
+    @rule(what=st.sampled_from(sorted(HOSTILE)), name=NAMES)
+    def load_hostile(self, what, name):
+        directory = next(directory for directory, saved in self.saved if saved.active)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                damaged = hostile(HOSTILE[what][0], directory, pathlib.Path(folder))
+            except (StopIteration, AttributeError):
+                return  # it has nothing of the kind
+            settings_now = json.loads((damaged / "tf_adapters.json").read_text())
+            if what == "a size beyond all memory" and settings_now["adapter"].get("method") == "lora":
+                settings_now["adapter"].pop("bottleneck_size")
+                settings_now["adapter"]["rank"] = 2**62
+                (damaged / "tf_adapters.json").write_text(json.dumps(settings_now))
+            self.refused(lambda: load_adapter(self.model, damaged, name=name), "")
+
+    @rule(rank=st.sampled_from([10**12, 2**63]))
+    def add_too_large(self, rank):
+        self.refused(lambda: add_adapters(self.model, LoraConfig(rank=rank), name="large"), "memory")
+
+    @rule()
+    def merge(self):
+        reference = self.reference
+        if [reference.adapters[name][0] for name in reference.adapters] != ["lora"] or reference.suspended:
+            self.refused(lambda: merge_adapter(self.model), "merge|other adapters|no adapter")
+            return
+        if reference.blocks is not None:
+            set_active(self.model, reference.active)
+        _, weights, own = reference.adapters[reference.active]
+        merge_adapter(self.model)
+        for name, value in list(reference.encoder.items()):
+            block, part = name.partition("layer_._")[2][:1], name.rpartition("self/")[2].removesuffix("/kernel:0")
+            if f"layer.{block}.{part}.a" in weights:
+                update = weights[f"layer.{block}.{part}.a"].astype(np.float64) @ weights[f"layer.{block}.{part}.b"].astype(np.float64)
+                reference.encoder[name] = (value + update).astype(np.float32)
+        reference.plain, reference.adapters = own, {}
+        reference.active, reference.blocks, reference.trains, reference.mode = None, None, None, None
+        reference.origin = reference.encoder | reference.plain
+        self.saved = []  # they fit the encoder as it was
+
+    @rule()
+    def merge_for_a_moment(self):
+        before = picture(self.model)
+        with merged(self.model):
+            pass
+        assert_same(before, picture(self.model))
+
+    @precondition(lambda self: sum(saved.active is not None and saved.adapters[saved.active][0] == "one" for _, saved in self.saved))
+    @rule()
+    def fuse(self):
+        directory = next(directory for directory, saved in self.saved if saved.active and saved.adapters[saved.active][0] == "one")
+        before = picture(self.model)
+        try:
+            fuse_adapters(self.model, {"x": directory, "y": directory}, name="fused", seed=0)
+        except InputError:
+            assert_same(before, picture(self.model))
+            return
+        assert isinstance(state_of(self.model).owner.config, FusionConfig)
+        before_active, before_blocks = self.reference.active, self.reference.blocks
+        if before_active is None:
+            self.graphs = []
+            remove_adapters(self.model)
+            self.reference.trains = self.reference.mode = None
+        else:
+            remove_adapters(self.model, name="fused")
+            set_active(self.model, before_active, blocks=before_blocks)
+
+    @rule()
+    def cast(self):
+        """In float32 it changes nothing."""
+        before = picture(self.model)
+        try:
+            cast_frozen(self.model)
+        except InputError:
+            pass
+        assert_same(before, picture(self.model))
+
+    @precondition(lambda self: not self.contexts)
+    @rule()
+    def other_head(self):
+        if self.reference.adapters:
+            self.refused(lambda: change_head(self.model), "without adapters")
+            return
+        keras.utils.set_random_seed(0)
+        self.model = change_head(self.model)
+        weights = {short(variable): variable.numpy() for variable in self.model.weights}
+        assert {name for name in weights if not is_head(name) and not np.array_equal(weights[name], self.reference.weights()[name])} == set()
+        self.reference, self.graphs, self.saved = Reference(weights), [], []
+
+    @rule()
+    def compile(self):
+        self.model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    @rule()
+    def trace(self):
+        model = self.model
+        graph = tf.function(lambda: model({name: tf.constant(value) for name, value in INPUTS.items()}).logits)
+        graph()
+        self.graphs = [*self.graphs, (graph, self.numbers())][-2:]
+
+    @rule(count=st.integers(0, 150), what=st.sampled_from(["add", "remove", "choose", "activate", "suspend"]), name=NAMES)
+    def interrupt(self, count, what, name):
+        """Ctrl-C anywhere in an operation."""
+        model = self.model
+        operations = {
+            "add": lambda: add_adapters(model, CONFIGS["two"], name="interrupted", seed=0),
+            "remove": lambda: remove_adapters(model), "choose": lambda: set_trainable(model, "full"),
+            "activate": lambda: set_active(model, name), "suspend": lambda: disable_adapters(model).__enter__(),
+        }  # fmt: skip
+        before, undo = picture(model), None
+
+        def operate():
+            nonlocal undo
+            try:
+                operations[what]()
+                undo = True
+            except InputError:
+                pass
+            if undo:
+                raise KeyboardInterrupt  # too late: it happened
+
+        if not interrupted_at(count, operate):
+            assert_same(before, picture(model))
+        elif undo is None:
+            assert_same(before, picture(model))
+        else:
+            self.catch_up(what, name)
+
+    def catch_up(self, what, name):
+        """The operation was over before it could be interrupted."""
+        if what == "add":
+            remove_adapters(self.model, name="interrupted")
+            if self.reference.active:
+                set_active(self.model, self.reference.active, blocks=self.reference.blocks)
+            else:
+                self.reference.trains = self.reference.mode = None
+                self.graphs = []
+        elif what == "remove":
+            self.reference.adapters, self.reference.active, self.reference.blocks = {}, None, None
+            self.reference.trains = self.reference.mode = None
+        elif what == "choose":
+            self.reference.mode = "full"
+            self.reference.trains = self.reference.chosen("full") | self.of_the_adapter("full")
+        elif what == "activate":
+            self.reference.active, self.reference.blocks = name, None
+        else:
+            state = state_of(self.model)
+            state.let(self.model, suspensions=frozenset(list(state.suspensions)[: self.reference.suspended]))
+
+    def teardown(self):
+        for context in getattr(self, "contexts", ()):
+            context.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("examples, steps", [(3, 25), pytest.param(60, 60, marks=pytest.mark.slow)])
+def test_operations_in_any_order_agree_with_the_reference(examples, steps):
+    run_state_machine_as_test(
+        Lifecycle,
+        settings=settings(
+            max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=True, database=None,
+            suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink), print_blob=True,
+        ),
+    )  # fmt: skip
