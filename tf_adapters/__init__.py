@@ -9,6 +9,7 @@ import os
 import sys
 
 from tf_adapters._installation import check_installation
+from tf_adapters._submodules import submodules_of
 from tf_adapters._version import __version__
 
 try:
@@ -71,12 +72,13 @@ _OF_EXTRAS = {
     "AdapterTuner": "tuning.tuner",
 }
 __all__ = ["__version__", *sorted(_PUBLIC)]
+_submodule = submodules_of(__name__)
 
 
 def __getattr__(name):
     module = _PUBLIC.get(name) or _OF_EXTRAS.get(name)
     if module is None:
-        raise AttributeError(f"module 'tf_adapters' has no attribute {name!r}")
+        return _submodule(name)
     value = getattr(importlib.import_module(f"tf_adapters.{module}"), name)
     globals()[name] = value
     return value

@@ -2,6 +2,7 @@
 
 import importlib
 
+from tf_adapters._submodules import submodules_of
 from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
 
@@ -12,6 +13,8 @@ _CONFIGS = {
     "ia3": ("tf_adapters.methods.ia3", "IA3Config"),
     "fusion": ("tf_adapters.methods.fusion", "FusionConfig"),
 }
+
+__getattr__ = submodules_of(__name__)
 
 
 def config_from_dict(values):

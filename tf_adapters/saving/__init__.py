@@ -1,1 +1,5 @@
 """What is written to disk."""
+
+from tf_adapters._submodules import submodules_of
+
+__getattr__ = submodules_of(__name__)

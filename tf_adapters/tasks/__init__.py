@@ -4,8 +4,11 @@ Nothing here imports TensorFlow, tensorflow_datasets, scikit-learn or SciPy
 before it is needed: a mistake in a file or a name shows at once.
 """
 
+from tf_adapters._submodules import submodules_of
 from tf_adapters.tasks.own_files import task_from_files
 from tf_adapters.tasks.registry import load_task
 from tf_adapters.tasks.rows import Rows, Task
 
 __all__ = ["Rows", "Task", "load_task", "task_from_files"]
+
+__getattr__ = submodules_of(__name__)

@@ -9,3 +9,7 @@ The operations know nothing of layers. They take and return tensors of any float
 float32, and gradients of biases, gamma and beta are summed in it. Each operation is made once (`functools.cache`),
 whatever number of layers asks for it: they then share its compilations.
 """
+
+from tf_adapters._submodules import submodules_of
+
+__getattr__ = submodules_of(__name__)

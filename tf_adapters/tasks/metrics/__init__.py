@@ -5,6 +5,7 @@ that `primary` names chooses the best epoch. scikit-learn, SciPy and seqeval
 compute them where they can, and are imported at the first use.
 """
 
+from tf_adapters._submodules import submodules_of
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.metrics.masked import Perplexity
 from tf_adapters.tasks.metrics.sentences import SENTENCE_METRICS, Metric, probabilities
@@ -12,6 +13,7 @@ from tf_adapters.tasks.metrics.spans import SPAN_METRICS
 from tf_adapters.tasks.metrics.words import WORD_METRICS, are_entity_tags, default_word_metric
 
 __all__ = ["METRICS", "Metric", "check_metric", "default_metric", "probabilities"]
+__getattr__ = submodules_of(__name__)
 
 METRICS = {metric.name: metric for metric in (*SENTENCE_METRICS, *WORD_METRICS, *SPAN_METRICS, Perplexity())}
 # A metric's name, or a function of the label names (None where they are not known yet) that returns it.

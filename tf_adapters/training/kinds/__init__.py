@@ -1,5 +1,6 @@
 """What each kind of task does its own way. A new kind is a file here and a line below."""
 
+from tf_adapters._submodules import submodules_of
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.unlabelled import check_has_task
 from tf_adapters.training.kinds.sentences import Classification, MultiLabel, Regression
@@ -10,6 +11,7 @@ _KINDS = {
     kind.name: kind
     for kind in (Classification(), Regression(), MultiLabel(), TokenClassification(), QuestionAnswering())
 }
+__getattr__ = submodules_of(__name__)
 
 
 def get_kind(name):
