@@ -120,11 +120,12 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
         (["--recipe=houlsby"], "--recipe 'houlsby' is unknown: the recipes are default, houlsby-2019"),
         (["--activation=gleu"], "--activation 'gleu'"),
         (["--sharing=1"], "--sharing 1 must be 'none', 'layer' or an integer of at least 2"),
+        (["--sharing=99"], "--sharing 99: 2 blocks have adapters; give 2 for one adapter of them all, or less"),
         (["--sharing=all"], "--sharing 'all' is unknown: use 'none', 'layer' or an integer"),
         (["--placement=up"], "--placement 'up' is unknown: use one of 'both'"),
         (["--train-layer-norm=some"], "--train-layer-norm 'some' is unknown"),
-        (["--init-stddev=-1"], "--init-stddev -1.0 must be a finite number"),
-        (["--adapter-dropout=1"], "--adapter-dropout 1.0 must be below 1"),
+        (["--init-stddev=-1"], "--init-stddev -1.0 must be a number of at least 0"),
+        (["--adapter-dropout=1"], "--adapter-dropout 1.0 must be a number of at least 0 and below 1"),
         (["--blocks=top"], "--blocks top must look like 5-11 or 0,2,4"),
         (["--blocks=5-3"], "--blocks 5-3 must look like"),
         (["--blocks=1,"], "--blocks 1, must look like"),
@@ -139,15 +140,15 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
         (["--learning-rate=-1"], "--learning-rate -1.0 must be"),
         (["--learning-rate=nan"], "--learning-rate nan must be"),
         (["--learning-rate=inf"], "--learning-rate inf must be"),
-        (["--epochs=0"], "--epochs 0 must be at least 1"),
-        (["--batch-size=0"], "--batch-size 0 must be at least 1"),
-        (["--dropout=1"], "--dropout 1.0 must be at least 0 and below 1"),
+        (["--epochs=0"], "--epochs 0 must be an integer of at least 1"),
+        (["--batch-size=0"], "--batch-size 0 must be an integer of at least 1"),
+        (["--dropout=1"], "--dropout 1.0 must be a number of at least 0 and below 1"),
         (["--batch-size=4", "--xla"], "--batch-size 4 is above the 2 training examples"),
-        (["--max-train-rows=0"], "--max-train-rows 0 must be at least 1"),
-        (["--seed=-1"], "--seed -1 must lie between 0 and 4294967295"),
+        (["--max-train-rows=0"], "--max-train-rows 0 must be an integer of at least 1"),
+        (["--seed=-1"], "--seed -1 must be an integer of at least 0"),
         (["--max-length=65"], "--max-length 65 is beyond the 64 positions of encoder: give --max-length 64 or less"),
         (["--max-length=2"], "--max-length 2 must be an integer of at least 3"),
-        (["--max-length=0"], "--max-length 0 must be at least 1"),
+        (["--max-length=0"], "--max-length 0 must be an integer of at least 3"),
         (["--kind=ranking"], "ranking"),
         (["--metric=bleu"], "bleu"),
         (["--metric=pearson-spearman"], "pearson-spearman"),
@@ -282,7 +283,7 @@ def test_evaluating_without_rows_is_refused(refused, adapter):
     refused("evaluate", adapter, says="adapter was trained on files: give the rows to score by --input FILE")
     refused("evaluate", adapter, "--input=dev.csv", "--split=test", says="--split test and --input dev.csv exclude")
     refused("evaluate", adapter, "--input=dev.csv", "--metric=matthew", says="matthew")
-    refused("evaluate", adapter, "--input=dev.csv", "--batch-size=0", says="--batch-size 0 must be at least 1")
+    refused("evaluate", adapter, "--input=dev.csv", "--batch-size=0", says="--batch-size 0 must be an integer of at least 1")
     refused("predict", adapter, "--input=dev.csv", "--format=xml", says="'xml'")
 
 

@@ -148,12 +148,12 @@ def test_train_writes_an_adapter_directory_and_reports_the_test_rows(cli, train_
 
 
 def test_options_override_the_recipe(cli, train_arguments, tmp_path):
-    options = "--recipe report-3-shared --epochs 1 --adapter-size 3 --blocks 0-1 --activation tanh --placement ffn"
+    options = "--recipe report-3-shared --epochs 1 --adapter-size 3 --sharing 2 --blocks 0-1 --activation tanh --placement ffn"
     assert cli(*train_arguments, *options.split(), "--max-train-rows", 40, "--output", tmp_path / "a").status == 0
     settings = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
     assert settings["recipe"] == "report-3-shared"
     adapter = settings["adapter"]
-    assert (adapter["bottleneck_size"], adapter["sharing"], adapter["activation"]) == (3, 3, "tanh")
+    assert (adapter["bottleneck_size"], adapter["sharing"], adapter["activation"]) == (3, 2, "tanh")
     assert (adapter["blocks"], adapter["placement"], adapter["train_layer_norm"]) == ([0, 1], "ffn", "none")
     # one adapter of 2 x 3 x 32 + 32 + 3
     assert settings["parameters"]["adapter"] == 227

@@ -78,6 +78,13 @@ def test_placement_and_blocks_choose_the_sites():
         AdapterConfig(blocks=(4,)).sites(4)
 
 
+def test_no_more_blocks_share_an_adapter_than_there_are():
+    assert set(AdapterConfig(sharing=2).sites(2).values()) == {"layers.0-1"}
+    for config, depth in ((AdapterConfig(sharing=99), 2), (AdapterConfig(sharing=3, blocks=(0, 2)), 12)):
+        with pytest.raises(InputError, match=f"sharing={config.sharing}: 2 blocks have adapters; give 2 for one adapter of them all, or less"):
+            config.sites(depth)
+
+
 @pytest.mark.parametrize(
     "size, parameters",
     # Houlsby et al. 2019, section 2.1: 2md + d + m at d = 768.

@@ -59,7 +59,7 @@ def test_schedule_is_the_papers():
         assert float(schedule(step)) == pytest.approx(expected, abs=1e-10)
     assert float(WarmupLinearDecay(2.0, 4, warmup_fraction=0)(0)) == 2
     assert WarmupLinearDecay.from_config(schedule.get_config())(55) == schedule(55)
-    for arguments, message in (((0, 10), "peak=0"), ((-1, 10), "peak=-1"), ((float("nan"), 10), "peak=nan"), ((1, 0), "steps=0")):
+    for arguments, message in (((0, 10), "peak=0"), ((-1, 10), "learning_rate=-1"), ((float("nan"), 10), "peak=nan"), ((1, 0), "steps=0")):
         with pytest.raises(InputError, match=message):
             WarmupLinearDecay(*arguments)
 
@@ -235,7 +235,7 @@ def test_divergence_is_named_and_the_previous_best_stays(checkpoint, task, wordp
     load_trained(tmp_path)
 
 
-@pytest.mark.parametrize("changes, message", [({"epochs": 0}, "epochs=0"), ({"batch_size": 0}, "batch_size=0"), ({"learning_rate": -1}, "peak=-1")])
+@pytest.mark.parametrize("changes, message", [({"epochs": 0}, "epochs=0"), ({"batch_size": 0}, "batch_size=0"), ({"learning_rate": -1}, "learning_rate=-1")])
 def test_bad_settings_are_named(checkpoint, task, wordpiece, tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **{**SETTINGS, **changes})

@@ -267,7 +267,7 @@ def test_stored_outputs_of_lower_blocks_go_with_it(checkpoint, task, wordpiece, 
 
 def test_what_cannot_be_frozen_is_named(task, wordpiece, cli, train_arguments, tmp_path):
     for settings, message in (
-        ({"threshold": 0.0}, r"freeze_adapters=0.0 must be above 0"), ({"threshold": 1.5}, "freeze_adapters=1.5 must be"),
+        ({"threshold": 0.0}, r"freeze_adapters=0.0 must be a number above 0"), ({"threshold": 1.5}, "freeze_adapters=1.5 must be"),
         ({"epochs": (3, 3)}, r"freeze_epochs=\(3, 3\) must be two numbers of epochs"),
         ({"mode": "full"}, "freeze_adapters=0.5 is for bottleneck adapters"), ({"config": LoraConfig(2)}, "is for bottleneck adapters"),
     ):  # fmt: skip
@@ -277,7 +277,7 @@ def test_what_cannot_be_frozen_is_named(task, wordpiece, cli, train_arguments, t
         model = set_trainable(tiny_model(), "head")
         fit(model, task, wordpiece, output=tmp_path / "a", epochs=1, learning_rate=1e-3, freeze_epochs=(1, 3))
     for arguments, message in (
-        (["--freeze-adapters=0"], "--freeze-adapters 0.0 must be above 0"), (["--freeze-epochs=1-2"], "give both, or neither"),
+        (["--freeze-adapters=0"], "--freeze-adapters 0.0 must be a number above 0"), (["--freeze-epochs=1-2"], "give both, or neither"),
         (["--freeze-adapters=0.1", "--freeze-epochs=2-1"], "--freeze-epochs 2-1 must be two numbers"),
         (["--freeze-adapters=0.1", "--trainable=head"], "--freeze-adapters is for adapters"),
     ):  # fmt: skip

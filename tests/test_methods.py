@@ -278,7 +278,7 @@ def test_what_cannot_be_fused_is_named(saved_adapters, tmp_path):
         (lambda: LoraConfig(rank=0), "rank=0 must be an integer of at least 1"),
         (lambda: LoraConfig(alpha=-1), "alpha=-1 must be a number above 0"),
         (lambda: LoraConfig(targets=("q",)), "targets=.*'q'.* must be some of 'query', 'key'"),
-        (lambda: LoraConfig(dropout=1.0), "dropout=1.0 must be at least 0 and below 1"),
+        (lambda: LoraConfig(dropout=1.0), "dropout=1.0 must be a number of at least 0 and below 1"),
         (lambda: LoraConfig(train_layer_norm="some"), "train_layer_norm='some'"),
         (lambda: IA3Config(blocks=()), "blocks=\\(\\) must hold at least one index"),
         (lambda: config_from_dict({"method": "dora"}), "method='dora' is unknown: .*'lora'"),

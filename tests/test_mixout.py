@@ -77,7 +77,7 @@ def test_what_cannot_be_mixed_is_named():
     model = set_trainable(tiny_model(), "head")
     with pytest.raises(InputError, match="mixout=0.9: no matrix of the encoder or of adapters trains"):
         Mixout(model, model, 0.9, seed=0)
-    with pytest.raises(InputError, match="mixout=1.0 must be above 0 and below 1"):
+    with pytest.raises(InputError, match="mixout=1.0 must be a number of at least 0 and below 1"):
         Mixout(model, model, 1.0, seed=0)
 
 

@@ -263,9 +263,9 @@ def test_sampled_rows_keep_their_order_and_their_labels_and_depend_on_the_seed_a
 
 def test_a_sample_of_no_rows_or_with_a_negative_seed_is_refused():
     rows = Rows(text=tf.constant(["a", "b"]))
-    with refused("count must be at least 1 to sample rows, and it is 0."):
+    with refused("count=0 must be an integer of at least 1."):
         sample_rows(rows, count=0, seed=0)
-    with refused("seed must lie between 0 and 4294967295, and it is -1."):
+    with refused("seed=-1 must be an integer of at least 0."):
         sample_rows(rows, count=1, seed=-1)
 
 

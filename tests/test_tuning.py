@@ -142,9 +142,9 @@ def test_help_names_every_space_and_shows_a_command(cli):
 
 
 def test_values_of_several_types_come_back_as_they_were(new):
-    hypermodel = new({"sharing": ("none", 3), "bottleneck_size": Range(2, 9, log=True), "scaling": (1.0, "learned"), "epochs": 2})
-    hp = point(hypermodel, sharing="3", bottleneck_size=5.0, scaling="learned")
-    assert hypermodel.values(hp) == {"bottleneck_size": 5, "sharing": 3, "scaling": "learned", "epochs": 2}
+    hypermodel = new({"sharing": ("none", 2), "bottleneck_size": Range(2, 9, log=True), "scaling": (1.0, "learned"), "epochs": 2})
+    hp = point(hypermodel, sharing="2", bottleneck_size=5.0, scaling="learned")
+    assert hypermodel.values(hp) == {"bottleneck_size": 5, "sharing": 2, "scaling": "learned", "epochs": 2}
     assert type(hypermodel.values(hp)["bottleneck_size"]) is int
     # The recipe's own value is what keras-tuner starts from, where the space has it.
     assert point(hypermodel).values == {"sharing": "none", "bottleneck_size": 2, "scaling": "1.0"}
@@ -419,7 +419,8 @@ def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, fl
         ({"size": (1, 2)}, {}, "space: 'size' cannot be searched: use one of trainable, bottleneck_size"),
         ({"bottleneck_size": (2, 2)}, {}, "space: bottleneck_size has a value twice"),
         ({"bottleneck_size": (0, 2)}, {}, "space: bottleneck_size=0 must be an integer of at least 1"),
-        ({"learning_rate": (1e-3, -1.0)}, {}, "space: learning_rate=-1.0 must be above 0"),
+        ({"learning_rate": (1e-3, -1.0)}, {}, "space: learning_rate=-1.0 must be a number above 0"),
+        ({"learning_rate": (1e-3, 1e300)}, {}, "space: learning_rate=1e\\+300 must be a number above 0"),
         ({"learning_rate": ("fast", 1.0)}, {}, "space: learning_rate='fast' must be a float"),
         ({"activation": ("gelu", "gelo")}, {}, "space: activation='gelo'"),
         ({"activation": Range(1, 2)}, {}, "space: activation has no range"),
@@ -428,6 +429,7 @@ def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, fl
         ({"bottleneck_size": (2, 4), "trainable": "full"}, {}, "space: bottleneck_size is for adapters, and trainable is full"),
         ({"trainable": ("top-2", "top-3")}, {}, "space: trainable top-3 contradicts the model: .*encoder has 2 blocks"),
         ({"trainable": ("adapters", "everything")}, {}, "space: trainable='everything' is unknown"),
+        ("default", {}, "space: sharing 3 contradicts the model: .*encoder has 2 blocks"),
         ("houlsby-2019-top-n", {}, "space: trainable top-3 contradicts the model"),
         ("houlsby-2019-top-n", {"fast": True}, "contradicts|fast=True is for adapters"),
         ({"trainable": ("adapters", "head")}, {"fast": True}, "fast=True is for adapters"),
@@ -474,7 +476,7 @@ def test_hyperband_and_the_space_do_not_both_choose_the_epochs(new, tmp_path):
         (["--vary=adapter-size=2,4", "--tuner=hyperband"], "--tuner hyperband needs to know the most epochs"),
         (["--vary=epochs=2,4", "--tuner=hyperband", "--trials=3"], "the number of Hyperband's trials follows from its epochs"),
         (["--vary=epochs=2,4", "--tuner=hyperband"], "--space none|space is empty"),
-        (["--vary=adapter-size=2,4", "--trials=0"], "--trials 0 must be at least 1."),
+        (["--vary=adapter-size=2,4", "--trials=0"], "--trials 0 must be an integer of at least 1."),
         (["--vary=adapter-size=2,4", "--resume"], "holds no search; start one without --resume."),
         (["--vary=adapter-size=2,4", "--objective=median"], "--objective 'median' is unknown: use 'mean' or 'best'"),
     ],

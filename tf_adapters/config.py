@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-import math
-import numbers
 from typing import Optional, Tuple, Union
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import check_fields, is_int, is_real
 
 # The dense layers of a block.
 DENSE_PLACES = ("query", "key", "value", "attention_output", "intermediate", "output")
@@ -163,36 +162,16 @@ class AdapterConfig(MethodConfig):
     method = "bottleneck"
 
     def __post_init__(self):
-        for name, least in (("bottleneck_size", 1), ("hidden_layers", 1), ("random_drop", 0)):
-            value = getattr(self, name)
-            if not is_int(value) or value < least:
-                raise InputError(f"{name}={value!r} must be an integer of at least {least}.")
-        if isinstance(self.sharing, str):
-            if self.sharing not in ("none", "layer"):
-                raise InputError(
-                    f"sharing={self.sharing!r} is unknown: use 'none', 'layer' or an integer of at least 2."
-                )
-        elif not is_int(self.sharing) or self.sharing < 2:
-            raise InputError(
-                f"sharing={self.sharing!r} must be 'none', 'layer' or an integer of at least 2 "
-                "('layer' is the sharing within one block)."
-            )
+        check_fields(self)
+        check_sharing(self.sharing)
         check_choice("placement", self.placement, PLACEMENTS)
         self._check_blocks_and_norms()
         check_choice("insertion", self.insertion, INSERTIONS)
         check_choice("inner_norm", self.inner_norm, INNER_NORMS)
         check_choice("interaction", self.interaction, INTERACTIONS)
-        for name in ("init_stddev", "dropout"):
-            value = getattr(self, name)
-            if not is_real(value) or value < 0:
-                raise InputError(f"{name}={value!r} must be a finite number of at least 0.")
-            object.__setattr__(self, name, float(value))
+        check_scaling(self.scaling)
         if self.scaling != "learned":
-            if not is_real(self.scaling) or self.scaling == 0:
-                raise InputError(f"scaling={self.scaling!r} must be a number other than 0, or 'learned'.")
             object.__setattr__(self, "scaling", float(self.scaling))
-        if self.dropout >= 1:
-            raise InputError(f"dropout={self.dropout!r} must be below 1.")
         if not isinstance(self.activation, str):
             raise InputError(f"activation={self.activation!r} must be the name of a Keras activation.")
         from tf_adapters.layers.activation import get_activation  # imports Keras: only once one is made
@@ -215,9 +194,11 @@ class AdapterConfig(MethodConfig):
             `layer.3.ffn`, `layer.3` when a block shares one, `layers.3-5` when blocks do.
 
         Raises:
-            InputError: `blocks` names a block that the encoder lacks.
+            InputError: `blocks` names a block that the encoder lacks, or more are to share one than there are.
         """
         blocks = self._adapted_blocks(depth)
+        if is_int(self.sharing) and self.sharing > len(blocks):
+            raise InputError(f"sharing={self.sharing}: {len(blocks)} blocks have adapters; give {len(blocks)} for one adapter of them all, or less.")
         places = ("attention", "ffn") if self.placement == "both" else (self.placement,)
         keys = {}
         for position, block in enumerate(blocks):
@@ -251,12 +232,21 @@ class AdapterConfig(MethodConfig):
         return values
 
 
-def is_real(value):
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+def check_sharing(sharing):
+    """Raise InputError for what `AdapterConfig.sharing` cannot be."""
+    if isinstance(sharing, str):
+        if sharing not in ("none", "layer"):
+            raise InputError(f"sharing={sharing!r:.60} is unknown: use 'none', 'layer' or an integer of at least 2.")
+    elif not is_int(sharing) or sharing < 2:
+        raise InputError(
+            f"sharing={sharing!r:.60} must be 'none', 'layer' or an integer of at least 2 ('layer' is the sharing within one block)."
+        )
 
 
-def is_int(value):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+def check_scaling(scaling):
+    """Raise InputError for what `AdapterConfig.scaling` cannot be."""
+    if scaling != "learned" and (not is_real(scaling) or scaling == 0):
+        raise InputError(f"scaling={scaling!r:.60} must be a number other than 0, of those that float32 holds, or 'learned'.")
 
 
 def check_choice(name, value, choices):

@@ -6,6 +6,7 @@ from typing import Annotated, Optional
 import typer
 
 from tf_adapters.cli.options import float_or_word, number_or_word
+from tf_adapters.config import check_scaling, check_sharing
 from tf_adapters.errors import InputError
 
 # Those whose name is not the field of the config.
@@ -67,8 +68,12 @@ class AdapterOptions:
         return {option: value for option, value in values.items() if value is not None}
 
     def check(self):
-        """Raise InputError for a value that cannot be read."""
-        self._values()
+        """Raise InputError for a value that cannot be read, or is out of its range."""
+        values = self._values()
+        if "sharing" in values:
+            check_sharing(values["sharing"])
+        if "scaling" in values:
+            check_scaling(values["scaling"])
 
     def changed(self, recipe):
         """The recipe's adapter with the values that were given."""

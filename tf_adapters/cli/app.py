@@ -1,16 +1,19 @@
 """The commands. A new one is a file and a line here."""
 
+import errno
 import functools
 import inspect
 import re
 import sys
 
 import typer
+import typer.core
 
 from tf_adapters.cli.convert import convert
 from tf_adapters.cli.evaluate import evaluate
 from tf_adapters.cli.export import export
 from tf_adapters.cli.info import info
+from tf_adapters.cli.options import check_numbers
 from tf_adapters.cli.predict import predict
 from tf_adapters.cli.pretrain import pretrain
 from tf_adapters.cli.stream import stream
@@ -40,6 +43,21 @@ _OPTION_NAMES = {
 }
 
 
+class _Command(typer.core.TyperCommand):
+    """A command that refuses empty words, which a shell makes of a variable that is not set: as a path they would be the folder here."""
+
+    def parse_args(self, ctx, args):
+        # Help and --version leave here.
+        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter in order:
+            values = given.get(parameter.name)
+            if "" in (values if isinstance(values, (list, tuple)) else [values]):
+                name = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.name.upper()
+                print(f"error: {name} is empty: give it a value, or leave it out.", file=sys.stderr)
+                raise typer.Exit(2)
+        return super().parse_args(ctx, args)
+
+
 def _command(function):
     """The function, with a user's mistake turned into one sentence and an exit status."""
     options = {name: f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
@@ -51,9 +69,15 @@ def _command(function):
     @functools.wraps(function)
     def run(**arguments):
         try:
+            check_numbers(arguments)
             function(**arguments)
         except InputError as error:
             print(f"error: {re.sub(r'^([a-z_]+)=', option, str(error))}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            print(f"error: {str(error.filename)[:60]}... is longer than a file's name may be: give a shorter one.", file=sys.stderr)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -63,7 +87,7 @@ def _command(function):
 
 
 for command in (train, tune, pretrain, stream, evaluate, predict, export, convert, submit, tasks, info):
-    app.command(command.__name__)(_command(command))
+    app.command(command.__name__, cls=_Command)(_command(command))
 
 
 def _version(value: bool):

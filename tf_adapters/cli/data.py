@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 
 from tf_adapters.cli import options
-from tf_adapters.cli.options import check_positive
 from tf_adapters.errors import InputError
 
 DEFAULT_TASK = "rotten-tomatoes"
@@ -62,8 +61,6 @@ class DataOptions:
                 f"--train {given['--train']} needs --validation FILE: the best epoch is chosen by rows that are not "
                 "trained on."
             )
-        check_positive("--max-train-rows", self.max_train_rows)
-        check_positive("--low-resource", self.low_resource)
         if self.low_resource is not None and self.max_train_rows is not None:
             raise InputError(
                 f"--low-resource {self.low_resource} and --max-train-rows {self.max_train_rows} exclude each other: give one "

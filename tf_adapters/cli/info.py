@@ -160,7 +160,10 @@ def _recipe_rows(family, config, adapter_size):
         if adapter_size is not None and isinstance(adapter, AdapterConfig):
             adapter = dataclasses.replace(adapter, bottleneck_size=adapter_size)
         depth, inner = family.depth(config), family.intermediate_size(config)
-        count = len(set(adapter.sites(depth).values()))
+        try:
+            count = len(set(adapter.sites(depth).values()))
+        except InputError:
+            continue  # more blocks are to share an adapter than there are
         adapters = adapter.parameters(depth, config.hidden_size, inner)
         norms = sizes["layer_norm"]["encoder" if adapter.train_layer_norm == "adapted" else adapter.train_layer_norm]
         if adapter.train_layer_norm == "adapted" and adapter.blocks is not None:

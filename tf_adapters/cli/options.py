@@ -1,12 +1,12 @@
 """Options that several commands share."""
 
-import math
 import pathlib
 from typing import Annotated, Optional
 
 import typer
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import RANGES, check_seeds, checked
 
 BatchSize = Annotated[int, typer.Option(help="Rows per batch.")]
 DataDir = Annotated[
@@ -115,24 +115,20 @@ ValidationFile = Annotated[
     typer.Option(help="Your validation rows; the best epoch is chosen by them.", rich_help_panel="Data"),
 ]
 
+# Parameters of commands that the Python functions, and so `RANGES`, call otherwise.
+SETTINGS = {
+    "adapter_dropout": "dropout", "adapter_size": "bottleneck_size", "low_resource": "count", "mask_rate": "rate", "max_train_rows": "count",
+}  # fmt: skip
 
-def check_positive(option, value):
-    """Raise InputError unless an option that was given is at least 1."""
-    if value is not None and value < 1:
-        raise InputError(f"{option} {value} must be at least 1.")
 
-
-def check_training(settings):
-    """Raise InputError for a learning rate, decay, norm or dropout out of range; `settings` has them by name."""
-    rate = settings["learning_rate"]
-    if rate is not None and not 0 < rate < math.inf:
-        raise InputError(f"--learning-rate {rate} must be a number above 0, such as 1e-3.")
-    if not 0 <= settings["weight_decay"] < math.inf:
-        raise InputError(f"--weight-decay {settings['weight_decay']} must be a number of at least 0, such as 0.01.")
-    if settings["clip_norm"] is not None and not 0 < settings["clip_norm"] < math.inf:
-        raise InputError(f"--clip-norm {settings['clip_norm']} must be a number above 0, such as 1.")
-    if settings["dropout"] is not None and not 0 <= settings["dropout"] < 1:
-        raise InputError(f"--dropout {settings['dropout']} must be at least 0 and below 1.")
+def check_numbers(arguments):
+    """Raise InputError for a number that a command's parameter of this name cannot have; needs no TensorFlow."""
+    for name, value in arguments.items():
+        setting = SETTINGS.get(name, name)
+        if value is not None and setting in RANGES:
+            checked(setting, value, shown=f"--{name.replace('_', '-')} {value}")
+    if "seeds" in arguments:
+        check_seeds(arguments["seed"], arguments["seeds"])
 
 
 def check_precision(precision):
@@ -154,7 +150,10 @@ def use_precision(precision, console):
 
 def number_or_word(value):
     """An option that is an integer or a name."""
-    return int(value) if value is not None and value.lstrip("-").isdigit() else value
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        return value
 
 
 def float_or_word(value):

@@ -8,9 +8,15 @@ from tf_adapters.errors import InputError
 
 def check_writable(path, *, option="--output"):
     """Raise InputError unless `path` can be made where it says."""
-    ancestor = pathlib.Path(path).absolute().parent
+    path = pathlib.Path(path)
+    ancestor = path.absolute().parent
     while not os.path.lexists(ancestor):
         ancestor = ancestor.parent
+    # What is written has a longer name until it is complete.
+    longest = os.pathconf(ancestor, "PC_NAME_MAX") - len(".12345678.tmp.")
+    for part in path.absolute().relative_to(ancestor).parts:
+        if len(os.fsencode(part)) > longest:
+            raise InputError(f"{option} {str(path)[:60]}...: {part[:20]}... is longer than the {longest} bytes of a name here; give a shorter one.")
     if not ancestor.is_dir():
         raise InputError(f"{option} {path}: {ancestor} is not a directory; give a path below one.")
     if not os.access(ancestor, os.W_OK | os.X_OK):

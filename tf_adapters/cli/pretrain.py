@@ -1,6 +1,5 @@
 """`tf-adapters pretrain`."""
 
-import math
 import pathlib
 import shlex
 import shutil
@@ -161,12 +160,8 @@ def pretrain(
 
 
 def _check(given):
-    for name in ("steps", "save_every", "batch_size", "accumulate", "max_length"):
-        options.check_positive(f"--{name.replace('_', '-')}", given[name])
     if given["steps"] % given["save_every"]:
         raise InputError(f"--steps {given['steps']} must be a multiple of --save-every {given['save_every']}.")
-    if given["fit_head_steps"] is not None and given["fit_head_steps"] < 0:
-        raise InputError(f"--fit-head-steps {given['fit_head_steps']} must be at least 0.")
     if given["trainable"] not in ("adapters", "full"):
         raise InputError(f"--trainable {given['trainable']} must be adapters or full.")
     for option in given["adapter"].given() if given["trainable"] == "full" else ():
@@ -175,15 +170,8 @@ def _check(given):
         raise InputError(f"--accumulate {given['accumulate']} is above the {given['batch_size']} texts of --batch-size: lower it.")
     if given["accumulate"] > 1 and given["xla"]:
         raise InputError("--accumulate and --xla exclude each other: leave one of them out.")
-    if not 0 < given["head_learning_rate"] < math.inf:
-        raise InputError(f"--head-learning-rate {given['head_learning_rate']} must be a number above 0, such as 1e-3.")
     if given["fast"] and given["trainable"] == "full":
         raise InputError("--fast is for adapters, and --trainable full trains none: leave one of them out.")
-    if not 0 < given["mask_rate"] < 1:
-        raise InputError(f"--mask-rate {given['mask_rate']} must lie between 0 and 1, such as 0.15.")
-    if not 0 <= given["seed"] < 2**32:
-        raise InputError(f"--seed {given['seed']} must lie between 0 and {2**32 - 1}.")
-    options.check_training(given)
     options.check_precision(given["precision"])
 
 

@@ -56,7 +56,6 @@ class TextOptions:
             raise InputError(f"--task {self.task} and --train {self.train_file} exclude each other: give one of them.")
         elif self.data_dir is not None:
             raise InputError(f"--data-dir {self.data_dir} belongs to --task NAME: leave it out with --train FILE.")
-        options.check_positive("--max-train-rows", self.max_train_rows)
 
     def usual_output(self):
         """Where to write without --output, which only the embedded task may lack."""

@@ -112,7 +112,6 @@ def train(
     if pretrained and output.resolve() == from_pretrained_adapter.resolve():
         raise InputError(f"--output {output} is the directory of --from-pretrained-adapter: give another, so that both are kept.")
     trainable = trainable or (pretrained and pretrained["trainable"])
-    options.check_positive("--seeds", seeds)
     cluster = _check_strategy(settings, seeds, adapter)
     if trainable is not None and not pretrained:
         _check_adapters(trainable, settings, adapter, fused)

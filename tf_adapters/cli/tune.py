@@ -96,12 +96,7 @@ def tune(
     chosen.check()
     if output is None:
         output = chosen.usual_output("searches")
-    options.check_positive("--max-length", max_length)
-    options.check_positive("--trials", trials)
-    options.check_positive("--seeds", seeds)
     options.check_precision(precision)
-    if not 0 <= seed < 2**32:
-        raise InputError(f"--seed {seed} must lie between 0 and {2**32 - 1}.")
     tuner = tuner or ("random" if space in ("default", "none") else "grid")
     if tuner not in TUNERS:
         raise InputError(f"--tuner {tuner} is unknown: use one of {', '.join(TUNERS)}.")

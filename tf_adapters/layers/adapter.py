@@ -3,12 +3,13 @@
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.config import INNER_NORMS, INTERACTIONS
+from tf_adapters.config import INNER_NORMS, INTERACTIONS, check_scaling
 from tf_adapters.errors import InputError
 from tf_adapters.layers.activation import get_activation
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm
 from tf_adapters.layers.method import MethodLayer
+from tf_adapters.ranges import in_range
 
 # PyTorch's default, which AdapterHub's adapters have.
 INNER_NORM_EPSILON = 1e-5
@@ -52,14 +53,13 @@ class AdapterLayer(MethodLayer):
         scaling: He et al. 2022, section 4.
     """
 
+    @in_range
     def __init__(
         self, bottleneck_size, *, activation="gelu", init_stddev=1e-2, dropout=0.0, hidden_layers=1, inner_norm="none",
         scaling=1.0, interaction="add", seed=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
-        for name, value in (("bottleneck_size", bottleneck_size), ("hidden_layers", hidden_layers)):
-            if value < 1:
-                raise InputError(f"{name}={value!r} must be at least 1.")
+        check_scaling(scaling)
         for name, value, choices in (("inner_norm", inner_norm, INNER_NORMS), ("interaction", interaction, INTERACTIONS)):
             if value not in choices:
                 raise InputError(f"{name}={value!r} is unknown: use one of {', '.join(map(repr, choices))}.")

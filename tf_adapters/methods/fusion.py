@@ -6,9 +6,10 @@ from typing import Dict
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.config import AdapterConfig, MethodConfig, is_real
+from tf_adapters.config import AdapterConfig, MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.layers.method import MethodLayer
+from tf_adapters.ranges import check_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,7 @@ class FusionConfig(MethodConfig):
     train_layer_norm = "none"
 
     def __post_init__(self):
+        check_fields(self)
         if not isinstance(self.adapters, dict) or len(self.adapters) < 2:
             raise InputError(f"adapters={self.adapters!r} must be a dict of at least two adapters' configs.")
         configs = {
@@ -54,8 +56,6 @@ class FusionConfig(MethodConfig):
                 raise InputError(f"adapters={list(configs)!r}: the name {name!r} must have no '.'.")
             if config.interaction != "add":
                 raise InputError(f"The adapter {name!r} has interaction={config.interaction!r}: what is fused is added.")
-        if not is_real(self.value_regularization) or self.value_regularization < 0:
-            raise InputError(f"value_regularization={self.value_regularization!r} must be a number of at least 0.")
 
     @property
     def insertion(self):

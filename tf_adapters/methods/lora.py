@@ -7,10 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.config import DENSE_PLACES, MethodConfig, is_int, is_real
+from tf_adapters.config import DENSE_PLACES, MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.method import MethodLayer
+from tf_adapters.ranges import check_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +47,7 @@ class LoraConfig(MethodConfig):
     method = "lora"
 
     def __post_init__(self):
-        if not is_int(self.rank) or self.rank < 1:
-            raise InputError(f"rank={self.rank!r} must be an integer of at least 1.")
-        if self.alpha is not None and (not is_real(self.alpha) or self.alpha <= 0):
-            raise InputError(f"alpha={self.alpha!r} must be a number above 0, or None for the rank.")
-        if not is_real(self.dropout) or not 0 <= self.dropout < 1:
-            raise InputError(f"dropout={self.dropout!r} must be at least 0 and below 1.")
+        check_fields(self)
         targets = (self.targets,) if isinstance(self.targets, str) else tuple(self.targets)
         if not targets or not set(targets) <= set(DENSE_PLACES) or len(set(targets)) != len(targets):
             raise InputError(f"targets={self.targets!r} must be some of {', '.join(map(repr, DENSE_PLACES))}.")

@@ -6,7 +6,7 @@ from typing import Dict, Optional, Tuple
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.ranges import in_range
 from tf_adapters.tasks.stored_texts import StoredTexts
 
 
@@ -120,6 +120,7 @@ class Splits:
     source: str = ""
 
 
+@in_range
 def sample_rows(rows, *, count, seed):
     """At most `count` of the rows, chosen by `seed`, in their original order.
 
@@ -134,10 +135,6 @@ def sample_rows(rows, *, count, seed):
 
     Raises: InputError, if count or seed is out of range.
     """
-    if count < 1:
-        raise InputError(f"count must be at least 1 to sample rows, and it is {count}.")
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed must lie between 0 and {2**32 - 1}, and it is {seed}.")
     if count >= len(rows):
         return rows
     # RandomState's stream is frozen by NumPy; a Generator's may change between versions.

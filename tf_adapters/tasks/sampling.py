@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import in_range
 
 VALIDATION_ROWS = 1000
 
 
+@in_range
 def low_resource(task, *, count, seed):
     """A task with few training rows, drawn by a seed.
 
@@ -28,10 +30,6 @@ def low_resource(task, *, count, seed):
     Raises: InputError, if an argument is out of range, or the task has too few rows or no
         validation labels.
     """
-    if count < 1:
-        raise InputError(f"count={count!r} must be at least 1.")
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed={seed!r} must lie between 0 and {2**32 - 1}.")
     available = len(task.train)
     if count + VALIDATION_ROWS > available:
         raise InputError(

@@ -9,7 +9,7 @@ from tf_adapters.errors import InputError
 
 def parse_shard(text):
     """`"2/8"` as `(2, 8)`, or an InputError that says what a shard is."""
-    match = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     index, count = map(int, match.groups()) if match else (0, 0)
     if not 1 <= index <= count:
         raise InputError(f"--shard {text} must be PART/PARTS, such as 2/8 for the second of eight.")

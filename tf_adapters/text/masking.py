@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import in_range
 from tf_adapters.text.tokenizer import no_autograph
 
 
@@ -33,9 +34,8 @@ class Masking:
         et al. 2019, section 4.1.
     """
 
+    @in_range
     def __init__(self, tokenizer, *, rate=0.15, whole_words=False):
-        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < 1:
-            raise InputError(f"rate={rate!r} must lie between 0 and 1, such as 0.15.")
         if tokenizer.mask_id is None:
             raise InputError("The encoder's vocabulary has no token for what is masked ([MASK] or <mask>): give an encoder whose has.")
         self.rate, self.whole_words = rate, whole_words

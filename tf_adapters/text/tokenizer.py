@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import checked
 
 # No Python branch here depends on a tensor, and conversion takes most of a trace's time.
 no_autograph = tf.autograph.experimental.do_not_convert
@@ -213,9 +214,7 @@ def _check_positive(value, argument):
 
 def checked_max_length(max_length):
     """`max_length` as an int, or an InputError."""
-    if isinstance(max_length, bool) or not isinstance(max_length, (int, np.integer)) or max_length < 3:
-        raise InputError(f"max_length={max_length!r} must be an integer of at least 3: a special token, one token and a special token.")
-    return int(max_length)
+    return checked("max_length", max_length)
 
 
 def read_json(path):

@@ -9,6 +9,7 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.upper_blocks import UpperBlocks
+from tf_adapters.ranges import in_range
 from tf_adapters.text.batching import default_lengths, padding_multiple, steps_per_epoch
 from tf_adapters.training.accumulation import GradientAccumulation
 from tf_adapters.training.checkpointing import GradientCheckpointing
@@ -24,6 +25,7 @@ from tf_adapters.training.strategies import get_workers, in_scope
 from tf_adapters.training.trainable import frozen_digest
 
 
+@in_range
 @in_scope
 def fit(
     model,
@@ -113,12 +115,6 @@ def fit(
     """
     if (epochs is None) == (steps is None) or (steps is None) != (period is None):
         raise InputError(f"epochs={epochs!r}, steps={steps!r}, period={period!r}: give epochs, or steps and period.")
-    counts = {"epochs": epochs, "steps": steps, "period": period, "batch_size": batch_size, "accumulate": accumulate, "patience": patience}
-    for name, value in ((name, 1 if value is None else value) for name, value in counts.items()):
-        if not isinstance(value, int) or value < 1:
-            raise InputError(f"{name}={value!r} must be an integer of at least 1.")
-    if dropout is not None and not 0 <= dropout < 1:
-        raise InputError(f"dropout={dropout!r} must be at least 0 and below 1.")
     state = state_of(model)
     if state.trainable is None:
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")

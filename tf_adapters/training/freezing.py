@@ -11,6 +11,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.fast import FastSite
 from tf_adapters.models.site import AdapterSite
 from tf_adapters.models.state import state_of
+from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.batching import sorted_batches
 from tf_adapters.training.mixout import outputs_of
 
@@ -49,9 +50,8 @@ class AdapterFreezing(keras.Model):
 
     def __init__(self, model, whole, *, threshold, epochs, examples, wordpiece):
         super().__init__(name="adapter_freezing", dtype=whole.dtype_policy)
-        if not 0 < threshold <= 1:
-            raise InputError(f"freeze_adapters={threshold!r} must be above 0 and at most 1, such as 0.01.")
-        if not (len(epochs) == 2 and 0 <= epochs[0] < epochs[1]):
+        checked("freeze_adapters", threshold)
+        if not (len(epochs) == 2 and all(map(is_int, epochs)) and 0 <= epochs[0] < epochs[1]):
             raise InputError(f"freeze_epochs={tuple(epochs)!r} must be two numbers of epochs, the first below the last, such as (1, 5).")
         state = state_of(whole)
         if state.trainable != "adapters" or not isinstance(state.adapters[state.active].config, AdapterConfig):

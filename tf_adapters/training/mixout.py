@@ -8,6 +8,7 @@ from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
+from tf_adapters.ranges import checked
 
 
 class Mixout(keras.Model):
@@ -39,8 +40,8 @@ class Mixout(keras.Model):
 
     def __init__(self, model, whole, rate, *, seed):
         super().__init__(name="mixout", dtype=whole.dtype_policy)
-        if not 0 < rate < 1:
-            raise InputError(f"mixout={rate!r} must be above 0 and below 1, such as 0.9.")
+        if not checked("mixout", rate):
+            raise InputError(f"mixout={rate!r} must be above 0, such as 0.9.")
         self.inner, self.whole = model, whole
         head = {id(variable) for variable in state_of(whole).head_variables(whole)}
         trains = {id(variable) for variable in whole.trainable_variables if variable.shape.rank == 2} - head

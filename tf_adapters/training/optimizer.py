@@ -1,11 +1,9 @@
 """The optimiser of a run."""
 
-import math
-
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.errors import InputError
+from tf_adapters.ranges import checked
 
 
 def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None):
@@ -24,10 +22,8 @@ def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None
 
     Reference: Loshchilov & Hutter 2019 (decoupled decay); which weights decay: Devlin et al. 2019, published code.
     """
-    if not (weight_decay >= 0 and math.isfinite(weight_decay)):
-        raise InputError(f"weight_decay={weight_decay!r} must be a number of at least 0, such as 0.01.")
-    if clip_norm is not None and not 0 < clip_norm < math.inf:
-        raise InputError(f"clip_norm={clip_norm!r} must be a number above 0, such as 1.0, or None.")
+    weight_decay = checked("weight_decay", weight_decay)
+    clip_norm = None if clip_norm is None else checked("clip_norm", clip_norm)
     if not weight_decay:
         return keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
     optimizer = keras.optimizers.AdamW(learning_rate, weight_decay=weight_decay, global_clipnorm=clip_norm)

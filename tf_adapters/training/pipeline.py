@@ -5,12 +5,14 @@ import warnings
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
+from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.text.loading import load_tokenizer
 from tf_adapters.training.scoring import Scorer
 from tf_adapters.training.trainable import freeze
 
 
+@in_range
 def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
     """Rebuild model and text settings of an adapter directory.
 
@@ -26,8 +28,6 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
         InputError: the directory or its encoder cannot be used, or the encoder's vocabulary
             is not the one of training.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size={batch_size!r} must be at least 1.")
     with warnings.catch_warnings():
         # That the pooler of this checkpoint is new was said in training, and it was saved.
         warnings.filterwarnings("ignore", message=".*no pooler weights")

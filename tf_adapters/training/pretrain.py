@@ -9,6 +9,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
+from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_adapter
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.saving.settings import read_settings
@@ -35,6 +36,7 @@ class PretrainResult:
     run: FitResult
 
 
+@in_range
 def pretrain(
     model,
     texts,

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import checked, is_int
 
 
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -21,15 +22,10 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak, steps, *, warmup_fraction=0.1):
-        if not peak > 0:
-            raise InputError(f"peak={peak!r}: a learning rate must be above 0.")
-        if steps < 1:
-            raise InputError(f"steps={steps!r} must be at least 1.")
-        if not 0 <= warmup_fraction < 1:
-            raise InputError(f"warmup_fraction={warmup_fraction!r} must be at least 0 and below 1.")
-        self.peak = peak
-        self.steps = steps
-        self.warmup_fraction = warmup_fraction
+        if not is_int(steps) or steps < 1:
+            raise InputError(f"steps={steps!r} must be an integer of at least 1.")
+        self.peak, self.steps = checked("learning_rate", peak, shown=f"peak={peak!r}"), int(steps)
+        self.warmup_fraction = checked("warmup_fraction", warmup_fraction)
 
     def __call__(self, step):
         step = tf.cast(step, tf.float32)

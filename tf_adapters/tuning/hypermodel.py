@@ -11,6 +11,7 @@ from tf_adapters.models.injection import add_adapters, remove_adapters
 from tf_adapters.models.loading import find_files, read_config
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
+from tf_adapters.ranges import check_seeds, in_range
 from tf_adapters.recipes import changed_adapter, get_recipe, usual_settings
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.saving.layout import SETTINGS_FILE
@@ -70,6 +71,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
     Reference: O'Malley et al. 2019, KerasTuner; Houlsby et al. 2019, sections 3.2 and 3.3.
     """
 
+    @in_range
     def __init__(
         self, source, task, *, space="default", recipe=None, max_length=None, seed=0, seeds=1, objective="mean", fast=False,
         jit_compile=False,
@@ -80,8 +82,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         self.space = check_values(preset.values if preset else space, self.recipe)
         if objective not in OBJECTIVES:
             raise InputError(f"objective={objective!r} is unknown: use 'mean' or 'best', of the seeds.")
-        if not isinstance(seeds, int) or seeds < 1:
-            raise InputError(f"seeds={seeds!r} must be an integer of at least 1.")
+        check_seeds(seed, seeds)
         self.source = str(source)
         self.task = task if callable(task) else lambda seed: task
         first = self.task(seed)

@@ -4,8 +4,8 @@ import dataclasses
 import re
 from typing import Dict, Optional
 
-from tf_adapters.config import is_int, is_real
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import RANGES, checked, is_int, is_real
 from tf_adapters.recipes import changed_adapter
 
 
@@ -217,6 +217,9 @@ def varies(choice):
 
 def check_depth(values, depth, source):
     """Raise InputError if a space asks for more blocks than an encoder has."""
+    sharing = values.get("sharing", ())
+    for most in (value for value in sharing if is_int(value) and value > depth):
+        raise InputError(f"space: sharing {most} contradicts the model: {source} has {depth} blocks; leave that value out.")
     for mode in values.get("trainable", ()):
         match = re.fullmatch(r"top-(\d+)", mode)
         if match and not 1 <= int(match[1]) <= depth:
@@ -233,12 +236,8 @@ def _check_value(name, dimension, value, recipe):
             changed_adapter(recipe, {dimension.field: value})
         except InputError as error:
             raise InputError(f"space: {error}") from None
-    elif name in ("epochs", "batch_size") and value < 1:
-        raise InputError(f"space: {name}={value!r} must be at least 1.")
-    elif name == "learning_rate" and value <= 0:
-        raise InputError(f"space: {name}={value!r} must be above 0.")
-    elif name == "dropout" and not 0 <= value < 1:
-        raise InputError(f"space: {name}={value!r} must be at least 0 and below 1.")
+    elif name in RANGES:
+        checked(name, value, shown=f"space: {name}={value!r}")
     elif name == "trainable":
         from tf_adapters.training.trainable import MODES  # imports Keras
 

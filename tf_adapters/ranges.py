@@ -1,0 +1,162 @@
+"""Which numbers a setting may have: a line here, which the command line and the Python functions both ask.
+
+Comparisons are written so that NaN fails them.
+"""
+
+import dataclasses
+import functools
+import inspect
+import math
+import numbers
+
+from tf_adapters.errors import InputError
+
+# Of float32, without the numbers below it that processors take for 0.
+LEAST_FLOAT, MOST_FLOAT = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+# Beyond it a layer would be wider than any encoder, by a typing error.
+_WIDEST, _DEEPEST = 2**16, 2**8
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """Integers from `least` to `most`."""
+
+    least: int = 1
+    most: int = 2**31 - 1
+
+    def problem(self, value):
+        """What is wrong with a value, as the end of a sentence, or None."""
+        if not is_int(value) or value < self.least:
+            return f"must be an integer of at least {self.least}"
+        return None if value <= self.most else f"must be an integer of at most {self.most}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Real:
+    """Numbers of float32 that are `above` or `at_least` one, and, if that is given, `below` or `at_most` another; `such_as` a usual one."""
+
+    above: float = None
+    at_least: float = None
+    below: float = None
+    at_most: float = None
+    such_as: float = None
+
+    def problem(self, value):
+        """As of `Whole`."""
+        bounds = (("above", self.above), ("of at least", self.at_least), ("below", self.below), ("at most", self.at_most))
+        words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        words = f"must be a number {words}" + ("" if self.such_as is None else f", such as {self.such_as:g}")
+        if is_real(value):
+            return None if self._holds(_rounded(value)) else words
+        if isinstance(value, numbers.Real) and 0 < abs(value) < math.inf:
+            return f"{words}, of those that float32 holds ({LEAST_FLOAT:.2g} to {MOST_FLOAT:.2g})"
+        return words
+
+    def _holds(self, value):
+        low = value > self.above if self.above is not None else value >= self.at_least
+        high = value < self.below if self.below is not None else self.at_most is None or value <= self.at_most
+        return low and high
+
+
+_RATE = Real(at_least=0, below=1)
+_LEARNING_RATE = Real(above=0, such_as=1e-3)
+
+# By the name of the argument, which is mostly that of the option.
+RANGES = {
+    "accumulate": Whole(),
+    "alpha": Real(above=0),
+    "batch_size": Whole(),
+    "bottleneck_size": Whole(most=_WIDEST),
+    "checkpoint_seconds": Real(at_least=0),
+    "clip_norm": Real(above=0, such_as=1),
+    "count": Whole(),
+    "dropout": _RATE,
+    "epochs": Whole(),
+    "fit_head_steps": Whole(0),
+    "freeze_adapters": Real(above=0, at_most=1, such_as=0.01),
+    "head_learning_rate": _LEARNING_RATE,
+    "hidden_layers": Whole(most=_DEEPEST),
+    "init_stddev": Real(at_least=0),
+    "learning_rate": _LEARNING_RATE,
+    "max_length": Whole(3),  # a special token, one token and a special token
+    "mixout": _RATE,
+    "patience": Whole(),
+    "period": Whole(),
+    "random_drop": Whole(0),
+    "rank": Whole(most=_WIDEST),
+    "rate": Real(above=0, below=1, such_as=0.15),
+    "save_every": Whole(),
+    "seed": Whole(0, 2**32 - 1),
+    "seeds": Whole(),
+    "steps": Whole(),
+    "trials": Whole(),
+    "value_regularization": Real(at_least=0),
+    "warmup_fraction": _RATE,
+    "weight_decay": Real(at_least=0, such_as=0.01),
+}
+
+
+def is_int(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def is_real(value):
+    """Whether it is a number that float32 holds: finite, and 0 or not too near it."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and (value == 0 or LEAST_FLOAT <= abs(value) <= MOST_FLOAT)
+
+
+def checked(name, value, *, shown=None):
+    """A setting's value as a plain int or float.
+
+    Args:
+        name: str, one of `RANGES`.
+        value: any.
+        shown: str, how messages begin, or None for `name=value`.
+
+    Raises:
+        InputError: it is out of range.
+    """
+    problem = RANGES[name].problem(value)
+    if problem is not None:
+        raise InputError(f"{f'{name}={value!r:.60}' if shown is None else shown} {problem}.")
+    return int(value) if isinstance(RANGES[name], Whole) else float(value)
+
+
+def in_range(function):
+    """The function, which first checks all of its arguments that are in `RANGES`; None is one only where it is the default."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def run(*arguments, **settings):
+        bound = signature.bind(*arguments, **settings)
+        for parameter in signature.parameters.values():
+            several = parameter.kind is parameter.VAR_KEYWORD
+            values = bound.arguments.get(parameter.name, {}) if several else bound.arguments
+            for name in values.keys() & RANGES.keys() & (values.keys() if several else {parameter.name}):
+                if values[name] is not None or not (several or parameter.default is None):
+                    values[name] = checked(name, values[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return run
+
+
+def check_fields(config):
+    """The same for a frozen dataclass, whose `__post_init__` calls this."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name in RANGES and (value is not None or field.default is not None):
+            object.__setattr__(config, field.name, checked(field.name, value))
+
+
+def check_seeds(seed, seeds):
+    """Raise InputError unless there are that many seeds from one on."""
+    most = RANGES["seed"].most
+    if seed + seeds - 1 > most:
+        raise InputError(f"seeds={seeds!r} from {seed} on are more than there are: the last seed is {most}.")
+
+
+def _rounded(value):
+    """What float32 makes of a number that `is_real`."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(mantissa * 2**24), exponent - 24)
