@@ -5,6 +5,7 @@ import pathlib
 
 from tf_adapters.cli import options
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.files import check_streams
 
 DEFAULT_TASK = "rotten-tomatoes"
 # Kinds of tasks whose files are tables.
@@ -61,6 +62,7 @@ class DataOptions:
                 f"--train {given['--train']} needs --validation FILE: the best epoch is chosen by rows that are not "
                 "trained on."
             )
+        check_streams({"--train": self.train_file, "--validation": self.validation, "--test": self.test})
         if self.low_resource is not None and self.max_train_rows is not None:
             raise InputError(
                 f"--low-resource {self.low_resource} and --max-train-rows {self.max_train_rows} exclude each other: give one "
@@ -75,7 +77,7 @@ class DataOptions:
 
     def peek(self):
         """Find a wrong name or column of the user's files before TensorFlow is loaded."""
-        from tf_adapters.tasks.files import read_chunks
+        from tf_adapters.tasks.files import peek
 
         if self.task is not None:
             return
@@ -86,7 +88,7 @@ class DataOptions:
             names = {**names, "text_column": self.text_column or "text", "label_column": self.label_column or "label"}
             for path in (self.train_file, self.validation, self.test):
                 if path is not None:
-                    next(read_chunks(path, chunk_rows=1, **names, format=self.format))
+                    peek(path, **names, format=self.format)
 
     def read(self, console):
         """The whole `Task`; says how many rows were left out."""

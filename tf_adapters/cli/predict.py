@@ -190,14 +190,15 @@ class _Several:
 
 
 def _chunks(input_file, shard, reading):
+    from tf_adapters.tasks.files import is_stream, shown_name
     from tf_adapters.tasks.own_files import unlabelled_chunks
     from tf_adapters.tasks.shards import parse_shard, shard_chunks
 
     if shard is None:
         return unlabelled_chunks(input_file, **reading)
     index, count = parse_shard(shard)
-    if input_file == "-":
-        raise InputError(f"--shard {shard} reads its input twice, and standard input can be read once: give a file.")
+    if is_stream(input_file):
+        raise InputError(f"--shard {shard} reads its input twice, and {shown_name(input_file)} can be read once: give a file.")
     return shard_chunks(lambda: unlabelled_chunks(input_file, **reading), index, count)
 
 

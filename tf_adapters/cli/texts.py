@@ -9,6 +9,7 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.data import DEFAULT_TASK
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.files import check_streams
 
 
 @dataclasses.dataclass
@@ -56,6 +57,7 @@ class TextOptions:
             raise InputError(f"--task {self.task} and --train {self.train_file} exclude each other: give one of them.")
         elif self.data_dir is not None:
             raise InputError(f"--data-dir {self.data_dir} belongs to --task NAME: leave it out with --train FILE.")
+        check_streams({"--train": self.train_file, "--validation": self.validation})
 
     def usual_output(self):
         """Where to write without --output, which only the embedded task may lack."""
@@ -65,12 +67,12 @@ class TextOptions:
 
     def peek(self):
         """Find a wrong name or column of the user's files before TensorFlow is loaded."""
-        from tf_adapters.tasks.files import read_chunks
+        from tf_adapters.tasks.files import peek
 
         columns = {"text_column": self.text_column or "text", "text_pair_column": self.text_pair_column}
         for path in (self.train_file, self.validation):
             if path is not None:
-                next(read_chunks(path, chunk_rows=1, **columns, format=self.format))
+                peek(path, **columns, format=self.format)
 
     def read(self, console, seed):
         """The texts, a `Task`; says how many rows were left out."""

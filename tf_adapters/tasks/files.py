@@ -21,6 +21,7 @@ import gzip
 import itertools
 import json
 import os
+import stat
 import sys
 import zlib
 from typing import List, Optional, Union
@@ -205,6 +206,33 @@ def read_chunks(
     if not found:
         what = "has a header and no rows" if format in ("csv", "tsv") else "is empty"
         raise InputError(f"{shown_name(path)} {what}: give a file with at least one row.")
+
+
+def is_stream(path):
+    """Whether a path can be read only once: standard input, a pipe, a terminal."""
+    if os.fspath(path) == "-":
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False  # which reading it says better
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def peek(path, **columns):
+    """Find the first mistakes of a file, as `read_chunks` does; of a stream none, since its rows would be gone."""
+    if not is_stream(path):
+        next(read_chunks(path, chunk_rows=1, **columns))
+
+
+def check_streams(paths):
+    """Raise InputError if a stream is given twice; `paths` is a dict by what they are called in messages, with None for those that are not."""
+    readers = {}
+    for name, path in paths.items():
+        if path is not None and is_stream(path):
+            first = readers.setdefault(os.path.realpath(path), name)
+            if first != name:
+                raise InputError(f"{name} {path} is the stream that {first} reads, which can be read once: give a file.")
 
 
 def _usable(rows, path, text_column, text_pair_column, bad_rows):

@@ -1,0 +1,87 @@
+"""Rows that come through a pipe, which can be read once."""
+
+import contextlib
+import io
+import os
+import pathlib
+import threading
+
+import pytest
+from rich.console import Console
+
+from tf_adapters.cli.data import DataOptions
+from tf_adapters.cli.texts import TextOptions
+from tf_adapters.errors import InputError
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """A FIFO to which a thread writes rows; where its reader goes away, only one more row comes."""
+    path = tmp_path / "rows.csv"
+    os.mkfifo(path)
+
+    def write():
+        with contextlib.suppress(BrokenPipeError), open(path, "w") as file:
+            file.write("text,label\n" + "".join(f"a film {number},{'ab'[number % 2]}\n" for number in range(ROWS)))
+            return
+        with contextlib.suppress(OSError), open(path, "w") as file:
+            file.write("text,label\nthe last,a\n")
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    return path
+
+
+@pytest.fixture
+def quiet():
+    return Console(file=io.StringIO())
+
+
+def test_all_rows_of_a_pipe_are_trained_on(pipe, quiet, tmp_path):
+    (tmp_path / "dev.csv").write_text("text,label\ngood,a\nbad,b\n")
+    data = DataOptions(train_file=pipe, validation=tmp_path / "dev.csv")
+    data.check()
+    data.peek()
+    assert len(data.read(quiet).train) == ROWS
+
+
+def test_all_texts_of_a_pipe_are_pretrained_on(pipe, quiet, tmp_path):
+    (tmp_path / "dev.csv").write_text("text,label\ngood,a\nbad,b\n")
+    texts = TextOptions(train_file=pipe, validation=tmp_path / "dev.csv")
+    texts.check()
+    texts.peek()
+    assert len(texts.read(quiet, 0).train) == ROWS
+
+
+def test_all_rows_of_standard_input_are_trained_on(monkeypatch, quiet, tmp_path):
+    (tmp_path / "dev.csv").write_text("text,label\ngood,a\nbad,b\n")
+    content = "text,label\n" + "".join(f"a film {number},{'ab'[number % 2]}\n" for number in range(ROWS))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    data = DataOptions(train_file=pathlib.Path("-"), validation=tmp_path / "dev.csv", format="csv")
+    data.check()
+    data.peek()
+    assert len(data.read(quiet).train) == ROWS
+
+
+def test_a_mistake_in_a_file_is_still_found_before_anything_is_loaded(tmp_path):
+    (tmp_path / "dev.csv").write_text("text,label\ngood,a\nbad,b\n")
+    data = DataOptions(train_file=tmp_path / "dev.csv", validation=tmp_path / "dev.csv", label_column="lable")
+    data.check()
+    with pytest.raises(InputError, match="has no column 'lable'"):
+        data.peek()
+
+
+@pytest.mark.parametrize("options", [DataOptions, TextOptions])
+def test_one_stream_is_not_two_files(tmp_path, options):
+    os.mkfifo(tmp_path / "rows.csv")
+    for path in (tmp_path / "rows.csv", pathlib.Path("-")):
+        with pytest.raises(InputError, match="--validation .* is the stream that --train reads, which can be read once: give a file"):
+            options(train_file=path, validation=path).check()
+
+
+def test_a_part_of_a_pipe_is_refused(cli, adapter_directory, tmp_path):
+    os.mkfifo(tmp_path / "rows.csv")
+    outcome = cli("predict", adapter_directory, "--input", tmp_path / "rows.csv", "--shard", "1/2")
+    assert outcome.status == 2 and "reads its input twice" in outcome.err
