@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -164,3 +165,28 @@ def test_copied_adapter_directory_is_the_same_adapter(adapter_directory, tmp_pat
     assert settings["seeds"] == {"runs": []}
     original, _ = load_trained(adapter_directory)
     assert np.array_equal(model(tiny_inputs()).logits, original(tiny_inputs()).logits)
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("command, file", [("evaluate", "numbers.json"), ("predict", "rows.jsonl"), ("predict", "rows.csv"), ("predict", "-")])
+def test_predictions_that_are_not_numbers_are_refused_and_not_written(cli, adapter_directory, sentences, tmp_path, monkeypatch, command, file, broken):
+    """JSON has no NaN, and a table that holds some is no answer."""
+    from tf_adapters.training.scoring import Scorer
+
+    logits = Scorer.logits
+    monkeypatch.setattr(Scorer, "logits", lambda *arguments, **options: logits(*arguments, **options) * np.float32([0, broken]))
+    output = "-" if file == "-" else tmp_path / file
+    outcome = cli(command, adapter_directory, "--input", sentences / "test.csv", "--output", output)
+    assert outcome.status == 2 and not list(tmp_path.iterdir())
+    assert "predicts numbers that are not finite: train it again" in outcome.err
+    assert "NaN" not in outcome.out
+
+
+def test_settings_that_json_cannot_hold_are_not_shown_as_json(cli, adapter_directory, tmp_path):
+    shutil.copytree(adapter_directory, tmp_path / "a")
+    path = tmp_path / "a" / "tf_adapters.json"
+    settings = json.loads(path.read_text())
+    settings["metrics"] = {"validation accuracy": float("nan")}
+    path.write_text(json.dumps(settings))
+    outcome = cli("info", tmp_path / "a", "--json")
+    assert outcome.status == 2 and "NaN" not in outcome.out and "not finite" in outcome.err

@@ -1,13 +1,12 @@
 """`tf-adapters evaluate`."""
 
-import json
 import pathlib
 from typing import Annotated, List, Optional
 
 import typer
 
 from tf_adapters.cli import options
-from tf_adapters.cli.output import check_new_file
+from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.plots import check_plot, draw_confusion
 from tf_adapters.cli.report import show_bad_rows, show_numbers, show_results
 from tf_adapters.cli.terminal import terminal
@@ -121,6 +120,8 @@ def evaluate(
     with console.status("Loading the encoder ..."):
         scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size, fast=fast)
     results = [_score(console, scorer, kind, labels, metric, name, rows) for name, rows in sets]
+    problem = f"{directory} predicts numbers that are not finite: train it again."
+    json_text(results, problem=problem)  # which refuses them, before any is shown
     show_results(console, directory, results, metric, settings)
     means = {}
     if task and len(task) > 1:
@@ -131,7 +132,7 @@ def evaluate(
     if output is not None:
         several = {"results": results, "means": means}
         content = {"directory": str(directory), "metric": metric, **(results[0] if len(results) == 1 else several)}
-        write_text(output, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_text(output, json_text(content, problem=problem, indent=2) + "\n")
     if plot is not None:
         draw_confusion(results[0], plot)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from tf_adapters.cli.output import json_text
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
@@ -59,7 +60,8 @@ def _show_directory(console, directory, as_json):
     settings = read_settings(directory)
     size = directory_size(directory)
     if as_json:
-        print(json.dumps({**settings, "bytes": size}, indent=2))
+        problem = f"{directory} holds numbers that are not finite: train it again."
+        print(json_text({**settings, "bytes": size}, problem=problem, indent=2))
         return
     task, backbone, head = settings["task"] or {}, settings["backbone"], settings["head"]
     parameters = settings["parameters"]

@@ -1,5 +1,6 @@
 """Looks at a path that a command will write to, before any long work."""
 
+import json
 import os
 import pathlib
 
@@ -21,6 +22,14 @@ def check_writable(path, *, option="--output"):
         raise InputError(f"{option} {path}: {ancestor} is not a directory; give a path below one.")
     if not os.access(ancestor, os.W_OK | os.X_OK):
         raise InputError(f"{option} {path}: {ancestor} cannot be written to; give a path where you may write.")
+
+
+def json_text(content, *, problem, **layout):
+    """JSON as the standard has it, without NaN and infinity; raises InputError of `problem`, a sentence, where a number is one of them."""
+    try:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, **layout)
+    except ValueError:
+        raise InputError(problem) from None
 
 
 def check_new_file(path, *, overwrite, option="--output"):

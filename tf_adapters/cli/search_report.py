@@ -2,12 +2,12 @@
 
 import csv
 import io
-import json
 import shlex
 
 from rich import box
 from rich.table import Column, Table
 
+from tf_adapters.cli.output import json_text
 from tf_adapters.errors import InputError
 
 BEST_FOLDER, SEARCH_FOLDER, SETTINGS_FILE, TABLE_FILE, PLOT_FILE = "best", "search", "search.json", "trials.csv", "trials.png"
@@ -97,4 +97,5 @@ def write_json(path, content):
     """Write the search's settings, and what it found."""
     from tf_adapters.saving.atomic import write_text
 
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    problem = f"{path}: a trial came to numbers that are not finite; search lower learning rates."
+    write_text(path, json_text(content, problem=problem, indent=1) + "\n")

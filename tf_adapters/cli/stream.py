@@ -14,7 +14,7 @@ from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.output import check_writable
+from tf_adapters.cli.output import check_writable, json_text
 from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
@@ -140,7 +140,9 @@ class _Record:
     def write(self):
         from tf_adapters.saving.atomic import write_text
 
-        write_text(self.path, json.dumps({"settings": self.settings, "encoder": self.encoder, "tasks": self.tasks}, indent=1) + "\n")
+        content = {"settings": self.settings, "encoder": self.encoder, "tasks": self.tasks}
+        problem = f"The last of {', '.join(self.tasks)} came to numbers that are not finite: give a lower --learning-rate."
+        write_text(self.path, json_text(content, problem=problem, indent=1) + "\n")
 
 
 def _train(runner, backbone, folder, record, name, resume):
