@@ -117,20 +117,22 @@ def run(name, words, folder, output, *, stop=False):
     before = names_below(folder)
     replaced = words and not words[0].startswith("-")
     line = [name, *(words if replaced else [*arguments]), *options, *([] if replaced else words)]
-    out, err, load = io.StringIO(), io.StringIO(), quiet.import_tensorflow
+    out, err, load, here = io.StringIO(), io.StringIO(), quiet.import_tensorflow, os.getcwd()
 
     def reached(first=None):
         raise Reached
 
     quiet.import_tensorflow = reached if stop else load
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(folder):
+        os.chdir(folder)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = main([str(word) for word in line])
     except Reached:
         return "reached", ""
     except Exception as error:  # which is what is looked for
         return "failed", f"{type(error).__name__}: {error}"
     finally:
+        os.chdir(here)
         quiet.import_tensorflow = load
         written = names_below(folder) - before
         broken = [path.name for path in (folder / one for one in written) if path.suffix == ".json" and not is_json(path.read_text())]

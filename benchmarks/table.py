@@ -10,6 +10,7 @@ import adapterhub_parity
 import conformance
 import costs
 import methods
+import options
 import padding
 import pipeline
 import pretraining
@@ -31,6 +32,7 @@ TABLES = {
     "conformance": conformance.TABLE,
     "costs": costs.TABLE,
     "methods": methods.TABLE,
+    "options": options.TABLE,
     "padding": padding.TABLE,
     "pipeline": pipeline.TABLE,
     "pretraining": pretraining.TABLE,
