@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.conftest import VOCABULARY
 from tf_adapters import InputError, WordPiece
-from tf_adapters.text.masking import Masking, masking_noise
+from tf_adapters.text.masking import Masking, masking_noise, most_hidden
 
 ROWS, LENGTH = 400, 60
 MASK = VOCABULARY.index("[MASK]")
@@ -79,3 +79,56 @@ def test_a_rate_out_of_range_and_a_vocabulary_without_a_mask_are_refused(wordpie
             Masking(wordpiece, rate=rate)
     with pytest.raises(InputError, match=r"no token for what is masked"):
         Masking(WordPiece([token for token in VOCABULARY if token != "[MASK]"]))
+
+
+def test_a_compiled_run_has_a_place_for_every_hidden_token(wordpiece):
+    """In training and in scoring, at a seed at which whole words are beyond it."""
+    from tests.conftest import tiny_model
+    from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
+
+    ids = np.full((4, 32), VOCABULARY.index("##a"))
+    ids[:, 0], ids[:, 1], ids[:, -1] = wordpiece.cls_id, 10, wordpiece.sep_id
+    inputs = {"input_ids": tf.constant(ids, tf.int32), "attention_mask": tf.ones_like(ids, tf.int32), "token_type_ids": tf.zeros_like(ids, tf.int32)}
+    kind, model = MaskedLanguageModelling(whole_words=True), tiny_model("masked-lm", num_hidden_layers=1)
+    places, beyond = int(most_hidden(0.15, 4 * 32)), []
+    for seed in range(40):
+        _, targets = kind.batch(inputs, None, tf.constant([seed, 0], tf.int64), wordpiece)
+        beyond += [seed] if np.count_nonzero(targets >= 0) > places else []
+    trained = kind.trained(model, jit_compile=True)
+    given, targets = kind.batch(inputs, None, tf.constant([beyond[0], 0], tf.int64), wordpiece)
+    assert 0 < np.count_nonzero(targets >= 0) <= trained(given).shape[1]
+    scorer = kind.scorer(model, wordpiece, batch_size=4, lengths=(32, LENGTH), jit_compile=True)
+    assert np.count_nonzero(scorer.masking(inputs, masking_noise([4, 32], [beyond[0], 0]))[1] >= 0) <= places
+    plain = kind.scorer(model, wordpiece, batch_size=4)
+    assert np.count_nonzero(plain.masking(inputs, masking_noise([4, 32], [beyond[0], 0]))[1] >= 0) > places
+
+
+def test_no_more_is_hidden_than_a_compiled_step_has_places_for(wordpiece):
+    """XLA's shapes are fixed; a hidden token without a place would be read as a mask and never be learned from."""
+    rows, length = 4, 64
+    ids = np.full((rows, length), VOCABULARY.index("##a"))  # a word in a row
+    ids[:, 0], ids[:, 1], ids[:, -1] = wordpiece.cls_id, 10, wordpiece.sep_id
+    inputs = {"input_ids": tf.constant(ids, tf.int32), "attention_mask": tf.ones_like(ids, tf.int32)}
+    places = int(most_hidden(0.15, rows * length))
+    free, bounded = Masking(wordpiece, whole_words=True), Masking(wordpiece, whole_words=True, bounded=True)
+    beyond = 0
+    for seed in range(60):
+        noise = masking_noise([rows, length], [seed, 0])
+        expected, found = ((masking(inputs, noise)[1] >= 0).numpy()[:, 1:-1] for masking in (free, bounded))
+        assert found.sum() <= places and not np.any(found & ~expected)
+        assert np.array_equal(found.any(1), found.all(1))  # a word is hidden as a whole
+        if expected.sum() > places:
+            beyond += 1
+            assert found.sum() > places - 2 * (length - 2)  # and no more words are left out than must be
+        else:
+            assert np.array_equal(found, expected)
+    assert beyond > 2
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.9])
+def test_a_batch_of_few_tokens_hides_what_it_would(wordpiece, rate):
+    inputs = {"input_ids": tf.fill([1, 4], 10), "attention_mask": tf.ones([1, 4], tf.int32)}
+    for seed in range(20):
+        noise = masking_noise([1, 4], [seed, 1])
+        free, bounded = (Masking(wordpiece, rate=rate, bounded=bounded)(inputs, noise)[1].numpy() for bounded in (False, True))
+        assert np.array_equal(free, bounded) or (free >= 0).sum() > int(most_hidden(rate, 4))

@@ -7,10 +7,8 @@ from tf_adapters._keras import keras
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
 from tf_adapters.text.batching import sorted_batches
+from tf_adapters.text.masking import most_hidden
 from tf_adapters.training.scoring import Scorer
-
-# Of a batch, which XLA wants to have a fixed number of hidden tokens: beyond its mean, in standard deviations.
-_SPARE = 5.0
 
 
 class MaskedWords(keras.Model):
@@ -20,7 +18,8 @@ class MaskedWords(keras.Model):
 
     Args:
         model: a transformers TensorFlow model with a head of masked words.
-        rate: float or None: with a number, the logits of a fixed number of tokens are computed, as XLA needs it, enough for this share.
+        rate: float or None: with a number, the logits of a fixed number of tokens are computed, as XLA needs it, enough for what a bounded
+            `Masking` of this rate hides.
 
     Call arguments:
         inputs: dict of what the model takes, and `targets`, int32 `(rows, length)`, -1 where nothing is hidden.
@@ -40,8 +39,8 @@ class MaskedWords(keras.Model):
         if self.rate is None:
             count = tf.maximum(tf.math.count_nonzero(targets >= 0, dtype=tf.int32), 1)
         else:
-            mean = self.rate * tf.cast(tf.size(targets), tf.float32)
-            count = tf.minimum(tf.size(targets), tf.cast(tf.math.ceil(mean + _SPARE * tf.sqrt(mean)), tf.int32))
+            # One more, where a compiled step rounds otherwise than the input pipeline.
+            count = tf.minimum(tf.size(targets), most_hidden(self.rate, tf.size(targets)) + 1)
         places = hidden_places(targets, count)
         name = self.inner.base_model_prefix
         encoder = vars(self.inner)[name]

@@ -25,6 +25,7 @@ class MaskedLanguageModelling(Kind):
 
     def __init__(self, *, rate=0.15, whole_words=False, head_steps=0):
         self.rate, self.whole_words, self.head_steps = rate, whole_words, head_steps
+        self._bounded = False
 
     def settings(self):
         return {"rate": self.rate, "whole_words": self.whole_words, "head_steps": self.head_steps}
@@ -39,10 +40,12 @@ class MaskedLanguageModelling(Kind):
         return tf.reduce_sum(tf.cast(targets >= 0, tf.float32))
 
     def trained(self, model, *, jit_compile):
+        self._bounded = bool(jit_compile)
         return MaskedWords(model, rate=self.rate if jit_compile else None)
 
-    def scorer(self, model, wordpiece, **options):
-        return MaskedScorer(model, wordpiece, masking=self._masking(wordpiece), **options)
+    def scorer(self, model, wordpiece, *, jit_compile=False, **options):
+        masking = Masking(wordpiece, rate=self.rate, whole_words=self.whole_words, bounded=bool(jit_compile))
+        return MaskedScorer(model, wordpiece, masking=masking, jit_compile=jit_compile, **options)
 
     def about(self, rows):
         return {"text_pairs": rows.text_pair is not None, **self.settings()}
@@ -66,4 +69,4 @@ class MaskedLanguageModelling(Kind):
         return np.concatenate(parts)
 
     def _masking(self, wordpiece):
-        return Masking(wordpiece, rate=self.rate, whole_words=self.whole_words)
+        return Masking(wordpiece, rate=self.rate, whole_words=self.whole_words, bounded=self._bounded)
