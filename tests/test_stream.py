@@ -155,3 +155,14 @@ def test_other_columns_are_another_stream_and_a_mistake_removes_nothing(cli, str
     outcome = cli(*arguments, "--overwrite", "--blocks=0-99")
     assert outcome.status == 2 and "--blocks" in outcome.err
     assert content(tmp_path / "out" / "acme") == content(streamed / "acme")
+
+
+@pytest.mark.parametrize("wrong", [["--sharing", 99], ["--model", "nowhere"]])
+def test_a_mistake_that_shows_with_the_encoder_leaves_nothing(cli, wrong, train_arguments, sentences, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "task").mkdir()
+    for name in ("train", "validation"):
+        shutil.copy(sentences / f"{name}.csv", tmp_path / "task" / f"{name}.csv")
+    (model,) = (word for word in train_arguments if word.startswith("--model="))
+    outcome = cli("stream", tmp_path / "task", model, "--max-length", 16, *wrong, "--output", tmp_path / "out")
+    assert outcome.status == 2 and not (tmp_path / "out").exists()

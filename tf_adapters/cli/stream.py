@@ -91,7 +91,6 @@ def stream(
     from tf_adapters.cli.runs import Runner
     from tf_adapters.recipes import get_recipe, usual_settings
     from tf_adapters.training.kinds import get_kind
-    from tf_adapters.training.layout import RESUME_FOLDER
 
     recipe = get_recipe(recipe)
     if recipe.trainable != "adapters":
@@ -104,11 +103,6 @@ def stream(
     record = _Record(output / STREAM_FILE, json.loads(json.dumps(same)), resume)
     # All of them, so that a wrong name is not found after hours of training.
     wholes = {name: data.read(console) for name, data in chosen.items()}
-    record.write()
-    if not resume:
-        for name in chosen:
-            # The rest is replaced once a task's first epoch is done.
-            shutil.rmtree(output / name / RESUME_FOLDER, ignore_errors=True)
     backbone, runners = None, {}
     for number, (name, data) in enumerate(chosen.items()):
         console.print(f"Task {number + 1} of {len(chosen)}: {name}")
@@ -126,6 +120,7 @@ class _Record:
 
     def __init__(self, path, settings, resume):
         self.path, self.settings, self.tasks, self.encoder = path, settings, {}, None
+        self.begun = resume
         if resume:
             content = json.loads(path.read_text(encoding="utf-8"))
             for name, value in settings.items():
@@ -136,6 +131,17 @@ class _Record:
                         "the same arguments, or start anew with --overwrite."
                     )
             self.tasks, self.encoder = content["tasks"], content["encoder"]
+
+    def begin(self):
+        """Take the place of a stream that is there, once this one's first model is built: a mistake before that changes nothing."""
+        from tf_adapters.training.layout import RESUME_FOLDER
+
+        if not self.begun:
+            self.begun = True
+            self.write()
+            for name in self.settings["tasks"]:
+                # The rest is replaced once a task's first epoch is done.
+                shutil.rmtree(self.path.parent / name / RESUME_FOLDER, ignore_errors=True)
 
     def write(self):
         from tf_adapters.saving.atomic import write_text
@@ -157,6 +163,7 @@ def _train(runner, backbone, folder, record, name, resume):
     seed = runner.settings["seed"]
     task = runner.task(seed)
     model, tokenizer = runner.build(task, seed, backbone=backbone)
+    record.begin()
     counts, state = parameter_counts(model), state_of(model)
     runner.announce(task, counts)
     result = runner.train(task, model, tokenizer, seed, folder, resume and (folder / RESUME_FOLDER).is_dir())
