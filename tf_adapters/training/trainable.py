@@ -115,7 +115,7 @@ def _chosen_variables(model, state, mode):
         norms = state.layer_norm_variables(model, active.config.train_layer_norm, active.config.blocks)
         return head + _adapter_variables(active) + norms
     blocks = family.blocks(model)
-    match = re.fullmatch(r"top-(\d+)", mode) if isinstance(mode, str) else None
+    match = re.fullmatch(r"top-(\d{1,4})", mode) if isinstance(mode, str) else None
     if match and not 1 <= int(match[1]) <= len(blocks):
         raise InputError(f"mode={mode!r}: N must be from 1 to {len(blocks)}, the number of the encoder's blocks.")
     if mode == "full" or (match and int(match[1]) == len(blocks)):
