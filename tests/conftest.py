@@ -64,6 +64,24 @@ def tiny_inputs(batch=3, length=10, *, seed=0):
     }
 
 
+def randomize(model, seed=0, *, scale=0.3):
+    """Takes the active adapter's weights, its LayerNorms and the head away from where they begin, as training would: no bias is zero.
+
+    Of a layer, all its weights. Returns what it was given.
+    """
+    from tf_adapters.models.state import state_of
+
+    random, variables = np.random.default_rng(seed), model.weights
+    if hasattr(model, "config"):
+        state = state_of(model)
+        adapter = state.adapters[state.active]
+        variables = [weight for layer in adapter.layers.values() for weight in layer.weights] + state.head_variables(model)
+        variables += state.layer_norm_variables(model, adapter.config.train_layer_norm, adapter.config.blocks)
+    for variable in variables:
+        variable.assign(variable + scale * random.standard_normal(variable.shape).astype(np.float32))
+    return model
+
+
 def write_checkpoint(directory, *, dtype=np.float32, prefix="", drop=(), zero=(), seed=0, **changes):
     """A checkpoint directory as PyTorch's BertModel saves it: config, safetensors, vocabulary.
 

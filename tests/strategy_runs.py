@@ -39,13 +39,17 @@ def make_task(kind):
     return Task("texts", kind, ("a", "b"), "accuracy", rows, rows.take(few))
 
 
-def train(strategy, *, folder, checkpoint, kind="classification", dropout=0.0, precision="float32", stop_at=None, resume=False, fast=False):
+def train(
+    strategy, *, folder, checkpoint, kind="classification", dropout=0.0, precision="float32", stop_at=None, resume=False, fast=False,
+    fusion=False,
+):  # fmt: skip
     """One training.
 
     Args:
         strategy: `tf.distribute.Strategy` or None.
         dropout: as of `fit`.
         stop_at: int, the step at which this process gets SIGTERM, or None.
+        fusion: bool, whether an AdapterFusion with a strong regularisation of its values trains in place of an adapter.
     """
     import tf_adapters
     from tf_adapters._keras import keras
@@ -65,7 +69,11 @@ def train(strategy, *, folder, checkpoint, kind="classification", dropout=0.0, p
     task = make_task(kind)
     with scope_of(strategy):
         model, wordpiece = load_for_task(checkpoint, task, max_length=32)
-        tf_adapters.add_adapters(model, tf_adapters.AdapterConfig(8), seed=0, fast=fast)
+        config = tf_adapters.AdapterConfig(8)
+        if fusion:
+            two = {name: tf_adapters.AdapterConfig(8, init_stddev=0.3) for name in ("one", "other")}
+            config = tf_adapters.FusionConfig(two, value_regularization=5.0)
+        tf_adapters.add_adapters(model, config, seed=0, fast=fast)
         tf_adapters.set_trainable(model, "adapters")
     result = tf_adapters.fit(
         model, task, wordpiece, output=folder, epochs=EPOCHS, batch_size=BATCH_SIZE, learning_rate=1e-3, clip_norm=1.0, seed=1,

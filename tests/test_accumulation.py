@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_inputs, tiny_model
-from tf_adapters import AdapterConfig, add_adapters, set_trainable
+from tests.conftest import randomize, tiny_inputs, tiny_model
+from tf_adapters import AdapterConfig, FusionConfig, add_adapters, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.training.accumulation import GradientAccumulation
 from tf_adapters.training.kinds import get_kind
@@ -14,11 +14,15 @@ ROWS = 7
 INPUTS = tiny_inputs(ROWS)
 
 
-def stepped(parts, kind, head, targets, fast=False):
+# The values begin at the identity, where the regularisation has no gradient: `randomize` takes them elsewhere.
+FUSION = FusionConfig({name: AdapterConfig(4) for name in ("one", "other")}, value_regularization=0.1)
+
+
+def stepped(parts, kind, head, targets, fast=False, config=AdapterConfig(4)):
     """What one step of plain gradient descent changes in the weights that train, and the running loss."""
     kind = get_kind(kind)
     model = tiny_model(head, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    set_trainable(add_adapters(model, AdapterConfig(4, init_stddev=0.3), seed=0, fast=fast))
+    set_trainable(randomize(add_adapters(model, config, seed=0, fast=fast)))
     before = [variable.numpy() for variable in model.trainable_variables]
     trained = model if parts == 1 else GradientAccumulation(model, parts, kind.loss_weight)
     trained.compile(keras.optimizers.SGD(0.5), **kind.losses())
@@ -48,6 +52,13 @@ def test_a_step_in_parts_is_that_of_the_whole_batch(kind, head, targets, parts):
     for one, other in zip(whole[0], in_parts[0]):
         np.testing.assert_allclose(one, other, atol=2e-6)
     np.testing.assert_allclose(whole[1], in_parts[1], rtol=1e-5)
+
+
+def test_the_regularisation_of_weights_counts_once_for_all_parts():
+    targets = tf.constant([0, 1, 1, 0, 1, 1, 1])
+    whole, in_parts = (stepped(parts, "classification", "classification", targets, config=FUSION)[0] for parts in (1, 3))
+    for one, other in zip(whole, in_parts):
+        np.testing.assert_allclose(one, other, atol=2e-6)
 
 
 @pytest.mark.slow

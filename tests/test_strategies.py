@@ -99,13 +99,15 @@ def run_on_virtual_devices(small, tmp_path, kind, devices=2, **settings):
     assert_same(tmp_path / "None", tmp_path / "mirrored")
 
 
-def test_two_virtual_devices_train_as_one_by_words_and_by_odd_batches(small, tmp_path):
+def test_two_virtual_devices_train_as_one_by_words_and_by_odd_batches_and_with_regularisation(small, tmp_path):
     """Devices have unequal numbers of rows and words, and one has no row of the last batch."""
-    run_on_virtual_devices(small, tmp_path, "token-classification")
+    run_on_virtual_devices(small, tmp_path, "token-classification", fusion=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind, devices", [("classification", 2), ("question-answering", 2), ("classification", 3)])
+@pytest.mark.parametrize(
+    "kind, devices", [("classification", 2), ("token-classification", 2), ("question-answering", 2), ("classification", 3)]
+)
 def test_virtual_devices_train_as_one(small, tmp_path, kind, devices):
     run_on_virtual_devices(small, tmp_path, kind, devices)
 

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.training.mixout import outputs_of
+from tf_adapters.training.step import loss_of_part
 
 
 class GradientAccumulation(keras.Model):
@@ -39,7 +40,7 @@ class GradientAccumulation(keras.Model):
             with tf.GradientTape() as tape:
                 outputs = self(own_inputs, training=True)
                 share = self.weigh(own_targets) / tf.maximum(total, 1.0)
-                loss = self.compiled_loss(own_targets, outputs, regularization_losses=self.losses) * share
+                loss = loss_of_part(self, own_targets, outputs, share)
                 if scales:
                     loss = self.optimizer.get_scaled_loss(loss)
             gradients = tape.gradient(loss, variables)

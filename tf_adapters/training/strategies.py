@@ -19,6 +19,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.training.cluster import STRATEGIES, meet, read_cluster
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.mixout import outputs_of
+from tf_adapters.training.step import loss_of_part
 
 
 def make_strategy(name):
@@ -352,8 +353,7 @@ class Share(keras.Model):
         rows = tf.shape(tf.nest.flatten(targets)[0])[0]
         with tf.GradientTape() as tape:
             outputs = tf.nest.map_structure(lambda tensor: tensor[:rows], self(inputs, training=True))
-            # Keras divides by the number of replicas, as if their shares were equal.
-            loss = self.compiled_loss(targets, outputs) * share * tf.distribute.get_strategy().num_replicas_in_sync
+            loss = loss_of_part(self, targets, outputs, share)
         self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
         self.compiled_metrics.update_state(targets, outputs)
         return {metric.name: metric.result() for metric in (*self.compiled_metrics.metrics, self.votes)}
