@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-ROWS, BATCH_SIZE, EPOCHS = 100, 9, 9  # eleven batches of 9 rows and one of 1: 108 steps in all
+ROWS, BATCH_SIZE, EPOCHS, STEPS = 100, 9, 9, 108  # eleven batches of 9 rows and one of 1: 108 steps in all
 
 
 def make_task(kind):
@@ -24,6 +24,9 @@ def make_task(kind):
 
     random, few = np.random.default_rng(0), np.arange(6)
     sentences = [list(random.choice(WORDS, random.integers(2, 12))) for _ in range(ROWS)]
+    if kind == "masked-lm":
+        rows = Rows(text=tf.constant([" ".join(words) for words in sentences]))
+        return Task("texts", kind, (), "perplexity", rows, rows.take(few))
     if kind == "token-classification":
         words = tf.ragged.constant(sentences, dtype=tf.string, ragged_rank=1)
         labels = words.with_values(tf.constant(random.integers(0, 3, words.flat_values.shape[0]), tf.int32))
@@ -67,6 +70,18 @@ def train(
 
     keras.mixed_precision.set_global_policy(precision)
     task = make_task(kind)
+    settings = dict(
+        output=folder, batch_size=BATCH_SIZE, learning_rate=1e-3, clip_norm=1.0, seed=1, dropout=dropout, strategy=strategy, resume=resume,
+        reporter=Record(), checkpoint_seconds=0.5 if stop_at else 30.0,
+    )  # fmt: skip
+    if kind == "masked-lm":
+        with scope_of(strategy):
+            keras.utils.set_random_seed(0)
+            model = tf_adapters.load_backbone(checkpoint, head=kind)
+            wordpiece = tf_adapters.load_tokenizer(model, max_length=32)
+            steps = dict(fit_head_steps=12, steps=STEPS, save_every=STEPS)
+            result = tf_adapters.pretrain(model, task, wordpiece, adapter=tf_adapters.AdapterConfig(8), **steps, **settings).run
+        return save(model, losses, folder, result)
     with scope_of(strategy):
         model, wordpiece = load_for_task(checkpoint, task, max_length=32)
         config = tf_adapters.AdapterConfig(8)
@@ -75,10 +90,10 @@ def train(
             config = tf_adapters.FusionConfig(two, value_regularization=5.0)
         tf_adapters.add_adapters(model, config, seed=0, fast=fast)
         tf_adapters.set_trainable(model, "adapters")
-    result = tf_adapters.fit(
-        model, task, wordpiece, output=folder, epochs=EPOCHS, batch_size=BATCH_SIZE, learning_rate=1e-3, clip_norm=1.0, seed=1,
-        dropout=dropout, strategy=strategy, resume=resume, reporter=Record(), checkpoint_seconds=0.5 if stop_at else 30.0,
-    )  # fmt: skip
+    save(model, losses, folder, tf_adapters.fit(model, task, wordpiece, epochs=EPOCHS, **settings))
+
+
+def save(model, losses, folder, result):
     weights = {str(number): variable.numpy() for number, variable in enumerate(model.trainable_variables)}
     np.savez(f"{folder}.npz", losses=losses, **weights)
     print(f"steps {result.steps} interrupted {result.interrupted}", flush=True)

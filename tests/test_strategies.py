@@ -106,7 +106,7 @@ def test_two_virtual_devices_train_as_one_by_words_and_by_odd_batches_and_with_r
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind, devices", [("classification", 2), ("token-classification", 2), ("question-answering", 2), ("classification", 3)]
+    "kind, devices", [("classification", 2), ("token-classification", 2), ("question-answering", 2), ("masked-lm", 2), ("classification", 3)]
 )
 def test_virtual_devices_train_as_one(small, tmp_path, kind, devices):
     run_on_virtual_devices(small, tmp_path, kind, devices)

@@ -274,10 +274,9 @@ class Workers(Alone):
         def part(inputs, targets, replica):
             rows = tf.shape(tf.nest.flatten(targets)[0], tf.int64)[0]
             start, stop = rows * replica // replicas, rows * (replica + 1) // replicas
-            own = tf.nest.map_structure(lambda tensor: tensor[start:stop], targets)
-            # A replica that has no row computes one without a target.
-            inputs = tf.nest.map_structure(lambda tensor: tensor[start : tf.maximum(stop, start + 1)], inputs)
-            return inputs, own, weigh(own) / tf.maximum(weigh(targets), 1.0)
+            share = weigh(tf.nest.map_structure(lambda tensor: tensor[start:stop], targets)) / tf.maximum(weigh(targets), 1.0)
+            # A replica that has no row computes one, of which its share is nothing.
+            return *tf.nest.map_structure(lambda tensor: tensor[start : tf.maximum(stop, start + 1)], (inputs, targets)), share
 
         def of_worker(context):
             count = replicas // context.num_input_pipelines
@@ -350,13 +349,16 @@ class Share(keras.Model):
 
     def train_step(self, data):
         inputs, targets, share = data
-        rows = tf.shape(tf.nest.flatten(targets)[0])[0]
         with tf.GradientTape() as tape:
-            outputs = tf.nest.map_structure(lambda tensor: tensor[:rows], self(inputs, training=True))
+            outputs = self(inputs, training=True)
             loss = loss_of_part(self, targets, outputs, share)
         self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
-        self.compiled_metrics.update_state(targets, outputs)
+        tf.cond(share > 0, lambda: self._count(targets, outputs), lambda: True)
         return {metric.name: metric.result() for metric in (*self.compiled_metrics.metrics, self.votes)}
+
+    def _count(self, targets, outputs):
+        self.compiled_metrics.update_state(targets, outputs)
+        return True
 
 
 class _Votes(keras.metrics.Metric):
