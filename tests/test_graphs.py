@@ -64,6 +64,28 @@ def test_a_gradient_is_there_as_long_as_its_function(body, expected):
     assert graph() is None and left <= before
 
 
+@tf.custom_gradient
+def reverse(x):
+    """x, with a gradient that needs nothing of the graph: -5."""
+    return tf.identity(x), lambda upstream: -5.0 * upstream
+
+
+@pytest.mark.parametrize("body, expected", [(reverse, -5.0), (tf.grad_pass_through(tf.round), 1.0)])
+def test_a_gradient_that_works_in_copies_of_its_graph_outlives_it(body, expected):
+    function = tf.function(lambda x: body(x), autograph=False)
+    concrete = function.get_concrete_function(tf.TensorSpec([]))
+    definition, names = concrete.graph.as_graph_def(), (concrete.inputs[0].name, concrete.outputs[0].name)
+    hold_gradients_weakly()
+    del function, concrete
+    gc.collect()
+    copy = tf.compat.v1.wrap_function(lambda: tf.compat.v1.import_graph_def(definition, name=""), []).prune(*names)
+    x = tf.constant(3.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = copy(x)
+    assert tape.gradient(y, x) == expected
+
+
 def test_a_gradient_is_saved_with_its_function_and_works_when_it_is_loaded(tmp_path):
     module = tf.Module()
     module.power = tf.function(lambda x: power(x), input_signature=[tf.TensorSpec([])])
