@@ -5,10 +5,12 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import randomize, tiny_inputs, tiny_model
+from tests.families import family_inputs, family_model
 from tf_adapters import AdapterConfig, FusionConfig, add_adapters, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.training.accumulation import GradientAccumulation
 from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
 
 ROWS = 7
 INPUTS = tiny_inputs(ROWS)
@@ -59,6 +61,26 @@ def test_the_regularisation_of_weights_counts_once_for_all_parts():
     whole, in_parts = (stepped(parts, "classification", "classification", targets, config=FUSION)[0] for parts in (1, 3))
     for one, other in zip(whole, in_parts):
         np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+def test_a_weight_that_nothing_reads_stays_as_it_is_and_does_not_decay():
+    """In transformers ALBERT's head of masked words has a bias that it does not add."""
+    kind, inputs = MaskedLanguageModelling(), family_inputs("albert")
+    targets = tf.where(inputs["attention_mask"] > 0, inputs["input_ids"], -1)
+    changes = []
+    for parts in (1, 3):
+        model = set_trainable(family_model("albert", "masked-lm", num_hidden_layers=1), "head")
+        before = [variable.numpy() for variable in model.trainable_variables]
+        trained = kind.trained(model, jit_compile=False)
+        trained = trained if parts == 1 else GradientAccumulation(trained, parts, kind.loss_weight)
+        trained.compile(keras.optimizers.SGD(0.5, weight_decay=0.1), **kind.losses())
+        trained.fit(tf.data.Dataset.from_tensors(({**inputs, "targets": targets}, targets)), verbose=0)
+        changes.append([variable.numpy() - old for variable, old in zip(model.trainable_variables, before)])
+    unread = [variable.name.endswith("predictions/bias:0") for variable in model.trainable_variables]
+    assert sum(unread) == 1
+    for is_unread, one, other in zip(unread, *changes):
+        assert np.any(one) != is_unread and np.any(other) != is_unread
+        np.testing.assert_allclose(other, one, atol=2e-6)
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ class GradientAccumulation(keras.Model):
         rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
         size = -(-rows // self.parts)
         total, variables = self.weigh(targets), self.trainable_variables
+        read = []  # which of them the loss depends on; as by Keras' own step, others are no concern of the optimiser
         scales = isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer)
 
         def part(first, *sums):
@@ -44,8 +45,11 @@ class GradientAccumulation(keras.Model):
                 if scales:
                     loss = self.optimizer.get_scaled_loss(loss)
             gradients = tape.gradient(loss, variables)
+            read[:] = [gradient is not None for gradient in gradients]
             self.compiled_metrics.update_state(own_targets, outputs)
-            return first + size, *(total + tf.convert_to_tensor(gradient) for total, gradient in zip(sums, gradients))
+            return first + size, *(
+                total if gradient is None else total + tf.convert_to_tensor(gradient) for total, gradient in zip(sums, gradients)
+            )
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
         _, *gradients = tf.while_loop(
@@ -54,5 +58,5 @@ class GradientAccumulation(keras.Model):
         )  # fmt: skip
         if scales:
             gradients = self.optimizer.get_unscaled_gradients(gradients)
-        self.optimizer.apply_gradients(zip(gradients, variables))
+        self.optimizer.apply_gradients(pair for pair, is_read in zip(zip(gradients, variables), read) if is_read)
         return {metric.name: metric.result() for metric in self.metrics}
