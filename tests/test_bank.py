@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_inputs, write_checkpoint
+from tests.interrupts import interrupted
 from tf_adapters import AdapterBank, AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, load_trained, save_adapter, set_trainable
 from tf_adapters.layers.bank import AdapterPool, RowStore, RowTable
 from tf_adapters.serving.export_bank import export_bank
@@ -278,36 +280,6 @@ def test_removed_adapters_are_given_back_and_cleared(checkpoint, directories):
     assert bank.nbytes == size
 
 
-def test_an_interrupted_change_leaves_the_bank_usable(checkpoint, directories):
-    lock = SharedLock()
-    with pytest.raises(KeyboardInterrupt):
-        with lock.alone():
-            raise KeyboardInterrupt
-    reading, leave = threading.Event(), threading.Event()
-
-    def read():
-        with lock.shared(), lock.shared():
-            reading.set()
-            leave.wait(10)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    assert reading.wait(10)
-
-    def interrupted(predicate, timeout=None):
-        raise KeyboardInterrupt
-
-    real, lock._condition.wait_for = lock._condition.wait_for, interrupted
-    with pytest.raises(KeyboardInterrupt):
-        with lock.alone():
-            pass
-    lock._condition.wait_for = real
-    leave.set()
-    reader.join(10)
-    with lock.shared():
-        pass
-
-
 def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directories, tmp_path):
     """Each answer is that of the one or the other adapter, never of a mixture, and the bystander's never changes."""
     versions = [save_task(checkpoint, tmp_path / str(seed), *TASKS["film"], seed=seed + 20) for seed in range(2)]
@@ -420,6 +392,81 @@ def test_a_writer_waits_for_readers_and_readers_for_the_writer():
     assert events == ["read", "written"]
     with lock.shared(), lock.shared():
         pass
+
+
+def test_readers_are_let_in_between_writers_that_never_pause():
+    lock, stop, reads = SharedLock(), threading.Event(), []
+
+    def write():
+        while not stop.is_set():
+            with lock.alone():
+                time.sleep(0.005)
+
+    def read():
+        for _ in range(20):
+            with lock.shared():
+                reads.append(None)
+
+    threads = [threading.Thread(target=target, daemon=True) for target in [write, *[read] * 64]]
+    for thread in threads:
+        thread.start()
+    for thread in threads[1:]:
+        thread.join(10)
+        if thread.is_alive():
+            break
+    stop.set()
+    threads[0].join(10)
+    assert len(reads) == 20 * 64 and not threads[0].is_alive()
+
+
+def test_a_lock_is_free_after_an_interrupt_at_any_line():
+    lock = SharedLock()
+
+    def use():
+        with lock.shared(), lock.shared():
+            pass
+        with lock.alone():
+            pass
+
+    for place in interrupted(lambda: None, use):
+        thread = threading.Thread(target=use, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive(), place
+        assert not lock._reads
+
+
+@pytest.mark.parametrize("waiting", ["shared", "alone"])
+def test_a_lock_is_free_after_an_interrupt_of_who_waits_for_it(waiting, monkeypatch):
+    """What was running goes on alone, and the next one still waits for it."""
+    lock, events = SharedLock(), []
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with (lock.alone if waiting == "shared" else lock.shared)():
+            entered.set()
+            leave.wait(10)
+            events.append("held")
+
+    def change():
+        with lock.alone():
+            events.append("changed")
+
+    holder, changer = (threading.Thread(target=target, daemon=True) for target in (hold, change))
+    holder.start()
+    assert entered.wait(10)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Event, "wait", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            with getattr(lock, waiting)():
+                pass
+    changer.start()
+    changer.join(0.2)
+    assert changer.is_alive() and not events
+    leave.set()
+    for thread in (holder, changer):
+        thread.join(10)
+    assert events == ["held", "changed"]
 
 
 # Export
