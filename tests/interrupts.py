@@ -12,26 +12,30 @@ PACKAGE = str(pathlib.Path(tf_adapters.__file__).parent)
 
 
 class _Lines:
-    """A trace function that counts the lines of the package and raises `error` at one of them.
+    """A trace function that raises `error` at a line of the package.
 
     Args:
-        at: int, the number of the line, or None.
         files: ends of the names of the files that count.
         error: exception.
+        skipped: int, how many lines are executed before, or the set of `(path, number)` at which nothing is raised.
+
+    Attributes:
+        place: `(path, number)` at which it raised, or None.
     """
 
-    def __init__(self, at, files, error):
-        self.at, self.files, self.error, self.places = at, files, error, []
+    def __init__(self, files, error, skipped):
+        self.files, self.error, self.skipped, self.count, self.place = files, error, skipped, 0, None
 
     def __call__(self, frame, event, argument):
         path = frame.f_code.co_filename
-        if not path.startswith(PACKAGE) or not path.endswith(self.files):
+        if self.place or not path.startswith(PACKAGE) or not path.endswith(self.files):
             return None
         if event == "line" and not _leaves_a_context(frame):
-            if len(self.places) == self.at:
-                self.at = None
+            place = path, frame.f_lineno
+            if self.count == self.skipped if isinstance(self.skipped, int) else place not in self.skipped:
+                self.place = place
                 raise self.error
-            self.places.append((path, frame.f_lineno))
+            self.count += 1
         return self
 
 
@@ -50,39 +54,31 @@ def _first_offsets(code):
     return first
 
 
-def run(operation, *, at=None, files=("",), error=None):
-    """Run an operation; returns the lines that it executed, `(path, number)` each, or raises `error` at line `at` of them."""
-    lines, before = _Lines(at, tuple(files), error), sys.gettrace()
-    sys.settrace(lines)
-    try:
-        operation()
-    finally:
-        sys.settrace(before)
-    return lines.places
-
-
-def interrupted(prepare, operation, *, files=("",), every_time=False):
-    """Raise at each line of an operation, and yield after each.
+def interrupted(operation, *, files=("",), done=None):
+    """Run an operation again and again, each time raising at the next line, until it comes to its end.
 
     Args:
-        prepare: function that is called before each run.
         operation: function.
         files: ends of the names of the files whose lines count.
-        every_time: bool, also at the second and later times that a line is executed.
+        done: set of `(path, line)` at which nothing is raised any more, which grows; None to raise at a line each time that it is executed.
 
-    Returns: iterator of `(path, line)`.
+    Returns: iterator of `(path, line)`, after each exception.
     """
-    prepare()
-    places = run(operation, files=files)
-    assert places
-    for number, place in enumerate(places):
-        if every_time or place not in places[:number]:
-            prepare()
-            error = (KeyboardInterrupt, MemoryError)[number % 2]("here")
-            try:
-                run(operation, at=number, files=files, error=error)
-            except (KeyboardInterrupt, MemoryError) as raised:
-                assert raised is error
-            else:
-                raise AssertionError(f"{place} swallowed {error!r}")
-            yield place
+    number = 0
+    while True:
+        error = (KeyboardInterrupt, MemoryError)[number % 2]("here")
+        lines, before = _Lines(tuple(files), error, number if done is None else done), sys.gettrace()
+        sys.settrace(lines)
+        try:
+            operation()
+        except (KeyboardInterrupt, MemoryError) as raised:
+            assert raised is error
+        else:
+            assert lines.place is None, f"{error!r} at {lines.place} was swallowed"
+            return
+        finally:
+            sys.settrace(before)
+        number += 1
+        if done is not None:
+            done.add(lines.place)
+        yield lines.place

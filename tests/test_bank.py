@@ -16,6 +16,7 @@ from tests.conftest import tiny_inputs, write_checkpoint
 from tests.interrupts import interrupted
 from tf_adapters import AdapterBank, AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, load_trained, save_adapter, set_trainable
 from tf_adapters.layers.bank import AdapterPool, RowStore, RowTable
+from tf_adapters.models.state import state_of
 from tf_adapters.serving.export_bank import export_bank
 from tf_adapters.serving.locks import SharedLock
 from tf_adapters.training.scoring import Scorer
@@ -33,9 +34,11 @@ TASKS = {
 }
 
 
-def save_task(checkpoint, directory, config, labels, task, max_length, layers, *, seed=0, trainable="adapters"):
+def save_task(checkpoint, directory, config, labels, task, max_length, layers, *, seed=0, trainable="adapters", pooler=False):
     """An adapter directory whose trained weights are random."""
     model = load_backbone(checkpoint, num_labels=1 if labels is None else len(labels), labels=labels, head_layers=layers)
+    if pooler:
+        state_of(model).train_pooler(model)
     if config is not None:
         add_adapters(model, AdapterConfig(**config), seed=seed)
     set_trainable(model, trainable if config is not None else "head")
@@ -50,6 +53,7 @@ def directories(checkpoint, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters")
     for seed, (name, values) in enumerate(TASKS.items()):
         save_task(checkpoint, folder / name, *values, seed=seed)
+    save_task(checkpoint, folder / "pooler", *TASKS["film"], seed=9, pooler=True)
     return folder
 
 
@@ -428,7 +432,7 @@ def test_a_lock_is_free_after_an_interrupt_at_any_line():
         with lock.alone():
             pass
 
-    for place in interrupted(lambda: None, use):
+    for place in interrupted(use):
         thread = threading.Thread(target=use, daemon=True)
         thread.start()
         thread.join(10)
@@ -467,6 +471,74 @@ def test_a_lock_is_free_after_an_interrupt_of_who_waits_for_it(waiting, monkeypa
     for thread in (holder, changer):
         thread.join(10)
     assert events == ["held", "changed"]
+
+
+# What fails leaves no trace
+
+
+def state_of_bank(bank):
+    """All that a bank is: its book, and each table's rows in use."""
+    book = bank._book
+    names, slots = (values.numpy().tolist() for values in bank._table.export())
+    lists = list(bank._pools), list(bank._head_pools), list(bank._texts), bank._labels, bank.predict_function
+    tables = [(table, table.stores, table._used, set(table._free), table.capacity, table.nbytes) for table in bank.tables]
+    arrays = []
+    for table in bank.tables:
+        used = sorted(set(range(table._used)) - table._free)
+        arrays += [store.variable.numpy()[used].tobytes() if store.variable.dtype != tf.string else store.variable.numpy()[used].tolist() for store in table.stores]
+    return dict(book.tasks), dict(book.functions), book.wordpiece, book.structure, bank._structure.numpy(), dict(zip(names, slots)), lists, tables, arrays
+
+
+def check_interrupts(checkpoint, directories, whole, **options):
+    """Raise at every line of each operation on a bank, which must answer as before, and at the end as if nothing had been."""
+    bank = AdapterBank(str(checkpoint)).add("film", directories / "film").add("head", directories / "head")
+    bank.add("gone", directories / "film").add("shared", directories / "shared").remove("gone")
+    texts, tasks = ["a great film", "dull", "", "the plot", "a"], ["film", "shared", "head", "three", "upper"]
+    for operation in (
+        lambda: bank.trim(),
+        lambda: bank.add("three", directories / "three"),
+        lambda: bank.reserve(3, directories / "upper"),
+        lambda: bank.add("upper", directories / "upper"),
+        lambda: bank.add("own", directories / "pooler"),
+        lambda: bank.replace("shared", directories / "three"),
+        lambda: bank.remove("upper"),
+    ):
+        expected = numpy_of(bank.answer(texts, tasks, texts))
+        state = state_of_bank(bank)
+        for place in interrupted(operation, **options):
+            assert state_of_bank(bank) == state, place
+            for name, values in numpy_of(bank.answer(texts, tasks, texts)).items():
+                np.testing.assert_array_equal(values, expected[name], err_msg=str(place))
+    assert sorted(bank.tasks) == ["film", "head", "own", "shared", "three"]
+    expected = whole.answer(texts[:3], ["film", "three", "three"])["logits"][:, :2]
+    np.testing.assert_allclose(bank.answer(texts[:3], ["film", "shared", "three"])["logits"][:, :2], expected, atol=1e-6)
+
+
+def test_a_change_that_is_interrupted_anywhere_leaves_the_bank_as_it_was(bank, checkpoint, directories):
+    check_interrupts(checkpoint, directories, bank, files=("serving/bank.py", "layers/bank.py", "serving/locks.py"), done=set())
+
+
+@pytest.mark.slow
+def test_a_change_that_is_interrupted_at_any_line_of_the_package_leaves_the_bank_as_it_was(bank, checkpoint, directories):
+    check_interrupts(checkpoint, directories, bank)
+
+
+def test_a_graph_that_is_traced_during_a_change_is_of_one_structure(checkpoint, directories, monkeypatch):
+    bank, threads = AdapterBank(str(checkpoint)).add("film", directories / "film"), []
+    graph = tf.function(lambda ids: bank({"task": tf.constant(["film", "three"]), "input_ids": ids}))
+    ids, make = tf.constant([[2, 7, 8, 3], [2, 7, 8, 3]]), AdapterPool.__init__
+
+    def traced_meanwhile(*arguments, **options):
+        threads.append(threading.Thread(target=lambda: graph.get_concrete_function(ids)))
+        threads[-1].start()
+        threads[-1].join(1)
+        make(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AdapterPool, "__init__", traced_meanwhile)
+        bank.add("three", directories / "three")
+    threads[0].join(60)
+    np.testing.assert_allclose(graph(ids)["logits"], bank({"task": ["film", "three"], "input_ids": ids})["logits"], atol=1e-6)
 
 
 # Export

@@ -22,7 +22,11 @@ class RowStore(tf.Module):
         self.variable = tf.Variable(
             tf.cast(first, dtype or first.dtype)[tf.newaxis], shape=[None, *self.row_shape], trainable=False, name=name
         )
-        self.capacity = 1
+
+    @property
+    def capacity(self):
+        """Rows that there is room for, an int."""
+        return int(tf.raw_ops.VariableShape(input=self.variable.handle).numpy()[0])
 
     @property
     def row_nbytes(self):
@@ -31,17 +35,12 @@ class RowStore(tf.Module):
 
     def resize(self, rows):
         """Make room for `rows` rows in all; those before are kept."""
-        if self.capacity == 1 and rows > 1:
-            # The first growth is often the only one (`AdapterBank.reserve`): no second table beside the new one.
-            first = self.variable.read_value()
-            self.variable.assign(tf.zeros([rows, *self.row_shape], self.variable.dtype))
-            self.set([0], first)
-        elif rows > self.capacity:
-            missing = tf.zeros([rows - self.capacity, *self.row_shape], self.variable.dtype)
-            self.variable.assign(tf.concat([self.variable.read_value(), missing], 0))
-        elif rows < self.capacity:
+        missing = rows - self.capacity
+        if missing > 0:
+            empty = tf.zeros([], self.variable.dtype)
+            self.variable.assign(tf.pad(self.variable, [[0, missing], *[[0, 0]] * len(self.row_shape)], constant_values=empty))
+        elif missing < 0:
             self.variable.assign(self.variable.read_value()[:rows])
-        self.capacity = rows
 
     def set(self, places, values):
         """Overwrite rows."""
@@ -115,6 +114,17 @@ class RowTable(tf.Module):
         self._used = end
         return places
 
+    def saved(self):
+        """What `restore` takes to undo all that comes after, as long as no row in use is overwritten."""
+        return self.stores, self._used, frozenset(self._free), [store.capacity for store in self.stores]
+
+    def restore(self, saved):
+        """Be as when `saved()` returned that."""
+        self.stores, self._used, free, capacities = saved
+        self._free = set(free)
+        for store, rows in zip(self.stores, capacities):
+            store.resize(rows)
+
     def release(self, places):
         """Take rows back."""
         self._free |= set(places) - {0}
@@ -128,13 +138,16 @@ class RowTable(tf.Module):
             store.resize(self._used)
             store.set(sorted(self._free), tf.zeros([len(self._free), *store.row_shape], store.variable.dtype))
 
-    def widen(self, store, count):
-        """Make the rows of a store of vectors longer by `count` empty entries: another store takes its place."""
+    def set_width(self, store, width):
+        """Make the rows of a store of vectors so long, by empty entries or by leaving the last ones out.
+
+        Returns: the store that takes its place.
+        """
+        rows = store.variable.read_value()[:, :width]
         empty = tf.zeros([], store.variable.dtype)
-        rows = tf.pad(store.variable.read_value(), [[0, 0], [0, count]], constant_values=empty)
+        rows = tf.pad(rows, [[0, 0], [0, width - rows.shape[1]]], constant_values=empty)
         other = RowStore(rows[0], name=store.name)
         other.variable.assign(rows)
-        other.capacity = store.capacity
         self.stores = tuple(other if kept is store else kept for kept in self.stores)
         return other
 

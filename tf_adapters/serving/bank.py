@@ -144,17 +144,17 @@ class AdapterBank(keras.Model):
 
     def remove(self, name):
         """Take a task out; requests for it are answered by an error. Returns the bank."""
-        with self._book.lock.alone():
+        with self._change():
             self._check_name(name, new=False)
             self._table.remove(tf.constant([name]))
             self._release(self._book.tasks.pop(name).rows)
-        return self
+            return self
 
     def reserve(self, tasks, directory):
         """Make room for that many more tasks like the one in a directory, so that the bank does not grow by doubling."""
         settings, arrays = self._read(directory)
         parts = task_parts(settings, arrays, directory, self._encoder, self._book.wordpiece)
-        with self._book.lock.alone():
+        with self._change():
             self._widen_labels(parts.outputs)
             self._head_pool(parts).table.reserve(tasks)
             self._rows.reserve(tasks)
@@ -163,17 +163,17 @@ class AdapterBank(keras.Model):
             for table, part in ((self._norms, parts.norms), (self._poolers, parts.pooler)):
                 if part is not None:
                     table.reserve(tasks)
-        return self
+            return self
 
     def trim(self):
         """Give back free room behind the last adapter, and clear what removed ones left; what comes next grows the bank again.
 
         Returns: the bank.
         """
-        with self._book.lock.alone():
+        with self._change():
             for table in self.tables:
                 table.trim()
-        return self
+            return self
 
     def call(self, inputs, training=False):
         if not tf.executing_eagerly():
@@ -226,15 +226,16 @@ class AdapterBank(keras.Model):
 
         A graph is of the bank's structure when it was traced: after an adapter of a new size its rows have errors.
         """
-        with tf.control_dependencies([_same_rows(text, task, "text"), _same_rows(text_pair, task, "text_pair")]):
-            task = tf.identity(task)
-        slots, known = self._look_up(task)
-        encoded = self._encode(text, text_pair, slots)
-        longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
-        logits = self._logits(self._book.wordpiece.pad(encoded, length=longest), slots)
-        pairs = tf.gather([pairs for pairs, _ in self._texts], slots["text"])
-        readable = is_utf8(text) & (is_utf8(text_pair) | ~pairs)
-        return self._answers(logits, slots, task, known, readable)
+        with self._book.tracing:
+            with tf.control_dependencies([_same_rows(text, task, "text"), _same_rows(text_pair, task, "text_pair")]):
+                task = tf.identity(task)
+            slots, known = self._look_up(task)
+            encoded = self._encode(text, text_pair, slots)
+            longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
+            logits = self._logits(self._book.wordpiece.pad(encoded, length=longest), slots)
+            pairs = tf.gather([pairs for pairs, _ in self._texts], slots["text"])
+            readable = is_utf8(text) & (is_utf8(text_pair) | ~pairs)
+            return self._answers(logits, slots, task, known, readable)
 
     def hidden_states(self, inputs):
         """The encoder's last hidden states and the pooled first token, each row with its task's adapters.
@@ -260,11 +261,10 @@ class AdapterBank(keras.Model):
             names = list(self._book.tasks)
             slots = tf.constant([self._book.tasks[name].slot for name in names], tf.int32)
             table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant(names), slots), default_value=-1)
-            self._book.here.table = table
-            try:
+            with contextlib.ExitStack() as end:
+                end.callback(setattr, self._book.here, "table", None)
+                self._book.here.table = table
                 yield table
-            finally:
-                self._book.here.table = None
 
     @property
     def tracing(self):
@@ -273,15 +273,17 @@ class AdapterBank(keras.Model):
 
     def label_names(self, task):
         """The names of each task's labels, strings `(batch, widest)`, for use inside a graph."""
-        return self._labels.gather(tf.maximum(self._look_up(task)[0]["slot"], 0))
+        with self._book.tracing:
+            return self._labels.gather(tf.maximum(self._look_up(task)[0]["slot"], 0))
 
     def answer_tokens(self, inputs):
         """A call, for use inside a graph, as `answer_texts` is."""
-        inputs = self._complete(inputs)
-        with tf.control_dependencies([_same_rows(inputs["input_ids"], inputs["task"], "input_ids")]):
-            task = tf.identity(inputs["task"])
-        slots, known = self._look_up(task)
-        return self._answers(self._logits(inputs, slots), slots, task, known, tf.ones_like(known))
+        with self._book.tracing:
+            inputs = self._complete(inputs)
+            with tf.control_dependencies([_same_rows(inputs["input_ids"], inputs["task"], "input_ids")]):
+                task = tf.identity(inputs["task"])
+            slots, known = self._look_up(task)
+            return self._answers(self._logits(inputs, slots), slots, task, known, tf.ones_like(known))
 
     def _complete(self, inputs):
         """The four inputs as tensors; what is missing follows from the ids."""
@@ -373,11 +375,41 @@ class AdapterBank(keras.Model):
         """A traced function, kept until the bank's structure changes."""
         with self._book.tracing:
             if name not in self._book.functions:
-                self._book.functions[name] = make()
-                self._book.functions[name].get_concrete_function()
+                function = make()
+                function.get_concrete_function()
+                self._book.functions[name] = function
             return self._book.functions[name]
 
     # Changes
+
+    @contextlib.contextmanager
+    def _change(self):
+        """Alone with the bank: what fails in the context, wherever, leaves it as it was."""
+        # A graph of the user's that is being traced in another thread sees one structure too.
+        with self._book.lock.alone(), self._book.tracing:
+            saved = self._saved()
+            try:
+                yield
+            except BaseException:
+                self._restore(*saved)
+                raise
+
+    def _saved(self):
+        """What `_restore` takes. Rows in use are never overwritten, but for those of the slots."""
+        lists = list(self._pools), list(self._head_pools), list(self._texts), self._labels, self.predict_function
+        tables = [(table, table.saved()) for table in self.tables]
+        return self._book.saved(), lists, self._slots.variable.numpy(), tables
+
+    def _restore(self, book, lists, slots, tables):
+        self._book.restore(book)
+        self._pools, self._head_pools, self._texts, self._labels, self.predict_function = lists
+        self._structure.assign(self._book.structure)
+        tasks = self._book.tasks
+        self._table.remove(self._table.export()[0])
+        self._table.insert(tf.constant(list(tasks), tf.string), tf.constant([task.slot for task in tasks.values()], tf.int32))
+        for table, saved in tables:
+            table.restore(saved)
+        self._slots.variable.assign(slots)
 
     def _put(self, name, directory, new):
         if not isinstance(name, str) or not name or not is_encodable(name):
@@ -385,7 +417,7 @@ class AdapterBank(keras.Model):
         self._check_name(name, new)
         settings, arrays = self._read(directory)
         parts = task_parts(settings, arrays, directory, self._encoder, self._book.wordpiece)
-        with self._book.lock.alone():
+        with self._change():
             self._check_name(name, new)
             task = self._store(parts)
             self._book.wordpiece = self._book.wordpiece or parts.wordpiece
@@ -394,7 +426,7 @@ class AdapterBank(keras.Model):
             self._book.tasks[name] = task
             if before is not None:
                 self._release(before.rows)
-        return self
+            return self
 
     def _read(self, directory):
         return read_task(directory, self._encoder)
@@ -402,13 +434,6 @@ class AdapterBank(keras.Model):
     def _store(self, parts):
         """Put parts into free rows; returns the `BankedTask`, which no name leads to yet."""
         rows = {}
-        try:
-            return self._store_into(rows, parts)
-        except BaseException:
-            self._release(rows)
-            raise
-
-    def _store_into(self, rows, parts):
         columns, sites = dict.fromkeys(_COLUMNS, 0), np.zeros(len(self._places), np.int32)
 
         def put(table, places):
@@ -465,10 +490,10 @@ class AdapterBank(keras.Model):
         return self._head_pools[-1]
 
     def _widen_labels(self, outputs):
-        missing = _power_of_two(outputs) - self._labels.row_shape[0]
-        if missing > 0:
+        width = _power_of_two(outputs)
+        if width > self._labels.row_shape[0]:
             self._change_structure()
-            self._labels = self._rows.widen(self._labels, missing)
+            self._labels = self._rows.set_width(self._labels, width)
 
     def _change_structure(self):
         self._book.functions.clear()
@@ -489,9 +514,15 @@ class _Book:
 
     def __init__(self):
         self.tasks, self.functions, self.wordpiece, self.lock = {}, {}, None, SharedLock()
-        # The backbone's layers are exchanged while a graph is traced, by one thread at a time.
+        # The backbone's layers are exchanged while a graph is traced, by one thread at a time; nor does the bank change meanwhile.
         self.tracing = threading.RLock()
         self.structure, self.here = 0, threading.local()
+
+    def saved(self):
+        return dict(self.tasks), dict(self.functions), self.wordpiece, self.structure
+
+    def restore(self, saved):
+        self.tasks, self.functions, self.wordpiece, self.structure = saved
 
 
 def _power_of_two(number):
