@@ -1,5 +1,6 @@
 """A bank answers each row of a mixed batch as the model that was trained for its task."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -254,6 +255,48 @@ def test_labels_that_do_not_fit_the_head_are_refused(checkpoint, directories, tm
         with pytest.raises(InputError, match="names the labels .* of a head of 2 outputs"):
             bank.add("film", path.parent)
     assert not bank.tasks and bank.nbytes == AdapterBank(str(checkpoint)).nbytes
+
+
+def rewrite(directory, target, *, task=None, **arrays):
+    """A copy of an adapter directory with other arrays or another task, each a function of the old one."""
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(directory, target)
+    path, settings = target / "adapter.safetensors", json.loads((target / "tf_adapters.json").read_text())
+    content = load_file(path)
+    for name, change in arrays.items():
+        (key,) = (key for key in content if key.endswith(name.replace("_", ".")))
+        content[key] = change(content[key])
+    save_file(content, path)
+    settings["weights"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    settings["task"].update(task or {})
+    (target / "tf_adapters.json").write_text(json.dumps(settings))
+    return target
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_weights_that_are_not_finite_are_refused(checkpoint, directories, tmp_path, value):
+    bank = AdapterBank(str(checkpoint))
+    for name in ("layer_0_attention_down_kernel", "head_classifier_weight"):
+        damaged = rewrite(directories / "film", tmp_path / name, **{name: lambda array: np.where(array == array[1, 1], value, array.astype(np.float64))})
+        for change in (lambda: bank.add("film", damaged), lambda: bank.reserve(1, damaged)):
+            with pytest.raises(InputError, match=f"{name}: {name.replace('_', '.')} holds NaN or infinity"):
+                change()
+    assert not bank.tasks
+
+
+def test_weights_beyond_what_the_bank_stores_are_refused(checkpoint, directories, tmp_path):
+    large = rewrite(directories / "film", tmp_path / "large", layer_0_attention_up_kernel=lambda array: array * 1e6)
+    with pytest.raises(InputError, match="layer.0.attention.up.kernel .*beyond what float16 holds"):
+        AdapterBank(str(checkpoint), storage="float16").add("film", large)
+    AdapterBank(str(checkpoint), storage="bfloat16").add("film", large)
+
+
+@pytest.mark.parametrize("value_range", [[0, float("nan")], [1, 0], [0], "ab", [0, "b"], [float("-inf"), 1]])
+def test_a_range_of_values_that_is_none_is_refused(checkpoint, directories, tmp_path, value_range):
+    damaged = rewrite(directories / "similar", tmp_path / "similar", task={"value_range": value_range})
+    with pytest.raises(InputError, match="value_range"):
+        AdapterBank(str(checkpoint)).add("similar", damaged)
 
 
 def test_room_for_tasks_with_more_labels_leaves_the_others_as_they_are(checkpoint, directories):

@@ -15,7 +15,7 @@ from tf_adapters.models.routing import Routes, encode, site_places
 from tf_adapters.models.state import state_of
 from tf_adapters.serving.answers import KINDS, answers_of, is_utf8
 from tf_adapters.serving.locks import SharedLock
-from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
+from tf_adapters.serving.task_parts import Encoder, check_finite, is_encodable, read_task, task_parts
 
 # What a slot says, before the rows of its adapters at each site.
 _COLUMNS = ("pool", "norms", "pooler", "head_pool", "head", "kind", "outputs", "text")
@@ -152,8 +152,7 @@ class AdapterBank(keras.Model):
 
     def reserve(self, tasks, directory):
         """Make room for that many more tasks like the one in a directory, so that the bank does not grow by doubling."""
-        settings, arrays = self._read(directory)
-        parts = task_parts(settings, arrays, directory, self._encoder, self._book.wordpiece)
+        parts = self._parts(directory)
         with self._change():
             self._widen_labels(parts.outputs)
             self._head_pool(parts).table.reserve(tasks)
@@ -415,8 +414,7 @@ class AdapterBank(keras.Model):
         if not isinstance(name, str) or not name or not is_encodable(name):
             raise InputError(f"name={name!r} must be a string of characters, and not empty.")
         self._check_name(name, new)
-        settings, arrays = self._read(directory)
-        parts = task_parts(settings, arrays, directory, self._encoder, self._book.wordpiece)
+        parts = self._parts(directory)
         with self._change():
             self._check_name(name, new)
             task = self._store(parts)
@@ -427,6 +425,13 @@ class AdapterBank(keras.Model):
             if before is not None:
                 self._release(before.rows)
             return self
+
+    def _parts(self, directory):
+        settings, arrays = self._read(directory)
+        parts = task_parts(settings, arrays, directory, self._encoder, self._book.wordpiece)
+        stored = {key: array for key, array in arrays.items() if key.rpartition(".")[0].rpartition(".")[0] in parts.adapters}
+        check_finite(stored, directory, dtype=self.storage)
+        return parts
 
     def _read(self, directory):
         return read_task(directory, self._encoder)

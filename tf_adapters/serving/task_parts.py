@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
 from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
@@ -83,7 +84,16 @@ def read_task(directory, encoder):
         raise InputError(f"{directory} is for {kind}: a bank holds tasks on texts ({', '.join(KINDS)}).")
     if settings["text"] is None:
         raise InputError(f"{directory} was saved without text settings; pass text= to save_adapter.")
+    check_finite(arrays, directory)
     return settings, arrays
+
+
+def check_finite(arrays, directory, *, dtype="float32"):
+    """Raise InputError if an array of a directory, a dict by key, would hold NaN or infinity in a dtype."""
+    for key, array in arrays.items():
+        if not (np.abs(array) <= tf.as_dtype(dtype).max).all():
+            what = "NaN or infinity: train it again" if dtype == "float32" else f"numbers beyond what {dtype} holds: give storage='float32'"
+            raise InputError(f"{directory}: {key} holds {what}.")
 
 
 def task_parts(settings, arrays, directory, encoder, wordpiece):
@@ -142,14 +152,22 @@ def task_parts(settings, arrays, directory, encoder, wordpiece):
         prefix = "head.classifier" + (f".{layer}" if layer else "")
         width = hidden if layer == "hidden" else outputs
         classifier += [take(f"{prefix}.weight", (hidden, width), True), take(f"{prefix}.bias", (width,))]
+    value_range = task.get("value_range")
+    if value_range is not None and not _is_range(value_range):
+        raise InputError(f"{directory} has value_range={str(value_range)[:100]}: it must be the least and the greatest value, two finite numbers.")
     labels = head["labels"] or [f"LABEL_{number}" for number in range(outputs)]
     if len(labels) != outputs or not all(isinstance(label, str) and is_encodable(label) for label in labels):
         raise InputError(f"{directory} names the labels {labels!r} of a head of {outputs} outputs: it must be one string each.")
     return TaskParts(
         config=config, sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier, outputs=outputs,
         kind=task.get("kind", "classification"), labels=tuple(labels),
-        value_range=task.get("value_range"), text=(bool(task.get("text_pairs")), text["max_length"]), wordpiece=wordpiece,
+        value_range=value_range, text=(bool(task.get("text_pairs")), text["max_length"]), wordpiece=wordpiece,
     )  # fmt: skip
+
+
+def _is_range(value):
+    numbers = isinstance(value, (list, tuple)) and len(value) == 2 and all(type(number) in (int, float) for number in value)
+    return numbers and abs(value[0]) < np.inf and abs(value[1]) < np.inf and value[0] <= value[1]
 
 
 def is_encodable(text):
