@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_inputs, write_checkpoint
+from tests.conftest import VOCABULARY, tiny_inputs, write_checkpoint
 from tests.interrupts import interrupted
 from tf_adapters import AdapterBank, AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, load_trained, save_adapter, set_trainable
 from tf_adapters.layers.bank import AdapterPool, RowStore, RowTable
 from tf_adapters.models.state import state_of
 from tf_adapters.serving.export_bank import export_bank
 from tf_adapters.serving.locks import SharedLock
+from tf_adapters.serving.scoring import BankScorer
 from tf_adapters.training.scoring import Scorer
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but very bad!", "\u00e9t\u00e9 \u4e2d x9", "great " * 9]
@@ -130,6 +131,31 @@ def test_an_unknown_task_and_a_broken_text_leave_the_other_rows_unharmed(bank, d
     assert bank.answer(["dull"], ["film"], [b"\xff"])["error"].numpy()[0] == b""
     assert b"UTF-8" in bank.answer(["dull"], ["similar"], [b"\xff"])["error"].numpy()[0]
     assert all(len(value) == 0 for value in numpy_of(bank.answer(tf.constant([], tf.string), tf.constant([], tf.string))).values())
+
+
+def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, directories, tmp_path):
+    bank = AdapterBank(str(checkpoint))
+    for name in ("film", "upper", "similar", "head"):
+        bank.add(name, directories / name)
+    # A word that no LayerNorm can take.
+    table = bank.backbone.bert.embeddings.weight
+    table.scatter_nd_update([[VOCABULARY.index("awful")]], [np.where(np.arange(32) % 2, 3e38, -3e38)])
+    texts, tasks = ["an awful film"] * 5, ["film", "film", "upper", "similar", "head"]
+    texts[1] = "a great film"
+    export_bank(bank, tmp_path / "serving" / "1")
+    served = tf.saved_model.load(str(tmp_path / "serving" / "1")).signatures["serving_default"]
+    for answer in (bank.answer(texts, tasks), served(text=tf.constant(texts), task=tf.constant(tasks), text_pair=tf.constant([""] * 5))):
+        answer = numpy_of(answer)
+        wanted = ["the logits are not finite"] * 5
+        wanted[1] = ""
+        assert [error.decode() for error in answer["error"]] == wanted
+        for row in (0, 2, 3, 4):
+            assert answer["label"][row] == b"" and answer["outputs"][row] == 0 and answer["value"][row] == 0
+            assert not answer["logits"][row].any() and not answer["probabilities"][row].any()
+        np.testing.assert_allclose(answer["logits"][1, :2], alone(directories, "film", texts[1:2], None)[0], atol=1e-6)
+        assert answer["label"][1] != b""
+    for values in BankScorer(bank).outputs(tf.constant(texts[:2]), tf.constant(["", ""])).values():
+        assert np.isnan(values[0]).all() and np.isfinite(values[1]).all()
 
 
 def test_it_is_a_keras_model(bank, directories):

@@ -1,5 +1,6 @@
 """A SavedModel answers as the model that it was made of."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_inputs
+from tests.conftest import VOCABULARY, tiny_inputs
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone
 from tf_adapters.serving.export import export_saved_model
 from tf_adapters.tasks.answers import n_best_spans
+from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.spans import SpanRowsBuilder
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.training.kinds import get_kind
@@ -132,6 +134,59 @@ def test_pairs_regression_and_several_labels(checkpoint, wordpiece, tmp_path):
     np.testing.assert_allclose(found["probabilities"], tf.sigmoid(expected), atol=1e-6)
     joined = ["|".join(label for label, logit in zip(LABELS, row) if logit > 0) for row in expected]
     assert [row.decode() for row in found["labels"]] == joined and len(set(joined)) > 1
+
+
+@pytest.fixture
+def broken_word():
+    """Makes the embedding of "awful" one that no LayerNorm can take, for the time of a test."""
+    changed = []
+
+    def make(model):
+        table = next(variable for variable in model.variables if "word_embeddings" in variable.name)
+        changed.append((table, table.numpy()))
+        row = np.where(np.arange(table.shape[1]) % 2, 3e38, -3e38)
+        table.scatter_nd_update([[VOCABULARY.index("awful")]], [row])
+
+    yield make
+    for table, values in changed:
+        table.assign(values)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "multi-label", "token-classification", "question-answering"])
+def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, wordpiece, broken_word, tmp_path, kind):
+    labels = [] if kind in ("regression", "question-answering") else LABELS
+    model = load_backbone(checkpoint, head=get_kind(kind).head, num_labels=get_kind(kind).num_labels(labels), labels=labels or None)
+    add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.3), seed=1)
+    broken_word(model)
+    task = {"kind": kind, "value_range": [0, 1]} if kind == "regression" else {"kind": kind}
+    loaded = tf.saved_model.load(str(export_saved_model(model, tmp_path / "1", text=wordpiece, task=task)))
+    texts = ["a great film", "an awful film", "dull " * 40 + "awful", "dull"]
+    builder = SpanRowsBuilder(labelled=False)
+    for row, text in enumerate(texts):
+        builder.add(str(row), "was it fun", text)
+    if kind == "question-answering":
+        rows, inputs = builder.rows(), {"question": tf.constant(["was it fun"] * 4), "context": tf.constant(texts)}
+        broken = [1, 2]
+    else:
+        words = kind == "token-classification"
+        rows, inputs = WordRows(tf.strings.split(tf.constant(texts))) if words else Rows(tf.constant(texts)), {"text": tf.constant(texts)}
+        # A text alone is cut where the encoder ends.
+        broken = [1, 2] if words else [1]
+    if kind == "regression":
+        rows = dataclasses.replace(rows, value_range=(0, 1))
+    found = call(loaded, "serving_default", **inputs)
+    assert [error.decode() for error in found.pop("error")] == ["the logits are not finite" if row in broken else "" for row in range(4)]
+    for values in found.values():
+        assert not any(values[row].any() if values.dtype != object else any(np.ravel(values[row])) for row in broken)
+    records = get_kind(kind).records(rows, get_kind(kind).predict(Scorer(model, wordpiece), rows), labels)
+    for row, record in enumerate(records):
+        assert ("error" in record) == (row in broken)
+        json.dumps(record, allow_nan=False)
+    answers = {"id", "words", "error"}
+    assert all(value is None or value == dict.fromkeys(LABELS) for row in broken for name, value in records[row].items() if name not in answers)
+    ids = tf.constant([[2, VOCABULARY.index(word), 3] for word in ("great", "awful")])
+    tokens = call(loaded, "tokens", input_ids=ids, attention_mask=tf.ones_like(ids), token_type_ids=0 * ids)
+    assert all(np.isfinite(values[0]).all() and not np.isfinite(values[1]).any() for values in tokens.values())
 
 
 SENTENCES = ["a great film", "", "dull " * 60, "the plot \t was\nnot awful , but very bad !", "x9 " + "great film " * 11, "great"]

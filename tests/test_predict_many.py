@@ -1,6 +1,7 @@
 """Several tasks' answers to one file, and a file in parts."""
 
 import csv
+import io
 import json
 
 import numpy as np
@@ -9,11 +10,13 @@ import tensorflow as tf
 
 from tests.test_bank import TASKS, save_task
 from tf_adapters import AdapterBank
+from tf_adapters.cli.predict import _write_csv
 from tf_adapters.errors import InputError
 from tf_adapters.serving.scoring import BankScorer
 from tf_adapters.tasks.own_files import unlabelled_chunks
 from tf_adapters.tasks.shards import parse_shard, shard_chunks
 from tf_adapters.text.wordpiece import WordPiece
+from tf_adapters.training.kinds import get_kind
 
 NAMES = ("film", "three", "upper", "similar")
 
@@ -68,10 +71,25 @@ def test_csv_has_the_columns_of_each_task(cli, directories, pairs_file, tmp_path
         table = list(csv.DictReader(file))
     assert len(table) == 41
     assert list(table[0])[:3] == ["film_label", "film_probability_bad", "film_probability_good"]
-    assert list(table[0])[3:] == ["my_labels", *(f"my_probability_{label}" for label in "abcde")]
+    assert list(table[0])[3:] == ["film_error", "my_labels", *(f"my_probability_{label}" for label in "abcde"), "my_error"]
     expected = lines(cli(*given).out)
     assert [row["film_label"] for row in table] == [row["film"]["label"] for row in expected]
     assert [row["my_labels"] for row in table] == ["|".join(row["my"]["labels"]) for row in expected]
+
+
+def test_a_row_without_an_answer_has_its_error_in_csv_and_nothing_else():
+    file, logits = io.StringIO(), np.array([[np.nan, 0], [1, 2]], np.float32)
+    records = {
+        "film": get_kind("classification").records(None, logits, ["bad", "good"]),
+        "tags": get_kind("multi-label").records(None, logits[::-1], ["a", "b"]),
+        "score": get_kind("regression").records(None, logits[:, :1], ()),
+    }
+    _write_csv(file, [[dict(zip(records, row)) for row in zip(*records.values())]])
+    first, second = csv.DictReader(io.StringIO(file.getvalue()))
+    error = "the logits are not finite"
+    assert {name: value for name, value in first.items() if value and not name.startswith("tags")} == {"film_error": error, "score_error": error}
+    assert first["tags_labels"] == "a|b" and not first["tags_error"] and second["film_label"] == "good"
+    assert (second["tags_labels"], second["tags_probability_a"], second["tags_error"], second["score_value"]) == ("", "", error, "1.0")
 
 
 def test_texts_are_cut_once_for_tasks_alike(checkpoint, directories, monkeypatch):

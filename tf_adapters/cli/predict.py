@@ -55,7 +55,7 @@ def predict(
     """Label texts: one object a row, in order, with `label` and `probabilities`.
 
     Regression gives `value`, multi-label gives `labels`, words give `words` and `labels`, questions give `answer`
-    and `n_best`. Files of any length are read and written in constant memory; the output file appears when it is
+    and `n_best`. A row without an answer, because the logits are not finite, has nulls and an `error`. Files of any length are read and written in constant memory; the output file appears when it is
     complete.
 
     A file: `tf-adapters predict adapters/rotten-tomatoes --input reviews.csv --text-column text --output labels.jsonl`
@@ -219,7 +219,8 @@ def _flat(row):
             flat.update({f"probability_{label}": number for label, number in value.items()})
         else:
             # The labels of a text read as in the training file; other lists are JSON, which can be read again.
-            of_text = set(row) == {"labels", "probabilities"}
+            of_text = set(row) - {"error"} == {"labels", "probabilities"}
             text = "|".join if of_text else functools.partial(json.dumps, ensure_ascii=False)
             flat[name] = text(value) if isinstance(value, list) else value
-    return flat
+    # A column of every file, whether a row has an error or not.
+    return {**flat, "error": row.get("error")}

@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters.training.kinds.kind import NOT_FINITE
+
 NOT_UTF8 = "the text is not UTF-8"
 KINDS = ("classification", "multi-label", "regression")
 
@@ -22,7 +24,8 @@ def answers_of(logits, slots, *, task, known, readable, names, ranges):
     """
     shown = tf.strings.unicode_transcode(task, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
     missing = tf.where(slots["slot"] == -2, "the bank has changed: trace this graph anew", tf.strings.join(["unknown task '", shown, "'"]))
-    error = tf.where(known, tf.where(readable, "", NOT_UTF8), missing)
+    finite = tf.reduce_all(tf.math.is_finite(logits), -1)
+    error = tf.where(known, tf.where(readable, tf.where(finite, "", NOT_FINITE), NOT_UTF8), missing)
     outputs = tf.where(error == "", slots["outputs"], 0)
     given = tf.range(tf.shape(logits)[1]) < outputs[:, tf.newaxis]
     kind = {name: slots["kind"] == number for number, name in enumerate(KINDS)}

@@ -62,7 +62,7 @@ class AdapterBank(keras.Model):
     Returns: dict of tensors with one row for each of the batch. `logits`, float32 `(batch, widest)`, of which the first
         `outputs`, int32 `(batch,)`, are the task's, and zeros follow; `probabilities`, likewise; `label`, string, several
         joined by `|`; `value`, float32, of a regression; and `error`, string, empty if there is an answer. The row of a
-        task that is not in the bank has zeros, and the error says so.
+        task that is not in the bank, or whose logits are not finite, has zeros, and the error says so.
 
     Raises:
         InputError: the encoder cannot be loaded, an unknown storage.

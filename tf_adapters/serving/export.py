@@ -17,6 +17,7 @@ from tf_adapters.serving.answers import NOT_UTF8, is_utf8
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import Tokenizer
 from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.kinds.kind import NOT_FINITE
 from tf_adapters.training.scoring import logits_of
 
 STORAGES = ("float32", "bfloat16", "float16")
@@ -42,7 +43,8 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
     `probabilities`; `labels` (strings joined by `|`) and `probabilities`; or `value`. Of a token classification they have one
     entry for each `word`, `(batch, words)`, with empty strings and zeros behind the last; `probabilities` is the label's.
     Question answering has `answer`, `start`, `end`, `probability`, `n_best` and `n_best_probabilities`. Of texts there is also
-    `error`, strings `(batch,)`: empty, or that the row's text is not UTF-8; it is then answered with U+FFFD in the places.
+    `error`, strings `(batch,)`: empty; or that the row's text is not UTF-8, which is answered with U+FFFD in the places; or that its
+    logits are not finite, and then the row has empty strings and zeros.
 
     Args:
         model: a model with a head for sequences, tokens or questions, its active adapter included.
@@ -171,7 +173,10 @@ def _served(model, text, kind, task, names, storage):
             return score(text.pad(encoded, length=longest))
 
         readable = tf.reduce_all([is_utf8(strings) for strings in texts], 0)
-        return {**kind.serve(texts, text, forward, names, task), "error": tf.where(readable, "", NOT_UTF8)}
+        answers = kind.serve(texts, text, forward, names, task)
+        finite = answers.pop("finite")
+        answers = {name: tf.where(_like(finite, values), values, tf.zeros([], values.dtype)) for name, values in answers.items()}
+        return {**answers, "error": tf.where(finite, tf.where(readable, "", NOT_UTF8), NOT_FINITE)}
 
     lengths, nothing = tf.constant(default_lengths(text.max_length), tf.int64), tf.zeros([0, 0], tf.int32)
     texts = [tf.TensorSpec([None], tf.string, name=name) for name in kind.served_texts(task)]
@@ -196,6 +201,11 @@ def _served(model, text, kind, task, names, storage):
     if names is not None:
         functions["labels"] = tf.function(lambda: {"labels": tf.identity(names)}, input_signature=[], autograph=False)
     return module_of(functions, text=text), functions
+
+
+def _like(rows, values):
+    """A tensor `(rows,)` with as many axes as another has."""
+    return tf.reshape(rows, [-1, *[1] * (values.shape.rank - 1)])
 
 
 def given(tensor, otherwise):

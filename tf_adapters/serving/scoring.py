@@ -25,7 +25,7 @@ class BankScorer:
             progress: function called after each batch with its number of texts times tasks, or None.
 
         Returns: dict from a task's name to a float32 NumPy array `(rows, outputs)`, logits, or values of a regression, in
-            the order of the rows.
+            the order of the rows; NaN in a row without an answer.
         """
         tasks, rows = self.bank.tasks, int(text.shape[0])
         found = {name: np.empty((rows, max(1, len(task.labels))), np.float32) for name, task in tasks.items()}
@@ -40,6 +40,7 @@ class BankScorer:
                     answers = self.bank({"task": tf.fill([len(positions)], name), **inputs})
                     regression = tasks[name].kind == "regression"
                     values = answers["value"][:, tf.newaxis] if regression else answers["logits"]
+                    values = tf.where((answers["error"] == "")[:, tf.newaxis], values, np.nan)
                     found[name][positions] = values[:, : found[name].shape[1]].numpy()
                 if progress is not None:
                     progress(len(positions) * len(alike))

@@ -8,6 +8,11 @@ from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.scoring import Scorer
 
 
+NOT_FINITE = "the logits are not finite"
+# What a record has of the row itself.
+_OF_THE_ROW = ("id", "words")
+
+
 class Kind:
     """A kind of task: which head, which examples, which loss, and what logits mean.
 
@@ -123,7 +128,7 @@ class Kind:
             names: string tensor `(outputs,)` of the labels, or None.
             task: as in `served_texts`.
 
-        Returns: dict of tensors whose first axis are the rows.
+        Returns: dict of tensors whose first axis are the rows; `finite`, bool, says whether all logits of a row are.
         """
         raise NotImplementedError
 
@@ -132,7 +137,20 @@ class Kind:
         raise NotImplementedError
 
     def records(self, rows, outputs, labels):
-        """One JSON object for each row, for `tf-adapters predict`; a list of dicts."""
+        """One JSON object for each row, for `tf-adapters predict`; a list of dicts.
+
+        A row whose logits are not finite has None in place of each answer, and an `error`.
+        """
+        finite = self.finite(outputs)
+        with np.errstate(invalid="ignore"):
+            records = self._records(rows, outputs, labels)
+        return [record if fine else {**_without_answers(record), "error": NOT_FINITE} for record, fine in zip(records, finite.tolist())]
+
+    def finite(self, outputs):
+        """Whether all logits of a row are finite, a bool array `(rows,)`, from what `predict` returned."""
+        raise NotImplementedError
+
+    def _records(self, rows, outputs, labels):
         raise NotImplementedError
 
     def example_command(self, directory, rows):
@@ -142,3 +160,9 @@ class Kind:
     def describe(self, rows, index, output, labels):
         """One row and its prediction in words, a pair of str: `("positive (0.98)", "a quiet film")`."""
         raise NotImplementedError
+
+
+def _without_answers(record):
+    return {
+        name: value if name in _OF_THE_ROW else dict.fromkeys(value) if isinstance(value, dict) else None for name, value in record.items()
+    }

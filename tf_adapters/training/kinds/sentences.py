@@ -17,12 +17,16 @@ class _Sentences(Kind):
         parts = [scorer.logits(*rows.texts(index), progress=progress) for index in rows.slices()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def finite(self, outputs):
+        return np.isfinite(outputs).all(-1)
+
     def served_texts(self, task):
         return ("text", "text_pair") if task.get("text_pairs") else ("text",)
 
     def serve(self, texts, wordpiece, forward, names, task):
         logits = forward(wordpiece.encode(*texts))
-        return {**self.served_tokens(logits, task), **self.served_labels(logits, names)}
+        finite = tf.reduce_all(tf.math.is_finite(logits), -1)
+        return {**self.served_tokens(logits, task), **self.served_labels(logits, names), "finite": finite}
 
     def served_labels(self, logits, names):
         """What a served model says in words, a dict of strings `(rows,)`."""
@@ -66,7 +70,7 @@ class Classification(_Sentences):
     def served_labels(self, logits, names):
         return {"label": tf.gather(names, tf.argmax(logits, -1))}
 
-    def records(self, rows, outputs, labels):
+    def _records(self, rows, outputs, labels):
         values = probabilities(outputs, kind=self.name)
         return [
             {"label": labels[best], "probabilities": dict(zip(labels, row))}
@@ -103,7 +107,7 @@ class MultiLabel(_Sentences):
         chosen = tf.ragged.boolean_mask(tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1]), logits > 0)
         return {"labels": tf.strings.reduce_join(chosen, -1, separator="|")}
 
-    def records(self, rows, outputs, labels):
+    def _records(self, rows, outputs, labels):
         return [
             {
                 "labels": [label for label, value in zip(labels, row) if value > 0.5],
@@ -128,7 +132,10 @@ class Regression(_Sentences):
     def predict(self, scorer, rows, *, progress=None):
         """Predicted values, a float32 array `(rows, 1)`, within the rows' range of values if they have one."""
         values = super().predict(scorer, rows, progress=progress)
-        return values if rows.value_range is None else np.clip(values, *rows.value_range)
+        if rows.value_range is None:
+            return values
+        # Infinity has no place at the end of the range.
+        return np.where(np.isfinite(values), np.clip(values, *rows.value_range), np.float32(np.nan))
 
     def constant(self, rows, labels):
         return np.full((len(rows), 1), rows.labels.mean())
@@ -144,10 +151,12 @@ class Regression(_Sentences):
 
     def served_tokens(self, logits, task):
         value_range = task.get("value_range")
-        value = logits if value_range is None else tf.clip_by_value(logits, *map(float, value_range))
+        value = logits
+        if value_range is not None:
+            value = tf.where(tf.math.is_finite(logits), tf.clip_by_value(logits, *map(float, value_range)), np.nan)
         return {"value": value[:, 0], "logits": logits}
 
-    def records(self, rows, outputs, labels):
+    def _records(self, rows, outputs, labels):
         return [{"value": value} for value in np.asarray(outputs, np.float64).reshape(-1).tolist()]
 
     def label(self, output, labels):

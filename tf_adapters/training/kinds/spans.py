@@ -135,7 +135,7 @@ class QuestionAnswering(Kind):
         _, f1 = METRICS[metric].each(rows.labels, outputs)
         return bootstrap_interval(lambda index: f1[index].mean(), len(f1))
 
-    def records(self, rows, outputs, labels):
+    def _records(self, rows, outputs, labels):
         return [
             {
                 "id": rows.ids[row],
@@ -144,6 +144,9 @@ class QuestionAnswering(Kind):
             }
             for row, answer in enumerate(outputs)
         ]
+
+    def finite(self, outputs):
+        return np.isfinite(outputs.probabilities).all(-1)
 
     def served_texts(self, task):
         return ("question", "context")
@@ -165,6 +168,8 @@ class QuestionAnswering(Kind):
         part = tf.gather(ids.flat_values, tf.ragged.range(first, first + length))
         asked = tf.gather(questions, row)
         logits = forward(wordpiece.join(asked, part))
+        whole = tf.reduce_all(tf.math.is_finite(logits), [1, 2])
+        logits = tf.where(whole[:, tf.newaxis, tf.newaxis], logits, 0.0)
         begin = asked.row_lengths() + 2
         window, one, other, score = served_spans(
             logits, begin, begin + length, longest=self.longest_answer, count=self.n_best
@@ -183,6 +188,7 @@ class QuestionAnswering(Kind):
             "probability": probability[:, 0],
             "n_best": n_best,
             "n_best_probabilities": probability,
+            "finite": tf.math.unsorted_segment_min(tf.cast(whole, tf.int32), row, tf.size(context)) > 0,
         }
 
     def served_tokens(self, logits, task):

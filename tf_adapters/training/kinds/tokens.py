@@ -110,7 +110,7 @@ class TokenClassification(Kind):
 
         return bootstrap_interval(score, len(counts))
 
-    def records(self, rows, outputs, labels):
+    def _records(self, rows, outputs, labels):
         splits, (best, likely) = outputs.splits, _best(outputs.flat)
         # One conversion of all words: a tensor's own indexing costs more than the rest.
         words, likely = [word.decode() for word in rows.words.flat_values.numpy().tolist()], likely.tolist()
@@ -119,6 +119,10 @@ class TokenClassification(Kind):
             {"words": words[start:stop], "labels": names[start:stop], "probabilities": likely[start:stop]}
             for start, stop in zip(splits[:-1].tolist(), splits[1:].tolist())
         ]
+
+    def finite(self, outputs):
+        broken = np.concatenate([[0], np.cumsum(~np.isfinite(outputs.flat).all(-1))])
+        return broken[outputs.splits[1:]] == broken[outputs.splits[:-1]]
 
     def served_texts(self, task):
         return ("text",)
@@ -145,7 +149,9 @@ class TokenClassification(Kind):
             "probabilities": tf.reduce_max(tf.nn.softmax(of_words), -1),
             "logits": of_words,
         }
-        return {name: words.with_flat_values(values).to_tensor() for name, values in columns.items()}
+        finite = words.with_flat_values(tf.reduce_all(tf.math.is_finite(of_words), -1))
+        columns = {name: words.with_flat_values(values).to_tensor() for name, values in columns.items()}
+        return {**columns, "finite": tf.reduce_all(finite, 1)}
 
     def served_tokens(self, logits, task):
         return {"probabilities": tf.nn.softmax(logits), "logits": logits}
