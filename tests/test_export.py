@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import VOCABULARY, tiny_inputs
-from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone
+from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, set_trainable
 from tf_adapters.serving.export import export_saved_model
 from tf_adapters.tasks.answers import n_best_spans
 from tf_adapters.tasks.rows import Rows
@@ -282,11 +282,47 @@ def test_n_best_spans_in_a_graph_are_those_of_predict():
 
 
 @pytest.mark.slow
-def test_fast_blocks_are_exported_too(checkpoint, wordpiece, tmp_path):
+def test_fast_blocks_are_exported_as_plain_ones_for_servers_that_compile_nothing(checkpoint, wordpiece, tmp_path):
     model = adapted(checkpoint, fast=True)
+    set_trainable(model, "adapters")
+    random = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign_add(random.normal(0, 0.1, variable.shape))
+    expected = Scorer(model, wordpiece).logits(tf.constant(TEXTS))
     export_saved_model(model, tmp_path / "1", text=wordpiece)
-    found = call(tf.saved_model.load(str(tmp_path / "1")), "serving_default", text=tf.constant(TEXTS))
-    np.testing.assert_allclose(found["logits"], Scorer(model, wordpiece).logits(tf.constant(TEXTS)), atol=2e-6)
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    for signature in ("serving_default", "serving_jit"):
+        np.testing.assert_allclose(call(loaded, signature, text=tf.constant(TEXTS))["logits"], expected, atol=2e-6)
+    inputs = tiny_inputs(batch=3, length=9)
+    np.testing.assert_allclose(call(loaded, "tokens", **inputs)["logits"], model(inputs).logits, atol=2e-6)
+    compiled = {name: compiled_functions(tmp_path / "1", name) for name in ("serving_default", "tokens", "labels", "serving_jit")}
+    assert [name for name, found in compiled.items() if found] == ["serving_jit"], compiled
+    # The model itself goes on as it was.
+    np.testing.assert_array_equal(Scorer(model, wordpiece).logits(tf.constant(TEXTS)), expected)
+
+
+def compiled_functions(directory, signature):
+    """Names of the functions in a signature's graph, and in those that it calls, that XLA must compile."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes())
+    graph, library = saved.meta_graphs[0].graph_def, {}
+    for function in graph.library.function:
+        library[function.signature.name] = function
+    (output, *_) = saved.meta_graphs[0].signature_def[signature].outputs.values()
+    nodes, seen, found = [node for node in graph.node if node.name == output.name.partition(":")[0]], set(), set()
+    assert nodes
+    while nodes:
+        node = nodes.pop()
+        if node.attr["_XlaMustCompile"].b:
+            found.add(node.name)
+        called = {node.op} | {name.name for value in node.attr.values() for name in (value.func, *value.list.func)}
+        for name in (called & set(library)) - seen:
+            seen.add(name)
+            nodes += library[name].node_def
+            if any(library[name].attr[key].b for key in ("_XlaMustCompile", "_XlaCompile")):
+                found.add(name)
+    return found
 
 
 def test_it_loads_where_only_tensorflow_and_tensorflow_text_are(exported, wordpiece):

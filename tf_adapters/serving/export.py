@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._version import __version__
 from tf_adapters.errors import InputError
+from tf_adapters.layers.fused.compiled import uncompiled
 from tf_adapters.models.merging import merged
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
@@ -158,7 +159,7 @@ def _served(model, text, kind, task, names, storage):
     stored, family = stored_as(model, storage), state_of(model).family
 
     def logits(inputs):
-        with replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
+        with uncompiled(), replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
             return tf.cast(logits_of(model(family.inputs(inputs), training=False)), tf.float32)
 
     compiled = tf.function(logits, jit_compile=True, autograph=family.autograph)
