@@ -353,6 +353,42 @@ def test_removed_adapters_are_given_back_and_cleared(checkpoint, directories):
     assert bank.nbytes == size
 
 
+def test_what_no_task_has_any_more_is_dropped(checkpoint, directories, tmp_path):
+    """Sizes, numbers of labels and lengths that come and go leave nothing, and what stays answers as before."""
+    bank = AdapterBank(str(checkpoint))
+    bank.add("three", directories / "three").add("head", directories / "head").add("film", directories / "film").trim()
+    size, texts, tasks = bank.nbytes, ["a great film", "dull", "the plot"], ["three", "film", "head"]
+    expected = numpy_of(bank.answer(texts, tasks, texts))
+    trackables = len(bank._self_tracked_trackables)
+    for turn in range(3):
+        config = dict(bottleneck_size=9 + turn)
+        labels = [str(number) for number in range(9 + 8 * turn)]
+        save_task(checkpoint, tmp_path / str(turn), config, labels, {"kind": "classification", "text_pairs": bool(turn % 2)}, 25 + turn, 1 + turn % 2)
+        bank.add("passing", tmp_path / str(turn)).remove("passing")
+        # One that is emptied waits for the next change of the structure, so that a size may go and come again without a trace.
+        assert (len(bank._pools), len(bank._head_pools), len(bank._texts)) == (3, 3, 4)
+    for name in ("three", "film"):
+        bank.remove(name)
+    bank.add("film", directories / "film").add("three", directories / "three").trim()
+    assert (len(bank._pools), len(bank._head_pools), len(bank._texts)) == (2, 2, 3)
+    assert bank.nbytes == size and len(bank._self_tracked_trackables) == trackables
+    found = numpy_of(bank.answer(texts, tasks, texts))
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-6) if values.dtype == np.float32 else np.testing.assert_array_equal(found[name], values)
+    for name in tasks:
+        bank.remove(name)
+    assert bank.trim().nbytes == AdapterBank(str(checkpoint)).nbytes and not bank._pools and not bank._head_pools
+    assert bank.answer(["a"], ["film"])["error"].numpy()[0] == b"unknown task 'film'"
+    bank.add("film", directories / "film")
+    np.testing.assert_allclose(bank.answer(texts[1:2], "film")["logits"][0], expected["logits"][1][:2], atol=1e-6)
+
+
+def test_room_that_was_reserved_is_kept_until_it_is_given_back(checkpoint, directories):
+    bank = AdapterBank(str(checkpoint)).reserve(9, directories / "film").add("three", directories / "three")
+    assert [pool.table.capacity for pool in bank._pools] == [1 + 9 * 8, 1 + 2]
+    assert [pool.bottleneck_size for pool in bank.trim()._pools] == [5]
+
+
 def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directories, tmp_path):
     """Each answer is that of the one or the other adapter, never of a mixture, and the bystander's never changes."""
     versions = [save_task(checkpoint, tmp_path / str(seed), *TASKS["film"], seed=seed + 20) for seed in range(2)]

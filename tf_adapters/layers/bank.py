@@ -81,6 +81,11 @@ class RowTable(tf.Module):
         return self._used - len(self._free)
 
     @property
+    def emptied(self):
+        """Whether all rows but row 0 were taken back; not of a table that never had others."""
+        return self.used == 1 < self._used
+
+    @property
     def row_nbytes(self):
         """Bytes of a row in all stores."""
         return sum(store.row_nbytes for store in self.stores)

@@ -90,13 +90,28 @@ class AdapterBank(keras.Model):
         self._poolers = RowTable([RowStore(variable, name=name) for variable, name in zip(pooler.dense.weights, ("pooler_kernel", "pooler_bias"))])
         self._slots = RowStore(np.zeros(len(_COLUMNS) + len(self._places), np.int32), name="slots")
         self._ranges = RowStore(np.array([-_LARGEST, _LARGEST], np.float32), name="ranges")
-        self._labels = RowStore(np.array([b""] * 2), name="labels")
-        self._rows = RowTable([self._slots, self._ranges, self._labels])
+        labels = RowStore(np.array([b""] * 2), name="labels")
+        self._rows = RowTable([self._slots, self._ranges, labels])
         # Of a graph that was traced before the bank's structure changed, no answer would be right.
         self._structure = tf.Variable(0, trainable=False, name="structure")
         self._table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int32, default_value=-1, name="tasks")
-        self._pools, self._head_pools, self._texts = [], [], []
-        self._book = _Book()
+        self._book = _Book(labels)
+
+    @property
+    def _pools(self):
+        return self._book.pools
+
+    @property
+    def _head_pools(self):
+        return self._book.head_pools
+
+    @property
+    def _texts(self):
+        return self._book.texts
+
+    @property
+    def _labels(self):
+        return self._book.labels
 
     @property
     def digest(self):
@@ -165,11 +180,17 @@ class AdapterBank(keras.Model):
             return self
 
     def trim(self):
-        """Give back free room behind the last adapter, and clear what removed ones left; what comes next grows the bank again.
+        """Give back free room behind the last adapter, clear what removed ones left, and drop sizes that no task has.
+
+        What comes next grows the bank again; a size that was dropped costs a trace.
 
         Returns: the bank.
         """
         with self._change():
+            self._drop(lambda pool: pool.table.used == 1)
+            width = max([2, *(pool.width for pool in self._head_pools)])
+            if width < self._labels.row_shape[0]:
+                self._set_width(width)
             for table in self.tables:
                 table.trim()
             return self
@@ -395,13 +416,12 @@ class AdapterBank(keras.Model):
 
     def _saved(self):
         """What `_restore` takes. Rows in use are never overwritten, but for those of the slots."""
-        lists = list(self._pools), list(self._head_pools), list(self._texts), self._labels, self.predict_function
         tables = [(table, table.saved()) for table in self.tables]
-        return self._book.saved(), lists, self._slots.variable.numpy(), tables
+        return self._book.saved(), self.predict_function, self._slots.variable.numpy(), tables
 
-    def _restore(self, book, lists, slots, tables):
+    def _restore(self, book, predict_function, slots, tables):
         self._book.restore(book)
-        self._pools, self._head_pools, self._texts, self._labels, self.predict_function = lists
+        self.predict_function = predict_function
         self._structure.assign(self._book.structure)
         tasks = self._book.tasks
         self._table.remove(self._table.export()[0])
@@ -417,6 +437,7 @@ class AdapterBank(keras.Model):
         parts = self._parts(directory)
         with self._change():
             self._check_name(name, new)
+            structure = self._book.structure
             task = self._store(parts)
             self._book.wordpiece = self._book.wordpiece or parts.wordpiece
             before = self._book.tasks.get(name)
@@ -424,6 +445,9 @@ class AdapterBank(keras.Model):
             self._book.tasks[name] = task
             if before is not None:
                 self._release(before.rows)
+            if structure != self._book.structure:
+                # It costs no further trace.
+                self._drop(lambda pool: pool.table.emptied)
             return self
 
     def _parts(self, directory):
@@ -464,7 +488,7 @@ class AdapterBank(keras.Model):
         if parts.text not in self._texts:
             self._texts.append(parts.text)
             self._change_structure()
-        columns |= {"kind": KINDS.index(parts.kind), "outputs": parts.outputs, "text": list(self._texts).index(parts.text)}
+        columns |= {"kind": KINDS.index(parts.kind), "outputs": parts.outputs, "text": self._texts.index(parts.text)}
         names = () if parts.kind == "regression" else parts.labels
         slot_row = np.concatenate([[columns[name] for name in _COLUMNS], sites]).astype(np.int32)
         range_row = np.array(parts.value_range or (-_LARGEST, _LARGEST), np.float32)
@@ -497,8 +521,32 @@ class AdapterBank(keras.Model):
     def _widen_labels(self, outputs):
         width = _power_of_two(outputs)
         if width > self._labels.row_shape[0]:
-            self._change_structure()
-            self._labels = self._rows.set_width(self._labels, width)
+            self._set_width(width)
+
+    def _set_width(self, width):
+        self._change_structure()
+        self._book.labels = self._rows.set_width(self._labels, width)
+
+    def _drop(self, is_unused):
+        """Drop pools for which a function is true, and ways of cutting texts that no task has."""
+        texts = {(task.text_pairs, task.max_length) for task in self._book.tasks.values()}
+        before = {"pool": self._pools, "head_pool": self._head_pools, "text": self._texts}
+        after = {
+            "pool": [pool for pool in self._pools if not is_unused(pool)],
+            "head_pool": [pool for pool in self._head_pools if not is_unused(pool)],
+            # Rows without a task are cut too.
+            "text": [text for text in self._texts if text in texts] or self._texts[:1],
+        }
+        if all(len(after[name]) == len(before[name]) for name in before):
+            return
+        self._change_structure()
+        slots = self._slots.variable.numpy()
+        for name, kept in after.items():
+            # The place of what is dropped stands in free rows alone, and where there is no adapter: there each pool is the identity.
+            places = [kept.index(item) if item in kept else 0 for item in before[name]] or [0]
+            slots[:, _COLUMNS.index(name)] = np.take(places, slots[:, _COLUMNS.index(name)])
+        self._slots.variable.assign(slots)
+        self._book.pools, self._book.head_pools, self._book.texts = after.values()
 
     def _change_structure(self):
         self._book.functions.clear()
@@ -515,19 +563,22 @@ class AdapterBank(keras.Model):
 
 
 class _Book:
-    """What Keras must not track."""
+    """What Keras must not track: it would keep what was dropped."""
 
-    def __init__(self):
+    def __init__(self, labels):
+        self.pools, self.head_pools, self.texts, self.labels = [], [], [], labels
         self.tasks, self.functions, self.wordpiece, self.lock = {}, {}, None, SharedLock()
         # The backbone's layers are exchanged while a graph is traced, by one thread at a time; nor does the bank change meanwhile.
         self.tracing = threading.RLock()
         self.structure, self.here = 0, threading.local()
 
     def saved(self):
-        return dict(self.tasks), dict(self.functions), self.wordpiece, self.structure
+        lists = list(self.pools), list(self.head_pools), list(self.texts), self.labels
+        return lists, dict(self.tasks), dict(self.functions), self.wordpiece, self.structure
 
     def restore(self, saved):
-        self.tasks, self.functions, self.wordpiece, self.structure = saved
+        lists, self.tasks, self.functions, self.wordpiece, self.structure = saved
+        self.pools, self.head_pools, self.texts, self.labels = lists
 
 
 def _power_of_two(number):
