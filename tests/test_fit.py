@@ -15,11 +15,13 @@ import tensorflow as tf
 
 from tests.conftest import tiny_inputs, tiny_model
 from tests.runs import Killed, KillAt, content, seven_seconds_a_look
+from tests.whole import assert_same, picture
 from tf_adapters import (
     AdapterConfig,
     InputError,
     WordPiece,
     add_adapters,
+    disable_adapters,
     fit,
     load_backbone,
     load_trained,
@@ -59,7 +61,7 @@ def test_schedule_is_the_papers():
         assert float(schedule(step)) == pytest.approx(expected, abs=1e-10)
     assert float(WarmupLinearDecay(2.0, 4, warmup_fraction=0)(0)) == 2
     assert WarmupLinearDecay.from_config(schedule.get_config())(55) == schedule(55)
-    for arguments, message in (((0, 10), "peak=0"), ((-1, 10), "learning_rate=-1"), ((float("nan"), 10), "peak=nan"), ((1, 0), "steps=0")):
+    for arguments, message in (((0, 10), "peak=0"), ((-1, 10), "peak=-1"), ((float("nan"), 10), "peak=nan"), ((1, 0), "steps=0")):
         with pytest.raises(InputError, match=message):
             WarmupLinearDecay(*arguments)
 
@@ -326,3 +328,28 @@ def test_padding_does_not_change_the_logits_beyond_rounding():
     inputs = tiny_inputs()
     padded = {name: tf.pad(value, [[0, 0], [0, 9]]) for name, value in inputs.items()}
     np.testing.assert_allclose(model(padded).logits, model(inputs).logits, atol=1e-6)
+
+
+def test_a_fit_that_is_refused_leaves_the_model_as_it_was(checkpoint, task, wordpiece, tmp_path):
+    model = load_backbone(checkpoint)
+    set_trainable(add_adapters(model, AdapterConfig(4), seed=0), "adapters")
+    before = picture(model)
+    common = dict(output=tmp_path / "run", epochs=1, learning_rate=1e-3, batch_size=8, dropout=0.5)
+    for settings, message in (
+        ({"freeze_epochs": (1, 2)}, "freeze_adapters"), ({"mixout": 0.5, "freeze_adapters": 0.1, "freeze_epochs": (3, 2)}, "freeze_epochs"),
+        ({"resume": True}, "resume"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            fit(model, task, wordpiece, **common, **settings)
+        assert_same(before, picture(model))
+
+
+def test_an_adapter_that_was_not_chosen_to_train_is_named_before_it_does_not_train(checkpoint, task, wordpiece, tmp_path):
+    model = load_backbone(checkpoint)
+    set_trainable(add_adapters(model, AdapterConfig(4), seed=0), "adapters")
+    add_adapters(model, AdapterConfig(4), name="second", seed=1)
+    with pytest.raises(InputError, match="not the adapter that acts.*'second'"):
+        fit(model, task, wordpiece, output=tmp_path / "run", epochs=1, learning_rate=1e-3)
+    set_trainable(model, "adapters")
+    with disable_adapters(model), pytest.raises(InputError, match="not the adapter that acts.*None"):
+        fit(model, task, wordpiece, output=tmp_path / "run", epochs=1, learning_rate=1e-3)

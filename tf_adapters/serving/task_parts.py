@@ -39,6 +39,8 @@ class Encoder:
     def of(cls, model):
         """The facts of a plain model without a head."""
         state, config = state_of(model), model.config
+        if state.changed(model):
+            raise InputError("The encoder was changed since it was loaded, and adapters were trained on it as it was: load it again.")
         norms = norm_layers(state.family, model)
         return cls(
             digest=state.digest(model), source=state.source, directory=state.directory, hidden_size=config.hidden_size,

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transaction import transaction
 from tf_adapters.models.upper_blocks import UpperBlocks
 from tf_adapters.ranges import in_range
 from tf_adapters.text.batching import default_lengths, padding_multiple, steps_per_epoch
@@ -22,7 +23,7 @@ from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.run import Reporter, Run
 from tf_adapters.training.schedules import WarmupLinearDecay
 from tf_adapters.training.strategies import get_workers, in_scope
-from tf_adapters.training.trainable import frozen_digest
+from tf_adapters.training.trainable import frozen_digest, learned_variables
 
 
 @in_range
@@ -118,6 +119,12 @@ def fit(
     state = state_of(model)
     if state.trainable is None:
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
+    trains = {id(variable) for variable in model.trainable_variables}
+    if state.trainable == "adapters" and not (state.acting_name and any(id(v) in trains for v in learned_variables(state.owner))):
+        raise InputError(
+            f"What set_trainable(model, 'adapters') chose is not the adapter that acts ({state.acting_name!r}): make the one that is to train "
+            "active, outside of disable_adapters, and call it again."
+        )
     if tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise InputError("tensorboard=True (--tensorboard) needs the package tensorboard: run `pip install tensorboard`.")
     kind = kind or get_kind(task.kind)
@@ -143,120 +150,127 @@ def fit(
         raise InputError(f"steps={steps} must be a multiple of period={period}: give {-(-steps // period) * period}.")
     else:
         chosen_period = period
-    dropout_layers = seed_dropout(model, seed, rate=dropout)
-    losses = kind.losses()
-    # What Keras trains: the model, or the part of it that is not computed beforehand.
-    depth = frozen_depth(model) if cache_frozen else 0
-    trained = kind.trained(model, jit_compile=jit_compile)
-    if cache_frozen and trained is not model:
-        raise InputError(f"cache_frozen=True: what {kind.name} reads of a text is another in each step; leave it out.")
-    trained = UpperBlocks(model, depth) if depth else trained
-    if mixout:
-        trained = Mixout(trained, model, mixout, seed=seed)
-        dropout_layers = dropout_layers + trained.dropouts
-    if checkpoint_gradients:
-        trained = GradientCheckpointing(trained, model)
-    freezing = None
-    if freeze_adapters is None and freeze_epochs is not None:
-        raise InputError(f"freeze_epochs={freeze_epochs!r} says when freeze_adapters freezes: give both, or neither.")
-    if freeze_adapters is not None:
-        if epochs is None or strategy is not None:
-            raise InputError(f"freeze_adapters={freeze_adapters!r} goes with epochs, and without a strategy: leave it out.")
-        if freeze_epochs is None:
-            freeze_epochs = (max(1, epochs // 10), max(2, epochs // 2))
-        trained = freezing = AdapterFreezing(
-            trained, model, threshold=freeze_adapters, epochs=freeze_epochs, examples=examples, wordpiece=wordpiece
-        )
-    if accumulate > 1:
-        trained = GradientAccumulation(trained, accumulate, kind.loss_weight)
-    trained = workers.wrap(trained)
-    trained.compile(
-        optimizer=make_optimizer(
-            WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction),
-            model.trainable_variables,
-            weight_decay=weight_decay,
-            clip_norm=clip_norm,
-        ),
-        jit_compile=jit_compile,
-        **losses,
-    )
-    if trained is not model:
-        # As it would be otherwise: `evaluate` works afterwards.
-        model.compile(optimizer=trained.optimizer, jit_compile=jit_compile, **kind.losses())
-    metrics = tf.nest.flatten(losses["metrics"])
-    trained.optimizer.build(model.trainable_variables)
     reporter = reporter or Reporter()
-    for note in getattr(examples, "notes", ()):
-        reporter.note(note)
-    run = Run(
-        model=model,
-        trained=trained,
-        freezing=freezing,
-        depth=depth,
-        task=task,
-        kind=kind,
-        examples=examples,
-        wordpiece=wordpiece,
-        output=workers.folder(pathlib.Path(output), resume),
-        workers=workers,
-        steps=steps,
-        steps_per_epoch=chosen_period,
-        keep_periods=keep_periods,
-        settings={
-            "epochs": epochs,
-            "steps": None if period is None else steps,
-            "period": period,
-            "kind": kind.settings(),
-            "learning_rate": learning_rate,
-            "batch_size": batch_size,
-            "accumulate": accumulate,
-            "checkpoint_gradients": checkpoint_gradients,
-            "warmup_fraction": warmup_fraction,
-            "dropout": dropout,
-            "weight_decay": weight_decay,
-            "clip_norm": clip_norm,
-            "mixout": mixout,
-            "freeze_adapters": freeze_adapters,
-            "freeze_epochs": None if freeze_adapters is None else list(freeze_epochs),
-            "patience": patience,
-            "seed": seed,
-            "strategy": workers.name,
-            "jit_compile": jit_compile,
-            "fast": state.fast,
-            "cached_blocks": depth,
-            "padded_to": padding_multiple(fast=state.fast, steps=steps),
-            "precision": keras.mixed_precision.global_policy().name,
-            "trainable": state.trainable,
-            "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
-            "pretrained_adapter": state.pretrained_adapter and state.pretrained_adapter["sha256"],
-            "text": wordpiece.settings(),
-            "frozen_weights": frozen_digest(model),
-            "training_rows": len(task.train),
-            "training_data": task.train.digest(),
-            "validation_data": task.validation.digest(),
-        },
-        variables={
-            "trainable": model.trainable_variables,
-            "optimizer": _optimizer_variables(trained.optimizer),
-            "dropout": [layer.generator.state for layer in dropout_layers],
-            "metric": workers.per_replica([variable for metric in metrics for variable in metric.variables]),
-        },
-        scorer=kind.scorer(
-            model,
-            wordpiece,
-            batch_size=batch_size,
-            lengths=default_lengths(wordpiece.max_length) if jit_compile else None,
+
+    @transaction
+    def prepared(model):
+        """The run, before its first step: what is refused until then leaves the model as it was."""
+        nonlocal freeze_epochs
+        dropout_layers = seed_dropout(model, seed, rate=dropout)
+        losses = kind.losses()
+        # What Keras trains: the model, or the part of it that is not computed beforehand.
+        depth = frozen_depth(model) if cache_frozen else 0
+        trained = kind.trained(model, jit_compile=jit_compile)
+        if cache_frozen and trained is not model:
+            raise InputError(f"cache_frozen=True: what {kind.name} reads of a text is another in each step; leave it out.")
+        trained = UpperBlocks(model, depth) if depth else trained
+        if mixout:
+            trained = Mixout(trained, model, mixout, seed=seed)
+            dropout_layers = dropout_layers + trained.dropouts
+        if checkpoint_gradients:
+            trained = GradientCheckpointing(trained, model)
+        freezing = None
+        if freeze_adapters is None and freeze_epochs is not None:
+            raise InputError(f"freeze_epochs={freeze_epochs!r} says when freeze_adapters freezes: give both, or neither.")
+        if freeze_adapters is not None:
+            if epochs is None or strategy is not None:
+                raise InputError(f"freeze_adapters={freeze_adapters!r} goes with epochs, and without a strategy: leave it out.")
+            if freeze_epochs is None:
+                freeze_epochs = (max(1, epochs // 10), max(2, epochs // 2))
+            trained = freezing = AdapterFreezing(
+                trained, model, threshold=freeze_adapters, epochs=freeze_epochs, examples=examples, wordpiece=wordpiece
+            )
+        if accumulate > 1:
+            trained = GradientAccumulation(trained, accumulate, kind.loss_weight)
+        trained = workers.wrap(trained)
+        trained.compile(
+            optimizer=make_optimizer(
+                WarmupLinearDecay(learning_rate, steps, warmup_fraction=warmup_fraction),
+                model.trainable_variables,
+                weight_decay=weight_decay,
+                clip_norm=clip_norm,
+            ),
             jit_compile=jit_compile,
-        ),
-        recipe=recipe,
-        checkpoint_seconds=checkpoint_seconds,
-        tensorboard=tensorboard,
-        reporter=reporter,
-    )
-    workers.same_settings(run.settings)
-    if resume:
-        run.restore()
-    return run.train(-(-steps // of_epoch), batch_size, seed, jit_compile)
+            **losses,
+        )
+        if trained is not model:
+            # As it would be otherwise: `evaluate` works afterwards.
+            model.compile(optimizer=trained.optimizer, jit_compile=jit_compile, **kind.losses())
+        metrics = tf.nest.flatten(losses["metrics"])
+        trained.optimizer.build(model.trainable_variables)
+        for note in getattr(examples, "notes", ()):
+            reporter.note(note)
+        run = Run(
+            model=model,
+            trained=trained,
+            freezing=freezing,
+            depth=depth,
+            task=task,
+            kind=kind,
+            examples=examples,
+            wordpiece=wordpiece,
+            output=workers.folder(pathlib.Path(output), resume),
+            workers=workers,
+            steps=steps,
+            steps_per_epoch=chosen_period,
+            keep_periods=keep_periods,
+            settings={
+                "epochs": epochs,
+                "steps": None if period is None else steps,
+                "period": period,
+                "kind": kind.settings(),
+                "learning_rate": learning_rate,
+                "batch_size": batch_size,
+                "accumulate": accumulate,
+                "checkpoint_gradients": checkpoint_gradients,
+                "warmup_fraction": warmup_fraction,
+                "dropout": dropout,
+                "weight_decay": weight_decay,
+                "clip_norm": clip_norm,
+                "mixout": mixout,
+                "freeze_adapters": freeze_adapters,
+                "freeze_epochs": None if freeze_adapters is None else list(freeze_epochs),
+                "patience": patience,
+                "seed": seed,
+                "strategy": workers.name,
+                "jit_compile": jit_compile,
+                "fast": state.fast,
+                "cached_blocks": depth,
+                "padded_to": padding_multiple(fast=state.fast, steps=steps),
+                "precision": keras.mixed_precision.global_policy().name,
+                "trainable": state.trainable,
+                "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
+                "pretrained_adapter": state.pretrained_adapter and state.pretrained_adapter["sha256"],
+                "text": wordpiece.settings(),
+                "frozen_weights": frozen_digest(model),
+                "training_rows": len(task.train),
+                "training_data": task.train.digest(),
+                "validation_data": task.validation.digest(),
+            },
+            variables={
+                "trainable": model.trainable_variables,
+                "optimizer": _optimizer_variables(trained.optimizer),
+                "dropout": [layer.generator.state for layer in dropout_layers],
+                "metric": workers.per_replica([variable for metric in metrics for variable in metric.variables]),
+            },
+            scorer=kind.scorer(
+                model,
+                wordpiece,
+                batch_size=batch_size,
+                lengths=default_lengths(wordpiece.max_length) if jit_compile else None,
+                jit_compile=jit_compile,
+            ),
+            recipe=recipe,
+            checkpoint_seconds=checkpoint_seconds,
+            tensorboard=tensorboard,
+            reporter=reporter,
+        )
+        workers.same_settings(run.settings)
+        if resume:
+            run.restore()
+        return run
+
+    return prepared(model).train(-(-steps // of_epoch), batch_size, seed, jit_compile)
 
 
 def _optimizer_variables(optimizer):

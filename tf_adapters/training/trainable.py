@@ -113,13 +113,13 @@ def _chosen_variables(model, state, mode):
                 "'full', 'top-N', 'layer-norm', 'bias' or 'head'."
             )
         norms = state.layer_norm_variables(model, active.config.train_layer_norm, active.config.blocks)
-        return head + _adapter_variables(active) + norms
+        return head + learned_variables(active) + norms
     blocks = family.blocks(model)
     match = re.fullmatch(r"top-(\d{1,4})", mode) if isinstance(mode, str) else None
     if match and not 1 <= int(match[1]) <= len(blocks):
         raise InputError(f"mode={mode!r}: N must be from 1 to {len(blocks)}, the number of the encoder's blocks.")
     if mode == "full" or (match and int(match[1]) == len(blocks)):
-        return head + state.backbone_variables(model) + (_adapter_variables(active) if mode == "full" and active else [])
+        return head + state.backbone_variables(model) + (learned_variables(active) if mode == "full" and active else [])
     if match:
         adapters = {id(variable) for variable in state.adapter_variables()}
         top = blocks[-int(match[1]) :] + ([family.pooler(model)] if family.reads_pooler(model) else [])
@@ -132,7 +132,8 @@ def _is_bias(variable):
     return variable.name.rpartition("/")[2] in ("bias:0", "beta:0")
 
 
-def _adapter_variables(adapter):
+def learned_variables(adapter):
+    """The weights of a `NamedAdapter` that train with it."""
     return [variable for layer in adapter.layers.values() for variable in layer.learned]
 
 
