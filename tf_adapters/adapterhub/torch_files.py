@@ -1,9 +1,15 @@
-"""PyTorch's checkpoints (`torch.save`) as NumPy arrays, by an unpickler that can build nothing but tensors."""
+"""PyTorch's checkpoints (`torch.save`) as NumPy arrays, by an interpreter that knows the opcodes of a dictionary of tensors alone.
 
-import collections
-import os
-import pickle
+A pickle is a program. What `torch.save` writes of a dictionary of tensors is built of few opcodes, and of them those stand here that
+make numbers, strings, tuples, lists, dictionaries and the views of a storage. A file cannot name anything else, change anything that
+is not its own, or take more memory than a few times its own size.
+"""
+
+import io
+import math
+import pickletools
 import struct
+import typing
 import zipfile
 
 import numpy as np
@@ -17,6 +23,12 @@ _DTYPES = {
     "LongStorage": np.dtype("<i8"), "IntStorage": np.dtype("<i4"), "ShortStorage": np.dtype("<i2"), "CharStorage": np.dtype("i1"),
     "ByteStorage": np.dtype("u1"), "BoolStorage": np.dtype("?"),
 }  # fmt: skip
+# About fifty make a tensor.
+_MOST_OPCODES = 300_000
+
+
+class _Refused(Exception):
+    """What is wrong with a file, the end of a sentence."""
 
 
 def read_torch_file(path):
@@ -32,15 +44,24 @@ def read_torch_file(path):
             in it is run.
     """
     try:
-        if zipfile.is_zipfile(path):
-            state = _read_zip(path)
-        else:
-            state = _read_legacy(path)
-    except (pickle.UnpicklingError, EOFError, KeyError, IndexError, struct.error, zipfile.BadZipFile, AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is no complete checkpoint of PyTorch's: {error}.") from None
-    if not isinstance(state, dict) or not all(isinstance(name, str) and isinstance(value, _Tensor) for name, value in state.items()):
-        raise InputError(f"{path} holds no dictionary of tensors.")
-    return {name: value.array(path) for name, value in state.items()}
+        # In memory: a length that the file names is then bounded by what there is.
+        with open(path, "rb") as opened:
+            content = opened.read()
+        size, file = len(content), io.BytesIO(content)
+        state = _read_zip(file, size) if zipfile.is_zipfile(file) else _read_legacy(io.BytesIO(content))
+        if type(state) is not dict or not all(type(value) is _Tensor for value in state.values()):
+            raise _Refused("it holds no dictionary of tensors")
+        # Views may share their storage, which few do: not without end.
+        if sum(value.check() for value in state.values()) > size:
+            raise _Refused(f"its tensors have more numbers than its {size:,} bytes hold: it is damaged")
+        return {name: value.array() for name, value in state.items()}
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+    # What the standard library raises for a damaged archive is no small set: RuntimeError is of it.
+    except (
+        _Refused, EOFError, KeyError, IndexError, OverflowError, struct.error, zipfile.BadZipFile, RuntimeError, ValueError,
+    ) as error:  # fmt: skip
+        raise InputError(f"{path} is no complete checkpoint of PyTorch's: {str(error)[:300]}.") from None
 
 
 class _Storage:
@@ -55,104 +76,187 @@ class _Storage:
             self.values = (self.values.astype(np.uint32) << 16).view(np.float32)
 
 
-class _Tensor:
-    def __init__(self, storage, offset, size, stride):
-        self.storage, self.offset, self.size, self.stride = storage, offset, tuple(size), tuple(stride)
+class _Tensor(typing.NamedTuple):
+    storage: _Storage
+    offset: int
+    size: tuple
+    stride: tuple
 
-    def array(self, path):
+    def check(self):
+        """The number of its numbers; `_Refused` if the storage has fewer."""
+        whole = (self.offset, *self.size, *self.stride)
+        if len(self.size) != len(self.stride) or len(self.size) > 8 or any(type(n) is not int or not 0 <= n < 2**62 for n in whole):
+            raise _Refused(f"it holds a tensor of size {str(self.size)[:60]} and stride {str(self.stride)[:60]}: it is damaged")
+        last = self.offset + sum((n - 1) * step for n, step in zip(self.size, self.stride))
+        if 0 not in self.size and last >= len(self.storage.values):
+            raise _Refused(f"it holds a tensor of {self.size} in {len(self.storage.values)} numbers: it is truncated")
+        return math.prod(self.size)
+
+    def array(self):
         values = self.storage.values
-        if len(self.size) != len(self.stride) or any(not isinstance(n, int) or n < 0 for n in (self.offset, *self.size, *self.stride)):
-            raise InputError(f"{path} holds a tensor of size {self.size} and stride {self.stride}: it is damaged.")
         if 0 in self.size:
             return np.zeros(self.size, values.dtype)
-        last = self.offset + sum((n - 1) * step for n, step in zip(self.size, self.stride))
-        if last >= len(values):
-            raise InputError(f"{path} holds a tensor of {self.size} in {len(values)} numbers: it is truncated.")
         strides = [step * values.itemsize for step in self.stride]
         return np.lib.stride_tricks.as_strided(values[self.offset :], self.size, strides).copy()
 
 
-def _rebuild_tensor(storage, offset, size, stride, *_):
-    if not isinstance(storage, _Storage):
-        raise pickle.UnpicklingError("a tensor without numbers")
-    return _Tensor(storage, offset, size, stride)
+class _Global(typing.NamedTuple):
+    """A name in a pickle, which stands for nothing but itself."""
+
+    module: str
+    name: str
 
 
-def _rebuild_parameter(tensor, *_):
-    return tensor
+_DICT = _Global("collections", "OrderedDict")
+_TENSOR = _Global("torch._utils", "_rebuild_tensor_v2")
+_PARAMETER = _Global("torch._utils", "_rebuild_parameter")
+_STORAGES = {_Global("torch", kind): kind for kind in _DTYPES}
+_KNOWN = {_DICT, _TENSOR, _PARAMETER, *_STORAGES}
 
 
-class _StorageType:
-    def __init__(self, kind):
-        self.kind = kind
+def _load(file, find_storage):
+    """The value of the next pickle in a file; `find_storage` is a function of a storage's kind and key."""
+    stack, marks, memo = [], [], {}
+
+    def above_mark():
+        start = marks.pop()
+        values = stack[start:]
+        del stack[start:]
+        return values
+
+    def set_items(items):
+        if type(stack[-1]) is not dict or len(items) % 2 or not all(type(key) is str for key in items[::2]):
+            raise _Refused("it holds no dictionary of tensors by name")
+        stack[-1].update(zip(items[::2], items[1::2]))
+
+    def extend(values):
+        if type(stack[-1]) is not list:
+            raise _Refused("it appends to what is no list")
+        stack[-1].extend(values)
+
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
+        name = opcode.name
+        if count == _MOST_OPCODES:
+            raise _Refused(f"its description has more than {_MOST_OPCODES:,} steps")
+        if name in ("BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE"):
+            stack.append(argument)
+        elif name in ("NONE", "NEWTRUE", "NEWFALSE"):
+            stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
+        elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE"):
+            stack.append({"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}[name]())
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            length = int(name[-1])
+            if len(stack) < length:
+                raise IndexError("its stack is too short")
+            stack[-length:] = [tuple(stack[-length:])]
+        elif name == "TUPLE":
+            stack.append(tuple(above_mark()))
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name == "GLOBAL":
+            found = _Global(*argument.split(" ", 1))
+            if found not in _KNOWN:
+                raise _Refused(f"it asks for {'.'.join(found)[:100]}, which no tensor needs; nothing of it was run")
+            stack.append(found)
+        elif name == "BINPERSID":
+            stack.append(_storage(stack.pop(), find_storage))
+        elif name == "REDUCE":
+            arguments, function = stack.pop(), stack.pop()
+            stack.append(_called(function, arguments))
+        elif name == "SETITEM":
+            value, key = stack.pop(), stack.pop()
+            set_items([key, value])
+        elif name == "SETITEMS":
+            set_items(above_mark())
+        elif name == "APPEND":
+            value = stack.pop()
+            extend([value])
+        elif name == "APPENDS":
+            extend(above_mark())
+        elif name == "STOP":
+            return stack.pop()
+        elif name != "PROTO":
+            raise _Refused(f"its step {name} is none that a dictionary of tensors needs; nothing of it was run")
 
 
-class _Unpickler(pickle.Unpickler):
-    """Finds names in a table of its own, and in no module."""
-
-    _NAMES = {
-        ("collections", "OrderedDict"): collections.OrderedDict,
-        ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
-        ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
-        **{("torch", kind): _StorageType(kind) for kind in _DTYPES},
-    }
-
-    def __init__(self, file, find_storage):
-        super().__init__(file, encoding="utf-8")
-        self.find_storage = find_storage
-
-    def find_class(self, module, name):
-        try:
-            return self._NAMES[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no tensor needs; nothing of it was run") from None
-
-    def persistent_load(self, identity):
-        if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage" or not isinstance(identity[1], _StorageType):
-            raise pickle.UnpicklingError("an unknown reference")
-        return self.find_storage(identity[1].kind, str(identity[2]))
+def _storage(identity, find_storage):
+    if type(identity) is not tuple or len(identity) < 5 or identity[0] != "storage" or type(identity[2]) not in (str, int):
+        raise _Refused("it has an unknown reference")
+    if type(identity[1]) is not _Global or identity[1] not in _STORAGES:
+        raise _Refused("it has numbers of an unknown kind")
+    return find_storage(_STORAGES[identity[1]], str(identity[2]))
 
 
-def _read_zip(path):
-    with zipfile.ZipFile(path) as archive:
-        name = next((name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl"), None)
+def _called(function, arguments):
+    if type(function) is _Global and type(arguments) is tuple:
+        if function == _DICT and not arguments:
+            return {}
+        if function == _PARAMETER and arguments and type(arguments[0]) is _Tensor:
+            return arguments[0]
+        if function == _TENSOR and len(arguments) >= 4:
+            storage, offset, size, stride = arguments[:4]
+            if type(storage) is _Storage and type(size) is tuple and type(stride) is tuple:
+                return _Tensor(storage, offset, size, stride)
+    raise _Refused("it makes something that is no tensor")
+
+
+def _read_zip(file, size):
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        # PyTorch compresses nothing; sizes are checked before anything is read.
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise _Refused("its parts are compressed, which PyTorch never does")
+        if sum(max(entry.file_size, entry.compress_size) for entry in entries) > size:
+            raise _Refused("its parts are larger than the file itself")
+        name = next((entry.filename for entry in entries if entry.filename.endswith("/data.pkl") or entry.filename == "data.pkl"), None)
         if name is None:
-            raise pickle.UnpicklingError("the archive has no data.pkl")
+            raise _Refused("the archive has no data.pkl")
         folder, storages = name[: -len("data.pkl")], {}
+        if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
+            raise _Refused("its numbers are not little-endian")
 
         def find(kind, key):
             if key not in storages:
                 storages[key] = _Storage(kind)
                 storages[key].fill(archive.read(f"{folder}data/{key}"))
-            return storages[key]
+            return _same(storages[key], kind)
 
-        with archive.open(name) as file:
-            return _Unpickler(file, find).load()
+        return _load(io.BytesIO(archive.read(name)), find)
 
 
-def _read_legacy(path):
+def _same(storage, kind):
+    if storage.kind != kind:
+        raise _Refused(f"its numbers are both {storage.kind} and {kind}")
+    return storage
+
+
+def _read_legacy(file):
     """The format before PyTorch 1.6: pickles one after the other, then the numbers."""
     storages = {}
 
     def find(kind, key):
-        return storages.setdefault(key, _Storage(kind))
+        return _same(storages.setdefault(key, _Storage(kind)), kind)
 
-    with open(path, "rb") as file:
-        load = lambda: _Unpickler(file, find).load()  # noqa: E731
-        if load() != _MAGIC or load() != _PROTOCOL:
-            raise pickle.UnpicklingError("it does not begin as one")
-        load()  # the machine that wrote it
-        state = load()
-        for key in load():
-            storage = storages[str(key)]
-            (count,) = struct.unpack("<q", file.read(8))
-            size = count * _DTYPES[storage.kind].itemsize
-            if count < 0 or size > os.path.getsize(path):
-                raise pickle.UnpicklingError(f"it names {count} numbers, which it is too short for")
-            data = file.read(size)
-            if len(data) != size:
-                raise EOFError("it is truncated")
-            storage.fill(data)
+    if _load(file, find) != _MAGIC or _load(file, find) != _PROTOCOL:
+        raise _Refused("it does not begin as one")
+    machine = _load(file, find)
+    if type(machine) is not dict or machine.get("little_endian") is False:
+        raise _Refused("its numbers are not little-endian")
+    state, keys = _load(file, find), _load(file, find)
+    if type(keys) is not list or not all(type(key) in (str, int) for key in keys):
+        raise _Refused("it does not name its numbers")
+    for key in keys:
+        storage = storages[str(key)]
+        (count,) = struct.unpack("<q", file.read(8))
+        wanted = count * _DTYPES[storage.kind].itemsize
+        data = file.read(max(wanted, 0))
+        if count < 0 or len(data) != wanted:
+            raise _Refused(f"it names {count:,} numbers, which it is too short for: it is truncated")
+        storage.fill(data)
     if any(storage.values is None for storage in storages.values()):
-        raise EOFError("it is truncated")
+        raise _Refused("it is truncated")
     return state
