@@ -274,7 +274,7 @@ def test_damaged_adapter_directory_is_refused(refused, adapter, command):
     refused(*command, adapter, says="adapter.safetensors is missing")
     weights.write_bytes(whole)
     settings.write_text(text[:200])
-    refused(*command, adapter, says="tf_adapters.json is damaged")
+    refused(*command, adapter, says="tf_adapters.json is not JSON")
     settings.write_text(text.replace('"format_version": 1', '"format_version": 99'))
     refused(*command, adapter, says="has format_version 99; this version of tf_adapters reads up to 1: upgrade it")
 

@@ -402,7 +402,7 @@ def test_directories_that_are_not_berts_are_refused(tmp_path):
     with pytest.raises(InputError, match="looked for vocab.txt and tokenizer.json"):
         WordPiece.from_directory(tmp_path)
     for content, message in [
-        ("[1]", "JSON object"), ("{", "not valid JSON"),
+        ("[1]", "JSON object"), ("{", "is not JSON"),
         (json.dumps({"model": {"type": "BPE"}}), "model.type='BPE'"),
         (json.dumps({"model": {"type": "WordPiece"}, "normalizer": {"type": "Lowercase"}}),
          "normalizer.type='Lowercase'"),

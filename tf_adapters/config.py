@@ -5,6 +5,7 @@ import json
 from typing import Optional, Tuple, Union
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
 from tf_adapters.ranges import check_fields, is_int, is_real
 
 # The dense layers of a block.
@@ -76,8 +77,8 @@ class MethodConfig:
     def from_json(cls, text):
         """Read what `to_json` wrote; raises InputError on text that is not such JSON."""
         try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
+            values = parse_json(text)
+        except ValueError as error:
             raise InputError(f"The adapter config is not JSON: {error}.") from None
         return cls.from_dict(values)
 

@@ -1,11 +1,11 @@
 """`adapter_config.json`, `adapter_fusion_config.json` and `head_config.json`, read without TensorFlow."""
 
 import dataclasses
-import json
 import pathlib
 from typing import Optional
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
 
 DESCRIPTIONS = {"adapter": "adapter_config.json", "fusion": "adapter_fusion_config.json"}
 # Our heads -> the ends of the names of transformers' classes with that head, and the flexible heads that compute the same.
@@ -35,13 +35,10 @@ def read_description(directory):
     if len(found) > 1:
         raise InputError(f"{directory} holds an adapter and a fusion: put each into a directory of its own.")
     ((kind, path),) = found.items()
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path} is not JSON: {error}.") from None
-    if isinstance(settings, dict) and "peft_type" in settings:
+    settings = read_json(path)
+    if "peft_type" in settings:
         return "peft", settings
-    if not isinstance(settings, dict) or not isinstance(settings.get("config", {}), dict):
+    if not isinstance(settings.get("config", {}), dict):
         raise InputError(f"{path} is no description of an adapter: it must have an object config.")
     settings.setdefault("config", {})
     return ("fusion" if kind == "fusion" else str(settings["config"].get("architecture") or "bottleneck")), settings
@@ -84,11 +81,8 @@ class HeadDescription:
 def read_head_description(directory):
     """The `HeadDescription` of a directory's `head_config.json`; InputError if it is damaged, or of a head that is not known here."""
     path = pathlib.Path(directory) / "head_config.json"
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path} is not JSON ({error}): restore it, or pass head=False (--no-head).") from None
-    if not isinstance(settings, dict) or not isinstance(settings.get("config") or {}, dict):
+    settings = read_json(path, "restore it, or pass head=False (--no-head)")
+    if not isinstance(settings.get("config") or {}, dict):
         raise InputError(f"{path} is no description of a head: restore it, or pass head=False (--no-head).")
     flexible = settings.get("config") or None
     theirs = str(settings.get("model_class") if flexible is None else flexible.get("head_type"))

@@ -18,6 +18,7 @@ from tf_adapters.cli.output import check_writable, json_text
 from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
 
 STREAM_FILE, PLOT_FILE = "stream.json", "parameters.png"
 SPLITS = {"train_file": ("train",), "validation": ("validation", "dev"), "test": ("test",)}
@@ -122,7 +123,7 @@ class _Record:
         self.path, self.settings, self.tasks, self.encoder = path, settings, {}, None
         self.begun = resume
         if resume:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path, "start anew with --overwrite")
             for name, value in settings.items():
                 before = content["settings"].get(name)
                 if before != value:

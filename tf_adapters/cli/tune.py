@@ -1,7 +1,6 @@
 """`tf-adapters tune`."""
 
 import functools
-import json
 import pathlib
 import shutil
 from typing import Annotated, List, Optional
@@ -16,6 +15,7 @@ from tf_adapters.cli.search_report import BEST_FOLDER, PLOT_FILE, SEARCH_FOLDER,
 from tf_adapters.cli.search_space import read_space, take_most_epochs
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
 from tf_adapters.tuning.role import NAME, read_role
 
 TUNERS = ("random", "bayesian", "hyperband", "grid")
@@ -277,7 +277,7 @@ def _check_packages():
 def _check_settings(output, settings):
     if not (output / SETTINGS_FILE).exists():
         raise InputError(f"--output {output} is not the chief's: give the folder that it writes, which all machines must share.")
-    before = json.loads((output / SETTINGS_FILE).read_text(encoding="utf-8"))["settings"]
+    before = read_json(output / SETTINGS_FILE, "start anew with --overwrite").get("settings") or {}
     for name, value in settings.items():
         if before.get(name) != value:
             raise InputError(

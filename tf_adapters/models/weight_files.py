@@ -1,12 +1,12 @@
 """Reads a checkpoint's tensors one at a time, under PyTorch names, from safetensors or h5."""
 
 import contextlib
-import json
 import pathlib
 
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
 from tf_adapters.models.names import pytorch_name
 
 
@@ -104,6 +104,14 @@ def _modern(name):
     return name
 
 
+def shard_names(index):
+    """Names of the files that an index of shards names, without folders, sorted; InputError if it is none."""
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
+        raise InputError(f"{index} is not an index of safetensors shards.")
+    return sorted({pathlib.Path(shard).name for shard in shards.values()})
+
+
 @contextlib.contextmanager
 def open_weights(directory, candidates):
     """Open the first of the `candidates` that the directory holds.
@@ -120,11 +128,8 @@ def open_weights(directory, candidates):
             with contextlib.closing(H5File(path)) as file:
                 yield file
         elif candidate.endswith(".index.json"):
-            try:
-                shards = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
-            except (ValueError, KeyError, AttributeError):
-                raise InputError(f"{path} is not an index of safetensors shards.") from None
-            yield SafetensorsFiles(path, [directory / pathlib.Path(shard).name for shard in shards])
+            shards = shard_names(path)
+            yield SafetensorsFiles(path, [directory / shard for shard in shards])
         else:
             yield SafetensorsFiles(path, [path])
         return

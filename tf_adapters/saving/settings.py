@@ -1,9 +1,9 @@
 """Reads an adapter directory's `tf_adapters.json`; needs no TensorFlow."""
 
-import json
 import pathlib
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 
 FORMAT_VERSION = 1
@@ -45,11 +45,8 @@ def read_settings(directory):
     if not path.exists():
         other = " (adapter_config.json there is of AdapterHub or PEFT)" if (directory / "adapter_config.json").exists() else ""
         raise InputError(f"{directory} is no adapter directory: it holds no {SETTINGS_FILE}{other}.")
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        version = settings["format_version"]
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged: {error!r}.") from None
+    settings = read_json(path, "it is damaged; copy the directory again as a whole")
+    version = settings.get("format_version")
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise InputError(
             f"{path} has format_version {version!r}; this version of tf_adapters reads up to {FORMAT_VERSION}: upgrade it."

@@ -29,6 +29,7 @@ from typing import List, Optional, Union
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.stored_texts import StoredCells, StoredNumbers, StoredTexts
 
@@ -417,12 +418,12 @@ def _read_jsonl(path, columns):
 
 def _json_record(path, line, text, columns):
     try:
-        record = json.loads(text)
+        record = parse_json(text)
     except json.JSONDecodeError as error:
         return bad_row(
             path, line, f"is not JSON ({error.msg} at column {error.colno}); write one JSON object a line."
         )
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return bad_row(path, line, f"is not usable JSON ({error}); write one JSON object a line.")
     if not isinstance(record, dict):
         return bad_row(

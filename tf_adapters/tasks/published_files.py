@@ -15,6 +15,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.files import FIELD_LIMIT, MOST_BYTES_IN_MEMORY
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.stored_texts import StoredTexts
@@ -300,9 +301,9 @@ def _read_objects(path, layout):
         if not text.strip():
             continue
         try:
-            row = json.loads(text)
+            row = parse_json(text)
             cells = {column: row[column] for column in _columns(layout)}
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{path}, line {line}: is no JSON object with {', '.join(map(repr, _columns(layout)))} "
                 f"({type(error).__name__}: {error}); get the file as it was published."

@@ -21,6 +21,7 @@ import os
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.about import About
 from tf_adapters.tasks.files import BadRow, read_lines, shown_name, file_format, read_chunks
 from tf_adapters.tasks.rows import Splits
@@ -351,8 +352,8 @@ def _read_json(path):
             raise problem
         parts.append(text)
     try:
-        return json.loads("".join(parts))
-    except (ValueError, RecursionError) as error:
+        return parse_json("".join(parts))
+    except ValueError as error:
         raise InputError(
             f"{shown_name(path)} is not JSON ({error}): give SQuAD's JSON, or say the format of the file (jsonl)."
         ) from None

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
-from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, read_json, rows_of_pieces, utf8_bytes
+from tf_adapters.json_input import read_json
+from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
 
 _CODE_POINTS = 0x110000
 _OTHER, _LETTER, _NUMBER, _SPACE = range(4)

@@ -12,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each
 from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model
-from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, read_json, rows_of_pieces, utf8_bytes
+from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
 
 #: Where the tokens differ from those of HuggingFace's Python tokenizers (XLMRobertaTokenizer, CamembertTokenizer,
 #: AlbertTokenizer, DebertaV2Tokenizer) or, under "fast tokenizers" and "offsets", from the fast ones, and why.

@@ -1,7 +1,6 @@
 """What tokenizers have in common: special tokens, truncation, padding, all as TensorFlow operations."""
 
 import copy
-import json
 
 import numpy as np
 import tensorflow as tf
@@ -215,15 +214,3 @@ def _check_positive(value, argument):
 def checked_max_length(max_length):
     """`max_length` as an int, or an InputError."""
     return checked("max_length", max_length)
-
-
-def read_json(path):
-    """The object in a JSON file, or an InputError that says what is wrong with it."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON ({error}): restore the file.") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__} where a JSON object is expected: restore the file.")
-    return content

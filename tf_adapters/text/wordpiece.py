@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_string
-from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, read_json, rows_of_pieces, utf8_bytes
+from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
 
 #: Where the tokens differ from `BertTokenizerFast`'s, and why. Everything else
 #: is equal: the character tables are asked from the installed `tokenizers`.

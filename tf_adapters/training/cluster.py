@@ -2,11 +2,11 @@
 
 import contextlib
 import dataclasses
-import json
 import socket
 import time
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
 
 EXAMPLE = """TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}'"""
 STRATEGIES = ("mirrored", "multi-worker", "tpu")
@@ -47,8 +47,8 @@ def read_cluster(environment):
     if not text.strip():
         raise _error("it is not set")
     try:
-        config = json.loads(text)
-    except json.JSONDecodeError as error:
+        config = parse_json(text)
+    except ValueError as error:
         raise _error(f"it is not JSON ({error})") from None
     cluster = config.get("cluster") if isinstance(config, dict) else None
     if not isinstance(cluster, dict) or not cluster:

@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
 from tf_adapters.saving.atomic import write_safetensors
 
 
@@ -59,7 +60,7 @@ def read_info(path):
 
     try:
         with safe_open(str(path), framework="np") as file:
-            return json.loads(file.metadata()["info"])
+            return parse_json(file.metadata()["info"])
     except FileNotFoundError:
         raise InputError(f"{path}: there is no run to resume; start it without --resume.") from None
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.saving.directory import copy_adapter
 from tf_adapters.tasks.analysis import summary_of_seeds
@@ -34,7 +35,7 @@ class SeedRuns:
         self.path = self.output / SEEDS_FILE
         self.runs = []
         if resume and self.path.exists():
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = read_json(self.path, "start anew with --overwrite")
             for name, value in self.settings.items():
                 if content["settings"].get(name, value) != value:
                     raise InputError(

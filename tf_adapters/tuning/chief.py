@@ -10,6 +10,7 @@ from concurrent import futures
 import grpc
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.tuning.hypermodel import keras_tuner
 
@@ -198,7 +199,7 @@ class Chief:
     def _read(self):
         for line in self.path.read_text(encoding="utf-8").splitlines():
             try:
-                yield json.loads(line)
+                yield parse_json(line)
             except ValueError:
                 # A kill cut it off, before its worker heard of it.
                 return

@@ -7,6 +7,7 @@ import shutil
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError, InputError
+from tf_adapters.json_input import read_json
 from tf_adapters.models.injection import add_adapters, remove_adapters
 from tf_adapters.models.loading import find_files, read_config
 from tf_adapters.models.state import state_of
@@ -223,7 +224,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
     def results(self, folder):
         """What `run` found in an earlier call: its dict, `{"diverged": message}`, or `{}` if it did not end."""
         if (folder / DIVERGED_FILE).exists():
-            return json.loads((folder / DIVERGED_FILE).read_text(encoding="utf-8"))
+            return read_json(folder / DIVERGED_FILE, "remove the folder of this trial")
         if (folder / SEEDS_FILE).exists() or not (folder / SETTINGS_FILE).exists():
             return {}
         return read_settings(folder)["seeds"]

@@ -1,13 +1,13 @@
 """keras-tuner's search with trials that `tf_adapters.fit` runs."""
 
 import contextlib
-import json
 import pathlib
 import time
 
 import tensorflow as tf
 
 from tf_adapters.errors import DivergedError, InputError
+from tf_adapters.json_input import parse_json
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.lock import holding
 from tf_adapters.tuning import worker
@@ -212,10 +212,10 @@ def _forget_state(project, oracle):
     list), and a kill may leave a file half written. Only an oracle without a seed of its own has to go on from it.
     """
     try:
-        seed = json.loads((project / "oracle.json").read_text(encoding="utf-8"))["seed"]
+        seed = parse_json((project / "oracle.json").read_text(encoding="utf-8"))["seed"]
     except FileNotFoundError:
         return
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         seed = oracle.seed
     if seed == oracle.seed or isinstance(oracle, keras_tuner.oracles.GridSearchOracle):
         _remove_state(project)

@@ -1,0 +1,48 @@
+"""JSON that somebody else wrote: data that is nested without end, or is no JSON at all, is one kind of error."""
+
+import json
+import pathlib
+
+from tf_adapters.errors import InputError
+
+# More than any file that is read has; beyond it, comparing, printing or writing a value may end in a RecursionError.
+MOST_LEVELS = 50
+_TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"
+
+
+def parse_json(text):
+    """The value in a JSON text; ValueError, with a message for users, whatever is wrong with it."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    level = [[value]]
+    for _ in range(MOST_LEVELS + 1):
+        values = (inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer))
+        level = [inner for inner in values if isinstance(inner, (dict, list))]
+        if not level:
+            return value
+    raise ValueError(_TOO_DEEP)
+
+
+def read_json(path, advice="restore the file"):
+    """The object in a JSON file.
+
+    Args:
+        path: of the file.
+        advice: str, what to do about a damaged one, for the message.
+
+    Raises:
+        InputError: the file cannot be read, is not JSON in UTF-8, or holds something else than an object.
+    """
+    try:
+        content = parse_json(pathlib.Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist: {advice}.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON ({error}): {advice}.") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__} where a JSON object is expected: {advice}.")
+    return content
