@@ -400,6 +400,14 @@ def set_keys(**values):
 FULL_NAMES = [f"bert.encoder.layer.{block}.{dense}" for block in range(3) for dense in (*DENSES, "attention.output.dense")]
 
 
+@pytest.mark.parametrize("pattern", [r"(\w+\.?)+!", r"(.*.*)*x", r"((a?){30}){30}.*!"])
+@pytest.mark.parametrize("key", ["target_modules", "exclude_modules"])
+def test_a_pattern_that_would_backtrack_for_ever_takes_no_time(model, key, pattern, tmp_path):
+    keys = {"target_modules": ["query"], **{key: pattern}}
+    with pytest.raises(InputError, match="names no dense layer|leaves out"):
+        import_adapter(model, changed(tmp_path, "peft", set_keys(**keys)))
+
+
 @pytest.mark.parametrize("targets", ["all-linear", r"bert\.encoder\..*\.(query|key|value|dense)", FULL_NAMES])
 def test_ways_to_name_the_layers_are_read_as_peft_reads_them(model, targets, tmp_path):
     import_adapter(model, changed(tmp_path, "peft", set_keys(target_modules=targets, exclude_modules=["pooler.dense"])))
@@ -440,7 +448,13 @@ def test_weights_in_half_precision_are_read(model, dtype, tmp_path):
         (set_keys(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"), (set_keys(lora_alpha=0), "alpha=0"),
         (set_keys(target_modules=["query"]), r"has LoRA in block \d \(\w+\), which adapter_config.json leaves out"),
         (set_keys(target_modules=["q_lin"]), "names no dense layer such as 'bert.encoder.layer.0.attention.self.query'"),
-        (set_keys(target_modules="(query"), "no regular expression"), (set_keys(target_modules=3), "target_modules=3 cannot be imported"),
+        (set_keys(target_modules="(query"), "no regular expression that is read here .missing "), (set_keys(target_modules=3), "target_modules=3 cannot be imported"),
+        (set_keys(target_modules=r"(?!x).*query"), "no regular expression that is read here .invalid perl operator"),
+        (set_keys(target_modules="a" * 1001), "no regular expression that is read here .it has more than 1000 characters"),
+        (set_keys(target_modules=[["query"]]), "it must be a string or a list of them"), (set_keys(layers_to_transform="1"), "must be a number"),
+        (set_keys(target_modules=["query"], layers_to_transform=[1], layers_pattern="(layer"), "no regular expression"),
+        (set_keys(lora_alpha=1e39), "alpha=1e.39 must be a number above 0 that float32 holds"), (set_keys(r=2**63), "rank=9223372036854775808"),
+        (set_keys(lora_alpha=10**400), "alpha=1000"), (set_keys(init_lora_weights=[[]]), "init_lora_weights="), (set_keys(r=10**400), "rank=100"),
         (set_keys(lora_alpha="x"), "alpha='x'"), (set_keys(target_modules=None), "target_modules=None names no dense layer"),
         (set_keys(exclude_modules=["attention.output.dense"]), r"has LoRA in block \d \(attention_output\), which"),
         (set_keys(exclude_modules=r".*\.2\..*"), r"has LoRA in block 2"),

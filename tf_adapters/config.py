@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Optional, Tuple, Union
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import parse_json
 from tf_adapters.ranges import check_fields, is_int, is_real
 
@@ -61,12 +61,15 @@ class MethodConfig:
     def from_dict(cls, values):
         """Build from a dict; a key that is not a field raises InputError."""
         if not isinstance(values, dict):
-            raise InputError(f"An adapter config must be a JSON object, not {values!r}.")
+            raise InputError(f"An adapter config must be a JSON object, not {shown(values)}.")
         values = {name: value for name, value in values.items() if (name, value) != ("method", cls.method)}
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(known))
         if unknown:
-            raise InputError(f"Unknown adapter config key {unknown[0]!r}: the keys are {', '.join(known)}.")
+            raise InputError(f"Unknown adapter config key {shown(unknown[0])}: the keys are {', '.join(known)}.")
+        for field in dataclasses.fields(cls):
+            if field.default is dataclasses.MISSING and field.name not in values:
+                raise InputError(f"The adapter config lacks {field.name!r}.")
         return cls(**values)
 
     def to_json(self):
@@ -87,18 +90,18 @@ class MethodConfig:
         if self.blocks is None:
             return
         if isinstance(self.blocks, (str, bytes)) or not hasattr(self.blocks, "__iter__"):
-            raise InputError(f"blocks={self.blocks!r} must be a sequence of block indices, or None for all blocks.")
+            raise InputError(f"blocks={shown(self.blocks)} must be a sequence of block indices, or None for all blocks.")
         blocks = tuple(self.blocks)
         if not blocks or any(not is_int(block) or block < 0 for block in blocks):
-            raise InputError(f"blocks={blocks!r} must hold at least one index, counted from 0; None means all blocks.")
+            raise InputError(f"blocks={shown(blocks)} must hold at least one index, counted from 0; None means all blocks.")
         if len(set(blocks)) != len(blocks):
-            raise InputError(f"blocks={blocks!r} names a block twice.")
+            raise InputError(f"blocks={shown(blocks)} names a block twice.")
         object.__setattr__(self, "blocks", tuple(sorted(int(block) for block in blocks)))
 
     def _adapted_blocks(self, depth):
         blocks = tuple(range(depth)) if self.blocks is None else self.blocks
         if blocks[-1] >= depth:
-            raise InputError(f"blocks={blocks!r}: the encoder has {depth} blocks, the last is {depth - 1}.")
+            raise InputError(f"blocks={shown(blocks)}: the encoder has {depth} blocks, the last is {depth - 1}.")
         return blocks
 
 
@@ -174,7 +177,7 @@ class AdapterConfig(MethodConfig):
         if self.scaling != "learned":
             object.__setattr__(self, "scaling", float(self.scaling))
         if not isinstance(self.activation, str):
-            raise InputError(f"activation={self.activation!r} must be the name of a Keras activation.")
+            raise InputError(f"activation={shown(self.activation)} must be the name of a Keras activation.")
         from tf_adapters.layers.activation import get_activation  # imports Keras: only once one is made
 
         get_activation(self.activation)
@@ -252,4 +255,4 @@ def check_scaling(scaling):
 
 def check_choice(name, value, choices):
     if value not in choices:
-        raise InputError(f"{name}={value!r} is unknown: use one of {', '.join(repr(c) for c in choices)}.")
+        raise InputError(f"{name}={shown(value)} is unknown: use one of {', '.join(repr(c) for c in choices)}.")

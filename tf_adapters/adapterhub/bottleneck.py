@@ -31,7 +31,7 @@ def read(model, directory, settings):
     name, depth, hidden = name_of(settings, weights, path), len(state.family.blocks(model)), model.config.hidden_size
     found = by_site(model, _modern(weights), _prefixes(model, f"adapters.{name}."), path)
     found = {site: _our_parts(parts, path) for site, parts in found.items()}
-    sizes = {parts["down.bias"].shape[0] for parts in found.values() if "down.bias" in parts}
+    sizes = {parts["down.bias"].size for parts in found.values() if "down.bias" in parts}
     if len(sizes) != 1:
         raise InputError(f"{path} has adapters of {sorted(sizes) or 'no'} units: AdapterConfig has one size for all.")
     config = config_from_hub(settings, sizes.pop(), depth, directory)
@@ -103,7 +103,7 @@ def _our_parts(parts, path):
         if name in _PARTS:
             ours[_PARTS[name]] = value.T if value.ndim == 2 else value
         elif name == "scaling":
-            ours["learned.scaling"] = value.reshape(())
+            ours["learned.scaling"] = value.reshape(()) if value.size == 1 else value
         elif match := re.fullmatch(r"adapter_norm_(?:before|after)\.(weight|bias)", name):
             ours[{"weight": "norm.gamma", "bias": "norm.beta"}[match[1]]] = value
         else:

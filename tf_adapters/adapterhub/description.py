@@ -67,7 +67,7 @@ class HeadDescription:
         """The names of the labels in the order of their numbers; InputError if the file has none."""
         try:
             return [label for label, _ in sorted(self.label2id.items(), key=lambda item: int(item[1]))]
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise InputError(f"{self.path} does not name the labels of the head ({error}): pass head=False (--no-head).") from None
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 from tf_adapters.adapterhub import bottleneck
 from tf_adapters.adapterhub.description import read_description
 from tf_adapters.adapterhub.weights import by_key, by_site, read_weights
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.state import state_of
 
@@ -23,10 +23,10 @@ def read(model, directory, settings, adapters=None):
     theirs = settings["config"]
     for name, value in _FIXED.items():
         if theirs.get(name, value) != value:
-            raise InputError(f"{directory}: {name}={theirs[name]!r} cannot be imported: FusionLayer has only {value!r} ('dynamic') for it.")
+            raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: FusionLayer has only {value!r} ('dynamic') for it.")
     name = str(settings.get("name"))
     names = settings.get("adapter_names") or name.split(",")
-    _check_names(names, f"{directory}: adapter_names={names!r}")
+    _check_names(names, f"{directory}: adapter_names={shown(names)}")
     if adapters is not None and set(adapters) != set(names):
         raise InputError(f"adapters={adapters!r} must name the directories of {', '.join(map(repr, names))}, which the fusion is of.")
     configs, saved = {}, {}

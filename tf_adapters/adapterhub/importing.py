@@ -6,7 +6,7 @@ from tf_adapters.adapterhub import bottleneck, fusion, lora, peft
 from tf_adapters.adapterhub.description import read_description, read_head_description
 from tf_adapters.adapterhub.heads import read_head
 from tf_adapters.adapterhub.weights import read_weights
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
@@ -33,7 +33,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     """
     directory, state = pathlib.Path(directory), state_of(model)
     method, settings = read_description(directory)
-    read, read_its_head, _ = _methods(method, directory)
+    read, read_its_head, _ = _methods(method, settings, directory)
     if adapters is not None and method != "fusion":
         raise InputError(f"adapters={adapters!r} are what a fusion is of, and {directory} holds none: leave it out.")
     _check_encoder(model, method, settings, directory)
@@ -55,7 +55,7 @@ def describe_head(directory):
     """The `HeadDescription` of what a directory has for a head, or None; InputError if it is damaged or not known here."""
     directory = pathlib.Path(directory)
     method, settings = read_description(directory)
-    return _methods(method, directory)[2](directory, settings)
+    return _methods(method, settings, directory)[2](directory, settings)
 
 
 def _check_encoder(model, method, settings, directory):
@@ -64,12 +64,12 @@ def _check_encoder(model, method, settings, directory):
         raise InputError(f"AdapterHub has no adapters for {family.model_type}.")
     for key, ours in (("hidden_size", model.config.hidden_size), ("model_type", model.config.model_type)):
         if key in settings and settings[key] != ours:
-            raise InputError(f"{directory} is for an encoder with {key}={settings[key]!r}, and this model has {key}={ours!r}.")
+            raise InputError(f"{directory} is for an encoder with {key}={shown(settings[key])}, and this model has {key}={ours!r}.")
 
 
-def _methods(method, directory):
-    if method not in METHODS:
-        raise InputError(f"{directory} has the architecture {method!r}: {', '.join(METHODS)} can be imported.")
+def _methods(method, settings, directory):
+    if method not in METHODS or (method == "peft") != ("peft_type" in settings):
+        raise InputError(f"{directory} has the architecture {shown(method)}: {', '.join(METHODS)} can be imported.")
     return METHODS[method]
 
 

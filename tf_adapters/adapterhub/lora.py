@@ -7,7 +7,7 @@ import numpy as np
 from tf_adapters.adapterhub.settings import blocks_left, blocks_left_out
 from tf_adapters.adapterhub.weights import by_key, by_site, name_of, read_weights
 from tf_adapters.config import DENSE_PLACES
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.names import pytorch_name
 from tf_adapters.models.state import state_of
@@ -104,19 +104,25 @@ def config_from_hub(settings, depth, directory):
     theirs = {**_DEFAULTS, **settings["config"]}
     for name, (value, why) in _FIXED.items():
         if theirs[name] != value:
-            raise InputError(f"{directory}: {name}={theirs[name]!r} cannot be imported: {why}.")
-    targets = [place for letter, place in _MATRICES.items() if theirs["selfattn_lora"] and letter in (theirs["attn_matrices"] or ())]
+            raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: {why}.")
+    for name in ("selfattn_lora", "intermediate_lora", "output_lora"):
+        if not isinstance(theirs[name], bool):
+            raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: it must be true or false.")
+    letters = theirs["attn_matrices"] or []
+    if not isinstance(letters, list) or not all(isinstance(letter, str) and letter in _MATRICES for letter in letters):
+        raise InputError(f"{directory}: attn_matrices={shown(letters)} cannot be imported: it must be a list of {', '.join(_MATRICES)}.")
+    targets = [place for letter, place in _MATRICES.items() if theirs["selfattn_lora"] and letter in letters]
     targets += [place for place in ("intermediate", "output") if theirs[f"{place}_lora"]]
     if not targets:
-        raise InputError(f"{directory}: attn_matrices={theirs['attn_matrices']!r} cannot be imported: there is no LoRA.")
+        raise InputError(f"{directory}: attn_matrices={shown(letters)} cannot be imported: there is no LoRA.")
     # Before 1.1.0 they computed without the scale, and later versions read such files so.
-    version = re.match(r"adapters\.(\d+)\.(\d+)", str(settings.get("version")))
+    version = re.match(r"adapters\.(\d{1,9})\.(\d{1,9})", str(settings.get("version")))
     unscaled = version is not None and (int(version[1]), int(version[2])) < (1, 1)
     return LoraConfig(
         rank=theirs["r"],
         alpha=theirs["r"] if unscaled else theirs["alpha"],
         targets=targets,
-        blocks=blocks_left(theirs["leave_out"], depth),
+        blocks=blocks_left(theirs["leave_out"], depth, directory),
         dropout=theirs["dropout"],
     )
 

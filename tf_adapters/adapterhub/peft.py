@@ -3,11 +3,14 @@
 import dataclasses
 import re
 
+import tensorflow as tf
+
 from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
 from tf_adapters.adapterhub.heads import matched
 from tf_adapters.adapterhub.lora import dense_layers, values
 from tf_adapters.adapterhub.weights import by_site, read_weights
-from tf_adapters.errors import InputError
+from tf_adapters.config import is_int
+from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.names import named_weights
 from tf_adapters.models.state import state_of
@@ -24,6 +27,7 @@ _WITHOUT_EFFECT = (
 # The others change the encoder's own weights, which the file does not hold.
 _INITIALISATIONS = (True, False, "gaussian", "eva", "orthogonal")
 _PARTS = {"lora_A.weight": "a", "lora_B.weight": "b"}
+_LONGEST_PATTERN = 1000
 _PREFIX = "base_model.model."
 _TASKS = {"SEQ_CLS": "classification", "TOKEN_CLS": "token-classification", "QUESTION_ANS": "question-answering"}
 
@@ -38,7 +42,7 @@ def read(model, directory, settings):
     bare = not any(key.startswith(base) for key in weights)
     names = {site: dense.removeprefix(base) if bare else dense for site, (dense, _) in denses.items()}
     sites = {site for site, name in names.items() if _is_target(name, settings, directory)}
-    asked = f"{directory}: target_modules={settings.get('target_modules')!r}"
+    asked = f"{directory}: target_modules={shown(settings.get('target_modules'))}"
     if not sites:
         raise InputError(f"{asked} names no dense layer such as {next(iter(names.values()))!r}.")
     blocks, targets = (sorted({site[part] for site in sites}) for part in (0, 1))
@@ -101,19 +105,24 @@ def _scales(settings, directory):
     """A `LoraConfig` without its places; InputError for what has no like here."""
     if settings["peft_type"] != "LORA":
         raise InputError(
-            f"{directory} is PEFT's with peft_type={settings['peft_type']!r}: of PEFT's directories those of 'LORA' can be imported."
+            f"{directory} is PEFT's with peft_type={shown(settings['peft_type'])}: of PEFT's directories those of 'LORA' can be imported."
         )
 
     def refuse(name, why):
-        raise InputError(f"{directory}: {name}={settings[name]!r} cannot be imported: {why}.")
+        raise InputError(f"{directory}: {name}={shown(settings[name])} cannot be imported: {why}.")
 
     if settings.get("bias", "none") != "none":
         refuse("bias", "the encoder's biases were trained, which stay as they are here ('none')")
-    if settings.get("init_lora_weights", True) not in _INITIALISATIONS:
+    start = settings.get("init_lora_weights", True)
+    if not isinstance(start, (bool, str)) or start not in _INITIALISATIONS:
         refuse("init_lora_weights", "it changes the encoder's own weights, which the file does not hold")
     for name in ("target_modules", "exclude_modules", "layers_pattern"):
-        if not isinstance(settings.get(name), (str, list, type(None))):
+        value = settings.get(name)
+        if not isinstance(value, (str, list, type(None))) or not all(isinstance(part, str) for part in value or ()):
             refuse(name, "it must be a string or a list of them")
+    numbers = settings.get("layers_to_transform")
+    if numbers is not None and not all(map(is_int, numbers if isinstance(numbers, list) else [numbers])):
+        refuse("layers_to_transform", "it must be a number of a block or a list of them")
     # A setting that is not known here may change what is computed.
     for name in sorted(set(settings) - {*_READ, *_WITHOUT_EFFECT, "bias"}):
         if settings[name]:
@@ -135,19 +144,37 @@ def _is_target(name, settings, directory):
         return True
     patterns = settings.get("layers_pattern") or r"[^.]*"
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        if match := _regex(rf"(?:^|.*?\.){pattern}\.(\d+)\.", directory).match(name):
-            return int(match[1]) in (numbers if isinstance(numbers, list) else [numbers])
+        whole = rf"(?:(?:^|.*?\.){pattern}\.(\d+)\.).*"
+        if _fullmatch(whole, name, directory):
+            number = _regex(tf.strings.regex_replace, name, whole, r"\1", directory=directory).decode()
+            return re.fullmatch(r"\d{1,9}", number) is not None and int(number) in (numbers if isinstance(numbers, list) else [numbers])
     return False
 
 
 def _matches(name, targets, directory):
     if isinstance(targets, str):
-        return _regex(targets, directory).fullmatch(name) is not None
+        return _fullmatch(targets, name, directory)
     return any(name == target or name.endswith(f".{target}") for target in targets)
 
 
-def _regex(pattern, directory):
+def _fullmatch(pattern, name, directory):
+    return bool(_regex(tf.strings.regex_full_match, name, pattern, directory=directory))
+
+
+def _regex(function, name, pattern, *more, directory):
+    """What one of TensorFlow's functions of regular expressions says, whose engine (RE2) takes linear time, as Python's does not."""
     try:
-        return re.compile(pattern)
-    except (re.error, TypeError) as error:
-        raise InputError(f"{directory}: {pattern!r} in adapter_config.json is no regular expression: {error}.") from None
+        if len(pattern) > _LONGEST_PATTERN:
+            raise ValueError(f"it has more than {_LONGEST_PATTERN} characters")
+        re.compile(pattern)  # RE2 also writes to the standard error what it finds wrong
+        with tf.device("CPU:0"):
+            return function(name, pattern, *more).numpy()
+    except (re.error, RecursionError, OverflowError, tf.errors.InvalidArgumentError, ValueError) as error:
+        raise InputError(
+            f"{directory}: {shown(pattern)} in adapter_config.json is no regular expression that is read here ({_reason(error)}): name the "
+            "dense layers in a list."
+        ) from None
+
+
+def _reason(error):
+    return str(getattr(error, "message", error)).rpartition("error: ")[2].partition(" [Op")[0][:100]

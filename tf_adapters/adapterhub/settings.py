@@ -1,7 +1,7 @@
 """AdapterHub's description of an adapter, and ours."""
 
-from tf_adapters.config import AdapterConfig
-from tf_adapters.errors import InputError
+from tf_adapters.config import AdapterConfig, is_int
+from tf_adapters.errors import InputError, shown
 
 VERSION = "adapters.1.3.0"
 # Theirs -> ours. Before files had a version, "gelu" was the approximation.
@@ -17,6 +17,7 @@ _DEFAULTS = {
     **_FIXED, "mh_adapter": False, "output_adapter": True, "is_parallel": False, "ln_before": False, "ln_after": False,
     "original_ln_before": False, "residual_before_ln": True, "non_linearity": "swish", "scaling": 1.0, "dropout": 0.0, "leave_out": [],
 }  # fmt: skip
+_SWITCHES = ("mh_adapter", "output_adapter", "is_parallel", "ln_before", "ln_after", "original_ln_before")
 
 
 def config_from_hub(settings, bottleneck_size, depth, directory):
@@ -35,8 +36,11 @@ def config_from_hub(settings, bottleneck_size, depth, directory):
     versioned = "version" in settings
 
     def refuse(name, why):
-        raise InputError(f"{directory}: {name}={theirs[name]!r} cannot be imported: {why}.")
+        raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: {why}.")
 
+    for name in _SWITCHES:
+        if not isinstance(theirs[name], bool):
+            refuse(name, "it must be true or false")
     for name, value in _FIXED.items():
         if theirs[name] != value:
             refuse(name, f"only {value!r} has its like here")
@@ -62,9 +66,9 @@ def config_from_hub(settings, bottleneck_size, depth, directory):
     return AdapterConfig(
         bottleneck_size=bottleneck_size,
         placement="both" if theirs["mh_adapter"] and theirs["output_adapter"] else "attention" if theirs["mh_adapter"] else "ffn",
-        blocks=blocks_left(theirs["leave_out"], depth),
+        blocks=blocks_left(theirs["leave_out"], depth, directory),
         activation=known.get(name, name),
-        dropout=float(theirs["dropout"]),
+        dropout=theirs["dropout"],
         insertion=insertion,
         scaling=theirs["scaling"],
         inner_norm="before" if theirs["ln_before"] else "after" if theirs["ln_after"] else "none",
@@ -100,10 +104,11 @@ def config_for_hub(config, hidden_size, depth):
     }  # fmt: skip
 
 
-def blocks_left(leave_out, depth):
+def blocks_left(leave_out, depth, directory):
     """The `blocks` of a configuration here, for a `leave_out` there."""
-    left_out = {int(block) for block in leave_out or ()}
-    return tuple(block for block in range(depth) if block not in left_out) if left_out else None
+    if leave_out is not None and not (isinstance(leave_out, list) and all(map(is_int, leave_out))):
+        raise InputError(f"{directory}: leave_out={shown(leave_out)} cannot be imported: it must be a list of numbers of blocks.")
+    return tuple(block for block in range(depth) if block not in leave_out) if leave_out else None
 
 
 def blocks_left_out(blocks, depth):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from tf_adapters.adapterhub.torch_files import read_torch_file
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import open_weights
@@ -46,6 +46,8 @@ def read_weights(directory, what):
 def name_of(settings, weights, path):
     """What an adapter is called in a file: as its description says, or as its weights do."""
     if settings.get("name"):
+        if not isinstance(settings["name"], str) or len(settings["name"]) > 200:
+            raise InputError(f"{path}: the adapter's name is {shown(settings['name'])}, and must be a text of at most 200 characters.")
         return settings["name"]
     names = {match[1] for key in weights if (match := re.search(r"(?:adapters|loras)\.([^.]+)\.", key))}
     if len(names) != 1:

@@ -3,7 +3,7 @@
 import functools
 
 from tf_adapters._keras import keras
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 
 # Keras spells these otherwise, or leaves the choice to a default argument.
 _NAMED = {
@@ -11,6 +11,7 @@ _NAMED = {
     "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
     "silu": keras.activations.swish,
 }
+_NO_ACTIVATIONS = {"deserialize", "get", "serialize"}  # which Keras finds by name too
 
 
 def get_activation(name):
@@ -26,9 +27,12 @@ def get_activation(name):
     if name in _NAMED:
         return _NAMED[name]
     try:
-        return keras.activations.get(name)
+        found = None if name in _NO_ACTIVATIONS else keras.activations.get(name)
     except (ValueError, TypeError):
+        found = None
+    if found is None or isinstance(found, type):
         known = sorted(
-            {*_NAMED, *(n for n, f in vars(keras.activations).items() if callable(f))} - {"deserialize", "get", "serialize"}
+            {*_NAMED, *(n for n, f in vars(keras.activations).items() if callable(f))} - _NO_ACTIVATIONS
         )
-        raise InputError(f"activation={name!r} is unknown: Keras has {', '.join(known)}.") from None
+        raise InputError(f"activation={shown(name)} is unknown: Keras has {', '.join(known)}.")
+    return found

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.config import AdapterConfig, MethodConfig
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.ranges import check_fields
 
@@ -38,7 +38,7 @@ class FusionConfig(MethodConfig):
     def __post_init__(self):
         check_fields(self)
         if not isinstance(self.adapters, dict) or len(self.adapters) < 2:
-            raise InputError(f"adapters={self.adapters!r} must be a dict of at least two adapters' configs.")
+            raise InputError(f"adapters={shown(self.adapters)} must be a dict of at least two adapters' configs.")
         configs = {
             name: config if isinstance(config, AdapterConfig) else AdapterConfig.from_dict(config) for name, config in self.adapters.items()
         }
