@@ -64,6 +64,10 @@ FAMILY = _DebertaV2(
     dropouts={**KERAS_DROPOUT, TFDebertaV2StableDropout: "drop_prob"},
     head_activation=lambda config: config.pooler_hidden_act,
     tokenizer="deberta-v2-sentencepiece",
+    config_keys={
+        "embedding_size": 768, "pooler_hidden_size": 768, "position_buckets": -1, "norm_rel_ebd": "none", "share_att_key": False,
+        "conv_kernel_size": 0, "conv_groups": 1, "conv_act": "tanh", "attention_head_size": 64, "cls_dropout": 0.0,
+    },  # fmt: skip
     autograph=True,
     parameters=_parameters,
 )

@@ -6,7 +6,7 @@ import importlib
 from typing import Callable, Dict, Optional, Tuple
 
 from tf_adapters._keras import keras
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.models.site import replace_layer
 
 # model_type of config.json -> module with a FAMILY. A new family is a file and a line here.
@@ -45,6 +45,7 @@ class Family:
         denses: dict from one of `config.DENSE_PLACES` to the path of that layer's attribute in an adapted block.
         dropouts: dict from each class of dropout layers to the name of the attribute that is its rate.
         autograph: bool, whether transformers' code branches on tensors, so that a graph for any length needs AutoGraph.
+        config_keys: dict from keys of config.json that the model reads, beside those that `config_class` names, to their defaults.
         first_position: function from a configuration to the number of positions that no token has.
     """
 
@@ -63,6 +64,7 @@ class Family:
     denses: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_DENSES)
     dropouts: Dict[type, str] = dataclasses.field(default_factory=lambda: KERAS_DROPOUT)
     autograph: bool = False
+    config_keys: Dict[str, object] = dataclasses.field(default_factory=dict)
     first_position: Callable = lambda config: 0
     on_adapterhub: bool = True
     adapterhub_attention: bool = True
@@ -188,9 +190,9 @@ def encoder_parameters(config, embeddings, *, depth=None, others=0):
 
 def get_family(model_type):
     """The Family for a `model_type`; raises InputError with the supported ones otherwise."""
-    if model_type not in _MODULES:
+    if not isinstance(model_type, str) or model_type not in _MODULES:
         raise InputError(
-            f"model_type={model_type!r} is not supported: tf_adapters has adapters for {', '.join(sorted(_MODULES))}."
+            f"model_type={shown(model_type)} is not supported: tf_adapters has adapters for {', '.join(sorted(_MODULES))}."
         )
     return importlib.import_module(_MODULES[model_type]).FAMILY
 

@@ -6,10 +6,11 @@ import os
 import pathlib
 import warnings
 
+import tensorflow as tf
+
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import read_json
-from tf_adapters.models.family import get_family
+from tf_adapters.models.config_file import read_config
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.heads import keep_float32, use_two_layer_head
@@ -55,7 +56,7 @@ def load_backbone(source="minilm", *, head="classification", num_labels=2, label
     """
     _check_head(num_labels, labels, head, head_layers)
     directory = find_files(source, revision=revision)
-    family, config = read_config(directory)
+    family, config = _described_encoder(directory)
     model = _build(family, config, head, num_labels, labels, head_layers)
     return _finish(model, family, str(source), str(directory))
 
@@ -77,7 +78,7 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
     if state.adapters or state.directory is None or head == "masked-lm":
         raise InputError("model: change_head takes one that load_backbone returned, without adapters, and makes no head of masked words.")
     _check_head(num_labels, labels, head, head_layers)
-    family, config = read_config(state.directory)
+    family, config = _described_encoder(state.directory)
     other = _build(family, config, head, num_labels, labels, head_layers)
     own, shared = family.main_layer(other), family.main_layer(model)
     pooler = family.pooler(other)
@@ -122,29 +123,35 @@ def _build(family, config, head, num_labels, labels, head_layers):
         config.id2label = dict(enumerate(labels))
         config.label2id = {label: index for index, label in enumerate(labels)}
     hold_gradients_weakly()  # of models before this one
-    model = family.heads[head](config)
-    model.build_in_name_scope()
+    try:
+        model = family.heads[head](config)
+        model.build_in_name_scope()
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        raise InputError(f"config.json describes no encoder that transformers can build ({_first_line(error)}): restore the file.") from error
     if head_layers == 2:
         use_two_layer_head(model)
     return model
 
 
-def read_config(directory):
-    """Family and configuration object of the model in a directory; data only, nothing is run."""
-    path = pathlib.Path(directory) / "config.json"
-    if not path.exists():
-        raise InputError(f"{directory} holds no config.json, so it is no transformers model.")
-    values = read_json(path)
-    if "model_type" not in values:
-        raise InputError(f"{path} has no model_type, so it is no transformers model configuration.")
-    family = get_family(values["model_type"])
-    if values.get("position_embedding_type", "absolute") != "absolute":
-        raise InputError(
-            f"{path}: position_embedding_type={values['position_embedding_type']!r} is not implemented by "
-            "transformers' TensorFlow classes, which know 'absolute' only."
-        )
-    # auto_map names Python code to fetch and run; nothing of that kind is wanted here.
-    return family, family.config_class.from_dict({k: v for k, v in values.items() if k != "auto_map"})
+def _first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _described_encoder(directory):
+    """What `read_config` says, if the weights that are there can be of such an encoder: before anything of its size is made."""
+    family, config = read_config(directory)
+    with open_weights(directory, WEIGHT_FILES) as weights:
+        try:
+            numbers, depth = family.parameters(config)["total"], family.depth(config)
+        except (ArithmeticError, TypeError, ValueError):
+            raise InputError(f"{directory}: config.json describes no encoder of the kind {family.model_type}: restore the file.") from None
+        # A number takes at least a byte, and a block has at least one weight.
+        if numbers > weights.size or depth > len(weights):
+            raise InputError(
+                f"{weights.path} lacks most weights of the encoder that config.json describes, which has {numbers:,} in {depth:,} blocks: "
+                "the two belong to different models."
+            )
+    return family, config
 
 
 def find_files(source, *, revision=None, config_only=False):

@@ -5,9 +5,13 @@ import pathlib
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
+from tf_adapters.models.finite import check_finite
 from tf_adapters.models.names import pytorch_name
+
+_DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
+_MOST_DIMENSIONS = 8
 
 
 class SafetensorsFiles:
@@ -15,6 +19,7 @@ class SafetensorsFiles:
 
     Attributes:
         path: the file, or the index of the shards, for messages.
+        size: int, bytes of the files.
         pytorch_layout: True, matrices are transposed with regard to TensorFlow's.
     """
 
@@ -23,10 +28,11 @@ class SafetensorsFiles:
     def __init__(self, path, files):
         from safetensors import SafetensorError, safe_open
 
-        self.path = path
+        self.path, self.size = path, 0
         self._where = {}
         for file in files:
             try:
+                self.size += file.stat().st_size
                 # TensorFlow's reader, because NumPy has no bfloat16.
                 handle = safe_open(str(file), framework="tf")
                 names = list(handle.keys())
@@ -34,11 +40,24 @@ class SafetensorsFiles:
                 raise InputError(f"{path} names {file.name}, which is not beside it.") from None
             except SafetensorError as error:
                 raise InputError(f"{file} is not a complete safetensors file ({error}): fetch it again.") from None
+            except OSError as error:
+                raise InputError(f"{file} cannot be read: {error.strerror or error}.") from None
             for name in names:
+                if _modern(name) in self._where:
+                    raise InputError(f"{path} holds {shown(_modern(name))} twice: fetch the files again.")
+                part = handle.get_slice(name)
+                if len(part.get_shape()) > _MOST_DIMENSIONS or part.get_dtype() not in _DTYPES:
+                    raise InputError(
+                        f"{file}: {shown(name)} has {len(part.get_shape())} dimensions of the type {part.get_dtype()}: a weight has at most "
+                        f"{_MOST_DIMENSIONS}, of {', '.join(_DTYPES)}."
+                    )
                 self._where[_modern(name)] = (handle, name)
 
     def __iter__(self):
         return iter(self._where)
+
+    def __len__(self):
+        return len(self._where)
 
     def shape(self, name):
         """Shape as stored, a tuple."""
@@ -56,6 +75,7 @@ class H5File:
 
     Attributes:
         path: the file.
+        size: int, its bytes.
         pytorch_layout: False, matrices are laid out as TensorFlow's.
     """
 
@@ -66,14 +86,21 @@ class H5File:
 
         self.path = path
         try:
+            self.size = path.stat().st_size
             self._file = h5py.File(path, "r")
-        except OSError as error:
+            self._where = {}
+            self._file.visititems(self._note)
+        except InputError:
+            raise
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not a complete HDF5 file ({error}): fetch it again.") from None
-        self._where = {}
-        self._file.visititems(self._note)
 
     def _note(self, path, item):
         if hasattr(item, "shape"):
+            if item.external or item.is_virtual:
+                raise InputError(f"{self.path}: {shown(path)} is kept in another file, which is not read: fetch the model again.")
+            if item.dtype.kind not in "fiu" or item.shape is None or "/" not in path:
+                raise InputError(f"{self.path}: {shown(path)} is no weight of a layer: fetch the file again.")
             # The first level is the Keras layer's name, the second the model's scope.
             path = path.split("/", 1)[1]
             name, _ = pytorch_name(path, item.shape)
@@ -83,13 +110,19 @@ class H5File:
     def __iter__(self):
         return iter(self._where)
 
+    def __len__(self):
+        return len(self._where)
+
     def shape(self, name):
         """Shape as stored, a tuple."""
         return tuple(self._where[name].shape)
 
     def read(self, name):
         """The tensor as a float32 NumPy array."""
-        return np.asarray(self._where[name]).astype(np.float32)
+        try:
+            return np.asarray(self._where[name]).astype(np.float32)
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"{self.path} is not a complete HDF5 file ({error}): fetch it again.") from None
 
     def close(self):
         self._file.close()
@@ -102,6 +135,19 @@ def _modern(name):
     if name.endswith("LayerNorm.beta"):
         return name[: -len("beta")] + "bias"
     return name
+
+
+def read_tensors(path):
+    """All tensors of a safetensors file, a dict from name to float32 array.
+
+    Raises:
+        InputError: it is damaged, or holds something that no weight is: NaN, infinity, too many dimensions.
+    """
+    path = pathlib.Path(path)
+    file = SafetensorsFiles(path, [path])
+    arrays = {name: file.read(name) for name in file}
+    check_finite(arrays, path)
+    return arrays
 
 
 def shard_names(index):
