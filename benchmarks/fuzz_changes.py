@@ -81,6 +81,9 @@ def _change_value(random, value):
         key = random.choice(list(inner)) if isinstance(inner, dict) else random.randrange(len(inner))
         path.append((inner, key))
         inner = inner[key]
+    if not path and isinstance(value, dict) and value and random.randrange(20):
+        path = [(value, random.choice(list(value)))]
+        inner = value[path[0][1]]
     if not path:
         return _hostile(random, value)
     holder, key = path[-1]
@@ -222,10 +225,48 @@ def change_lines(random, content):
     return b"\n".join(lines)
 
 
+def _varint(value):
+    return bytes([value & 127 | 128]) + _varint(value >> 7) if value > 127 else bytes([value])
+
+
+def change_sentencepiece(random, content):
+    """Pieces of a SentencePiece model put in, left out or exchanged, with scores that are no numbers, or a table of characters of its own."""
+    fields, place = [], 0
+    while place < len(content):
+        length, size = content[place + 1], 2
+        if length > 127:
+            length, size = (length & 127) | content[place + 2] << 7, 3
+        fields.append(content[place : place + size + length])
+        place += size + length
+    for _ in range(random.choice([1, 1, 2, 5])):
+        place, kind = random.randrange(len(fields)), random.randrange(8)
+        if kind < 3:
+            text = random.choice([b"", b"a", b"\xe2\x96\x81", b"\xe2\x96\x81" * 3, b"\xff", b"\0", b"x" * 100, b"<unk>", b"<0x41>", "\u00e9".encode()])
+            score = struct.pack("<f", random.choice([0.0, -1.0, 1e30, -3e38, float("nan"), float("inf"), -float("inf")]))
+            number = random.choice([[], [b"\x18" + _varint(random.choice([0, 1, 2, 3, 4, 5, 6, 7, 127, 2**31, 2**64 - 1]))]])
+            piece = b"\x0a" + _varint(len(text)) + text + b"\x15" + score + b"".join(number)
+            fields[place : place + random.randrange(2)] = [b"\x0a" + _varint(len(piece)) + piece]
+        elif kind == 3 and len(fields) > 1:
+            del fields[place]
+        elif kind == 4:
+            fields[place:place] = [fields[place]] * random.choice([1, 1, 1000])
+        elif kind == 5:
+            table = random.randbytes(random.choice([0, 1, 4, 64, 1024]))
+            table = random.choice([table, struct.pack("<I", random.choice([0, 4, 8, 2**31, 2**32 - 1])) + table])
+            spec = b"\x12" + _varint(len(table)) + table + random.choice([b"", b"\x18\x00", b"\x20\x00", b"\x28\x00"])
+            fields.append(b"\x1a" + _varint(len(spec)) + spec)
+        elif kind == 6:
+            spec = random.choice([b"\x18" + _varint(random.choice([0, 1, 2, 3, 4, 9])), b"\xc0\x02" + _varint(random.choice(INTERESTING[:-1])), random.randbytes(4)])
+            fields.append(b"\x12" + _varint(len(spec)) + spec)
+        else:
+            fields.append(random.choice([b"\x80" * 100_000 + b"\x01", b"\x22\x00", b"\x2a\x03abc", b"\x0b", b"\xfa\x01\x05hello"]))
+    return b"".join(fields)
+
+
 # How a name ends -> how such a file is changed, when its bytes are not.
 BY_NAME = {
     ".json": change_json, ".jsonl": change_lines, ".safetensors": change_safetensors, ".bin": change_torch, ".csv": change_lines, ".tsv": change_lines,
-    ".txt": change_lines, ".conllu": change_lines,
+    ".txt": change_lines, ".conllu": change_lines, ".model": change_sentencepiece,
 }  # fmt: skip
 
 

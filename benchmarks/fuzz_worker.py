@@ -8,7 +8,6 @@ import pathlib
 import random
 import resource
 import shutil
-import struct
 import sys
 import time
 import traceback
@@ -16,8 +15,8 @@ import traceback
 from fuzz_changes import change_file
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "tests" / "adapterhub" / "bert"
-HUB = ("double_seq_bn", "seq_bn", "scaled_par_bn", "norm_before", "lora", "lora_values", "fusion", "../bert-flexible")
-PEFT = ("peft", "peft-pattern", "peft-pooler")
+HUB = ("double_seq_bn", "seq_bn", "scaled_par_bn", "norm_before", "lora", "lora_values", "fusion")
+PEFT = ("peft", "peft-pattern")
 TEXTS = ["the film was good", "", "\u00e9t\u00e9 \u4e2d\u6587 a\u0301 \U0001f642", "x" * 200]
 # How much a case may add to what the process ever held, beyond what its files hold.
 MOST_MEMORY = 512 * 2**20
@@ -69,14 +68,15 @@ class Models:
     def get(self):
         import numpy as np
 
-        from tf_adapters import load_backbone
+        from tf_adapters import AdapterConfig, add_adapters, load_backbone, set_trainable
 
         if self.model is None:
             self.model = load_backbone(FIXTURES / "model", num_labels=3)
+            # An adapter is there already, active and in training: a refusal must leave it so.
+            set_trainable(add_adapters(self.model, AdapterConfig(2, train_layer_norm="encoder"), name="first", seed=0), "adapters")
             chooser = np.random.default_rng(0)
-            for variable in self.model.weights:
-                if "bias" in variable.name or "beta" in variable.name:
-                    variable.assign(chooser.normal(0, 0.05, variable.shape))
+            for variable in self.model.trainable_variables:
+                variable.assign_add(chooser.normal(0, 0.05, variable.shape))
             self.digest = self.state()
         return self.model
 
@@ -98,9 +98,7 @@ class Models:
         """Load into the model; it must be whole afterwards: as before if that was refused, with finite weights if not."""
         import numpy as np
 
-        from tf_adapters import remove_adapters
         from tf_adapters.errors import InputError
-        from tf_adapters.models.state import state_of
 
         model, whole = self.get(), False
         try:
@@ -113,12 +111,9 @@ class Models:
                 raise
             if not all(np.isfinite(variable.numpy()).all() for variable in model.weights):
                 raise Failure("numbers: a weight is NaN or infinite")
-            if state_of(model).adapters:
-                remove_adapters(model)
-                whole = self.state() == self.digest
         finally:
             if not whole:
-                self.model = None
+                self.model = None  # another one is made
 
 
 def copy(folder):
@@ -143,17 +138,16 @@ def natives(models, folder):
     from tf_adapters.methods.lora import LoraConfig
 
     configs = {
-        "bottleneck": tf_adapters.AdapterConfig(4), "variant": tf_adapters.AdapterConfig(3, sharing=2, inner_norm="before", scaling="learned"),
+        "bottleneck": tf_adapters.AdapterConfig(2), "variant": tf_adapters.AdapterConfig(3, sharing=2, inner_norm="before", scaling="learned"),
         "lora": LoraConfig(rank=2, alpha=3), "ia3": IA3Config(),
     }  # fmt: skip
     for name, config in configs.items():
-        model = models.get()
+        model = tf_adapters.remove_adapters(models.get())
         tf_adapters.set_trainable(tf_adapters.add_adapters(model, config, seed=0), "adapters")
         chooser = np.random.default_rng(1)
         for variable in model.trainable_variables:
             variable.assign_add(chooser.normal(0, 0.05, variable.shape))
         tf_adapters.save_adapter(model, folder / name)
-        tf_adapters.remove_adapters(model)
         models.model = None
     return [copy(folder / name) for name in configs]
 
@@ -196,27 +190,6 @@ def sentencepiece_model():
     return Model(pieces, b"\x12\x02\x18\x01" + b"\x1a\x0a\x0a\x08identity").encoded()
 
 
-def change_sentencepiece(chooser, folder):
-    """Put in what only such a file can have: pieces twice, scores that are no numbers, a table of characters."""
-    path = folder / "sentencepiece.bpe.model"
-    content, kind = path.read_bytes(), chooser.randrange(8)
-    if kind == 0:
-        table = chooser.randbytes(chooser.choice([1, 4, 64, 1024]))
-        table = chooser.choice([table, struct.pack("<I", chooser.choice([0, 4, 2**31, 2**32 - 1])) + table])
-        spec = b"\x12" + bytes([len(table) & 127 | 128, len(table) >> 7]) + table
-        content += b"\x1a" + bytes([len(spec) & 127 | 128, len(spec) >> 7]) + spec
-    elif kind == 1:
-        score = struct.pack("<f", chooser.choice([float("nan"), float("inf"), -float("inf"), 3e38]))
-        content += b"\x0a\x08\x0a\x01" + bytes([chooser.randrange(97, 123)]) + b"\x15" + score
-    elif kind == 2:
-        content += content
-    elif kind == 3:
-        content += b"\x80" * chooser.choice([5, 20, 100_000]) + b"\x01"
-    elif kind == 4:
-        content += b"\x12\x02\x18" + bytes([chooser.randrange(8)])
-    path.write_bytes(content)
-
-
 def bpe_json():
     from tf_adapters.text.byte_bpe import _byte_alphabet
 
@@ -244,9 +217,10 @@ def readers(folder):
     models = Models()
 
     def native(target, chooser):
-        if chooser.randrange(3) == 0:
+        name = "first" if chooser.random() < 0.3 else "default"
+        if chooser.random() < 0.3:
             read_adapter(target)
-        models.try_load(lambda model: tf_adapters.load_adapter(model, target))
+        models.try_load(lambda model: tf_adapters.load_adapter(model, target, name=name))
 
     def hub(target, chooser):
         models.try_load(lambda model: import_adapter(model, target))
@@ -304,7 +278,7 @@ def readers(folder):
         Reader("shards", 8, [shards, copy(FIXTURES / "model")], weights),
         Reader("encoder", 3, [shards, copy(FIXTURES / "model")], encoder),
         Reader("sentencepiece", 8, [write(sentencepiece__bpe__model=piece)],
-               tokenizer(lambda target: tf_adapters.SentencePiece.from_directory(target, layout="xlm-roberta")), change_sentencepiece),
+               tokenizer(lambda target: tf_adapters.SentencePiece.from_directory(target, layout="xlm-roberta"))),
         Reader("wordpiece", 5, [write(vocab__txt=vocabulary, tokenizer_config__json=lowering), write(tokenizer__json=json.dumps(wordpiece))],
                tokenizer(tf_adapters.WordPiece.from_directory)),
         Reader("bpe", 5, [write(tokenizer__json=json.dumps(bpe)), write(**bpe_files, tokenizer_config__json=classes)],

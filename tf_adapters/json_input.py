@@ -3,7 +3,7 @@
 import json
 import pathlib
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 
 # More than any file that is read has; beyond it, comparing, printing or writing a value may end in a RecursionError.
 MOST_LEVELS = 50
@@ -23,6 +23,19 @@ def parse_json(text):
         if not level:
             return value
     raise ValueError(_TOO_DEEP)
+
+
+def objects(content, names, path):
+    """Entries of a JSON object that are objects themselves, in a list; an empty one for what is missing or null.
+
+    Raises:
+        InputError: one of them is something else.
+    """
+    found = [{} if content.get(name) is None else content[name] for name in names]
+    for name, value in zip(names, found):
+        if not isinstance(value, dict):
+            raise InputError(f"{path}: {name}={shown(value)} must be a JSON object: restore the file.")
+    return found
 
 
 def read_json(path, advice="restore the file"):

@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from typing import Optional
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 
 DESCRIPTIONS = {"adapter": "adapter_config.json", "fusion": "adapter_fusion_config.json"}
@@ -93,4 +93,4 @@ def read_head_description(directory):
     kind, known = ("head of", [f"...{suffix}" for suffix, _ in HEAD_TYPES.values()])
     if flexible is not None:
         kind, known = ("flexible head", [name for _, types in HEAD_TYPES.values() for name in types])
-    raise InputError(f"{path} is of a {kind} {theirs!r}: {', '.join(known)} are read; pass head=False (--no-head).")
+    raise InputError(f"{path} is of a {kind} {shown(theirs)}: {', '.join(known)} are read; pass head=False (--no-head).")

@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from tf_adapters.adapterhub.description import HEAD_TYPES, read_head_description
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.models.heads import TwoLayerHead, head_layers
 from tf_adapters.models.names import named_weights, to_pytorch
 
@@ -52,7 +52,7 @@ def matched(weights, targets, path):
     values = {}
     for name, value in weights.items():
         if name not in targets:
-            raise InputError(f"{path} holds {name!r}, for which this model's head has no weight: pass head=False.")
+            raise InputError(f"{path} holds {shown(name)}, for which this model's head has no weight: pass head=False.")
         variable, transposed = targets[name]
         value = np.asarray(value, np.float32).T if transposed else np.asarray(value, np.float32)
         if value.shape != tuple(variable.shape):

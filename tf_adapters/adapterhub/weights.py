@@ -74,7 +74,7 @@ def by_site(model, weights, prefixes, path):
         prefix = next((prefix for prefix in prefixes if full.startswith(prefix)), None)
         if prefix is None:
             raise InputError(
-                f"{path} holds {key!r}, for which this model has no place: a {state_of(model).family.model_type}'s names begin as "
+                f"{path} holds {shown(key)}, for which this model has no place: a {state_of(model).family.model_type}'s names begin as "
                 f"{next(iter(prefixes))!r} does."
             )
         found.setdefault(prefixes[prefix], {})[full.removeprefix(prefix)] = value

@@ -37,11 +37,11 @@ class SafetensorsFiles:
                 handle = safe_open(str(file), framework="tf")
                 names = list(handle.keys())
             except FileNotFoundError:
-                raise InputError(f"{path} names {file.name}, which is not beside it.") from None
+                raise InputError(f"{path} names {shown(file.name)}, which is not beside it.") from None
             except SafetensorError as error:
-                raise InputError(f"{file} is not a complete safetensors file ({error}): fetch it again.") from None
-            except OSError as error:
-                raise InputError(f"{file} cannot be read: {error.strerror or error}.") from None
+                raise InputError(f"{file} is not a complete safetensors file ({str(error)[:200]}): fetch it again.") from None
+            except (OSError, ValueError) as error:  # also of a name that no file can have
+                raise InputError(f"{shown(str(file))} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
             for name in names:
                 if _modern(name) in self._where:
                     raise InputError(f"{path} holds {shown(_modern(name))} twice: fetch the files again.")

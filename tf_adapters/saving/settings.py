@@ -2,7 +2,8 @@
 
 import pathlib
 
-from tf_adapters.errors import InputError
+from tf_adapters.config import is_int
+from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 
@@ -47,11 +48,14 @@ def read_settings(directory):
         raise InputError(f"{directory} is no adapter directory: it holds no {SETTINGS_FILE}{other}.")
     settings = read_json(path, "it is damaged; copy the directory again as a whole")
     version = settings.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if not is_int(version) or version > FORMAT_VERSION:
         raise InputError(
-            f"{path} has format_version {version!r}; this version of tf_adapters reads up to {FORMAT_VERSION}: upgrade it."
+            f"{path} has format_version {shown(version)}; this version of tf_adapters reads up to {FORMAT_VERSION}: upgrade it."
         )
     _check(settings, _CONTENT, path, "")
+    labels = settings["head"]["labels"]
+    if labels is not None and not all(isinstance(label, str) for label in labels):
+        raise InputError(f"{path} is damaged: 'head.labels' is {shown(labels)}.")
     return settings
 
 
@@ -59,8 +63,9 @@ def _check(values, content, path, where):
     for name, wanted in content.items():
         if name not in values:
             raise InputError(f"{path} is damaged: it lacks {where + name!r}.")
-        if not isinstance(values[name], dict if isinstance(wanted, dict) else wanted):
-            raise InputError(f"{path} is damaged: {where + name!r} is {values[name]!r}.")
+        types = dict if isinstance(wanted, dict) else wanted
+        if not isinstance(values[name], types) or (types is int and isinstance(values[name], bool)):
+            raise InputError(f"{path} is damaged: {where + name!r} is {shown(values[name])}.")
         if isinstance(wanted, dict):
             _check(values[name], wanted, path, f"{where}{name}.")
 

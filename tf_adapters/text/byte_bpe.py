@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters.errors import InputError
-from tf_adapters.json_input import read_json
+from tf_adapters.config import is_int
+from tf_adapters.errors import InputError, shown
+from tf_adapters.json_input import objects, read_json
 from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
 
 _CODE_POINTS = 0x110000
@@ -51,8 +52,8 @@ class ByteLevelBpe(Tokenizer):
         super().__init__(name="byte_level_bpe")
         special = {"cls_token": cls_token, "sep_token": sep_token, "pad_token": pad_token, "unk_token": unk_token}
         for argument, token in special.items():
-            if token not in vocabulary:
-                raise InputError(f"{argument}={token!r} is not in the vocabulary of {len(vocabulary)} entries.")
+            if not isinstance(token, str) or token not in vocabulary:
+                raise InputError(f"{argument}={shown(token)} is not in the vocabulary of {len(vocabulary)} entries.")
         self.max_length, self.add_prefix_space = checked_max_length(max_length), bool(add_prefix_space)
         self.cls_token, self.sep_token, self.pad_token, self.unk_token = special.values()
         self.cls_id, self.sep_id, self.pad_id, self.unk_id = (vocabulary[token] for token in special.values())
@@ -88,8 +89,11 @@ class ByteLevelBpe(Tokenizer):
             vocabulary, merges, settings = _read_tokenizer_json(path)
         elif all(os.path.isfile(os.path.join(directory, name)) for name in ("vocab.json", "merges.txt")):
             vocabulary = read_json(os.path.join(directory, "vocab.json"))
-            with open(os.path.join(directory, "merges.txt"), encoding="utf-8") as file:
-                merges = [tuple(line.split()) for line in file.read().split("\n") if line and not line.startswith("#version")]
+            try:
+                with open(os.path.join(directory, "merges.txt"), encoding="utf-8") as file:
+                    merges = [tuple(line.split()) for line in file.read().split("\n") if line and not line.startswith("#version")]
+            except UnicodeDecodeError as error:
+                raise InputError(f"{os.path.join(directory, 'merges.txt')} is not UTF-8 text ({error}): restore the file.") from None
             settings = {}
         else:
             raise InputError(f"directory={directory!r} holds no byte-level BPE: looked for tokenizer.json, and for vocab.json with merges.txt.")
@@ -262,19 +266,21 @@ class _MergeTable(NamedTuple):
 
 def _merge_table(vocabulary, merges):
     size = len(vocabulary)
-    if sorted(vocabulary.values()) != list(range(size)):
+    if not all(map(is_int, vocabulary.values())) or sorted(vocabulary.values()) != list(range(size)):
         raise InputError("vocabulary must map its tokens to the ids 0, 1, 2, ... without a gap.")
     keys, merged, seen = [], [], set()
     for rank, pair in enumerate(merges):
-        if len(pair) != 2 or any(token not in vocabulary for token in (*pair, "".join(pair))):
-            raise InputError(f"merges[{rank}]={pair!r} must be two tokens of the vocabulary that make a third.")
+        if len(pair) != 2 or not all(isinstance(token, str) for token in pair) or any(token not in vocabulary for token in (*pair, "".join(pair))):
+            raise InputError(f"merges[{rank}]={shown(pair)} must be two tokens of the vocabulary that make a third.")
         key = vocabulary[pair[0]] * size + vocabulary[pair[1]]
         if key in seen:
-            raise InputError(f"merges[{rank}]={pair!r} stands there twice.")
+            raise InputError(f"merges[{rank}]={shown(pair)} stands there twice.")
         seen.add(key)
         keys.append(key)
         merged.append(vocabulary["".join(pair)])
-    return _MergeTable(np.array(keys, np.int64), np.array(merged or [0], np.int32))
+    if not keys:
+        raise InputError("merges must hold at least one pair of tokens.")
+    return _MergeTable(np.array(keys, np.int64), np.array(merged, np.int32))
 
 
 def _byte_alphabet():
@@ -303,7 +309,7 @@ def _character_kinds():
 def _read_tokenizer_json(path):
     """Vocabulary, merges and settings of a tokenizer.json, if it is RoBERTa's."""
     content = read_json(path)
-    model, before, after = ({} if content.get(name) is None else content[name] for name in ("model", "pre_tokenizer", "post_processor"))
+    model, before, after = objects(content, ("model", "pre_tokenizer", "post_processor"), path)
     expected = (
         ("model.type", model.get("type"), "BPE"),
         ("model.dropout", model.get("dropout"), None),
@@ -318,13 +324,16 @@ def _read_tokenizer_json(path):
     )
     for key, value, wanted in expected:
         if value != wanted:
-            raise InputError(f"{key}={value!r} in {path} must be {wanted!r}: give a model with RoBERTa's byte-level BPE.")
+            raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: give a model with RoBERTa's byte-level BPE.")
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise InputError(f"model in {path} must have a vocab and merges: restore the file.")
-    vocabulary = dict(vocabulary)
-    for added in content.get("added_tokens") or ():
-        vocabulary.setdefault(added["content"], added["id"])
-    merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
-    settings = {"add_prefix_space": before.get("add_prefix_space", False), "cls_token": after["cls"][0], "sep_token": after["sep"][0]}
+    vocabulary, settings = dict(vocabulary), {"add_prefix_space": before.get("add_prefix_space", False)}
+    try:
+        for added in content.get("added_tokens") or ():
+            vocabulary.setdefault(added["content"], added["id"])
+        merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
+        settings |= {"cls_token": after["cls"][0], "sep_token": after["sep"][0]}
+    except (KeyError, IndexError, TypeError) as error:
+        raise InputError(f"{path} is no complete tokenizer ({type(error).__name__}: {shown(str(error))}): restore the file.") from None
     return vocabulary, merges, settings

@@ -11,7 +11,7 @@ from typing import Dict, NamedTuple, Tuple
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each
 from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model
@@ -424,14 +424,14 @@ def _read_tokenizer_config(path, described):
     name = config.get("tokenizer_class")
     accepted = (None, described.tokenizer_class, described.tokenizer_class + "Fast", "PreTrainedTokenizerFast")
     if name not in accepted:
-        raise InputError(f"tokenizer_class={name!r} in {path} is not {described.tokenizer_class}: give a model with its own tokenizer.")
+        raise InputError(f"tokenizer_class={shown(name)} in {path} is not {described.tokenizer_class}: give a model with its own tokenizer.")
     for key, wanted in zip(("cls_token", "sep_token", "pad_token", "unk_token"), described.tokens):
         token = config.get(key)
         token = token.get("content") if isinstance(token, dict) else token
         if token not in (None, wanted):
-            raise InputError(f"{key}={token!r} in {path} must be {wanted!r}.")
+            raise InputError(f"{key}={shown(token)} in {path} must be {wanted!r}.")
     settings = {key: config[key] for key in described.settings if config.get(key) is not None}
     for key, value in settings.items():
         if not isinstance(value, bool):
-            raise InputError(f"{key}={value!r} in {path} must be true or false.")
+            raise InputError(f"{key}={shown(value)} in {path} must be true or false.")
     return settings

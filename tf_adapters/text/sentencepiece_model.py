@@ -84,14 +84,14 @@ def _fields(message):
 
 
 def _read_varint(message, place):
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 70, 7):
         byte = message[place]
         place += 1
         value |= (byte & 127) << shift
-        shift += 7
         if byte < 128:
             return value, place
+    raise ValueError("a number has more than ten bytes")
 
 
 def _varint(value):

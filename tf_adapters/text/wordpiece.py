@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters.errors import InputError
-from tf_adapters.json_input import read_json
+from tf_adapters.config import is_int
+from tf_adapters.errors import InputError, shown
+from tf_adapters.json_input import objects, read_json
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_string
 from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
 
@@ -379,7 +380,7 @@ def _read_tokenizer_config(path, classes):
     accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
     accepted.append("PreTrainedTokenizerFast")
     if name is not None and name not in accepted:
-        raise InputError(f"tokenizer_class={name!r} in {path} is not {classes[0]}'s WordPiece: "
+        raise InputError(f"tokenizer_class={shown(name)} in {path} is not {classes[0]}'s WordPiece: "
                          f"give a model whose tokenizer is a {classes[0]}Tokenizer.")
     settings = {}
     for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
@@ -387,7 +388,7 @@ def _read_tokenizer_config(path, classes):
         if value is None:
             continue
         if not isinstance(value, bool):
-            raise InputError(f"{key}={value!r} in {path} must be true or false.")
+            raise InputError(f"{key}={shown(value)} in {path} must be true or false.")
         settings[key] = value
     for key in ("unk_token", "cls_token", "sep_token", "pad_token"):
         token = config.get(key)
@@ -396,7 +397,7 @@ def _read_tokenizer_config(path, classes):
         if token is None:
             continue
         if not isinstance(token, str):
-            raise InputError(f"{key}={token!r} in {path} must be a string.")
+            raise InputError(f"{key}={shown(token)} in {path} must be a string.")
         settings[key] = token
     return settings
 
@@ -404,8 +405,7 @@ def _read_tokenizer_config(path, classes):
 def _read_tokenizer_json(path):
     """Vocabulary and settings of a tokenizer.json, if it is BERT's."""
     content = read_json(path)
-    parts = {name: content.get(name) or {} for name in ("model", "normalizer", "pre_tokenizer")}
-    model, normalizer, pre_tokenizer = parts.values()
+    model, normalizer, pre_tokenizer = objects(content, ("model", "normalizer", "pre_tokenizer"), path)
     expected = (
         ("model.type", model.get("type", "WordPiece"), "WordPiece"),
         ("model.continuing_subword_prefix", model.get("continuing_subword_prefix", "##"), "##"),
@@ -416,10 +416,10 @@ def _read_tokenizer_json(path):
     )
     for key, value, wanted in expected:
         if value != wanted:
-            raise InputError(f"{key}={value!r} in {path} must be {wanted!r}: "
+            raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: "
                              "give a model with BERT's WordPiece.")
     ids = model.get("vocab")
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))):
+    if not isinstance(ids, dict) or not all(map(is_int, ids.values())) or sorted(ids.values()) != list(range(len(ids))):
         raise InputError(f"model.vocab in {path} must map its tokens to the ids 0, 1, 2, ... without a gap.")
     settings = {
         "do_lower_case": normalizer.get("lowercase", True),
@@ -427,4 +427,6 @@ def _read_tokenizer_json(path):
         "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
         "unk_token": model.get("unk_token", "[UNK]"),
     }
+    if not isinstance(settings["unk_token"], str):
+        raise InputError(f"model.unk_token={shown(settings['unk_token'])} in {path} must be a string.")
     return sorted(ids, key=ids.get), settings
