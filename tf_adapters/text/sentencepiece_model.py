@@ -1,13 +1,18 @@
 """SentencePiece's model file, a protocol buffer: what is needed of it is read and changed without the sentencepiece package."""
 
 import dataclasses
+import math
 import struct
 from typing import Tuple
+
+import numpy as np
 
 from tf_adapters.errors import InputError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
-_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of ModelProto
+_PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of ModelProto
+_TABLE = 2  # field of NormalizerSpec
+_KINDS = range(1, 7)
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 
@@ -44,6 +49,10 @@ class Model:
                 if number == _PIECES:
                     pieces.append(_piece(value))
                 else:
+                    if number in (_NORMALIZER, _DENORMALIZER):
+                        for inner, table, _ in _fields(value):
+                            if inner == _TABLE:
+                                _check_table(table)
                     rest.append(whole)
         except (AttributeError, IndexError, TypeError, ValueError, struct.error):
             pieces = []
@@ -61,7 +70,29 @@ class Model:
 def _piece(message):
     values = {1: b"", 2: struct.pack("<f", 0), 3: NORMAL}
     values.update((number, value) for number, value, _ in _fields(message))
-    return Piece(values[1].decode("utf-8"), struct.unpack("<f", values[2])[0], int(values[3]))
+    piece = Piece(values[1].decode("utf-8"), struct.unpack("<f", values[2])[0], values[3])
+    # The library that reads the model next ends the process at some of these.
+    if not piece.text or "\0" in piece.text or not math.isfinite(piece.score) or piece.kind not in _KINDS:
+        raise ValueError("a piece that cannot be one")
+    return piece
+
+
+def _check_table(table):
+    """Raise ValueError for a table of characters (`precompiled_charsmap`) in which a search would leave it.
+
+    It is the size of a double array in bytes, the array (Darts, in blocks of 256 numbers), and the strings that its values point into,
+    each with a NUL behind it. The library that searches in it does not look at bounds.
+    """
+    if not table:
+        return
+    size, strings = int.from_bytes(table[:4], "little"), table[4 + int.from_bytes(table[:4], "little") :]
+    if not size or size % 1024 or size > len(table) - 4 or strings[-1:] != b"\0":
+        raise ValueError("a table that is cut off")
+    units = np.frombuffer(table, "<u4", size // 4, 4).astype(np.int64)
+    targets = np.arange(len(units)) ^ (units >> 10) << ((units & 512) >> 6)
+    inner = units >> 31 == 0
+    if (targets[inner] >= len(units)).any() or (units[targets[inner & (units & 256 != 0)]] & 0x7FFFFFFF >= len(strings)).any():
+        raise ValueError("a table that leads out of itself")
 
 
 def _fields(message):
