@@ -1,11 +1,20 @@
-"""Files that are either whole or not there."""
+"""Files and folders that are either whole or not there.
+
+What is under way lies beside them under another name, and its writer holds its lock, which ends with the process, however it ends.
+The next writer in the folder removes what nobody holds.
+"""
 
 import contextlib
+import fcntl
 import os
 import pathlib
-import tempfile
+import re
+import secrets
+import shutil
 
 from tf_adapters.errors import InputError
+
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tf_adapters\.tmp")
 
 
 @contextlib.contextmanager
@@ -16,21 +25,75 @@ def replacing(path):
         InputError: the folder cannot be written to, or the disk is full.
     """
     path = pathlib.Path(path)
-    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        yield pathlib.Path(temporary)
-        os.chmod(temporary, 0o644)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with _claimed(path, _make_file) as temporary:
+            yield temporary
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-    finally:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def folder_beside(path):
+    """Yield a new folder beside `path`, to be filled and renamed; what is left of it goes when the block ends.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _claimed(path, _make_folder) as temporary:
+        yield temporary
+
+
+def remove_folder(path):
+    """Remove a folder, if it is there, in one stroke: killed meanwhile, nothing of it is left under its name, or all.
+
+    Raises:
+        InputError: it cannot be removed.
+    """
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        return
+    temporary = _temporary_name(path)
+    try:
+        os.rename(path, temporary)
+    except OSError:
+        # A layer of a container's file system cannot rename.
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            raise InputError(f"{path} cannot be removed: {error.strerror}.") from None
+    else:
+        shutil.rmtree(temporary, ignore_errors=True)
+    remove_dead(path.parent)
+
+
+def remove_dead(folder):
+    """Remove what killed writers left in a folder."""
+    try:
+        found = [entry.path for entry in os.scandir(folder) if is_temporary(entry.name)]
+    except OSError:
+        return
+    for path in found:
+        # One that is gone, that its writer holds, or that lies where there are no locks, is left alone.
+        with contextlib.suppress(OSError):
+            is_folder = os.path.isdir(path)
+            # NFS locks only what may be written.
+            handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path) if is_folder else os.unlink(path)
+            finally:
+                os.close(handle)
+
+
+def is_temporary(name):
+    """Whether a name in a folder is one of what is under way, or of what a killed writer left."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def write_text(path, text):
@@ -56,3 +119,50 @@ def write_safetensors(path, arrays, metadata=None):
         except SafetensorError as error:
             # The Rust writer wraps what the operating system said.
             raise OSError(str(error)) from None
+
+
+@contextlib.contextmanager
+def _claimed(path, make):
+    """Yield a new file or folder beside `path` whose lock this process holds; what is left of it goes at the end."""
+    remove_dead(path.parent)
+    temporary, handle = _new(path, make)
+    try:
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _new(path, make):
+    while True:
+        temporary = _temporary_name(path)
+        handle = make(temporary)
+        if handle is None:
+            continue
+        # A file system without locks has none that could be taken for dead.
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        # Before it was locked, another writer may have taken it for a dead one's.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(temporary), os.fstat(handle)):
+                return temporary, handle
+        os.close(handle)
+
+
+def _temporary_name(path):
+    # Without the name of `path`, which may be as long as a name can be.
+    return path.with_name(f".{secrets.token_hex(8)}.tf_adapters.tmp")
+
+
+def _make_file(path):
+    # The umask decides about the rest of the mode.
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+
+
+def _make_folder(path):
+    os.mkdir(path)
+    try:
+        return os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None  # another writer took it for a dead one's

@@ -1,0 +1,147 @@
+"""Files and folders that are either whole or not there, whatever becomes of their writer."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from tf_adapters.errors import InputError
+from tf_adapters.saving import atomic
+from tf_adapters.saving.atomic import replacing, write_text
+
+# Writes half a file, says so, and waits.
+WRITER = """
+import sys, time
+from tf_adapters.saving.atomic import folder_beside, replacing
+with (replacing if sys.argv[2] == "file" else folder_beside)(sys.argv[1]) as temporary:
+    (temporary if sys.argv[2] == "file" else temporary / "part").write_text("half")
+    print("there", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def start_writer():
+    """Starts a process that stays in the middle of writing; `start_writer(path, "file")` or `"folder"`."""
+    processes = []
+
+    def start(path, what):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path), what], stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        assert process.stdout.readline() == "there\n"
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_a_killed_writer_left_goes_with_the_next_one_and_what_a_living_one_has_stays(tmp_path, start_writer, what):
+    (tmp_path / ".0123abcd.tmp").write_text("of another program")
+    killed = start_writer(tmp_path / "a.json", what)
+    (of_killed,) = set(names(tmp_path)) - {".0123abcd.tmp"}
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert of_killed in names(tmp_path)
+    living = start_writer(tmp_path / "b.json", what)
+    (of_living,) = set(names(tmp_path)) - {".0123abcd.tmp"}
+    assert of_living != of_killed
+    write_text(tmp_path / "c.json", "{}")
+    assert names(tmp_path) == sorted([of_living, ".0123abcd.tmp", "c.json"])
+    living.send_signal(signal.SIGKILL)
+    living.wait()
+    write_text(tmp_path / "c.json", "{}")
+    assert names(tmp_path) == [".0123abcd.tmp", "c.json"]
+
+
+def test_a_writer_whose_file_was_taken_for_a_dead_one_s_before_it_was_locked_makes_another(tmp_path, monkeypatch):
+    real, taken = atomic.fcntl.flock, []
+
+    def flock(handle, operation):
+        if not taken:
+            (path,) = tmp_path.iterdir()
+            taken.append(path)
+            path.unlink()
+        return real(handle, operation)
+
+    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    with replacing(tmp_path / "a.json") as temporary:
+        assert taken and temporary != taken[0]
+        temporary.write_text("{}")
+    assert names(tmp_path) == ["a.json"] and (tmp_path / "a.json").read_text() == "{}"
+
+
+def test_without_locks_files_are_written_and_nothing_is_taken_for_dead(tmp_path, monkeypatch, start_writer):
+    start_writer(tmp_path / "a.json", "file")
+
+    def flock(handle, operation):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    write_text(tmp_path / "b.json", "{}")
+    assert len(names(tmp_path)) == 2 and (tmp_path / "b.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_files_and_folders_have_the_mode_that_the_umask_says(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "a.json", "{}")
+        with atomic.folder_beside(tmp_path / "folder") as temporary:
+            temporary.rename(tmp_path / "folder")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o666 & ~umask
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o777 & ~umask
+
+
+def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path):
+    write_text(tmp_path / (250 * "n" + ".json"), "{}")
+    with pytest.raises(InputError, match="cannot be written: File name too long"):
+        write_text(tmp_path / (300 * "n"), "{}")
+
+
+def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
+    write_text(tmp_path / "a.json", "old")
+    with pytest.raises(ZeroDivisionError), replacing(tmp_path / "a.json") as temporary:
+        temporary.write_text("new")
+        1 / 0
+    with pytest.raises(InputError, match="a.json cannot be written: No space left"), replacing(tmp_path / "a.json") as temporary:
+        raise OSError(28, "No space left on device")
+    assert names(tmp_path) == ["a.json"] and (tmp_path / "a.json").read_text() == "old"
+
+
+def test_a_folder_goes_in_one_stroke(tmp_path, monkeypatch):
+    (tmp_path / "run" / "deep").mkdir(parents=True)
+    (tmp_path / "run" / "deep" / "file").write_text("1")
+    with monkeypatch.context() as patch:
+        # As a kill would: nothing is removed.
+        patch.setattr(atomic.shutil, "rmtree", lambda *arguments, **settings: None)
+        atomic.remove_folder(tmp_path / "run")
+    (left,) = names(tmp_path)
+    assert atomic.is_temporary(left)
+    write_text(tmp_path / "a.json", "{}")
+    assert names(tmp_path) == ["a.json"]
+    atomic.remove_folder(tmp_path / "run")  # is not there
+
+
+def test_a_folder_that_cannot_be_renamed_goes_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "file").write_text("1")
+
+    def rename(*arguments):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(atomic.os, "rename", rename)
+    atomic.remove_folder(tmp_path / "run")
+    assert names(tmp_path) == []
