@@ -25,6 +25,7 @@ from tf_adapters import (
 from tf_adapters._keras import keras
 from tf_adapters.methods import config_from_dict
 from tf_adapters.recipes import RECIPES
+from tf_adapters.saving.directory import copy_adapter, read_adapter
 
 INPUTS = tiny_inputs()
 
@@ -272,6 +273,78 @@ def test_save_killed_at_any_step_leaves_the_old_or_the_new_adapter_whole(checkpo
     assert np.array_equal(found(INPUTS).logits, after if target == "adapter.safetensors" else before)
     save_adapter(old, tmp_path / "a")
     assert np.array_equal(load_trained(tmp_path / "a")[0](INPUTS).logits, after)
+
+
+def killed_before_replacing(monkeypatch, target, function, *arguments):
+    """Call a function that is killed before its `os.replace` to a file of this name."""
+    real = os.replace
+
+    def replace(source, destination):
+        if os.path.basename(destination) == target:
+            raise Killed
+        real(source, destination)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        with pytest.raises(Killed):
+            function(*arguments)
+
+
+@pytest.fixture
+def numbered(checkpoint):
+    """`numbered(7)` is a model whose head has 7 for its biases, ready to be saved; always the same model."""
+    model = set_trainable(add_adapters(load_backbone(checkpoint), AdapterConfig(4)), "adapters")
+
+    def change(number):
+        model.classifier.bias.assign(np.full(2, number, np.float32))
+        return model
+
+    return change
+
+
+def number_of(directory):
+    """The number of the model that a directory holds."""
+    return float(read_adapter(directory)[1]["head.classifier.bias"][0])
+
+
+@pytest.mark.parametrize("second", ["README.md", "tf_adapters.json", "adapter.safetensors"])
+def test_two_kills_in_a_row_leave_an_adapter_whole(numbered, tmp_path, monkeypatch, second):
+    save_adapter(numbered(1), tmp_path)
+    killed_before_replacing(monkeypatch, "adapter.safetensors", save_adapter, numbered(2), tmp_path)
+    killed_before_replacing(monkeypatch, second, save_adapter, numbered(3), tmp_path)
+    # The JSON is the commit; the last kill comes before what the first one kept from happening.
+    assert number_of(tmp_path) == 2
+    save_adapter(numbered(4), tmp_path)
+    assert number_of(tmp_path) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "adapter.safetensors", "tf_adapters.json"]
+
+
+def test_two_kills_in_a_row_of_copies_leave_an_adapter_whole(numbered, tmp_path, monkeypatch):
+    for number in (1, 2, 3):
+        save_adapter(numbered(number), tmp_path / str(number))
+    copy_adapter(tmp_path / "1", tmp_path / "best")
+    killed_before_replacing(monkeypatch, "adapter.safetensors", copy_adapter, tmp_path / "2", tmp_path / "best")
+    killed_before_replacing(monkeypatch, "tf_adapters.json", copy_adapter, tmp_path / "3", tmp_path / "best")
+    assert number_of(tmp_path / "best") == 2
+
+
+@pytest.mark.parametrize("full", ["README.md", "tf_adapters.json"])
+def test_a_save_that_fails_leaves_the_old_adapter_and_none_of_the_new_one(numbered, tmp_path, monkeypatch, full):
+    save_adapter(numbered(1), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    real = os.replace
+
+    def replace(source, destination):
+        if os.path.basename(destination) == full:
+            raise OSError(28, "No space left on device")
+        real(source, destination)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(InputError, match=f"{full} cannot be written: No space left on device"):
+        save_adapter(numbered(2), tmp_path)
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(after) == set(before) and after["tf_adapters.json"] == before["tf_adapters.json"]
+    assert after["adapter.safetensors"] == before["adapter.safetensors"]
 
 
 @pytest.mark.slow

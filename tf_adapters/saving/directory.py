@@ -6,7 +6,8 @@
 
 The JSON names the SHA-256 of the weights. A new pair is written under other names first;
 replacing the JSON is the commit, after which the weights follow. Killed between the two,
-a reader finds the new weights still under their other name, and takes them from there.
+a reader finds the new weights still under their other name, and takes them from there;
+the next save gives them their own name before it writes.
 """
 
 import hashlib
@@ -67,6 +68,7 @@ def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics
     for name, value in (("recipe", recipe), ("task", task), ("metrics", metrics), ("training", training)):
         _check_json(name, value)
     arrays = _collect(model, state)
+    _finish_commit(directory)
     next_weights = directory / _NEXT_WEIGHTS_FILE
     write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
     settings = _settings(model, state, arrays, _sha256(next_weights), text, recipe, task, metrics, training)
@@ -90,6 +92,7 @@ def copy_adapter(source, directory, **additions):
     """
     source, directory = pathlib.Path(source), pathlib.Path(directory)
     settings = read_settings(source)
+    _finish_commit(directory)
     with replacing(directory / _NEXT_WEIGHTS_FILE) as temporary:
         shutil.copyfile(_weights_path(source, settings), temporary)
     _commit(directory, {**settings, **additions})
@@ -97,8 +100,28 @@ def copy_adapter(source, directory, **additions):
 
 def _commit(directory, settings):
     """Make the weights that lie under their other name, and these settings, the directory's content."""
-    write_text(directory / CARD_FILE, model_card(settings))
-    write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    try:
+        write_text(directory / CARD_FILE, model_card(settings))
+        write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    except InputError:
+        (directory / _NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
+        raise
+    _name_weights(directory)
+
+
+def _finish_commit(directory):
+    """Give weights their own name whose commit was killed before it did, for the next ones take the other."""
+    if not (directory / _NEXT_WEIGHTS_FILE).exists():
+        return
+    try:
+        path = _weights_path(directory, read_settings(directory))
+    except InputError:
+        return  # there is no adapter
+    if path.name == _NEXT_WEIGHTS_FILE:
+        _name_weights(directory)
+
+
+def _name_weights(directory):
     try:
         os.replace(directory / _NEXT_WEIGHTS_FILE, directory / WEIGHTS_FILE)
     except OSError as error:
