@@ -5,6 +5,7 @@ import os
 import pathlib
 
 from tf_adapters.errors import InputError
+from tf_adapters.saving.atomic import is_temporary
 
 
 def check_writable(path, *, option="--output"):
@@ -30,6 +31,15 @@ def json_text(content, *, problem, **layout):
         return json.dumps(content, ensure_ascii=False, allow_nan=False, **layout)
     except ValueError:
         raise InputError(problem) from None
+
+
+def holds_files(folder):
+    """Whether there is a file in a folder or below, other than what a killed writer left; False if there is no such folder."""
+    for _, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_temporary(name)]
+        if not all(map(is_temporary, names)):
+            return True
+    return False
 
 
 def check_new_file(path, *, overwrite, option="--output"):

@@ -2,7 +2,6 @@
 
 import pathlib
 import shlex
-import shutil
 import time
 from typing import Annotated, Optional
 
@@ -11,10 +10,11 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.output import check_writable
+from tf_adapters.cli.output import check_writable, holds_files
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.cli.texts import TextOptions
 from tf_adapters.errors import InputError
+from tf_adapters.saving.atomic import remove_dead
 
 # Of everything, and of adapters.
 FULL_RATE, ADAPTER_RATE = 1e-4, 1e-3
@@ -117,6 +117,7 @@ def pretrain(
     from tf_adapters._keras import keras
     from tf_adapters.cli.pretraining_report import PeriodProgress, show_pretraining
     from tf_adapters.models.state import state_of
+    from tf_adapters.training.leftovers import clear, is_to_be_cleared
 
     recipe = tf_adapters.get_recipe(recipe)
     if trainable == "adapters" and recipe.trainable != "adapters":
@@ -130,8 +131,8 @@ def pretrain(
     _check_positions(whole, tokenizer.max_length, model)
     if config is not None:
         config.sites(whole.config.num_hidden_layers)  # which refuses blocks that are not there
-    if not resume:
-        shutil.rmtree(output, ignore_errors=True)
+    if output.is_dir() and (not resume or is_to_be_cleared(output)):
+        clear(output)
     console.print(f"Texts of {data.name}: {len(data.train):,} to train on, {len(data.validation):,} to measure perplexity on")
     came = state_of(whole).pretrained_head
     if came and fit_head_steps is None:
@@ -198,8 +199,11 @@ def _check_output(output, resume, overwrite):
     if resume and overwrite:
         raise InputError("--resume and --overwrite exclude each other: give one of them.")
     if resume and not unfinished:
+        if (output / SETTINGS_FILE).exists():
+            remove_dead(output)
+            raise InputError(f"--resume: {output} holds no interrupted run, but what one came to: use it, or replace it by --overwrite.")
         raise InputError(f"--resume: {output} holds no interrupted run; start one without --resume.")
-    if not resume and output.is_dir() and any(output.iterdir()):
+    if not resume and holds_files(output):
         ours = unfinished or (output / SETTINGS_FILE).exists()
         if not ours:
             raise InputError(f"--output {output} holds other files than what pretrain writes: give another directory.")

@@ -24,13 +24,15 @@ from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import Recipe
+from tf_adapters.saving.atomic import remove_folder
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.cluster import Cluster
 from tf_adapters.training.run import FitResult
 from tf_adapters.training.load_for_task import load_for_task
 from tf_adapters.training.layout import RESUME_FOLDER
-from tf_adapters.training.seeds import SeedRuns, discard_seeds
+from tf_adapters.training.leftovers import discard_seeds
+from tf_adapters.training.seeds import SeedRuns
 from tf_adapters.training.strategies import scope_of
 
 
@@ -178,7 +180,7 @@ def run_seeds(runner, output, *, seeds, resume, started):
     """Train with each seed that is not done, keep the best by validation, and report means and spread."""
     settings, console = runner.settings, runner.console
     if not resume:
-        shutil.rmtree(output / RESUME_FOLDER, ignore_errors=True)
+        remove_folder(output / RESUME_FOLDER)
     first = settings["seed"]
     runs = None
     for seed in range(first, first + seeds):

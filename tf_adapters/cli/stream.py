@@ -4,7 +4,6 @@ import functools
 import json
 import pathlib
 import re
-import shutil
 import time
 from typing import Annotated, List
 
@@ -14,11 +13,12 @@ from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.output import check_writable, json_text
+from tf_adapters.cli.output import check_writable, holds_files, json_text
 from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
+from tf_adapters.saving.atomic import remove_folder
 
 STREAM_FILE, PLOT_FILE = "stream.json", "parameters.png"
 SPLITS = {"train_file": ("train",), "validation": ("validation", "dev"), "test": ("test",)}
@@ -142,7 +142,7 @@ class _Record:
             self.write()
             for name in self.settings["tasks"]:
                 # The rest is replaced once a task's first epoch is done.
-                shutil.rmtree(self.path.parent / name / RESUME_FOLDER, ignore_errors=True)
+                remove_folder(self.path.parent / name / RESUME_FOLDER)
 
     def write(self):
         from tf_adapters.saving.atomic import write_text
@@ -286,7 +286,7 @@ def _check_output(output, resume, overwrite):
         raise InputError("--resume and --overwrite exclude each other: give one of them.")
     if resume and not ours:
         raise InputError(f"--resume: {output} holds no stream; start one without --resume.")
-    if not resume and output.is_dir() and any(output.iterdir()):
+    if not resume and holds_files(output):
         if not ours:
             raise InputError(f"--output {output} holds other files than a stream: give another folder.")
         if not overwrite:

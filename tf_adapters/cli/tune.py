@@ -2,7 +2,6 @@
 
 import functools
 import pathlib
-import shutil
 from typing import Annotated, List, Optional
 
 import typer
@@ -10,12 +9,13 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.output import check_writable
+from tf_adapters.cli.output import check_writable, holds_files
 from tf_adapters.cli.search_report import BEST_FOLDER, PLOT_FILE, SEARCH_FOLDER, SETTINGS_FILE, TABLE_FILE, finish, short, write_json, write_table
 from tf_adapters.cli.search_space import read_space, take_most_epochs
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
+from tf_adapters.saving.atomic import remove_folder
 from tf_adapters.tuning.role import NAME, read_role
 
 TUNERS = ("random", "bayesian", "hyperband", "grid")
@@ -150,7 +150,7 @@ def tune(
         _check_settings(output, settings)
     else:
         for name in (BEST_FOLDER, SEARCH_FOLDER):
-            shutil.rmtree(output / name, ignore_errors=True)
+            remove_folder(output / name)
         for name in (TABLE_FILE, PLOT_FILE):
             (output / name).unlink(missing_ok=True)
     if not works:
@@ -259,7 +259,7 @@ def _check_output(output, resume, overwrite):
             raise InputError("--resume and --overwrite exclude each other: give one of them.")
         if not is_search:
             raise InputError(f"--resume: {output} holds no search; start one without --resume.")
-    elif output.is_dir() and any(output.iterdir()):
+    elif holds_files(output):
         if not is_search:
             raise InputError(f"--output {output} holds other files than a search: give another directory.")
         if not overwrite:

@@ -3,7 +3,7 @@
 import inspect
 import pathlib
 
-from tf_adapters.config import is_int, is_real
+from tf_adapters.ranges import is_int, is_real
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.models.family import get_family

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import shutil
 from typing import Dict, Optional
 
 from tf_adapters.errors import InputError
@@ -10,6 +9,7 @@ from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
 from tf_adapters.ranges import in_range
+from tf_adapters.saving.atomic import remove_dead, remove_folder
 from tf_adapters.saving.directory import load_adapter
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.saving.settings import read_settings
@@ -110,7 +110,7 @@ def pretrain(
         folder = output / HEAD_FOLDER
         begun = resume and (folder / RESUME_FOLDER).is_dir()
         if not resume:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         if begun or not (folder / SETTINGS_FILE).exists():
             set_trainable(model, "head")
             result = fit(
@@ -120,6 +120,7 @@ def pretrain(
             if result.interrupted:
                 return PretrainResult(None, result)
         else:
+            remove_dead(folder)
             _check_head(folder, {**kind.settings(), "learning_rate": head_learning_rate, "seed": seed})
         load_adapter(model, folder)
         head = {name.removeprefix("validation "): value for name, value in read_settings(folder)["metrics"].items()}

@@ -7,7 +7,6 @@ import functools
 import io
 import math
 import os
-import shutil
 import signal
 import threading
 import time
@@ -20,11 +19,12 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.state import state_of
+from tf_adapters.saving.atomic import remove_folder
 from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import default_lengths, training_batches
 from tf_adapters.training.frozen_blocks import StoredStates
-from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
+from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER, STATE_FILE
 from tf_adapters.training.resume import ResumeFile, read_info
 
 
@@ -120,7 +120,7 @@ class Run(keras.callbacks.Callback):
         self.steps_per_epoch = steps_per_epoch
         self.keep_periods = keep_periods
         self.settings = settings
-        self.file = ResumeFile(output / RESUME_FOLDER / "state.safetensors", variables)
+        self.file = ResumeFile(output / RESUME_FOLDER / STATE_FILE, variables)
         self.running = variables["metric"]
         self.workers = workers
         self.running_values = None
@@ -138,6 +138,8 @@ class Run(keras.callbacks.Callback):
         self.writer = tf.summary.create_file_writer(str(output / "tensorboard")) if tensorboard else None
 
     def restore(self):
+        if self.file.path.parent.is_dir() and not self.file.path.exists():
+            return  # killed before its first state
         info = read_info(self.file.path)
         for name, value in self.settings.items():
             before = info["settings"].get(name, _ONCE.get(name, value))
@@ -356,7 +358,7 @@ class Run(keras.callbacks.Callback):
             )
         state = state_of(self.whole)
         load_adapter(self.whole, self.output, name=state.active or "default")
-        shutil.rmtree(self.output / RESUME_FOLDER)
+        remove_folder(self.output / RESUME_FOLDER)
 
 
 class _Stopped(Exception):

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
@@ -10,6 +9,7 @@ from tf_adapters.saving.atomic import write_text
 from tf_adapters.saving.directory import copy_adapter
 from tf_adapters.tasks.analysis import summary_of_seeds
 from tf_adapters.training.layout import SEEDS_FILE
+from tf_adapters.training.leftovers import discard_seeds
 
 
 class SeedRuns:
@@ -43,8 +43,11 @@ class SeedRuns:
                         f"{value!r}): resume with the same arguments, or start anew with --overwrite."
                     )
             self.runs = content["runs"]
-        elif not resume:
+            return
+        if not resume:
             discard_seeds(self.output)
+        # Before the first seed's folder, which is a left-over without it.
+        self._write()
 
     def folder(self, seed):
         """Where a seed trains."""
@@ -77,11 +80,3 @@ class SeedRuns:
 
     def _write(self):
         write_text(self.path, json.dumps({"settings": self.settings, "runs": self.runs}, indent=1) + "\n")
-
-
-def discard_seeds(output):
-    """Remove the list and the folders of an interrupted run of several seeds, if there is one."""
-    # The list first: folders without it are left-overs, the list without its folders would be a broken run.
-    (output / SEEDS_FILE).unlink(missing_ok=True)
-    for folder in output.glob(".seed-*"):
-        shutil.rmtree(folder)

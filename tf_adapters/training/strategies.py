@@ -417,6 +417,6 @@ def _packed(folder):
     with tarfile.open(fileobj=data, mode="w") as archive:
         for path in (folder, folder / RESUME_FOLDER):
             for file in sorted(path.glob("*")):
-                if file.is_file():
-                    archive.add(file, file.relative_to(folder))
+                if file.is_file() or file.name == RESUME_FOLDER:
+                    archive.add(file, file.relative_to(folder), recursive=False)
     return data.getvalue()

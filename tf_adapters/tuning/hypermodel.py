@@ -3,7 +3,6 @@
 import hashlib
 import json
 import pathlib
-import shutil
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError, InputError
@@ -14,13 +13,14 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
 from tf_adapters.ranges import check_seeds, in_range
 from tf_adapters.recipes import changed_adapter, get_recipe, usual_settings
-from tf_adapters.saving.atomic import write_text
+from tf_adapters.saving.atomic import remove_folder, write_text
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.fit import fit
 from tf_adapters.training.kinds import get_kind
-from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
+from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
+from tf_adapters.training.leftovers import remove_leftovers
 from tf_adapters.training.load_for_task import load_for_task
 from tf_adapters.training.seeds import SeedRuns
 from tf_adapters.training.trainable import set_trainable
@@ -184,7 +184,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             warmup_fraction=self.recipe.warmup_fraction,
             seed=seed,
             jit_compile=self.jit_compile,
-            resume=(output / RESUME_FOLDER / "state.safetensors").exists(),
+            resume=(output / RESUME_FOLDER / STATE_FILE).exists(),
             recipe=self.recipe.name,
             reporter=reporter,
         )
@@ -203,6 +203,8 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         """
         folder = pathlib.Path(folder)
         results = self.results(folder)
+        if results:
+            remove_leftovers(folder)
         if "diverged" in results:
             raise DivergedError(results["diverged"])
         if results:
@@ -215,7 +217,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
                     seconds, validation = round(numbers["seconds"], 1), numbers[f"validation_{self.metric}"]
                     runs.add(seed, best_epoch=numbers["best_epoch"], seconds=seconds, validation=validation, test=None)
         except DivergedError as error:
-            shutil.rmtree(folder)
+            remove_folder(folder)
             write_text(folder / DIVERGED_FILE, json.dumps({"diverged": str(error)}) + "\n")
             raise
         runs.finish()

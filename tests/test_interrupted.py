@@ -1,0 +1,145 @@
+"""What a kill may leave in an output folder: the commands' advice leads out of it, and nothing stays behind."""
+
+import io
+import tarfile
+
+import pytest
+
+from tests.conftest import write_csv
+from tests.runs import Killed
+from tf_adapters import fit, load_backbone, load_tokenizer, set_trainable, task_from_files
+from tf_adapters.cli import pretrain, stream, train, tune
+from tf_adapters.errors import InputError
+from tf_adapters.training import leftovers
+from tf_adapters.training.run import Reporter
+from tf_adapters.training.seeds import SeedRuns
+
+TEMPORARY = ".0123456789abcdef.tf_adapters.tmp"
+COMMANDS = {"train": train, "seeds": train, "tune": tune, "pretrain": pretrain, "stream": stream}
+
+
+def check(command, output, *, resume=False, overwrite=False):
+    """What a command says of its output folder: an error's text, or None."""
+    try:
+        COMMANDS[command]._check_output(output, resume, overwrite, *({"train": [1], "seeds": [2]}.get(command, [])))
+    except InputError as error:
+        return str(error)
+
+
+def make(folder, *paths):
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).mkdir() if path.endswith("/") else (folder / path).write_text("{}")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("left", [[], [TEMPORARY], [f".resume/{TEMPORARY}"], [f"{TEMPORARY}/state.safetensors"], ["head/"], [".resume/"], [".seed-0/.resume/"]])
+def test_a_run_that_was_killed_before_it_wrote_anything_can_be_started_again(tmp_path, command, left):
+    make(tmp_path, *left)
+    assert check(command, tmp_path) is None
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_other_files_are_still_refused(tmp_path, command):
+    make(tmp_path, "deep/mine.txt")
+    assert "--output" in check(command, tmp_path)
+    assert (tmp_path / "deep" / "mine.txt").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "pretrain"])
+def test_a_run_that_was_killed_before_its_first_state_resumes(tmp_path, command):
+    make(tmp_path, ".resume/", "tf_adapters.json")
+    assert check(command, tmp_path, resume=True) is None
+
+
+@pytest.mark.parametrize("command", ["train", "seeds", "pretrain"])
+def test_a_run_that_was_killed_after_its_end_is_not_to_be_started_again(tmp_path, command):
+    make(tmp_path, "tf_adapters.json", f"{TEMPORARY}/state.safetensors", *([] if command == "pretrain" else [".seed-0/tf_adapters.json"]))
+    message = check(command, tmp_path, resume=True)
+    assert "holds no interrupted run, but what one came to: use it, or replace it by --overwrite" in message
+    assert check(command, tmp_path, overwrite=True) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["tf_adapters.json"]
+
+
+def test_seeds_that_were_killed_while_older_ones_went_are_replaced(tmp_path):
+    make(tmp_path, ".seed-1/tf_adapters.json")
+    assert "replace it by --overwrite" in check("seeds", tmp_path)
+    assert check("seeds", tmp_path, overwrite=True) is None
+
+
+def test_the_list_of_seeds_is_there_before_the_first_seed(tmp_path):
+    make(tmp_path, ".seed-0/tf_adapters.json")
+    SeedRuns(tmp_path, metric="accuracy", settings={}, resume=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["seeds.json"]
+    make(tmp_path, ".seed-0/tf_adapters.json")
+    assert check("seeds", tmp_path, resume=True) is None
+    assert not SeedRuns(tmp_path, metric="accuracy", settings={}, resume=True).done(0)
+    # Folders without the list are what was left when the run ended.
+    (tmp_path / "seeds.json").unlink()
+    make(tmp_path, "mine/a.txt")
+    leftovers.remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("killed_after", range(5))
+def test_an_older_run_goes_as_a_whole_however_often_its_removal_is_killed(tmp_path, monkeypatch, killed_after):
+    make(tmp_path, "head/tf_adapters.json", "step-2/tf_adapters.json", "tf_adapters.json", "log.csv", ".resume/state.safetensors")
+    count, removals = [0], {name: getattr(leftovers, name) for name in ("_remove", "remove_folder")}
+
+    def counted(function):
+        def call(*arguments):
+            if count[0] == killed_after:
+                raise Killed
+            count[0] += 1
+            return function(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        for name, function in removals.items():
+            patch.setattr(leftovers, name, counted(function))
+        leftovers.clear(tmp_path)
+    whole = killed_after == 0
+    assert leftovers.is_to_be_cleared(tmp_path) != whole
+    if not whole:
+        assert check("pretrain", tmp_path, resume=True) is None
+    leftovers.clear(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def new_run(checkpoint, tmp_path_factory):
+    """Starts a training of an encoder's head that is ended after it said how many steps are done; returns that number."""
+    folder = tmp_path_factory.mktemp("rows")
+    task = task_from_files(train=write_csv(folder / "train.csv", 8), validation=write_csv(folder / "validation.csv", 4))
+
+    class Started(Exception):
+        pass
+
+    class Stop(Reporter):
+        def start(self, steps, done):
+            raise Started(done)
+
+    def run(output, **settings):
+        model = set_trainable(load_backbone(checkpoint), "head")
+        wordpiece = load_tokenizer(model, max_length=16)
+        with pytest.raises(Started) as stop:
+            fit(model, task, wordpiece, output=output, epochs=1, learning_rate=1e-3, reporter=Stop(), **settings)
+        return stop.value.args[0]
+
+    return run
+
+
+def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step(new_run, tmp_path):
+    (tmp_path / ".resume").mkdir()
+    assert new_run(tmp_path, resume=True) == 0
+    assert (tmp_path / ".resume" / "state.safetensors").exists()
+    assert new_run(tmp_path, resume=True) == 0
+
+
+def test_the_other_workers_of_a_run_of_no_step_hear_of_it(tmp_path):
+    from tf_adapters.training.strategies import _packed
+
+    make(tmp_path, ".resume/", "step-2/tf_adapters.json", "log.csv")
+    with tarfile.open(fileobj=io.BytesIO(_packed(tmp_path))) as archive:
+        assert sorted(archive.getnames()) == [".resume", "log.csv"]
