@@ -1,10 +1,10 @@
 """Removes what runs leave in an output directory, so that a kill meanwhile is no harm; needs no TensorFlow."""
 
 import re
-import shutil
 
 from tf_adapters.errors import InputError
 from tf_adapters.saving.atomic import remove_dead, remove_folder
+from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
 
 
@@ -30,7 +30,8 @@ def clear(output):
     try:
         remove_folder(marker)
         marker.mkdir(parents=True)
-        for path in output.iterdir():
+        # What says that there is an adapter first, and each folder in one stroke: what is left is whole.
+        for path in sorted(output.iterdir(), key=lambda path: path.name != SETTINGS_FILE):
             if path != marker:
                 _remove(path)
         marker.rmdir()
@@ -44,4 +45,4 @@ def is_to_be_cleared(output):
 
 
 def _remove(path):
-    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    remove_folder(path) if path.is_dir() and not path.is_symlink() else path.unlink()
