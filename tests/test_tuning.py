@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.conftest import write_checkpoint, write_csv
 from tests.runs import Killed
@@ -404,6 +405,22 @@ def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, fl
     words = shlex.split(content["command"])[1:-1]
     assert cli(*words, tmp_path / "a").status == 0
     assert (tmp_path / "a" / "adapter.safetensors").read_bytes() == (tmp_path / "s" / "best" / "adapter.safetensors").read_bytes()
+
+
+def test_a_full_disk_ends_a_search_with_a_sentence(new, tmp_path, monkeypatch):
+    def start(directory):
+        hypermodel = new({"bottleneck_size": (2, 3), "epochs": 1})
+        return AdapterTuner(hypermodel, ORACLES["grid"](hypermodel.objective), directory=directory)
+
+    def full(*arguments):
+        raise tf.errors.ResourceExhaustedError(None, None, "oracle.json; No space left on device")
+
+    monkeypatch.setattr(keras_tuner.oracles.GridSearchOracle, "save", full)
+    with pytest.raises(InputError, match="search cannot be written: oracle.json; No space left on device"):
+        start(tmp_path).search(verbose=0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file/search cannot be written: .*ot a directory"):
+        start(tmp_path / "file")
 
 
 # Bad input

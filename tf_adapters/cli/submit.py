@@ -3,8 +3,6 @@
 import contextlib
 import os
 import pathlib
-import shutil
-import tempfile
 import zipfile
 from typing import Annotated, List
 
@@ -168,20 +166,16 @@ def _complete_folder(output, *, stale):
 
     A file named `stale` in `output` goes then, if the block did not make it anew.
     """
-    temporary = None
+    from tf_adapters.saving.atomic import folder_beside, reason
+
     try:
-        output.absolute().parent.mkdir(parents=True, exist_ok=True)
-        temporary = pathlib.Path(tempfile.mkdtemp(dir=output.absolute().parent, prefix=f".{output.name}."))
-        yield temporary
-        temporary.chmod(0o755)
-        if output.exists():
-            (output / stale).unlink(missing_ok=True)
-            for file in sorted(temporary.iterdir()):
-                os.replace(file, output / file.name)
-        else:
-            temporary.rename(output)
+        with folder_beside(output.absolute()) as temporary:
+            yield temporary
+            if output.exists():
+                (output / stale).unlink(missing_ok=True)
+                for file in sorted(temporary.iterdir()):
+                    os.replace(file, output / file.name)
+            else:
+                temporary.rename(output)
     except OSError as error:
-        raise InputError(f"--output {output} cannot be written: {error.strerror or error}.") from None
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        raise InputError(f"--output {output} cannot be written: {reason(error)}.") from None

@@ -33,7 +33,7 @@ def replacing(path):
                 os.fsync(file.fileno())
             os.replace(temporary, path)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+        raise InputError(f"{path} cannot be written: {reason(error)}.") from None
 
 
 @contextlib.contextmanager
@@ -66,7 +66,7 @@ def remove_folder(path):
         try:
             shutil.rmtree(path)
         except OSError as error:
-            raise InputError(f"{path} cannot be removed: {error.strerror}.") from None
+            raise InputError(f"{path} cannot be removed: {reason(error)}.") from None
     else:
         shutil.rmtree(temporary, ignore_errors=True)
     remove_dead(path.parent)
@@ -94,6 +94,12 @@ def remove_dead(folder):
 def is_temporary(name):
     """Whether a name in a folder is one of what is under way, or of what a killed writer left."""
     return _TEMPORARY.fullmatch(name) is not None
+
+
+def reason(error):
+    """What the operating system, or TensorFlow in its place, said in an exception; a line without a full stop."""
+    text = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error)
+    return text.strip().partition("\n")[0].rstrip(".")
 
 
 def write_text(path, text):

@@ -16,11 +16,15 @@ def holding(path, *, message=None):
         message: str, the error's if another process holds it, or None to wait for that one.
 
     Raises:
-        InputError: another process holds it, and there is a `message`.
+        InputError: another process holds it, and there is a `message`; it cannot be made.
     """
     path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "a")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if message else 0))
         except BlockingIOError:

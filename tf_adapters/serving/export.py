@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import tempfile
 
 import tensorflow as tf
 
@@ -14,6 +13,7 @@ from tf_adapters.layers.fused.compiled import uncompiled
 from tf_adapters.models.merging import merged
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
+from tf_adapters.saving.atomic import folder_beside, reason
 from tf_adapters.serving.answers import NOT_UTF8, is_utf8
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import Tokenizer
@@ -101,10 +101,9 @@ def write_version(directory, root, functions, about, finish=None):
     Raises: InputError, if it cannot be written.
     """
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
         # A server ignores what is not named by a number.
-        with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as folder:
-            complete = pathlib.Path(folder) / directory.name
+        with folder_beside(directory) as folder:
+            complete = folder / directory.name
             tf.saved_model.save(root, str(complete), signatures=functions)
             extra = complete / "assets.extra"
             extra.mkdir()
@@ -114,7 +113,7 @@ def write_version(directory, root, functions, about, finish=None):
                 finish(complete)
             os.rename(complete, directory)
     except (OSError, tf.errors.OpError) as error:
-        raise InputError(f"{directory} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
+        raise InputError(f"{directory} cannot be written: {reason(error)}.") from None
     return directory
 
 

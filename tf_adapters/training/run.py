@@ -1,6 +1,7 @@
 """A run of `fit`: counts steps, validates, keeps the best epoch, saves its state and survives being killed."""
 
 import array
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -19,7 +20,7 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.state import state_of
-from tf_adapters.saving.atomic import remove_folder
+from tf_adapters.saving.atomic import reason, remove_folder
 from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import default_lengths, training_batches
@@ -156,7 +157,8 @@ class Run(keras.callbacks.Callback):
         # fit() resets the metrics that it knows before an epoch starts; those of a begun one are put back right after.
         self.running_values = [variable.numpy() * begun for variable in self.running]
         if (self.output / LOG_FILE).exists():
-            os.truncate(self.output / LOG_FILE, self.log_bytes)
+            with _writing(self.output / LOG_FILE):
+                os.truncate(self.output / LOG_FILE, self.log_bytes)
 
     def train(self, passes, batch_size, seed, drop_remainder):
         started = time.monotonic()
@@ -337,18 +339,16 @@ class Run(keras.callbacks.Callback):
         if not self.log_bytes:
             writer.writerow(row)
         writer.writerow(row.values())
-        try:
-            with open(self.output / LOG_FILE, "r+b" if self.log_bytes else "wb") as file:
-                file.seek(self.log_bytes)
-                file.write(text.getvalue().encode())
-        except OSError as error:
-            raise InputError(f"{self.output / LOG_FILE} cannot be written: {error.strerror}.") from None
+        with _writing(self.output / LOG_FILE), open(self.output / LOG_FILE, "r+b" if self.log_bytes else "wb") as file:
+            file.seek(self.log_bytes)
+            file.write(text.getvalue().encode())
         self.log_bytes += len(text.getvalue().encode())
         if self.writer is not None:
-            with self.writer.as_default():
-                for name, number in row.items():
-                    tf.summary.scalar(name, number, step=self.done)
-            self.writer.flush()
+            with _writing(self.output / "tensorboard"):
+                with self.writer.as_default():
+                    for name, number in row.items():
+                        tf.summary.scalar(name, number, step=self.done)
+                self.writer.flush()
 
     def _finish(self):
         if not self.best["epoch"]:
@@ -359,6 +359,15 @@ class Run(keras.callbacks.Callback):
         state = state_of(self.whole)
         load_adapter(self.whole, self.output, name=state.active or "default")
         remove_folder(self.output / RESUME_FOLDER)
+
+
+@contextlib.contextmanager
+def _writing(path):
+    """Let what the operating system, or TensorFlow, says of a file that cannot be written be an InputError."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        raise InputError(f"{path} cannot be written: {reason(error)}.") from None
 
 
 class _Stopped(Exception):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.json_input import parse_json
+from tf_adapters.saving.atomic import reason
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.lock import holding
 from tf_adapters.tuning import worker
@@ -67,11 +68,12 @@ class AdapterTuner(keras_tuner.Tuner):
             # Before there is anything in a folder that is the chief's to make.
             stub.meet()
             kwargs["overwrite"] = False
-        elif self.role is not None:
-            _remove_state(project)
-        else:
-            _forget_state(project, oracle)
-        super().__init__(oracle=oracle, hypermodel=hypermodel, directory=directory, project_name=project_name, **kwargs)
+        with _files_of(project):
+            if self.role is None:
+                _forget_state(project, oracle)
+            elif not self._is_worker():
+                _remove_state(project)
+            super().__init__(oracle=oracle, hypermodel=hypermodel, directory=directory, project_name=project_name, **kwargs)
         if self._is_worker():
             self.oracle.stub = stub
         self._waits = False
@@ -80,10 +82,10 @@ class AdapterTuner(keras_tuner.Tuner):
         """Search; as keras-tuner's, whose arguments go to `run_trial`.
 
         Raises:
-            InputError: a chief cannot listen at its address, or another one or a worker of the same id is at work on this search.
+            InputError: the folder cannot be written to; a chief cannot listen at its address, or another one or a worker of the same id is at work on this search.
             FatalError: of keras-tuner; training came to an error, or the chief does not answer.
         """
-        with _without_tracebacks():
+        with _without_tracebacks(), _files_of(self.project_dir):
             return self._search_in_role(*arguments, **settings)
 
     def _search_in_role(self, *arguments, **settings):
@@ -197,6 +199,15 @@ def _without_tracebacks():
         yield
     finally:
         config.DEBUG = before
+
+
+@contextlib.contextmanager
+def _files_of(project):
+    """keras-tuner writes its own as they come, by TensorFlow's functions."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        raise InputError(f"{project} cannot be written: {reason(error)}.") from error
 
 
 def _last_line(message):

@@ -1,0 +1,126 @@
+"""A disk that is full or read-only: one sentence, and what was there before stays as it was."""
+
+import contextlib
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from tests.conftest import write_csv
+from tests.disks import FULL, READ_ONLY, failing, tree
+from tests.runs import Killed, KillAt
+from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_tokenizer, save_adapter, set_trainable, task_from_files
+from tf_adapters._keras import keras
+from tf_adapters.errors import InputError
+from tf_adapters.saving.lock import holding
+from tf_adapters.training.run import Reporter
+
+REASONS = {FULL: "No space left on device", READ_ONLY: "Read-only file system"}
+BOTH = pytest.mark.parametrize("code", [FULL, READ_ONLY], ids=["full", "read-only"])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "words, output",
+    [
+        pytest.param(["predict", "--input={rows}", "--overwrite", "--output={output}"], "labels.jsonl", id="predict"),
+        pytest.param(["evaluate", "--input={rows}", "--overwrite", "--output={output}"], "numbers.json", id="evaluate"),
+        pytest.param(["evaluate", "--input={rows}", "--overwrite", "--plot={output}"], "matrix.png", id="plot"),
+        pytest.param(["export", "--output={output}"], "2", id="export"),
+        pytest.param(["export", "--adapters", "--output={output}"], "2", id="bank"),
+        pytest.param(["export", "--format=litert", "--output={output}"], "film.tflite", id="file", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_what_was_written_before_stays(cli, adapter_directory, sentences, tmp_path, words, output, code):
+    there = tmp_path / "out"
+    there.mkdir()
+    (there / "1").mkdir()
+    for name in ("labels.jsonl", "numbers.json", "matrix.png", "1/saved_model.pb"):
+        (there / name).write_text("old")
+    before = tree(there)
+    words = [word.format(rows=sentences / "test.csv", output=there / output) for word in words]
+    with failing(there, code):
+        outcome = cli(words[0], adapter_directory, *words[1:])
+    assert outcome.status == 2 and outcome.err.startswith("error: ") and outcome.err.count("\n") == 1, outcome.err
+    assert f"cannot be written: {REASONS[code]}." in outcome.err
+    assert tree(there) == before
+
+
+@BOTH
+def test_what_was_converted_before_stays(cli, checkpoint, tmp_path, code):
+    model = add_adapters(load_backbone(checkpoint), AdapterConfig(2, train_layer_norm="none"))
+    save_adapter(set_trainable(model), tmp_path / "ours", task={"kind": "classification"})
+    shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
+    before = tree(tmp_path / "theirs")
+    with failing(tmp_path / "theirs", code):
+        outcome = cli("convert", tmp_path / "ours", "--overwrite", f"--output={tmp_path / 'theirs'}")
+    assert outcome.status == 2 and outcome.err.count("\n") == 1 and f"cannot be written: {REASONS[code]}." in outcome.err, outcome.err
+    assert tree(tmp_path / "theirs") == before
+
+
+def test_what_tensorflow_says_of_a_disk_is_one_line(cli, adapter_directory, tmp_path, monkeypatch):
+    def save(*arguments, **settings):
+        raise tf.errors.ResourceExhaustedError(None, None, "/a/b; No space left on device\nand where.")
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    outcome = cli("export", adapter_directory, f"--output={tmp_path / '1'}")
+    assert outcome.err == f"error: {tmp_path / '1'} cannot be written: /a/b; No space left on device.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def run(checkpoint, tmp_path_factory):
+    """Trains the head of an encoder on a few rows."""
+    folder = tmp_path_factory.mktemp("rows")
+    task = task_from_files(train=write_csv(folder / "train.csv", 8), validation=write_csv(folder / "validation.csv", 4))
+
+    def train(output, **settings):
+        keras.utils.set_random_seed(0)
+        model = set_trainable(load_backbone(checkpoint), "head")
+        return fit(model, task, load_tokenizer(model, max_length=16), output=output, epochs=2, learning_rate=1e-3, batch_size=4, **settings)
+
+    return train
+
+
+class Fail(Reporter):
+    """From a step on nothing can be written."""
+
+    def __init__(self, number, stack, folder, code):
+        self.number, self.stack, self.folder, self.code = number, stack, folder, code
+
+    def step(self, done, numbers):
+        if done == self.number:
+            self.stack.enter_context(failing(self.folder, self.code))
+
+
+@BOTH
+def test_a_run_stops_with_a_sentence_and_goes_on_when_there_is_room_again(run, tmp_path, code):
+    run(tmp_path / "whole")
+    for number in (1, 4):  # within an epoch, and before the end
+        output = tmp_path / f"stopped-{number}"
+        with contextlib.ExitStack() as stack, pytest.raises(InputError, match=f"cannot be (written|removed): {REASONS[code]}"):
+            run(output, reporter=Fail(number, stack, output, code), checkpoint_seconds=0)
+        run(output, resume=True)
+        assert tree(output) == tree(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["log.csv", "tensorboard"])
+def test_a_log_that_cannot_be_written_is_named(run, tmp_path, name):
+    (tmp_path / name).mkdir() if name == "log.csv" else (tmp_path / name).write_text("a file")
+    with pytest.raises(InputError, match=f"{name} cannot be written: "):
+        run(tmp_path, tensorboard=True)
+
+
+def test_a_log_that_cannot_be_cut_is_named(run, tmp_path):
+    with pytest.raises(Killed):
+        run(tmp_path, reporter=KillAt(3), checkpoint_seconds=0)
+    with failing(tmp_path, READ_ONLY), pytest.raises(InputError, match="log.csv cannot be written: Read-only file system"):
+        run(tmp_path, resume=True)
+
+
+@BOTH
+def test_a_lock_that_cannot_be_made_is_named(tmp_path, code):
+    with failing(tmp_path, code), pytest.raises(InputError, match=f"lock cannot be written: {REASONS[code]}"):
+        with holding(tmp_path / "deep" / "lock"):
+            pass
