@@ -9,6 +9,7 @@ import sys
 import adapterhub_parity
 import conformance
 import costs
+import kills
 import methods
 import options
 import padding
@@ -31,6 +32,7 @@ TABLES = {
     "adapterhub-parity": adapterhub_parity.TABLE,
     "conformance": conformance.TABLE,
     "costs": costs.TABLE,
+    "kills": kills.TABLE,
     "methods": methods.TABLE,
     "options": options.TABLE,
     "padding": padding.TABLE,
