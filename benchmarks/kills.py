@@ -37,8 +37,8 @@ class Scenario:
 
     Attributes:
         command: str, the one that its cases count for.
-        words: list of the command's words, without the output.
-        older: words of the command that made what is there before, or None.
+        words: list of the command's words, without the output and --overwrite.
+        older: words of the command that made what is there before and is replaced, or, of versions, stays; or None.
         versions: bool, the output is a folder of versions, of which the command writes the second, and the same command goes on.
     """
 
@@ -46,6 +46,11 @@ class Scenario:
     words: list
     older: list = None
     versions: bool = False
+
+    @property
+    def first_flags(self):
+        """What the command is begun with."""
+        return ("--overwrite",) if self.older is not None and not self.versions else ()
 
     def line(self, output, *flags):
         """The words of the command line."""
@@ -65,13 +70,13 @@ def scenarios(data):
     return {
         "train": Scenario("train", train),
         "train, seeds": Scenario("train", [*train, "--epochs=1", "--seeds=2"]),
-        "train, overwrite": Scenario("train", [*train, "--overwrite"], older=[*train, "--seed=1"]),
+        "train, overwrite": Scenario("train", train, older=[*train, "--seed=1"]),
         "tune": Scenario("tune", tune),
-        "tune, seeds, overwrite": Scenario("tune", [*tune, "--seeds=2", "--overwrite"], older=[*tune, "--seed=1"]),
+        "tune, seeds, overwrite": Scenario("tune", [*tune, "--seeds=2"], older=[*tune, "--seed=1"]),
         "pretrain": Scenario("pretrain", pretrain),
-        "pretrain, overwrite": Scenario("pretrain", [*pretrain, "--overwrite"], older=[*pretrain, "--save-every=1", "--seed=1"]),
+        "pretrain, overwrite": Scenario("pretrain", pretrain, older=[*pretrain, "--save-every=1", "--seed=1"]),
         "stream": Scenario("stream", stream),
-        "stream, overwrite": Scenario("stream", [*stream, "--overwrite"], older=[*stream, "--seed=1"]),
+        "stream, overwrite": Scenario("stream", stream, older=[*stream, "--seed=1"]),
         "export": Scenario("export", ["export", str(data / "a")], versions=True),
         "export, bank": Scenario("export", bank, older=bank, versions=True),
     }
@@ -241,14 +246,22 @@ def check_whole(scenario, output, expected):
     return None
 
 
-def next_flags(text, flags):
-    """What a refusal advises: the flags of the next command, "done" if there is nothing left to do, or None if it advises nothing."""
+def next_flags(text, first_flags):
+    """What a refusal advises: the flags of the next command, "done" if there is nothing left to do, or None if it advises nothing.
+
+    To replace what is there is advice for a command that was to do that.
+    """
     text = " ".join(text.split())
+    if "start one without --resume" in text:
+        return ()
+    if "go on with it by --resume" in text:
+        return ("--resume",)
+    if "--overwrite" in first_flags and "--overwrite" in text:
+        return first_flags
     if "holds no interrupted run, but what one came to" in text or "is there already, and a server may be reading it" in text:
         return "done"
-    if "--resume" in flags:
-        return () if "start one without --resume" in text else None
-    return ("--resume",) if "go on with it by --resume" in text else None
+    # It does not say whether what is there is complete.
+    return ("--resume",) if "is not empty: replace it by --overwrite" in text else None
 
 
 def run_case(scenario, whole, older, folder, case):
@@ -258,7 +271,7 @@ def run_case(scenario, whole, older, folder, case):
     if older is not None:
         shutil.copytree(older, output, symlinks=True)
     counts = collections.Counter()
-    done = call(scenario.line(output), output, **case["first"])
+    done = call(scenario.line(output, *scenario.first_flags), output, **case["first"])
     problem = _check_end(done, case["first"], counts) or check_whole(scenario, output, whole.content)
     if problem:
         return problem, counts
@@ -269,9 +282,7 @@ def run_case(scenario, whole, older, folder, case):
         # A kill may come again; the same words twice without one lead in a circle.
         if flags in tried or len(tried) == MOST_ATTEMPTS:
             return f"the advice leads in a circle: {tried} and then {flags}: {done.text.strip()[-400:]}", counts
-        line = scenario.line(output, *flags)
-        line = [word for word in line if word != "--overwrite" or not flags] if case["starts_plain"] != "keeps overwrite" else line
-        done = call(line, output, **(second or {}))
+        done = call(scenario.line(output, *flags), output, **(second or {}))
         counts["commands"] += 1
         problem = check_whole(scenario, output, whole.content)
         if problem:
@@ -289,7 +300,7 @@ def run_case(scenario, whole, older, folder, case):
         if problem:
             return problem, counts
         tried.append(flags)
-        flags = next_flags(done.text, flags)
+        flags = next_flags(done.text, scenario.first_flags)
         if flags is None:
             return f"no advice: {done.text.strip()[-400:]}", counts
     return difference(content(output), whole.content), counts
@@ -369,7 +380,7 @@ def campaign(options):
             line = [word[:-2] + "/1" if scenario.versions and word.startswith("--output=") else word for word in line]
             _ended(call(line, olders[name]))
             shutil.copytree(olders[name], base / "output")
-        done = _ended(call(scenario.line(base / "output"), base / "output"))
+        done = _ended(call(scenario.line(base / "output", *scenario.first_flags), base / "output"))
         wholes[name] = Whole(content(base / "output"), done.seconds, done.operations)
         print(f"{name}: {done.seconds:.1f} s, {len(done.operations)} file operations of {len(set(done.operations))} kinds", flush=True)
         # Of a command's cases each scenario has its share.
@@ -414,7 +425,7 @@ def _ended(done):
 
 
 def _rows_that_are_there(path, plans):
-    """Cases that an earlier call of the same campaign did."""
+    """Cases that an earlier call of the same campaign did, and that were as they should be."""
     rows = []
     with contextlib.suppress(FileNotFoundError):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -426,7 +437,7 @@ def _rows_that_are_there(path, plans):
         if row["number"] < len(cases):
             # What follows from the seed; moments differ, being shares of a run's seconds.
             same = {name: value for name, value in cases[row["number"]]["first"].items() if name != "after"}
-            if same == {name: value for name, value in row["first"].items() if name != "after"}:
+            if row["problem"] is None and same == {name: value for name, value in row["first"].items() if name != "after"}:
                 known.append(row)
     return known
 
@@ -494,7 +505,7 @@ def parse(arguments=None):
     parser.add_argument("--only", nargs="+", choices=["train", "tune", "pretrain", "stream", "export"], help="these commands alone")
     parser.add_argument("--case", help="this case alone, such as `train 7`, as the campaign names it")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / ".benchmark-kills", help="folder of the cases; those that fail are kept")
-    parser.add_argument("--resume", action="store_true", help="keep the cases of the same campaign that are done")
+    parser.add_argument("--resume", action="store_true", help="keep the cases of the same campaign that are done and did not fail")
     parser.add_argument("--seed", type=int, default=0)
     add_arguments(parser, smoke="two kills of each command")
     options = parse_arguments(parser, arguments, "kills")
