@@ -64,7 +64,7 @@ def tiny_inputs(batch=3, length=10, *, seed=0):
     }
 
 
-def randomize(model, seed=0, *, scale=0.3):
+def randomize(model, seed=0, *, scale=0.3, head=True):
     """Takes the active adapter's weights, its LayerNorms and the head away from where they begin, as training would: no bias is zero.
 
     Of a layer, all its weights. Returns what it was given.
@@ -75,8 +75,9 @@ def randomize(model, seed=0, *, scale=0.3):
     if hasattr(model, "config"):
         state = state_of(model)
         adapter = state.adapters[state.active]
-        variables = [weight for layer in adapter.layers.values() for weight in layer.weights] + state.head_variables(model)
+        variables = [weight for layer in adapter.layers.values() for weight in layer.weights]
         variables += state.layer_norm_variables(model, adapter.config.train_layer_norm, adapter.config.blocks)
+        variables += state.head_variables(model) if head else []
     for variable in variables:
         variable.assign(variable + scale * random.standard_normal(variable.shape).astype(np.float32))
     return model

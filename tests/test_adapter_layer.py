@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.conftest import randomize
 from tf_adapters import AdapterLayer, InputError
 from tf_adapters._keras import keras
 from tf_adapters.layers.activation import get_activation
@@ -35,6 +36,8 @@ def test_zero_up_projection_is_the_identity_bit_for_bit():
 def test_gate_of_one_is_the_adapter_and_of_zero_the_identity_bit_for_bit():
     x = tf.random.normal((3, 7, 16), seed=1)
     layer = AdapterLayer(4, init_stddev=1.0, seed=0)
+    layer(x)
+    randomize(layer)
     assert np.array_equal(layer(x, gate=tf.constant(1.0)), layer(x))
     assert np.array_equal(layer(x, gate=tf.constant(0.0)), x)
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from tests.conftest import tiny_model
+from tests.conftest import randomize, tiny_model
 from tests.families import family_model
 from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone
 from tf_adapters.adapterhub import export_adapter, import_adapter
@@ -162,7 +162,7 @@ def as_flexible(directory, layers, **settings):
 def test_heads_of_every_family_are_written_under_pytorchs_names_and_read_as_flexible_ones_too(family, head, tmp_path):
     config = AdapterConfig(bottleneck_size=5, placement="ffn", train_layer_norm="none", init_stddev=0.3)
     model, inputs = family_model(family, head), {"input_ids": tf.constant([[5, 6, 7]])}
-    add_adapters(model, config, seed=0)
+    randomize(add_adapters(model, config, seed=0))
     export_adapter(model, tmp_path)
     wanted = {f"{layer}.{part}" for layer in DENSE[family, head] for part in ("weight", "bias")}
     assert set(load_file(tmp_path / "model_head.safetensors")) == wanted
@@ -201,6 +201,7 @@ def test_settings_come_back(ours):
 def test_shared_adapters_are_written_for_each_of_their_places(tmp_path):
     model = tiny_model()
     add_adapters(model, AdapterConfig(bottleneck_size=5, sharing="layer", train_layer_norm="none", init_stddev=0.3), seed=0)
+    randomize(model)
     inputs = {"input_ids": tf.constant([[5, 6, 7]])}
     expected = model(inputs).logits
     export_adapter(model, tmp_path)
@@ -216,7 +217,7 @@ def test_shared_adapters_are_written_for_each_of_their_places(tmp_path):
 def test_families_come_back_from_their_own_files(family, tmp_path):
     config = AdapterConfig(bottleneck_size=5, placement="ffn", insertion="after-norm", train_layer_norm="none", init_stddev=0.3)
     model, inputs = family_model(family), {"input_ids": tf.constant([[5, 6, 7]])}
-    add_adapters(model, config, seed=0)
+    randomize(add_adapters(model, config, seed=0))
     export_adapter(model, tmp_path)
     other = family_model(family)
     settings = import_adapter(other, tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_inputs, tiny_model
+from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import FAMILIES, family_inputs, family_model
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, load_backbone, set_trainable, task_from_files
 from tf_adapters._keras import keras
@@ -23,7 +23,7 @@ from tf_adapters.training.run import Reporter
 
 def adapted(model, mode, config=None, fast=False):
     if mode == "adapters":
-        add_adapters(model, config or AdapterConfig(4, init_stddev=0.3, dropout=0.0 if fast else 0.1), seed=0, fast=fast)
+        randomize(add_adapters(model, config or AdapterConfig(4, init_stddev=0.3, dropout=0.0 if fast else 0.1), seed=0, fast=fast))
     return set_trainable(model, mode)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import VOCABULARY, tiny_inputs
+from tests.conftest import VOCABULARY, randomize, tiny_inputs
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, set_trainable
 from tf_adapters.serving.export import export_saved_model
 from tf_adapters.tasks.answers import n_best_spans
@@ -33,7 +33,7 @@ def wordpiece(checkpoint):
 
 def adapted(checkpoint, labels=LABELS, fast=False):
     model = load_backbone(checkpoint, num_labels=1 if labels is None else len(labels), labels=labels)
-    return add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.3), seed=1, fast=fast)
+    return randomize(add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.3), seed=1, fast=fast), scale=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_words_are_labelled_as_by_predict_whatever_the_length(checkpoint, wordpi
 def tagger(checkpoint, wordpiece, tmp_path_factory):
     model = load_backbone(checkpoint, head="token-classification", num_labels=3, labels=LABELS)
     add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.5), seed=1)
-    model.classifier.kernel.assign(np.random.default_rng(0).normal(0, 0.2, (32, 3)))
+    randomize(model, scale=0.2)
     directory = tmp_path_factory.mktemp("words") / "1"
     export_saved_model(model, directory, text=wordpiece, task={"kind": "token-classification"})
     return model, tf.saved_model.load(str(directory))
@@ -239,7 +239,7 @@ def test_ids_of_words_and_of_questions_have_logits(tagger, asker):
 def asker(checkpoint, wordpiece, tmp_path_factory):
     model = load_backbone(checkpoint, head="question-answering")
     add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.5), seed=2)
-    model.qa_outputs.kernel.assign(np.random.default_rng(0).normal(0, 0.2, (32, 2)))
+    randomize(model, scale=0.2)
     directory = tmp_path_factory.mktemp("questions") / "1"
     export_saved_model(model, directory, text=wordpiece, task={"kind": "question-answering"})
     return model, tf.saved_model.load(str(directory))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_inputs, tiny_model
+from tests.conftest import randomize, tiny_inputs, tiny_model
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -28,7 +28,7 @@ CONFIG = AdapterConfig(bottleneck_size=8, init_stddev=0.3, train_layer_norm="all
 def adapted(fast, *, head="classification", config=CONFIG, mode="adapters", **changes):
     model = tiny_model(head, **changes)
     add_adapters(model, config, seed=1, fast=fast)
-    return set_trainable(model, mode)
+    return set_trainable(randomize(model, scale=0.1, head=False), mode)
 
 
 def logits_and_gradients(model, training=False):
@@ -185,10 +185,10 @@ def test_adapters_are_switched_and_disabled_in_graphs_already_traced(tmp_path):
     one = graph().numpy()
     with disable_adapters(model):
         np.testing.assert_allclose(graph(), tiny_model()(INPUTS).logits, atol=1e-6)
-    add_adapters(model, CONFIG, name="other", seed=2)
+    randomize(add_adapters(model, CONFIG, name="other", seed=2), 2, scale=0.1)
     assert np.isnan(graph()).all()  # traced before the second adapter was there
     plain = tiny_model()
-    add_adapters(plain, CONFIG, name="other", seed=2)
+    randomize(add_adapters(plain, CONFIG, name="other", seed=2), 2, scale=0.1)
     np.testing.assert_allclose(model(INPUTS).logits, plain(INPUTS).logits, atol=1e-6)
     set_active(model, "default")
     np.testing.assert_allclose(model(INPUTS).logits, one, atol=1e-6)

@@ -146,12 +146,13 @@ def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(
     new = functools.partial(new_model, checkpoint, fast=fast)
     fit(new(), task, wordpiece, output=tmp_path / "whole", **SETTINGS)
 
-    # Within the first epoch, on its last step, within the second; each time the state is 2 or so steps old.
-    for index, step in enumerate((4, 10, 13)):
+    # Within the first epoch, on its last step, on the second's first with the state of the first's end, within the second; otherwise the
+    # state is 2 or so steps old.
+    for index, (step, seconds) in enumerate(((4, 15), (10, 15), (11, 1e9), (13, 15))):
         with seven_seconds_a_look(), pytest.raises(Killed):
             fit(
                 new(), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=index > 0,
-                checkpoint_seconds=15, reporter=KillAt(step),
+                checkpoint_seconds=seconds, reporter=KillAt(step),
             )
         assert (tmp_path / "killed" / ".resume").exists()
     record = Record()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_inputs, tiny_model
+from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import FAMILIES, family_model
 from tests.runs import Killed, KillAt, content, seven_seconds_a_look
 from tf_adapters import AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, fit, load_backbone, set_trainable, task_from_files
@@ -29,7 +29,7 @@ def wordpiece(checkpoint):
 
 def freezing_of(task, wordpiece, config=None, *, mode="adapters", fast=False, **settings):
     model = tiny_model()
-    add_adapters(model, config or AdapterConfig(4, init_stddev=0.3), seed=0, fast=fast)
+    randomize(add_adapters(model, config or AdapterConfig(4, init_stddev=0.3), seed=0, fast=fast))
     set_trainable(model, mode)
     settings = {"threshold": 0.5, "epochs": (1, 3), **settings}
     return model, AdapterFreezing(model, model, examples=task.train, wordpiece=wordpiece, **settings)

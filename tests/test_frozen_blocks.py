@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from tests.conftest import tiny_inputs, tiny_model
+from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
 from tests.runs import Killed, KillAt
 from tf_adapters import (
@@ -52,7 +52,7 @@ def upper_model(head="classification", *, fast=False, mode="adapters"):
     model = tiny_model(head)
     seed_dropout(model, 0, rate=0.0)
     if mode == "adapters":
-        add_adapters(model, UPPER, seed=1, fast=fast)
+        randomize(add_adapters(model, UPPER, seed=1, fast=fast))
     return set_trainable(model, mode)
 
 

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 import transformers
 
-from tests.conftest import tiny_config, tiny_inputs, tiny_model
+from tests.conftest import randomize, tiny_config, tiny_inputs, tiny_model
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -60,16 +60,17 @@ def test_blocks_are_subclasses_of_transformers_own_and_adopt_their_layers():
 
 
 def test_adapter_output_is_the_papers_formula_between_dense_and_layer_norm():
-    model = add_adapters(tiny_model(), STRONG, seed=1)
+    model = randomize(add_adapters(tiny_model(), STRONG, seed=1))
     site = model.bert.encoder.layer[0].bert_output
     (adapter,) = site.adapters.values()
     hidden = tf.random.normal((2, 3, 64), seed=0)
     residual = tf.random.normal((2, 3, 32), seed=1)
     dense = site.dense(hidden)
-    inner = 0.5 * (dense @ adapter.down_kernel) * (1 + tf.math.erf((dense @ adapter.down_kernel) / np.sqrt(2)))
-    summed = (dense + inner @ adapter.up_kernel + residual).numpy()
-    # The zero biases are left out; gamma is 1 and beta 0 in a new model.
+    squeezed = dense @ adapter.down_kernel + adapter.down_bias
+    inner = 0.5 * squeezed * (1 + tf.math.erf(squeezed / np.sqrt(2)))
+    summed = (dense + inner @ adapter.up_kernel + adapter.up_bias + residual).numpy()
     expected = (summed - summed.mean(-1, keepdims=True)) / np.sqrt(summed.var(-1, keepdims=True) + 1e-12)
+    expected = expected * site.LayerNorm.gamma + site.LayerNorm.beta
     np.testing.assert_allclose(site(hidden, residual), expected, atol=1e-5)
 
 
@@ -102,6 +103,7 @@ def test_several_named_adapters_switch_after_tracing():
     results = {}
     for index, name in enumerate(("first", "second", "third")):
         add_adapters(model, AdapterConfig(4 + index, sharing=("none", "layer", 3)[index], init_stddev=1.0), name=name, seed=index)
+        randomize(model, index, head=False)
         assert active_adapter(model) == name
         results[name] = logits(model)
     traced = tf.function(lambda inputs: model(inputs).logits)
@@ -119,7 +121,7 @@ def test_several_named_adapters_switch_after_tracing():
 
 
 def test_a_graph_older_than_an_adapter_answers_not_a_number_rather_than_something_else():
-    model = add_adapters(tiny_model(), STRONG, name="old", seed=0)
+    model = randomize(add_adapters(tiny_model(), STRONG, name="old", seed=0))
     single = tf.function(lambda inputs: model(inputs).logits)
     before = single(INPUTS).numpy()
     add_adapters(model, STRONG, name="new", seed=1)
@@ -151,7 +153,7 @@ def test_each_adapter_has_its_own_layer_norms_and_head():
 
 
 def test_disable_adapters_restores_after_an_error():
-    model = add_adapters(tiny_model(), STRONG, seed=0)
+    model = randomize(add_adapters(tiny_model(), STRONG, seed=0))
     before = logits(model)
     with pytest.raises(RuntimeError), disable_adapters(model):
         raise RuntimeError
@@ -212,8 +214,8 @@ def test_the_digest_ignores_adapters_and_head_and_sees_every_encoder_weight():
 
 
 def test_model_with_adapters_compiles_whole_with_xla():
-    model = add_adapters(tiny_model(), STRONG, seed=0)
-    add_adapters(model, AdapterConfig(3, init_stddev=1.0), name="b", seed=1)
+    model = randomize(add_adapters(tiny_model(), STRONG, seed=0))
+    randomize(add_adapters(model, AdapterConfig(3, init_stddev=1.0), name="b", seed=1), 1)
     compiled = tf.function(lambda inputs: model(inputs).logits, jit_compile=True)
     for name in ("default", "b"):
         set_active(model, name)
@@ -221,7 +223,7 @@ def test_model_with_adapters_compiles_whole_with_xla():
 
 
 def test_weights_survive_a_tensorflow_checkpoint(tmp_path):
-    model = add_adapters(tiny_model(), STRONG, seed=0)
+    model = randomize(add_adapters(tiny_model(), STRONG, seed=0))
     before = logits(model)
     model.save_weights(tmp_path / "weights")
     other = add_adapters(tiny_model(seed=3), STRONG, seed=5)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_inputs, tiny_model
+from tests.conftest import randomize, tiny_inputs, tiny_model
+from tests.families import family_inputs, family_model
 from tf_adapters import (
     AdapterConfig, FusionConfig, IA3Config, LoraConfig, add_adapters, backbone_digest, disable_adapters, fuse_adapters, load_adapter,
     merge_adapter, parameter_counts, remove_adapters, save_adapter, set_active, set_trainable,
@@ -21,7 +22,7 @@ from tf_adapters.methods.ia3 import IA3Layer
 from tf_adapters.methods.lora import LoraLayer
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
-from tests.test_variants import numbers, randomise
+from tests.test_variants import numbers
 
 PFEIFFER = AdapterConfig(bottleneck_size=4, insertion="after-norm", placement="ffn", activation="relu", init_stddev=0.3, train_layer_norm="none")
 LORA = LoraConfig(rank=3, alpha=6, targets=DENSE_PLACES)
@@ -32,7 +33,7 @@ def trained(config, seed=1, **changes):
     model = tiny_model(**changes)
     add_adapters(model, config, seed=0)
     for number, layer in enumerate(state_of(model).adapters["default"].layers.values()):
-        randomise(layer, seed + number)
+        randomize(layer, seed + number)
     return model
 
 
@@ -40,7 +41,7 @@ def test_lora_adds_a_product_of_two_narrow_matrices():
     dense, layer = keras.layers.Dense(5), LoraLayer(5, rank=2, alpha=6.0, seed=0)
     x = numbers(0, 2, 3, 8)
     np.testing.assert_array_equal(layer(x, dense), dense(x))
-    randomise(layer)
+    randomize(layer)
     expected = dense(x) + 3.0 * (x.numpy() @ layer.a.numpy() @ layer.b.numpy())
     np.testing.assert_allclose(layer(x, dense), expected, atol=1e-5)
     np.testing.assert_array_equal(layer(x, dense, gate=0.0), dense(x))
@@ -55,7 +56,7 @@ def test_loras_dropout_is_on_what_it_reads_while_training():
     dense, layer = keras.layers.Dense(5), LoraLayer(5, rank=2, alpha=2.0, dropout=0.5, seed=0)
     x = numbers(0, 40, 8)
     layer(x, dense)
-    randomise(layer)
+    randomize(layer)
     np.testing.assert_array_equal(layer(x, dense), layer(x, dense))
     update = (layer(x, dense, training=True) - dense(x)).numpy()
     assert not np.allclose(update, (layer(x, dense) - dense(x)).numpy(), atol=1e-3)
@@ -68,7 +69,7 @@ def test_ia3_scales_what_goes_in_or_comes_out(side):
     plain = dense(x)
     layer = IA3Layer(8 if side == "inputs" else 5, side=side)
     np.testing.assert_array_equal(layer(x, dense), plain)
-    randomise(layer)
+    randomize(layer)
     expected = dense(x * layer.scale) if side == "inputs" else plain * layer.scale
     np.testing.assert_array_equal(layer(x, dense), expected)
     np.testing.assert_array_equal(layer(x, dense, gate=0.0), plain)
@@ -105,14 +106,16 @@ def test_fusion_starts_with_the_identity_for_values_and_is_held_near_it():
 @pytest.mark.parametrize("config", [LORA, LoraConfig(rank=2), IA3Config(), IA3Config(blocks=(1, 3))], ids=str)
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_merged_model_is_a_plain_one_that_computes_the_same(config, fast):
-    model, inputs = tiny_model(), tiny_inputs()
+    # Of a family's model no bias is zero.
+    model, inputs = family_model("bert", num_hidden_layers=4), family_inputs("bert")
+    plain = model(inputs).logits
     names, digest = [weight.name for weight in model.weights], backbone_digest(model)
     add_adapters(model, config, seed=0, fast=fast)
     for number, layer in enumerate(state_of(model).adapters["default"].layers.values()):
-        randomise(layer, number)
+        randomize(layer, number)
     model.classifier.kernel.assign(model.classifier.kernel * 2.0)
     expected = model(inputs).logits
-    assert not np.allclose(expected, tiny_model()(inputs).logits, atol=1e-3)
+    assert not np.allclose(expected, plain, atol=1e-3)
     assert merge_adapter(model) is model
     np.testing.assert_allclose(model(inputs).logits, expected, atol=2e-6)
     assert [weight.name for weight in model.weights] == names and not state_of(model).adapters
@@ -182,7 +185,7 @@ def test_methods_and_adapters_on_one_model_are_switched_after_tracing(fast):
     for name, config in configs.items():
         add_adapters(model, config, name=name, seed=0, fast=fast)
         for number, layer in enumerate(state_of(model).adapters[name].layers.values()):
-            randomise(layer, number)
+            randomize(layer, number)
     traced = tf.function(lambda: model(inputs).logits)
     for name, config in configs.items():
         set_active(model, name)
@@ -201,7 +204,7 @@ def test_fast_blocks_compute_lora_by_one_more_product(monkeypatch):
         model = tiny_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         add_adapters(model, LoraConfig(3, alpha=6), seed=0, fast=fast)
         for number, layer in enumerate(state_of(model).adapters["default"].layers.values()):
-            randomise(layer, number)
+            randomize(layer, number)
         set_trainable(model, "adapters")
         if fast:
             slow = type(model.bert.encoder.layer[0].attention.self_attention).__mro__[2]

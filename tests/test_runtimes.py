@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_inputs
+from tests.conftest import randomize, tiny_inputs
 from tf_adapters import AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, load_backbone
 from tf_adapters.models.state import state_of
 from tf_adapters.serving import convert
@@ -37,7 +37,7 @@ def wordpiece(checkpoint):
 def adapted(checkpoint, head="classification", **config):
     labels = None if head == "question-answering" else ["x", "y", "z"]
     model = load_backbone(checkpoint, head=head, num_labels=2 if labels is None else 3, labels=labels)
-    return add_adapters(model, AdapterConfig(**{"bottleneck_size": 8, "init_stddev": 0.3, **config}), seed=1)
+    return randomize(add_adapters(model, AdapterConfig(**{"bottleneck_size": 8, "init_stddev": 0.3, **config}), seed=1), scale=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_inputs, tiny_model
+from tests.conftest import randomize, tiny_inputs, tiny_model
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -34,7 +34,7 @@ def half(request, float32_policy):
 def adapted(mode="adapters", fast=False, head="classification"):
     model = tiny_model(head)
     add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.3, train_layer_norm="all"), seed=1, fast=fast)
-    return set_trainable(model, mode)
+    return set_trainable(randomize(model, scale=0.1), mode)
 
 
 @pytest.mark.parametrize("head", ["classification", "masked-lm"])

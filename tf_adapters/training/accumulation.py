@@ -33,7 +33,7 @@ class GradientAccumulation(keras.Model):
         rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
         size = -(-rows // self.parts)
         total, variables = self.weigh(targets), self.trainable_variables
-        read = []  # which of them the loss depends on; as by Keras' own step, others are no concern of the optimiser
+        read = []  # which of them the loss depends on
         scales = isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer)
 
         def part(first, *sums):
@@ -58,5 +58,6 @@ class GradientAccumulation(keras.Model):
         )  # fmt: skip
         if scales:
             gradients = self.optimizer.get_unscaled_gradients(gradients)
-        self.optimizer.apply_gradients(pair for pair, is_read in zip(zip(gradients, variables), read) if is_read)
+        # None, as in Keras' own step, for the optimiser to leave the others alone.
+        self.optimizer.apply_gradients((gradient if is_read else None, variable) for gradient, is_read, variable in zip(gradients, read, variables))
         return {metric.name: metric.result() for metric in self.metrics}
