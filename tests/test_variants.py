@@ -165,9 +165,10 @@ def test_adapters_of_chosen_blocks_act_in_graphs_already_traced():
         set_active(model, "default", blocks=[3, 4])
 
 
-def test_random_drop_leaves_out_the_lowest_blocks_of_a_step_and_none_in_inference():
+@pytest.mark.parametrize("fast", [False, True])
+def test_random_drop_leaves_out_the_lowest_blocks_of_a_step_and_none_in_inference(fast):
     model, inputs = tiny_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), tiny_inputs()
-    add_adapters(model, AdapterConfig(bottleneck_size=5, init_stddev=0.3, random_drop=2), seed=0)
+    add_adapters(model, AdapterConfig(bottleneck_size=5, init_stddev=0.3, random_drop=2), seed=0, fast=fast)
     expected = []
     for lowest in range(3):
         set_active(model, "default", blocks=range(lowest, 4))
@@ -179,7 +180,7 @@ def test_random_drop_leaves_out_the_lowest_blocks_of_a_step_and_none_in_inferenc
         logits = step().numpy()
         seen += [lowest for lowest in range(3) if np.allclose(logits, expected[lowest], atol=1e-6)]
     assert len(seen) == 40 and set(seen) == {0, 1, 2}
-    np.testing.assert_array_equal(model(inputs, training=False).logits, expected[0])
+    np.testing.assert_allclose(model(inputs, training=False).logits, expected[0], atol=1e-6 if fast else 0)
 
 
 def test_the_drops_of_two_runs_of_one_seed_are_the_same():
