@@ -8,6 +8,7 @@ from tests.conftest import randomize, tiny_inputs, tiny_model
 from tf_adapters import (
     AdapterConfig,
     InputError,
+    LoraConfig,
     add_adapters,
     backbone_digest,
     disable_adapters,
@@ -214,6 +215,15 @@ def test_dropout_of_sites_and_steps_differs_and_follows_its_seed():
     first, second = losses(1)
     assert not np.allclose(first, second) and all(map(np.array_equal, (first, second), losses(1)))
     assert not np.allclose(losses(2)[0], first)
+
+
+@pytest.mark.parametrize("config", [AdapterConfig(8, init_stddev=0.3, dropout=0.5), LoraConfig(rank=2, dropout=0.5)], ids=["bottleneck", "lora"])
+def test_the_own_dropout_of_adapters_acts_in_training_and_there_alone(config):
+    changes = dict(config=config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    plain, fast = (adapted(fast, **changes) for fast in (False, True))
+    np.testing.assert_allclose(fast(INPUTS).logits, plain(INPUTS).logits, atol=1e-6)
+    one, other = (fast(INPUTS, training=True).logits for _ in range(2))
+    assert not np.allclose(one, other, atol=1e-5) and not np.allclose(one, plain(INPUTS).logits, atol=1e-5)
 
 
 def test_dropout_gives_the_logits_of_plain_blocks_on_average():
