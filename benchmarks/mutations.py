@@ -13,13 +13,16 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).parents[1]
-#: File of `tf_adapters`, a piece of one line, what stands in its place, and the tests: names of files, each perhaps with `-k` words.
+#: File of `tf_adapters`, a piece of one line, what stands in its place, and the tests: names of files, perhaps with pytest's `-k`.
 MUTATIONS = [
     ("layers/adapter.py", "kernel * gate, bias * gate, None", "kernel * gate, bias, None", "adapter_layer injection"),
     ("layers/adapter.py", 'if name in ("down", "up") else self.bottleneck_size**-0.5', "", "variants adapter_layer"),
     ("layers/adapter.py", '{"down": 0, "up": 1}[name]', "0", "adapter_layer injection:seed"),
     ("layers/adapter.py", "INNER_NORM_EPSILON = 1e-5", "INNER_NORM_EPSILON = 1e-6", "variants:inner"),
-    ("layers/adapter.py", "update = self._dropout_layer(update, training=training)", "update = self._dropout_layer(update, training=True)", "adapter_layer"),
+    (
+        "layers/adapter.py", "update = self._dropout_layer(update, training=training)",
+        "update = self._dropout_layer(update, training=True)", "adapter_layer",
+    ),
     ("layers/bank.py", "(tf.matmul(inner, up) + up_bias[:, tf.newaxis])", "tf.matmul(inner, up)", "bank:hand"),
     ("layers/bank.py", "self._free |= set(places) - {0}", "self._free |= set(places)", "bank:rows"),
     ("layers/bank.py", "self._free -= set(places)", "pass", "bank:rows"),
@@ -36,9 +39,18 @@ MUTATIONS = [
     ("methods/lora.py", "self.scaling * update", "update", "methods:merged"),
     ("methods/lora.py", "self.scaling if gate is None else self.scaling * tf.cast(gate, tf.float32)", "self.scaling", "methods:lora"),
     ("methods/ia3.py", "(kernel * scale, bias * scale)", "(kernel * scale, bias)", "methods:merged"),
-    ("methods/fusion.py", 'weights["value.kernel"] if gate is None else weights["value.kernel"] * gate', 'weights["value.kernel"]', "methods:fusion"),
-    ("models/fast.py", "(_value(weight, tf.float32) * gate for weight in", "(_value(weight, tf.float32) * (gate if weight.shape.rank == 2 else 1.0) for weight in", "fast:switched"),
-    ("models/fast.py", "tf.float32) * scale for dense, scale in", 'tf.float32) * (scale if name == "kernel" else 1.0) for dense, scale in', "families:fast fast:logits"),
+    (
+        "methods/fusion.py", 'weights["value.kernel"] if gate is None else weights["value.kernel"] * gate',
+        'weights["value.kernel"]', "methods:fusion",
+    ),
+    (
+        "models/fast.py", "(_value(weight, tf.float32) * gate for weight in",
+        "(_value(weight, tf.float32) * (gate if weight.shape.rank == 2 else 1.0) for weight in", "fast:switched",
+    ),
+    (
+        "models/fast.py", "tf.float32) * scale for dense, scale in",
+        'tf.float32) * (scale if name == "kernel" else 1.0) for dense, scale in', "families:fast fast:logits",
+    ),
     ("models/fast.py", "(gate * lora.scaling * scale)", "(gate * lora.scaling)", "methods:fast"),
     ("models/fast.py", "or (training and self.switch.drops)", "", "variants:drop"),
     ("models/fast.py", "and not (adapter.dropout and training) and", "and", "fast:own_dropout"),
@@ -54,11 +66,17 @@ MUTATIONS = [
     ("tasks/metrics/spans.py", "max(word_f1(text, reference)", "min(word_f1(text, reference)", "question_answering:metric"),
     ("tasks/metrics/masked.py", "float(-loss / count)", "float(-loss)", "pretrain:perplexity"),
     ("training/step.py", "regularization_losses=model.losses", "regularization_losses=None", "accumulation:regularisation"),
-    ("training/accumulation.py", "share = self.weigh(own_targets) / tf.maximum(total, 1.0)", "share = 1.0 / self.parts", "accumulation:whole"),
+    (
+        "training/accumulation.py", "share = self.weigh(own_targets) / tf.maximum(total, 1.0)",
+        "share = 1.0 / self.parts", "accumulation:whole",
+    ),
     ("training/optimizer.py", "variable.shape.rank < 2", "variable.shape.rank < 1", "optimizer"),
     ("training/schedules.py", "max(1.0, self.steps - warmup)", "self.steps", "fit:schedule"),
     ("training/seeds.py", 'key=lambda run: run["validation"]', 'key=lambda run: run.get("test", run["validation"])', "seeds"),
-    ("training/mixout.py", "initial + dropout(current - initial, training=training)", "dropout(current, training=training)", "mixout:entry"),
+    (
+        "training/mixout.py", "initial + dropout(current - initial, training=training)",
+        "dropout(current, training=training)", "mixout:entry",
+    ),
     ("training/mixout.py", "variable.shape.rank == 2} - head", "variable.shape.rank == 2}", "mixout:entry"),
     ("training/dropout.py", "(seed * 1_000_003 + len(layers)) % 2**31", "seed", "dropout:masks fit:dropout"),
     ("training/run.py", 'value > self.best["value"]', 'value >= self.best["value"]', "fit:better fit:learns"),
@@ -71,7 +89,7 @@ MUTATIONS = [
     ("training/checkpointing.py", "dropouts.append((layer, max(1, uses)))", "dropouts.append((layer, 1))", "checkpointing:bit_equal"),
     ("training/masked_words.py", "/ tf.maximum(tf.reduce_sum(counts), 1.0)", "", "pretrain:hidden"),
     ("training/masked_words.py", "mean + _SPARE * tf.sqrt(mean)", "mean", "pretrain:hidden pretrain:perplexity"),
-]
+]  # fmt: skip
 
 
 def place(path, line):
@@ -86,7 +104,8 @@ def outcome(copy, tests):
     environment = {**os.environ, "PYTHONPATH": str(copy), "TF_CPP_MIN_LOG_LEVEL": "3"}
     for test in tests.split():
         name, _, words = test.partition(":")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/test_{name}.py", *(["-k", words] if words else [])]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/test_{name}.py"]
+        command += ["-k", words] if words else []
         status = subprocess.run(command, cwd=copy, env=environment, capture_output=True).returncode
         if status not in (0, 1):
             return "NO TEST   "
