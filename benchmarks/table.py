@@ -10,6 +10,7 @@ import adapterhub_parity
 import conformance
 import costs
 import kills
+import load
 import methods
 import options
 import padding
@@ -33,6 +34,7 @@ TABLES = {
     "conformance": conformance.TABLE,
     "costs": costs.TABLE,
     "kills": kills.TABLE,
+    "load": load.TABLE,
     "methods": methods.TABLE,
     "options": options.TABLE,
     "padding": padding.TABLE,

@@ -2,7 +2,9 @@
 
 import json
 import os
+import threading
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -10,6 +12,7 @@ from tests.benchmarks.support import run_script, step_result
 
 import adapterhub_parity
 import conformance
+import load
 import padding
 import profile_step
 import provenance
@@ -33,7 +36,7 @@ def test_provenance_says_where_a_result_comes_from():
     assert 0 <= provenance.busy_cores(0.05) <= os.cpu_count()
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "options.py", "kills.py", "repeated.py", "scale_out.py", "search.py", "pretraining.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "load.py", "options.py", "kills.py", "repeated.py", "scale_out.py", "search.py", "pretraining.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = run_script(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
@@ -84,6 +87,42 @@ def test_a_table_of_a_soak_counts_wrong_answers():
     }  # fmt: skip
     text = table.make_tables([result], NOTES)
     assert "| wrong answers | 1 |" in text and "100, 200, 300, 250" in text and "1,000 tasks" in text
+
+
+@pytest.mark.slow
+def test_a_short_load_is_answered_rightly_and_its_table_says_so(tmp_path):
+    """Eight clients at a bank that changes all the time, and at its export."""
+    options = load.parse(["--smoke", "--requests", "1"])
+    options.requests, options.tasks = 100, 10
+    measured = load.load(options, tmp_path)
+    for name in ("bank", "export"):
+        assert not measured[name]["wrong"] and measured[name]["requests"] >= 100
+    assert measured["bank"]["changes"] > 0 and measured["export"]["changes"] == 0
+    settings = {"clients": 8, "writers": 2, "tasks": 10}
+    about = {"kind": "load", "file": "a.json", "link": "a.json", "versions": {}, "settings": settings}
+    text = table.make_tables([{**step_result(), **about, **measured}], NOTES)
+    assert "| wrong answers | 0 | 0 |" in text and "called by 8 clients" in text
+    assert load.growth({"resident_mib": [1.0, 5.0, 7.0]}) == 2.0
+
+
+def test_a_wrong_answer_and_a_stall_end_a_load():
+    options = load.parse(["--smoke"])
+    options.stall_seconds, options.requests, tasks = 0.2, 10, load.Tasks(2, [])
+    right = {"logits": tf.constant([[1.0, 2.0, 0.0]] * 4), "error": tf.constant([""] * 4), "outputs": tf.constant([2] * 4)}
+    expected = [np.array([[1.0, 2.0]])] * 2
+
+    def run(call):
+        return load.Load(options, tasks, ["text"], expected, call).run()["wrong"]
+
+    assert run(lambda *_: right) == []
+    assert "task" in run(lambda *_: {**right, "outputs": tf.constant([1] * 4)})[0]
+    assert "task" in run(lambda *_: {**right, "logits": right["logits"] + 1e-3})[0]
+    assert "task" in run(lambda *_: {**right, "error": tf.constant(["unknown task"] * 4)})[0]
+    assert "ValueError" in run(lambda *_: int("x") if threading.current_thread().daemon else right)[0]
+    leave = threading.Event()
+    wrong = run(lambda *_: leave.wait(20) if threading.current_thread().daemon else right)
+    leave.set()
+    assert wrong[0] == "no request ended for 0 s"
 
 
 def test_growth_of_repeated_trainings_is_by_those_after_the_first():
