@@ -351,3 +351,17 @@ def test_variants_are_options_of_the_command(cli, train_arguments, tmp_path):
     adapter = json.loads((tmp_path / "saved" / "tf_adapters.json").read_text())["adapter"]
     expected = {"insertion": "parallel", "scaling": 4.0, "hidden_layers": 2, "inner_norm": "before", "random_drop": 1}
     assert {name: adapter[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_while_updates_are_merged_for_a_trace_other_graphs_compute_as_before(fast):
+    model, inputs = tiny_model(num_hidden_layers=2), tiny_inputs()
+    add_adapters(model, LoraConfig(rank=2), seed=0, fast=fast)
+    randomize(model)
+    graph = tf.function(lambda: model(inputs).logits)
+    expected, weights = graph().numpy(), [variable.numpy() for variable in model.weights]
+    with merged(model):
+        assert np.array_equal(graph(), expected)
+        np.testing.assert_allclose(tf.function(lambda: model(inputs).logits)(), expected, atol=1e-5)
+        assert all(np.array_equal(variable, before) for variable, before in zip(model.weights, weights))
+    assert np.array_equal(graph(), expected)

@@ -48,10 +48,10 @@ def _dense_and_update(layer, training):
     """A Dense and what is known to be added to it: `(dense, ())`, or `(dense, (LoraLayer, gate))`; None for anything else."""
     if _are_dense(layer):
         return layer, ()
-    if not isinstance(layer, DenseSite) or not _are_dense(layer.dense) or len(layer.adapters) > 1:
+    if not isinstance(layer, DenseSite) or not _are_dense(layer.dense) or (len(layer.adapters) > 1 and layer.merged is None):
         return None
-    if not layer.adapters:
-        return layer.dense, ()
+    if layer.merged is not None or not layer.adapters:
+        return layer.merged or layer.dense, ()
     ((name, adapter),) = layer.adapters.items()
     if not isinstance(adapter, LoraLayer) or (adapter.dropout and training):
         return None

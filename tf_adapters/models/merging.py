@@ -4,13 +4,14 @@ import contextlib
 
 import numpy as np
 
+from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
-from tf_adapters.models.transaction import transaction, uninterrupted
+from tf_adapters.models.transaction import transaction
 
 
 @transaction
@@ -61,20 +62,13 @@ def merge_adapter(model):
 def merged(model):
     """Context in which what is traced computes with the active adapter's updates inside the weights, if it is such a one.
 
-    On leaving, every weight has its value back, bit for bit.
+    The weights are copies: nothing of the model changes, and other threads may compute with it meanwhile.
     """
     state = state_of(model)
     sites = [site for site in _sites(model, state) if site.dense.kernel.dtype == np.float32]
-    before = [[variable.read_value() for variable in (site.dense.kernel, site.dense.bias)] for site in sites]
-    try:
-        for site, values in zip(sites, _merged(state, sites)):
-            _assign(site, values)
-        with replaced([(site, "adapters", {}) for site in sites]):
-            yield
-    finally:
-        with uninterrupted():
-            for site, values in zip(sites, before):
-                _assign(site, values)
+    changes = [(site, "merged", _dense(site, values)) for site, values in zip(sites, _merged(state, sites))]
+    with replaced(changes):
+        yield
 
 
 def _sites(model, state):
@@ -91,6 +85,14 @@ def _merged(state, sites):
     return [site.adapters[state.active].merged(site.dense.kernel.numpy(), site.dense.bias.numpy()) for site in sites]
 
 
-def _assign(site, values, write=lambda variable, value: variable.assign(value)):
+def _assign(site, values, write):
     for variable, value in zip((site.dense.kernel, site.dense.bias), values):
         write(variable, value)
+
+
+def _dense(site, values):
+    """A layer like that of a site, with other weights."""
+    dense = keras.layers.Dense.from_config(site.dense.get_config())
+    dense.build((None, site.shape[0]))
+    dense.set_weights(values)
+    return dense

@@ -79,9 +79,9 @@ def replaced(changes):
         changes: list of `(layer, name of an attribute, value)`.
     """
     before = [vars(layer)[name] for layer, name, _ in changes]
-    for layer, name, value in changes:
-        vars(layer)[name] = value
     try:
+        for layer, name, value in changes:
+            vars(layer)[name] = value
         yield
     finally:
         for (layer, name, _), value in zip(changes, before):

@@ -218,7 +218,8 @@ def stored_as(model, storage):
     if storage == "float32":
         return []
     state = state_of(model)
-    matrices = {id(v) for v in state.backbone_variables(model) if v.shape.rank == 2 and v.dtype == tf.float32}
+    merged = [site.merged.kernel for site in state.sites.values() if getattr(site, "merged", None) is not None]
+    matrices = {id(v) for v in [*state.backbone_variables(model), *merged] if v.shape.rank == 2 and v.dtype == tf.float32}
     return [
         (layer, attribute, tf.Variable(tf.cast(variable, storage), trainable=False, name=attribute))
         for layer in state.family.main_layer(model).submodules
