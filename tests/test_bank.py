@@ -353,6 +353,38 @@ def test_removed_adapters_are_given_back_and_cleared(checkpoint, directories):
     assert bank.nbytes == size
 
 
+@pytest.mark.parametrize("called", ["texts", "tokens"])
+def test_a_new_graph_is_run_by_one_thread_before_others_come(checkpoint, directories, monkeypatch, called):
+    """TensorFlow optimises a graph at its first run; side by side each of 64 threads would do so for itself, at 20 MB each."""
+    bank, runs, ended, make = AdapterBank(str(checkpoint)).add("film", directories / "film"), [], [], tf.function
+    requests = [lambda: bank({"task": ["film"], "input_ids": [[2, 7, 3]]}), lambda: bank.answer(["a film"], "film")]
+
+    def counted(function, **options):
+        real = make(function, **options)
+
+        def run(*arguments):
+            first = not runs
+            runs.append(first)
+            if first:
+                # The others have come as far as they can.
+                time.sleep(0.5)
+                assert len(runs) == 1
+            answer = real(*arguments)
+            ended.append(first)
+            return answer
+
+        run.get_concrete_function = real.get_concrete_function
+        return run
+
+    monkeypatch.setattr(tf, "function", counted)
+    threads = [threading.Thread(target=requests[called == "texts"]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(ended) == 8 and ended[0]
+
+
 def test_what_no_task_has_any_more_is_dropped(checkpoint, directories, tmp_path):
     """Sizes, numbers of labels and lengths that come and go leave nothing, and what stays answers as before."""
     bank = AdapterBank(str(checkpoint))

@@ -201,7 +201,7 @@ class AdapterBank(keras.Model):
         inputs = self._complete(inputs)
         with self._book.lock.shared():
             spec = {name: tf.TensorSpec([None] if name == "task" else [None, None], value.dtype) for name, value in inputs.items()}
-            return self._function("tokens", lambda: tf.function(self.answer_tokens, autograph=False, input_signature=[spec]))(inputs)
+            return self._run("tokens", self.answer_tokens, [spec], inputs)
 
     def predict(self, *arguments, **options):
         """As of every Keras model; changes of the bank wait until it is done."""
@@ -238,8 +238,7 @@ class AdapterBank(keras.Model):
             raise InputError("The bank is empty: add(name, directory) a task first, whose settings say how texts are cut.")
         with self._book.lock.shared():
             spec = tf.TensorSpec([None], tf.string)
-            function = self._function("texts", lambda: tf.function(self.answer_texts, autograph=False, input_signature=[spec] * 3))
-            return function(text, text_pair, task)
+            return self._run("texts", self.answer_texts, [spec] * 3, text, text_pair, task)
 
     def answer_texts(self, text, text_pair, task):
         """`answer` for use inside a graph, on string tensors `(batch,)`.
@@ -391,14 +390,19 @@ class AdapterBank(keras.Model):
             logits, slots, task=task, known=known, readable=readable, names=self._labels.gather(slot), ranges=self._ranges.gather(slot)
         )
 
-    def _function(self, name, make):
-        """A traced function, kept until the bank's structure changes."""
+    def _run(self, name, function, signature, *arguments):
+        """What a function says in a graph, which is kept until the bank's structure changes."""
         with self._book.tracing:
             if name not in self._book.functions:
-                function = make()
-                function.get_concrete_function()
-                self._book.functions[name] = function
-            return self._book.functions[name]
+                traced = tf.function(function, autograph=False, input_signature=signature)
+                traced.get_concrete_function()
+                # TensorFlow optimises a graph at its first run, and threads that run it side by side would each do so.
+                try:
+                    return traced(*arguments)
+                finally:
+                    self._book.functions[name] = traced
+            traced = self._book.functions[name]
+        return traced(*arguments)
 
     # Changes
 
