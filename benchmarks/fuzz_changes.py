@@ -1,5 +1,6 @@
 """What a fuzzer does to files: bytes at random, and changes that know how JSON, safetensors, pickles, archives and tables are built."""
 
+import copy
 import io
 import json
 import pickletools
@@ -112,7 +113,8 @@ def _hostile(random, value):
             return random.choice([value + "x", value[:-1], value * 100, [value], random.choice(PATTERNS), value.swapcase()])
         if isinstance(value, list):
             return random.choice([value * 2, value[:-1], value + [value], {"0": value}, value[::-1]])
-    return random.choice([*VALUES, *PATTERNS])
+    # A copy: a later change must not reach the next case.
+    return copy.deepcopy(random.choice([*VALUES, *PATTERNS]))
 
 
 def change_safetensors(random, content):

@@ -9,6 +9,7 @@ import sys
 import adapterhub_parity
 import conformance
 import costs
+import fuzz
 import kills
 import load
 import methods
@@ -33,6 +34,7 @@ TABLES = {
     "adapterhub-parity": adapterhub_parity.TABLE,
     "conformance": conformance.TABLE,
     "costs": costs.TABLE,
+    "fuzz": fuzz.TABLE,
     "kills": kills.TABLE,
     "load": load.TABLE,
     "methods": methods.TABLE,

@@ -36,7 +36,7 @@ def test_provenance_says_where_a_result_comes_from():
     assert 0 <= provenance.busy_cores(0.05) <= os.cpu_count()
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "load.py", "options.py", "kills.py", "repeated.py", "scale_out.py", "search.py", "pretraining.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "fuzz.py", "load.py", "options.py", "kills.py", "repeated.py", "scale_out.py", "search.py", "pretraining.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
 def test_help_works_without_tensorflow(script):
     done = run_script(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200

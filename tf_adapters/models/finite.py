@@ -1,19 +1,20 @@
 """Numbers that a file may not hold: NaN and infinity answer a label, and no error."""
 
 import numpy as np
+import tensorflow as tf
 
 from tf_adapters.errors import InputError
 
 
-def check_finite(arrays, source):
-    """Raise InputError if a weight holds NaN or infinity, also where only float32 cannot hold it.
+def check_finite(arrays, source, *, dtype="float32"):
+    """Raise InputError if a weight holds NaN or infinity, also where only the dtype cannot hold it.
 
     Args:
         arrays: dict from name to array.
         source: path of what was read, for the message.
+        dtype: str, that of the variables that are to hold it.
     """
     for name, value in arrays.items():
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(np.asarray(value, np.float32)).all()
-        if not finite:
-            raise InputError(f"{source}: {name} holds NaN or infinity (or what float32 cannot hold): train or fetch the weights again.")
+        if not (np.abs(value) <= tf.as_dtype(dtype).max).all():
+            what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
+            raise InputError(f"{source}: {name} holds {what if dtype == 'float32' else f'numbers beyond what {dtype} holds: give storage=float32'}.")

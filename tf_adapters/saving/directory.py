@@ -17,7 +17,6 @@ import pathlib
 import shutil
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.models.finite import check_finite
 from tf_adapters.models.injection import add_adapters, check_fast, set_active
 from tf_adapters.models.loading import load_backbone
 from tf_adapters.methods import config_from_dict
@@ -25,6 +24,7 @@ from tf_adapters.models.names import named_weights, to_pytorch
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction
+from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
@@ -357,8 +357,7 @@ def check_backbone(model, state, settings, directory, arrays=()):
 
 
 def _check_numbers(model, state, config, arrays, directory):
-    """Raise InputError for weights that are not finite, and for a config that asks for others than there are, before any is made."""
-    check_finite(arrays, directory)
+    """Raise InputError if a config asks for other weights than there are, before any is made."""
     found = sum(value.size for key, value in arrays.items() if key.startswith("layer"))
     family, sizes = state.family, model.config
     depth, inner = len(family.blocks(model)), family.intermediate_size(sizes)
@@ -386,14 +385,7 @@ def _check_head(model, state, settings, arrays, directory):
 
 
 def _read_arrays(directory, settings):
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    path = _weights_path(pathlib.Path(directory), settings)
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"{path} is no complete safetensors file: {error}.") from None
+    return read_tensors(_weights_path(pathlib.Path(directory), settings))
 
 
 def _weights_path(directory, settings):

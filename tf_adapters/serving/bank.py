@@ -10,12 +10,13 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import AdapterPool, HeadPool, RowStore, RowTable
+from tf_adapters.models.finite import check_finite
 from tf_adapters.models.loading import load_backbone
 from tf_adapters.models.routing import Routes, encode, site_places
 from tf_adapters.models.state import state_of
 from tf_adapters.serving.answers import KINDS, answers_of, is_utf8
 from tf_adapters.serving.locks import SharedLock
-from tf_adapters.serving.task_parts import Encoder, check_finite, is_encodable, read_task, task_parts
+from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
 
 # What a slot says, before the rows of its adapters at each site.
 _COLUMNS = ("pool", "norms", "pooler", "head_pool", "head", "kind", "outputs", "text")

@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import tensorflow as tf
 
 from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
@@ -86,16 +85,7 @@ def read_task(directory, encoder):
         raise InputError(f"{directory} is for {kind}: a bank holds tasks on texts ({', '.join(KINDS)}).")
     if settings["text"] is None:
         raise InputError(f"{directory} was saved without text settings; pass text= to save_adapter.")
-    check_finite(arrays, directory)
     return settings, arrays
-
-
-def check_finite(arrays, directory, *, dtype="float32"):
-    """Raise InputError if an array of a directory, a dict by key, would hold NaN or infinity in a dtype."""
-    for key, array in arrays.items():
-        if not (np.abs(array) <= tf.as_dtype(dtype).max).all():
-            what = "NaN or infinity: train it again" if dtype == "float32" else f"numbers beyond what {dtype} holds: give storage='float32'"
-            raise InputError(f"{directory}: {key} holds {what}.")
 
 
 def task_parts(settings, arrays, directory, encoder, wordpiece):
