@@ -17,7 +17,7 @@ from tests.families import FAMILIES
 from tf_adapters import InputError, load_backbone
 from tf_adapters.models.config_file import read_config
 from tf_adapters.models.family import get_family
-from tf_adapters.models.weight_files import open_weights
+from tf_adapters.models.weight_files import open_weights, read_tensors
 
 PROGRAM = "import pathlib\npathlib.Path({trace!r}).write_text('ran')\nclass Config: pass\nclass Model: pass\n"
 # What chooses code, or where to fetch it: of CVE-2026-4372 and CVE-2026-5241, and of their kind.
@@ -157,3 +157,13 @@ def test_the_package_calls_none_of_the_loaders_that_run_what_a_file_names():
         if loaders.search(line)
     ]
     assert not found
+
+
+def test_all_tensors_of_a_file_are_read_or_none(tmp_path):
+    path = tmp_path / "adapter.safetensors"
+    save_file({"a": np.ones((2, 3), np.float16), "b": np.array(2.0)}, path)
+    found = read_tensors(path)
+    assert {name: (value.dtype, value.shape) for name, value in found.items()} == {"a": (np.float32, (2, 3)), "b": (np.float32, ())}
+    save_file({"a": np.ones(3, np.float32), "b": np.array([np.nan], np.float32)}, path)
+    with pytest.raises(InputError, match="adapter.safetensors: b holds NaN"):
+        read_tensors(path)

@@ -62,6 +62,16 @@ def test_every_reader_says_in_a_sentence_what_is_wrong(reader, content, tmp_path
     assert len(str(refusal.value)) < 1000
 
 
+def test_half_of_a_surrogate_pair_is_refused_and_a_whole_one_is_a_character(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(r'{"a": "\ud83d\ude42"}')
+    assert read_json(path) == {"a": "\U0001f642"}
+    for text in (r'{"a": "\ud83d"}', r'{"\uDE42": 1}', r'{"a": [{"b": ["x\ud800"]}]}'):
+        path.write_text(text)
+        with pytest.raises(InputError, match="a.json is not JSON .*surrogates not allowed"):
+            read_json(path)
+
+
 def test_a_folder_in_a_files_place_is_named(tmp_path):
     (tmp_path / "config.json").mkdir()
     with pytest.raises(InputError, match="config.json cannot be read"):
@@ -78,7 +88,7 @@ def test_a_configuration_nested_too_deep_is_refused_in_a_command(cli, tmp_path):
 
 def test_the_package_reads_json_in_one_place():
     package = pathlib.Path(tf_adapters.__file__).parent
-    own = ("json.loads(json.dumps(", "json.loads(self._bytes_from_chief(")  # what this package itself has just written
+    own = ("json.loads(json.dumps(", "json.loads(self._bytes_from_chief(", "map(json.loads, self._texts")  # what this package itself has just written
     found = [
         f"{path.name}: {line.strip()}"
         for path in package.rglob("*.py")

@@ -1,8 +1,10 @@
 """Descriptions of adapters that somebody else wrote: a value of a wrong type, or beyond what float32 or a tensor holds, is named."""
 
+import json
+
 import pytest
 
-from tf_adapters import AdapterConfig, InputError
+from tf_adapters import AdapterConfig, ByteLevelBpe, InputError, WordPiece
 from tf_adapters.adapterhub import lora, settings
 from tf_adapters.adapterhub.description import HeadDescription
 from tf_adapters.layers.activation import get_activation
@@ -89,3 +91,36 @@ def test_numbers_of_labels_that_are_none_are_refused(number):
         return
     with pytest.raises(InputError, match="here does not name the labels"):
         described.labels
+
+
+TOKENIZER = {
+    "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "pre_tokenizer": {"type": "ByteLevel"},
+    "post_processor": {"type": "RobertaProcessing", "cls": ["a", 0], "sep": ["a", 0]},
+}  # fmt: skip
+WORDPIECE = {"model": {"vocab": {"[UNK]": 0}}, "normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+
+
+@pytest.mark.parametrize(
+    ("read", "changes"),
+    [(ByteLevelBpe, {name: value}) for name in ("model", "pre_tokenizer", "post_processor") for value in ("x", [1], 3)]
+    + [(WordPiece, {name: value}) for name in ("model", "normalizer", "pre_tokenizer") for value in ("x", [1], 3)]
+    + [(ByteLevelBpe, {"added_tokens": value}) for value in (3, ["x"], [{}], [{"content": [], "id": 0}])]
+    + [(ByteLevelBpe, {"post_processor": {"type": "RobertaProcessing", **value}}) for value in ({}, {"cls": 3, "sep": []}, {"cls": [[]], "sep": ["a"]})]
+    + [(ByteLevelBpe, {"model": {**TOKENIZER["model"], "vocab": vocabulary}}) for vocabulary in ({"a": "0"}, {"a": [0]}, {"a": True}, {"a": None})]
+    + [(ByteLevelBpe, {"model": {**TOKENIZER["model"], "merges": merges}}) for merges in ([], [3], [[[], []]], [["a"] * 9000], [[1, 2]])]
+    + [(WordPiece, {"model": {"vocab": vocabulary}}) for vocabulary in ({"a": "0"}, {"a": [0]}, {"a": 0, "b": "1"})]
+    + [(WordPiece, {"model": {**WORDPIECE["model"], "unk_token": []}}), (WordPiece, {"normalizer": {"type": ["x"] * 9000}})],
+    ids=str,
+)  # fmt: skip
+def test_a_tokenizers_entry_of_a_wrong_type_is_named(read, changes, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**(TOKENIZER if read is ByteLevelBpe else WORDPIECE), **changes}))
+    with pytest.raises(InputError) as refusal:
+        read.from_directory(tmp_path)
+    assert len(str(refusal.value)) < 1000
+
+
+def test_merges_that_are_no_text_are_named(tmp_path):
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "merges.txt").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="merges.txt is not UTF-8 text"):
+        ByteLevelBpe.from_directory(tmp_path)

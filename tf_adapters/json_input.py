@@ -2,12 +2,14 @@
 
 import json
 import pathlib
+import re
 
 from tf_adapters.errors import InputError, shown
 
 # More than any file that is read has; beyond it, comparing, printing or writing a value may end in a RecursionError.
 MOST_LEVELS = 50
 _TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(text):
@@ -49,7 +51,10 @@ def read_json(path, advice="restore the file"):
         InputError: the file cannot be read, is not JSON in UTF-8, or holds something else than an object.
     """
     try:
-        content = parse_json(pathlib.Path(path).read_text(encoding="utf-8"))
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+        content = parse_json(text)
+        if _SURROGATE.search(text):
+            json.dumps(content, ensure_ascii=False).encode("utf-8")  # half of a pair is no character: nothing takes it
     except FileNotFoundError:
         raise InputError(f"{path} does not exist: {advice}.") from None
     except OSError as error:

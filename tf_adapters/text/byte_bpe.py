@@ -50,6 +50,7 @@ class ByteLevelBpe(Tokenizer):
         unk_token="<unk>",
     ):  # fmt: skip
         super().__init__(name="byte_level_bpe")
+        table = _merge_table(vocabulary, merges)
         special = {"cls_token": cls_token, "sep_token": sep_token, "pad_token": pad_token, "unk_token": unk_token}
         for argument, token in special.items():
             if not isinstance(token, str) or token not in vocabulary:
@@ -63,7 +64,6 @@ class ByteLevelBpe(Tokenizer):
         # White space in GPT-2's alphabet for bytes. One string: tf.Module would wrap and track each entry of a list.
         starts = {number for token, number in vocabulary.items() if token[:1] in "\u0120\u010a\u010d\u0109"}
         self._word_starts = bytes(number in starts for number in range(self.size))
-        table = _merge_table(vocabulary, merges)
         alphabet = _byte_alphabet()
         missing = next((token for token in alphabet if token not in vocabulary), None)
         if missing is not None:
