@@ -88,7 +88,7 @@ MUTATIONS = [
     ("training/freezing.py", "max(found.get(key, 0.0),", "min(found.get(key, 1.0),", "freezing:importance"),
     ("training/checkpointing.py", "dropouts.append((layer, max(1, uses)))", "dropouts.append((layer, 1))", "checkpointing:bit_equal"),
     ("training/masked_words.py", "/ tf.maximum(tf.reduce_sum(counts), 1.0)", "", "pretrain:hidden"),
-    ("training/masked_words.py", "mean + _SPARE * tf.sqrt(mean)", "mean", "pretrain:hidden pretrain:perplexity"),
+    ("text/masking.py", "mean + _SPARE * tf.sqrt(mean)", "mean", "masking pretrain:hidden"),
 ]  # fmt: skip
 
 
