@@ -53,6 +53,29 @@ def test_kernels_are_drawn_from_a_normal_truncated_at_two_standard_deviations():
     assert not layer.down_bias.numpy().any() and not layer.up_bias.numpy().any()
 
 
+def test_kernels_between_the_projections_keep_the_size_of_the_signal():
+    layer = AdapterLayer(256, hidden_layers=2, init_stddev=1e-2, seed=3)
+    layer.build((None, 8))
+    # A unit normal cut at 2 has a standard deviation of 0.8796.
+    assert layer.hidden_1_kernel.numpy().std() == pytest.approx(0.8796 / 256**0.5, rel=0.02)
+
+
+def test_dropout_is_of_the_update_in_training_alone():
+    plain, layer = (randomize_built(AdapterLayer(4, dropout=dropout, seed=0)) for dropout in (0.0, 0.5))
+    x = tf.random.normal((30, 16), seed=1)
+    assert np.array_equal(layer(x), plain(x)) and np.array_equal(layer(x, training=False), plain(x))
+    dropped, update = layer(x, training=True) - x, plain(x) - x
+    kept = np.abs(dropped.numpy()) > 1e-6
+    # 480 draws: five standard deviations are 0.114.
+    assert abs(kept.mean() - 0.5) < 0.114
+    np.testing.assert_allclose(dropped.numpy()[kept], 2 * update.numpy()[kept], atol=1e-5)
+
+
+def randomize_built(layer):
+    layer.build((None, 16))
+    return randomize(layer)
+
+
 def test_the_two_kernels_do_not_repeat_each_other():
     layer = AdapterLayer(16, seed=3)
     layer.build((None, 16))
