@@ -13,11 +13,10 @@ import safetensors.tensorflow
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from tests.conftest import tiny_model
+from tests.conftest import randomize, tiny_model
 from tests.families import family_inputs, family_model
 from tests.test_adapterhub import FILES, check
 from tests.test_methods import PFEIFFER
-from tests.test_variants import randomise
 from tf_adapters import AdapterConfig, FusionConfig, IA3Config, InputError, LoraConfig, add_adapters, load_backbone
 from tf_adapters.adapterhub import export_adapter, import_adapter
 from tf_adapters.adapterhub.description import read_description
@@ -53,7 +52,7 @@ def adapted(config, model=None):
     model = tiny_model() if model is None else model
     add_adapters(model, config, seed=0)
     for number, layer in enumerate(state_of(model).adapters["default"].layers.values()):
-        randomise(layer, number)
+        randomize(layer, number)
     return model
 
 
@@ -453,7 +452,7 @@ def test_weights_in_half_precision_are_read(model, dtype, tmp_path):
         (set_keys(target_modules="a" * 1001), "no regular expression that is read here .it has more than 1000 characters"),
         (set_keys(target_modules=[["query"]]), "it must be a string or a list of them"), (set_keys(layers_to_transform="1"), "must be a number"),
         (set_keys(target_modules=["query"], layers_to_transform=[1], layers_pattern="(layer"), "no regular expression"),
-        (set_keys(lora_alpha=1e39), "alpha=1e.39 must be a number above 0 that float32 holds"), (set_keys(r=2**63), "rank=9223372036854775808"),
+        (set_keys(lora_alpha=1e39), "alpha=1e.39 must be a number above 0, of those that float32 holds"), (set_keys(r=2**63), "rank=9223372036854775808"),
         (set_keys(lora_alpha=10**400), "alpha=1000"), (set_keys(init_lora_weights=[[]]), "init_lora_weights="), (set_keys(r=10**400), "rank=100"),
         (set_keys(lora_alpha="x"), "alpha='x'"), (set_keys(target_modules=None), "target_modules=None names no dense layer"),
         (set_keys(exclude_modules=["attention.output.dense"]), r"has LoRA in block \d \(attention_output\), which"),

@@ -93,7 +93,8 @@ def _follow(model):
     if getattr(model, "optimizer", None) is not None:
         # Keras trains what was chosen when `compile` was called, whatever layers say since.
         vars(model)["_compiled_trainable_state"] = model._get_trainable_state()
-        go_on_with(model.optimizer, model.trainable_variables)
+        with model.distribute_strategy.scope():
+            go_on_with(model.optimizer, model.trainable_variables)
 
 
 def _chosen_variables(model, state, mode):
