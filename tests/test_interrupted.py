@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.runs import Killed
 from tf_adapters import fit, load_backbone, load_tokenizer, set_trainable, task_from_files
 from tf_adapters.cli import pretrain, stream, train, tune
 from tf_adapters.errors import InputError
+from tf_adapters.serving import export
 from tf_adapters.training import leftovers
 from tf_adapters.training.run import Reporter
 from tf_adapters.training.seeds import SeedRuns
@@ -139,3 +141,19 @@ def test_the_other_workers_of_a_run_of_no_step_hear_of_it(tmp_path):
     make(tmp_path, ".resume/", "step-2/tf_adapters.json", "log.csv")
     with tarfile.open(fileobj=io.BytesIO(_packed(tmp_path))) as archive:
         assert sorted(archive.getnames()) == [".resume", "log.csv"]
+
+
+def test_an_export_that_was_killed_right_after_its_end_leaves_nothing_for_good(tmp_path):
+    make(tmp_path, "1/saved_model.pb", f"{TEMPORARY}/", "mine/a.txt")
+    with pytest.raises(InputError, match="1 is there already"):
+        export.check_version_directory(tmp_path / "1")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "mine"]
+
+
+def test_the_variables_of_an_export_have_one_order():
+    a, b, c = (SimpleNamespace(name=name) for name in "abc")
+    functions = {
+        name: SimpleNamespace(get_concrete_function=lambda found=found: SimpleNamespace(variables=found))
+        for name, found in {"one": (c, a), "two": (b, c)}.items()
+    }
+    assert list(export.module_of(functions).read) == [a, b, c]

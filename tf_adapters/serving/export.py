@@ -13,7 +13,7 @@ from tf_adapters.layers.fused.compiled import uncompiled
 from tf_adapters.models.merging import merged
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
-from tf_adapters.saving.atomic import folder_beside, reason
+from tf_adapters.saving.atomic import folder_beside, reason, remove_dead
 from tf_adapters.serving.answers import NOT_UTF8, is_utf8
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import Tokenizer
@@ -123,7 +123,8 @@ def module_of(functions, **parts):
     for name, part in parts.items():
         setattr(root, name, part)
     read = [variable for function in functions.values() for variable in function.get_concrete_function().variables]
-    root.read = list({id(variable): variable for variable in read}.values())
+    # TensorFlow gives them in another order in each process; the same model is to be the same file.
+    root.read = sorted({id(variable): variable for variable in read}.values(), key=lambda variable: variable.name)
     return root
 
 
@@ -138,6 +139,8 @@ def check_version_directory(directory):
             f"{directory} must end in a version number, which is what TensorFlow Serving looks for: {directory / '1'}."
         )
     if directory.exists():
+        # What one that was killed right after its end left.
+        remove_dead(directory.parent)
         raise InputError(
             f"{directory} is there already, and a server may be reading it: export the next version, "
             f"{directory.parent / str(_newest(directory.parent) + 1)}."
