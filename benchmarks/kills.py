@@ -195,16 +195,31 @@ def content(folder):
         if path.is_dir():
             found[name] = None
         elif path.name not in _OPTIONAL:
-            found[name] = None if path.name.endswith(_BY_NAME_ALONE) else _without_times(path)
+            by_name = path.name.endswith(_BY_NAME_ALONE) or path.name.startswith("variables.data-") or ".tf_adapters.tmp/" in name
+            found[name] = None if by_name else _without_times(path)
     return found
 
 
 def _without_times(path):
+    if path.name == "variables.index":
+        return _variables(path.with_suffix(""))
     if path.suffix == ".json":
         return _stripped(json.loads(path.read_text(encoding="utf-8")))
     if path.name == "trials.csv":
         return [{**row, "seconds": None} for row in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))]
     return path.read_bytes()
+
+
+def _variables(prefix):
+    """The variables of a SavedModel; the bytes of its files differ by the order in which TensorFlow found what they belong to."""
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        names = set(reader.get_variable_to_dtype_map()) - {"_CHECKPOINTABLE_OBJECT_GRAPH"}
+        return {name: reader.get_tensor(name).tolist() for name in names}
+    except tf.errors.OpError as error:
+        return str(error)
 
 
 def _stripped(value):
