@@ -335,7 +335,7 @@ def plain_directory(tmp_path_factory):
     return save_adapter(set_trainable(model, "adapters"), tmp_path_factory.mktemp("plain") / "plain")
 
 
-@pytest.mark.parametrize("step", [pytest.param(5, marks=pytest.mark.slow), 37])
+@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.slow), 37])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_operation_that_is_interrupted_anywhere_changes_nothing(directories, operation, step):
     model, _ = two_trained()
@@ -343,7 +343,7 @@ def test_an_operation_that_is_interrupted_anywhere_changes_nothing(directories, 
     check_interruptions(model, lambda: OPERATIONS[operation](model, directories[0]), step, 1)
 
 
-@pytest.mark.parametrize("step", [pytest.param(5, marks=pytest.mark.slow), 47])
+@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.slow), 47])
 @pytest.mark.parametrize("operation", ALONE)
 def test_an_operation_on_a_model_with_one_adapter_or_none_changes_nothing_if_interrupted(
     directories, plain_directory, operation, step, float32_policy
