@@ -168,15 +168,13 @@ def test_copied_adapter_directory_is_the_same_adapter(adapter_directory, tmp_pat
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-@pytest.mark.parametrize("command, file", [("evaluate", "numbers.json"), ("predict", "rows.jsonl"), ("predict", "rows.csv"), ("predict", "-")])
-def test_predictions_that_are_not_numbers_are_refused_and_not_written(cli, adapter_directory, sentences, tmp_path, monkeypatch, command, file, broken):
-    """JSON has no NaN, and a table that holds some is no answer."""
+def test_scores_of_predictions_that_are_not_numbers_are_refused(cli, adapter_directory, sentences, tmp_path, monkeypatch, broken):
+    """JSON has no NaN, and a table that holds some is no score; `predict` names the rows."""
     from tf_adapters.training.scoring import Scorer
 
     logits = Scorer.logits
     monkeypatch.setattr(Scorer, "logits", lambda *arguments, **options: logits(*arguments, **options) * np.float32([0, broken]))
-    output = "-" if file == "-" else tmp_path / file
-    outcome = cli(command, adapter_directory, "--input", sentences / "test.csv", "--output", output)
+    outcome = cli("evaluate", adapter_directory, "--input", sentences / "test.csv", "--output", tmp_path / "numbers.json")
     assert outcome.status == 2 and not list(tmp_path.iterdir())
     assert "predicts numbers that are not finite: train it again" in outcome.err
     assert "NaN" not in outcome.out
