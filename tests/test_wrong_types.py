@@ -43,7 +43,7 @@ def test_a_method_that_is_none_is_named(value):
 @pytest.mark.parametrize("value", HUGE)
 def test_what_no_tensor_can_have_is_refused_before_one_is_made(value):
     for make in (lambda: AdapterConfig(value), lambda: LoraConfig(rank=value), lambda: AdapterConfig(hidden_layers=value)):
-        with pytest.raises(InputError, match=r"must be an integer of at least 1 and at most 2147483647\."):
+        with pytest.raises(InputError, match=r"must be an integer of at most (65536|256)\."):
             make()
 
 

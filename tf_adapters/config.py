@@ -241,7 +241,7 @@ def check_sharing(sharing):
     if isinstance(sharing, str):
         if sharing not in ("none", "layer"):
             raise InputError(f"sharing={sharing!r:.60} is unknown: use 'none', 'layer' or an integer of at least 2.")
-    elif not is_int(sharing) or sharing < 2:
+    elif not is_int(sharing) or not 2 <= sharing < 2**31:
         raise InputError(
             f"sharing={sharing!r:.60} must be 'none', 'layer' or an integer of at least 2 ('layer' is the sharing within one block)."
         )

@@ -95,7 +95,7 @@ def predict(
 
     # A bar and the rows would overwrite each other on one terminal.
     with counting(console, "predicting", unit=labeller.unit, shown=output != "-" or not sys.stdout.isatty()) as advance:
-        rows = (_with_lines(label(chunk.rows(), advance), labeller.shown) for chunk in chunks)
+        rows = (label(chunk.rows(), advance) for chunk in chunks)
         if output == "-":
             # JSON is UTF-8, whatever the terminal's encoding.
             sys.stdout.reconfigure(encoding="utf-8")
@@ -105,21 +105,16 @@ def predict(
                 (_write_csv if output.endswith(".csv") else _write_jsonl)(file, rows)
 
 
-def _with_lines(rows, shown):
-    """Rows and each as a line of JSON, which no row without numbers becomes."""
-    problem = f"{shown} predicts numbers that are not finite: train it again."
-    return rows, [json_text(row, problem=problem) for row in rows]
-
-
 def _write_jsonl(file, chunks):
-    for _, lines in chunks:
-        file.writelines(line + "\n" for line in lines)
+    problem = "A row holds numbers that are not finite: train the adapter again."
+    for rows in chunks:
+        file.writelines(json_text(row, problem=problem) + "\n" for row in rows)
         file.flush()
 
 
 def _write_csv(file, chunks):
     writer = None
-    for rows, _ in chunks:
+    for rows in chunks:
         rows = [_flat(row) for row in rows]
         if writer is None:
             writer = csv.DictWriter(file, fieldnames=list(rows[0]))
@@ -135,7 +130,7 @@ class _One:
     def __init__(self, directory, text_pair_column, model, precision, fast):
         from tf_adapters.saving.settings import read_settings
 
-        self.directory, self.model, self.fast, self.shown = directory, model, fast, str(directory)
+        self.directory, self.model, self.fast = directory, model, fast
         self.settings = read_settings(directory)
         check_pairs(self.settings, text_pair_column, directory)
         self.kind, self.labels = task_of(self.settings)
@@ -168,7 +163,6 @@ class _Several:
             option = "--fast" if fast else f"--precision {precision}"
             raise InputError(f"{option} is for one directory: leave it out, or predict the directories one after the other.")
         self.named = named_directories(directories)
-        self.shown = f"One of {', '.join(self.named)}"
         self.source = encoder_source(self.named, model)
         settings = {name: read_settings(path) for name, path in self.named.items()}
         self.tasks = {name: task_of(of_task) for name, of_task in settings.items()}

@@ -228,7 +228,7 @@ def check_depth(values, depth, source):
 
 def _check_value(name, dimension, value, recipe):
     types = dimension.types
-    fits = (types.startswith("int") and is_int(value)) or (types.startswith("float") and is_real(value))
+    fits = (types.startswith("int") and is_int(value)) or (types.startswith("float") and (is_real(value) or (name in RANGES and isinstance(value, float))))
     if not fits and not (types.endswith("word") and isinstance(value, str)):
         raise InputError(f"space: {name}={value!r} must be {'an' if types[0] == 'i' else 'a'} {types}.")
     if dimension.field is not None:
