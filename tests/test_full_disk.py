@@ -93,6 +93,7 @@ class Fail(Reporter):
             self.stack.enter_context(failing(self.folder, self.code))
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_run_stops_with_a_sentence_and_goes_on_when_there_is_room_again(run, tmp_path, code):
     run(tmp_path / "whole")
