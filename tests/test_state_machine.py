@@ -24,6 +24,7 @@ from tf_adapters import (
     InputError,
     LoraConfig,
     add_adapters,
+    backbone_digest,
     cast_frozen,
     change_head,
     disable_adapters,
@@ -134,6 +135,7 @@ class Lifecycle(RuleBasedStateMachine):
     def load(self):
         self.model = load_backbone(checkpoint())
         self.reference = Reference({short(variable): variable.numpy() for variable in self.model.weights})
+        backbone_digest(self.model)  # what is trained before the first look at the encoder belongs to it
         self.folder = tempfile.mkdtemp()
         self.contexts, self.saved, self.graphs = [], [], []
 
@@ -386,11 +388,15 @@ class Lifecycle(RuleBasedStateMachine):
         if self.reference.adapters:
             self.refused(lambda: change_head(self.model), "without adapters")
             return
+        if self.reference.changed():
+            self.refused(lambda: change_head(self.model), "changed since it was loaded")
+            return
         keras.utils.set_random_seed(0)
         self.model = change_head(self.model)
         weights = {short(variable): variable.numpy() for variable in self.model.weights}
         assert {name for name in weights if not is_head(name) and not np.array_equal(weights[name], self.reference.weights()[name])} == set()
         self.reference, self.graphs, self.saved = Reference(weights), [], []
+        backbone_digest(self.model)
 
     @rule()
     def compile(self):

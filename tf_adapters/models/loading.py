@@ -77,6 +77,8 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
     state = state_of(model)
     if state.adapters or state.directory is None or head == "masked-lm":
         raise InputError("model: change_head takes one that load_backbone returned, without adapters, and makes no head of masked words.")
+    if state.changed(model):
+        raise InputError("model: its encoder was changed since it was loaded, and its files have what a new head stands on: load it again.")
     _check_head(num_labels, labels, head, head_layers)
     family, config = _described_encoder(state.directory)
     other = _build(family, config, head, num_labels, labels, head_layers)
