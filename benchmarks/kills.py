@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -347,13 +348,16 @@ class Whole:
     operations: list
 
 
-def plan(scenario, whole, count, failures, random_share, second_share, random):
-    """The cases of a scenario: dicts for JSON of what happens `first` and perhaps `second`, and how one goes on."""
+def plan(scenario, whole, count, failures, random_share, second_share, hit, random):
+    """The cases of a scenario: dicts for JSON of what happens `first` and perhaps `second`, and how one goes on.
+
+    `hit` is a set of kinds of operations that the command's other scenarios are killed at, to which those of this one are added.
+    """
     cases = []
     at_random = round(count * random_share)
     firsts = [{"after": float(random.uniform(0.02, 0.98) * whole.seconds)} for _ in range(at_random)]
-    firsts += [{"at": at, "event": EVENTS[number % 2]} for number, at in enumerate(spread(whole.operations, count - at_random, random))]
-    firsts += [{"at": at, "event": FAILURES[number % 2]} for number, at in enumerate(spread(whole.operations, failures, random))]
+    firsts += [{"at": at, "event": EVENTS[number % 2]} for number, at in enumerate(spread(whole.operations, count - at_random, hit, random))]
+    firsts += [{"at": at, "event": FAILURES[number % 2]} for number, at in enumerate(spread(whole.operations, failures, set(), random))]
     for number, first in enumerate(firsts):
         second = None
         if not scenario.versions and random.random() < second_share:
@@ -362,15 +366,23 @@ def plan(scenario, whole, count, failures, random_share, second_share, random):
     return cases
 
 
-def spread(operations, count, random):
-    """Numbers of `count` operations: one of each kind first, the rest at equal distances."""
+def kind_of(operation):
+    """What an operation does to which file, in whatever folder of a run's."""
+    what, path = operation.split(" ", 1)
+    return f"{what} {re.sub(r'[0-9]+', '0', os.path.basename(path))}"
+
+
+def spread(operations, count, hit, random):
+    """Numbers of `count` operations: one of each kind first that is not in `hit`, which it joins, the rest at equal distances."""
     of_kind = {}
     for number, name in enumerate(operations):
-        of_kind.setdefault(name, []).append(number)
-    chosen = [int(random.choice(numbers)) for numbers in of_kind.values()]
-    random.shuffle(chosen)
-    rest = max(0, count - len(chosen))
-    return [*chosen[:count], *(int((number + random.random()) * len(operations) / rest) for number in range(rest))]
+        of_kind.setdefault(kind_of(name), []).append(number)
+    kinds = [kind for kind in of_kind if kind not in hit]
+    random.shuffle(kinds)
+    chosen = [int(random.choice(of_kind[kind])) for kind in kinds[:count]]
+    hit.update(kinds[:count])
+    rest = count - len(chosen)
+    return [*chosen, *(int((number + random.random()) * len(operations) / rest) for number in range(rest))]
 
 
 def campaign(options):
@@ -384,7 +396,7 @@ def campaign(options):
     print("Making an encoder and adapters ...", flush=True)
     prepare(data)
     kinds = {name: scenario for name, scenario in scenarios(data).items() if not options.only or scenario.command in options.only}
-    plans, wholes, olders = {}, {}, {}
+    plans, wholes, olders, hit = {}, {}, {}, collections.defaultdict(set)
     for number, (name, scenario) in enumerate(kinds.items()):
         base = work / "whole" / name.replace(", ", "-")
         shutil.rmtree(base, ignore_errors=True)
@@ -397,7 +409,7 @@ def campaign(options):
             shutil.copytree(olders[name], base / "output")
         done = _ended(call(scenario.line(base / "output", *scenario.first_flags), base / "output"))
         wholes[name] = Whole(content(base / "output"), done.seconds, done.operations)
-        print(f"{name}: {done.seconds:.1f} s, {len(done.operations)} file operations of {len(set(done.operations))} kinds", flush=True)
+        print(f"{name}: {done.seconds:.1f} s, {len(done.operations)} file operations of {len(set(map(kind_of, done.operations)))} kinds", flush=True)
         # Of a command's cases each scenario has its share.
         fellows = [other for other, one in kinds.items() if one.command == scenario.command]
         number_of = options.exports if scenario.command == "export" else options.kills
@@ -405,7 +417,7 @@ def campaign(options):
         random = np.random.default_rng([options.seed, list(scenarios(data)).index(name)])
         if scenario.versions:
             share = number_of
-        plans[name] = plan(scenario, wholes[name], share, options.failures, options.random_share, options.second_share, random)
+        plans[name] = plan(scenario, wholes[name], share, options.failures, options.random_share, options.second_share, hit[scenario.command], random)
     rows = _rows_that_are_there(work / "cases.jsonl", plans) if options.resume else []
     if not options.resume:
         (work / "cases.jsonl").unlink(missing_ok=True)
@@ -466,13 +478,13 @@ def summarise(rows, kinds, wholes):
         total = collections.Counter()
         for row in own:
             total.update(row["counts"])
-        hit = {(row["scenario"], row["operation"]) for row in own if row["operation"] is not None and row["first"]["event"] in EVENTS}
+        hit = {kind_of(row["operation"]) for row in own if row["operation"] is not None and row["first"]["event"] in EVENTS}
         summary[command] = {
             "scenarios": names, "cases": len(own), "kills_at_random_moments": sum("after" in row["first"] for row in own),
             "kills_at_operations": sum(row["first"].get("event") in EVENTS for row in own),
             "failures": sum(row["first"].get("event") in FAILURES for row in own), "second_kills": total["second kills"],
             "ended_before": total["ended before"], "commands_to_go_on": total["commands"],
-            "kinds_of_operations": sum(len(set(wholes[name].operations)) for name in names), "kinds_hit": len(hit),
+            "kinds_of_operations": len({kind_of(operation) for name in names for operation in wholes[name].operations}), "kinds_hit": len(hit),
             "failed": sum(row["problem"] is not None for row in own), "seconds": round(sum(row["seconds"] for row in own), 1),
         }  # fmt: skip
     return summary

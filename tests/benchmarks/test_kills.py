@@ -58,9 +58,11 @@ def test_a_process_is_killed_right_before_or_after_an_operation(tmp_path, at, ev
 
 def test_each_kind_of_operation_is_chosen_before_any_comes_twice():
     operations = ["open a", "fsync a", "open a", "replace a", "open b"] * 10
-    chosen = kills.spread(operations, 12, np.random.default_rng(0))
-    assert {operations[number] for number in chosen[:4]} == set(operations) and len(chosen) == 12
-    assert [number // 7 for number in chosen[4:]] == sorted(number // 7 for number in chosen[4:])
+    hit = {"replace a"}
+    chosen = kills.spread(operations, 11, hit, np.random.default_rng(0))
+    assert {operations[number] for number in chosen[:3]} == {"open a", "fsync a", "open b"} and len(chosen) == 11
+    assert chosen[3:] == sorted(chosen[3:]) and hit == set(operations)
+    assert kills.kind_of("open search/runs/#/.seed-1/a.json") == kills.kind_of("open best/a.json") != kills.kind_of("open best/b.json")
 
 
 def test_advice_is_followed_and_where_there_is_none_there_is_none():
