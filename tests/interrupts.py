@@ -2,6 +2,7 @@
 
 import dis
 import functools
+import itertools
 import linecache
 import pathlib
 import sys
@@ -15,27 +16,26 @@ class _Lines:
     """A trace function that raises `error` at a line of the package.
 
     Args:
-        files: ends of the names of the files that count.
+        counts: function of a file's path, whether its lines count.
         error: exception.
-        skipped: int, how many lines are executed before, or the set of `(path, number)` at which nothing is raised.
+        reached: function of `(path, number)`, whether to raise at this line.
 
     Attributes:
         place: `(path, number)` at which it raised, or None.
     """
 
-    def __init__(self, files, error, skipped):
-        self.files, self.error, self.skipped, self.count, self.place = files, error, skipped, 0, None
+    def __init__(self, counts, error, reached):
+        self.counts, self.error, self.reached, self.place = counts, error, reached, None
 
     def __call__(self, frame, event, argument):
         path = frame.f_code.co_filename
-        if self.place or not path.startswith(PACKAGE) or not path.endswith(self.files):
+        if self.place or not path.startswith(PACKAGE) or not self.counts(path):
             return None
         if event == "line" and not _leaves_a_context(frame):
             place = path, frame.f_lineno
-            if self.count == self.skipped if isinstance(self.skipped, int) else place not in self.skipped:
+            if self.reached(place):
                 self.place = place
                 raise self.error
-            self.count += 1
         return self
 
 
@@ -54,6 +54,21 @@ def _first_offsets(code):
     return first
 
 
+def _raised_at(operation, counts, error, reached):
+    """Run an operation under `_Lines`. Returns the place at which it raised, or None."""
+    lines, before = _Lines(counts, error, reached), sys.gettrace()
+    sys.settrace(lines)
+    try:
+        operation()
+    except (KeyboardInterrupt, MemoryError) as raised:
+        assert raised is error
+        return lines.place
+    finally:
+        sys.settrace(before)
+    assert lines.place is None, f"{error!r} at {lines.place} was swallowed"
+    return None
+
+
 def interrupted(operation, *, files=("",), done=None):
     """Run an operation again and again, each time raising at the next line, until it comes to its end.
 
@@ -64,21 +79,27 @@ def interrupted(operation, *, files=("",), done=None):
 
     Returns: iterator of `(path, line)`, after each exception.
     """
-    number = 0
-    while True:
-        error = (KeyboardInterrupt, MemoryError)[number % 2]("here")
-        lines, before = _Lines(tuple(files), error, number if done is None else done), sys.gettrace()
-        sys.settrace(lines)
-        try:
-            operation()
-        except (KeyboardInterrupt, MemoryError) as raised:
-            assert raised is error
-        else:
-            assert lines.place is None, f"{error!r} at {lines.place} was swallowed"
+    for number in itertools.count():
+        error, left = (KeyboardInterrupt, MemoryError)[number % 2]("here"), itertools.count(-number)
+        reached = (lambda place: next(left) == 0) if done is None else (lambda place: place not in done)
+        place = _raised_at(operation, lambda path: path.endswith(tuple(files)), error, reached)
+        if place is None:
             return
-        finally:
-            sys.settrace(before)
-        number += 1
         if done is not None:
-            done.add(lines.place)
-        yield lines.place
+            done.add(place)
+        yield place
+
+
+def interrupted_at(count, operation):
+    """Run an operation; raise KeyboardInterrupt at the `count`-th new line of the package, but for transaction.py's, whose own lines no signal interrupts.
+
+    Returns: whether it was raised.
+    """
+    seen = set()
+
+    def reached(place):
+        new = place not in seen
+        seen.add(place)
+        return new and len(seen) > count
+
+    return _raised_at(operation, lambda path: not path.endswith("transaction.py"), KeyboardInterrupt("here"), reached) is not None

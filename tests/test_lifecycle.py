@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_inputs, tiny_model
+from tests.interrupts import interrupted_at
 from tests.whole import assert_same, outputs, picture, train
 from tf_adapters import (
     AdapterConfig,
@@ -291,34 +292,6 @@ ALONE = {
     "merge": (LoraConfig(rank=2), lambda model, paths: merge_adapter(model)),
     "cast": (STRONG, lambda model, paths: cast_frozen(model)),
 }
-
-
-def interrupted_at(count, function):
-    """Run a function; raise KeyboardInterrupt at the `count`-th new line of the package that it runs. Returns whether it was raised."""
-    seen, left = set(), [count]
-
-    def trace(frame, event, argument):
-        path = frame.f_code.co_filename
-        if "/tf_adapters/" not in path or path.endswith("transaction.py"):
-            return None
-        if event == "line" and (path, frame.f_lineno) not in seen:
-            seen.add((path, frame.f_lineno))
-            left[0] -= 1
-            if left[0] < 0:
-                left[0] = 10**9
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
 
 
 def check_interruptions(model, operation, step, at_least):

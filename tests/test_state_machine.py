@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests import encoder_in_numpy
 from tests.conftest import tiny_inputs, write_checkpoint
-from tests.test_lifecycle import HOSTILE, hostile, interrupted_at
+from tests.interrupts import interrupted_at
+from tests.test_lifecycle import HOSTILE, hostile
 from tests.whole import assert_same, picture
 from tf_adapters import (
     AdapterConfig,
