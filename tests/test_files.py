@@ -85,6 +85,13 @@ def test_gzip_files_are_read_by_their_inner_extension(tmp_path):
     assert "b2.csv.gz is not a complete gzip file" in refusal(write(tmp_path, "b2.csv.gz", b"text\none\n"))
 
 
+def test_a_line_that_inflates_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tf_adapters.tasks.files.LONGEST_LINE", 1 << 20)
+    path = write(tmp_path, "a.txt.gz", gzip.compress(b"one\n" + b"x" * (1 << 20)))
+    assert rows(path)[1][0] == 2
+    assert "a.txt.gz, line 2 is longer than 1 MiB" in refusal(write(tmp_path, "a.txt.gz", gzip.compress(b"one\n" + b"x" * (10 << 20))))
+
+
 def test_plain_text_and_standard_input_hold_one_text_a_line(tmp_path, monkeypatch):
     assert rows(write(tmp_path, "a.txt", "one\n two, 2\n\n")) == [(1, "one"), (2, " two, 2")]
     for given, format in ((b"one\ntwo\n", None), (b'{"text": "one"}\n{"text": "two"}\n', "jsonl")):

@@ -40,6 +40,8 @@ FORMATS = {
 FIELD_LIMIT = 16 * 1024 * 1024
 # A larger file's texts stay on disk while a model trains on them.
 MOST_BYTES_IN_MEMORY = 256 * 1024 * 1024
+# A line of a compressed file may inflate to more than the memory holds; a file of SQuAD is one line.
+LONGEST_LINE = 1024 * 1024 * 1024
 
 
 @dataclasses.dataclass
@@ -388,7 +390,9 @@ def read_lines(path):
 
 
 def _decoded(file, name):
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+        if len(line) > LONGEST_LINE:
+            raise InputError(f"{name}, line {number} is longer than {LONGEST_LINE >> 20} MiB: is this a file of texts?")
         encoding = "utf-8-sig" if number == 1 else "utf-8"
         try:
             text = line.decode(encoding)

@@ -36,10 +36,11 @@ class ResumeFile:
         Returns: the `info` of the run that saved.
 
         Raises:
-            InputError: the file belongs to a run with other variables.
+            InputError: there is no such file, it is damaged, or it belongs to a run with other variables.
         """
         from safetensors.numpy import load_file
 
+        info = read_info(self.path)
         arrays = load_file(self.path)
         if {name: array.shape for name, array in arrays.items()} != {
             name: tuple(variable.shape) for name, variable in self._variables.items()
@@ -47,7 +48,7 @@ class ResumeFile:
             raise InputError(f"{self.path} belongs to another run: start anew with --overwrite.")
         for name, variable in self._variables.items():
             variable.assign(arrays[name])
-        return read_info(self.path)
+        return info
 
 
 def read_info(path):
