@@ -486,6 +486,8 @@ def test_the_command_converts_in_both_directions(cli, tmp_path):
     assert choices.status == 2 and "no kind of task here: give --no-head" in choices.err
     again = cli("convert", source, "--model", encoder, "--output", ours)
     assert again.status == 2 and "is there already" in again.err
+    long = cli("convert", source, "--model", encoder, "--output", tmp_path / "x", "--max-length", 10**6)
+    assert long.status == 2 and "--max-length 1000000 is beyond the" in long.err and not (tmp_path / "x").exists()
     nameless = cli("convert", FILES / "bert" / "seq_bn", "--output", tmp_path / "x")
     assert nameless.status == 2 and "does not name its encoder: give --model" in nameless.err
     nothing = cli("convert", tmp_path / "nowhere", "--output", tmp_path / "x")

@@ -82,7 +82,7 @@ def _from_hub(directory, output, source, head, max_length):
     model = load_backbone(source, **load)
     settings = import_adapter(model, directory, head=described is not None)
     set_trainable(model, "adapters")
-    text = load_tokenizer(model, max_length=max_length or get_kind(kind).max_length or 128)
+    text = load_tokenizer(model, max_length=max_length or get_kind(kind).max_length)
     save_adapter(model, output, text=text, task={"name": settings.get("name"), "kind": kind})
     note = "" if described is not None else " It has no head: the one in this directory is random, and is to be trained."
     return f"Written to {output}: {parameter_counts(model).adapter:,} parameters of adapters.{note}"

@@ -128,7 +128,6 @@ def pretrain(
     with console.status(f"Loading {model} ..."):
         whole = tf_adapters.load_backbone(model, head="masked-lm")
         tokenizer = tf_adapters.load_tokenizer(whole, max_length=max_length or recipe.max_length)
-    _check_positions(whole, tokenizer.max_length, model)
     if config is not None:
         config.sites(whole.config.num_hidden_layers)  # which refuses blocks that are not there
     if output.is_dir() and (not resume or is_to_be_cleared(output)):
@@ -174,16 +173,6 @@ def _check(given):
     if given["fast"] and given["trainable"] == "full":
         raise InputError("--fast is for adapters, and --trainable full trains none: leave one of them out.")
     options.check_precision(given["precision"])
-
-
-def _check_positions(model, max_length, source):
-    from tf_adapters.models.state import state_of
-
-    positions = state_of(model).family.positions(model.config)
-    if max_length > positions:
-        raise InputError(
-            f"--max-length {max_length} is beyond the {positions} positions of {source}: give --max-length {positions} or less."
-        )
 
 
 def _check_output(output, resume, overwrite):

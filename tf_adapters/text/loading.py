@@ -17,19 +17,26 @@ _TOKENIZERS = {
 }
 
 
-def load_tokenizer(model, *, max_length=128):
+def load_tokenizer(model, *, max_length=None):
     """The tokenizer that a model's encoder was pretrained with.
 
     Args:
         model: as `load_backbone` returns it.
-        max_length: int, tokens that are kept of a text.
+        max_length: int, tokens that are kept of a text; None for 128, or as many as the encoder has positions for.
 
     Returns: a `Tokenizer`, such as `WordPiece`, `ByteLevelBpe` or `SentencePiece`.
 
     Raises:
-        InputError: its files are missing or damaged, or of another tokenizer.
+        InputError: its files are missing or damaged, or of another tokenizer; the encoder has fewer positions than `max_length`.
     """
     state = state_of(model)
+    positions = state.family.positions(model.config)
+    if max_length is None:
+        max_length = min(128, positions)
+    if max_length > positions:
+        raise InputError(
+            f"--max-length {max_length} is beyond the {positions} positions of {state.source}: give --max-length {positions} or less."
+        )
     if state.directory is None:
         raise InputError(f"model={type(model).__name__} was built without files: give the tokenizer's class its vocabulary.")
     module, name, style = _TOKENIZERS[state.family.tokenizer]

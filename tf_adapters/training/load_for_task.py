@@ -3,9 +3,7 @@
 import functools
 
 from tf_adapters._keras import keras
-from tf_adapters.errors import InputError
 from tf_adapters.models.loading import change_head, load_backbone
-from tf_adapters.models.state import state_of
 from tf_adapters.text.loading import load_tokenizer
 from tf_adapters.training.kinds import get_kind
 
@@ -24,7 +22,7 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=N
     Returns: `(model, tokenizer)`.
 
     Raises:
-        InputError: as `load_backbone`, or the encoder has fewer positions than `max_length`.
+        InputError: as `load_backbone` and `load_tokenizer`.
     """
     kind = get_kind(task.kind)
     keras.utils.set_random_seed(seed)
@@ -35,9 +33,4 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=N
         labels=list(task.labels) or None,
         head_layers=head_layers,
     )
-    positions = state_of(model).family.positions(model.config)
-    if max_length > positions:
-        raise InputError(
-            f"--max-length {max_length} is beyond the {positions} positions of {source}: give --max-length {positions} or less."
-        )
     return model, load_tokenizer(model, max_length=max_length)
