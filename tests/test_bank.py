@@ -651,6 +651,7 @@ def check_interrupts(checkpoint, directories, whole, **options):
     np.testing.assert_allclose(bank.answer(texts[:3], ["film", "shared", "three"])["logits"][:, :2], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_change_that_is_interrupted_anywhere_leaves_the_bank_as_it_was(bank, checkpoint, directories):
     check_interrupts(checkpoint, directories, bank, files=("serving/bank.py", "layers/bank.py", "serving/locks.py"), done=set())
 

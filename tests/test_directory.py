@@ -60,7 +60,7 @@ def test_loading_into_a_fresh_backbone_gives_bit_equal_logits(checkpoint, tmp_pa
     assert config_from_dict(settings["adapter"]) == recipe.adapter
 
 
-@pytest.mark.parametrize("mode", ["full", "top-2", "layer-norm", "bias", "head"])
+@pytest.mark.parametrize("mode", ["full", "top-2", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("layer-norm", "bias", "head"))])
 def test_everything_that_trained_is_saved(checkpoint, tmp_path, mode):
     model = trained(checkpoint, mode)
     save_adapter(model, tmp_path)

@@ -102,7 +102,7 @@ def test_label_names_settings_and_no_more_than_is_needed_are_inside(exported, wo
     assert weights <= numbers <= weights + 4 * 2 + 1, "each weight once, a gate for each site, and which adapter acts"
 
 
-@pytest.mark.parametrize("storage, tolerance", [("bfloat16", 0.1), pytest.param("float16", 0.01, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("storage, tolerance", [pytest.param("bfloat16", 0.1, marks=pytest.mark.slow), pytest.param("float16", 0.01, marks=pytest.mark.slow)])
 def test_frozen_weights_can_be_stored_in_half_the_space(checkpoint, exported, wordpiece, tmp_path, storage, tolerance):
     model, whole, _ = exported
     names = [weight.name for weight in model.weights]
@@ -152,7 +152,7 @@ def broken_word():
         table.assign(values)
 
 
-@pytest.mark.parametrize("kind", ["classification", "regression", "multi-label", "token-classification", "question-answering"])
+@pytest.mark.parametrize("kind", ["classification", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("regression", "multi-label", "token-classification", "question-answering"))])
 def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, wordpiece, broken_word, tmp_path, kind):
     labels = [] if kind in ("regression", "question-answering") else LABELS
     model = load_backbone(checkpoint, head=get_kind(kind).head, num_labels=get_kind(kind).num_labels(labels), labels=labels or None)

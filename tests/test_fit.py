@@ -137,7 +137,7 @@ def test_two_runs_with_one_seed_agree_and_another_seed_differs(checkpoint, task,
 
 
 @pytest.mark.parametrize(
-    "policy, fast", [("float32", False), pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow), pytest.param("mixed_float16", False, marks=pytest.mark.slow)]
+    "policy, fast", [pytest.param("float32", False, marks=pytest.mark.slow), pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow), pytest.param("mixed_float16", False, marks=pytest.mark.slow)]
 )
 def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(
     checkpoint, task, wordpiece, tmp_path, policy, fast, float32_policy
@@ -244,7 +244,7 @@ def test_bad_settings_are_named(checkpoint, task, wordpiece, tmp_path, changes, 
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **{**SETTINGS, **changes})
 
 
-@pytest.mark.parametrize("mode", ["full", "top-1"])
+@pytest.mark.parametrize("mode", [pytest.param("full", marks=pytest.mark.slow), "top-1"])
 def test_full_and_top_n_training_keep_what_they_trained(checkpoint, task, wordpiece, tmp_path, mode):
     model = new_model(checkpoint, mode)
     fit(model, task, wordpiece, output=tmp_path, **{**SETTINGS, "epochs": 1})

@@ -297,6 +297,7 @@ def test_values_that_are_none_are_named(make, message):
 # The command line
 
 
+@pytest.mark.slow
 def test_the_command_trains_lora_and_exports_it_merged(cli, train_arguments, tmp_path):
     arguments = [argument for argument in train_arguments if not argument.startswith(("--adapter-size", "--epochs"))]
     options = ["--recipe", "hu-2022", "--rank", "2", "--targets", "query,output", "--epochs", "1", "--output", tmp_path / "saved"]

@@ -194,6 +194,7 @@ def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wor
         assert content(tmp_path / "killed" / folder) == content(tmp_path / "whole" / folder), folder
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_head_that_it_began_with_and_mixout_is_not_of_the_head(checkpoint, texts, wordpiece, tmp_path):
     run = functools.partial(
         pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, output=tmp_path / "run", mixout=0.5, dropout=0.0, **SETTINGS
@@ -403,6 +404,7 @@ def arguments(checkpoint, sentences):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sentences, tmp_path):
     outcome = cli(*arguments, f"--output={tmp_path / 'pre'}")
     assert outcome.status == 0, outcome.err

@@ -759,6 +759,7 @@ def new_model(checkpoint):
     return set_trainable(add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0), "adapters")
 
 
+@pytest.mark.slow
 def test_training_learns_and_resumes_bit_equal_and_the_saved_adapter_predicts_the_same(one_block, task, tmp_path):
     pieces = WordPiece.from_directory(one_block, max_length=48)
     model = new_model(one_block)

@@ -99,6 +99,7 @@ def run_on_virtual_devices(small, tmp_path, kind, devices=2, **settings):
     assert_same(tmp_path / "None", tmp_path / "mirrored")
 
 
+@pytest.mark.slow
 def test_two_virtual_devices_train_as_one_by_words_and_by_odd_batches_and_with_regularisation(small, tmp_path):
     """Devices have unequal numbers of rows and words, and one has no row of the last batch."""
     run_on_virtual_devices(small, tmp_path, "token-classification", fusion=True)

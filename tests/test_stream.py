@@ -47,6 +47,7 @@ def streamed(folders, settings, tmp_path_factory):
     return output
 
 
+@pytest.mark.slow
 def test_each_directory_is_the_one_that_train_writes_for_the_task_alone(cli, streamed, folders, settings, tmp_path):
     for folder in folders:
         files = [f"--{option}={next(folder.glob(pattern))}" for option, pattern in (("train", "train.*"), ("validation", "[dv]*"))]
@@ -97,7 +98,7 @@ def test_a_killed_stream_goes_on_with_the_task_at_work(cli, streamed, folders, s
         assert content(tmp_path / "out" / name) == content(streamed / name), name
 
 
-@pytest.mark.parametrize("what", ["encoder", "predictions"])
+@pytest.mark.parametrize("what", ["encoder", pytest.param("predictions", marks=pytest.mark.slow)])
 def test_a_change_is_found(cli, folders, settings, tmp_path, monkeypatch, what):
     real = module._verify
 
@@ -157,7 +158,7 @@ def test_other_columns_are_another_stream_and_a_mistake_removes_nothing(cli, str
     assert content(tmp_path / "out" / "acme") == content(streamed / "acme")
 
 
-@pytest.mark.parametrize("wrong", [["--sharing", 99], ["--model", "nowhere"]])
+@pytest.mark.parametrize("wrong", [["--sharing", 99], pytest.param(["--model", "nowhere"], marks=pytest.mark.slow)])
 def test_a_mistake_that_shows_with_the_encoder_leaves_nothing(cli, wrong, train_arguments, sentences, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "task").mkdir()

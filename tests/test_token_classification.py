@@ -698,7 +698,7 @@ def task():
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
 
 
-@pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("policy", [pytest.param(policy, marks=pytest.mark.slow) for policy in ("float32", "mixed_float16")])
 def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
     checkpoint, task, wordpiece, tmp_path, policy, float32_policy
 ):
