@@ -84,7 +84,7 @@ def noisy_copies(directories, folder, count, texts, seed):
             for variable in scorer.model.trainable_variables:
                 variable.assign_add(0.01 * random.standard_normal(variable.shape, np.float32))
             path = pathlib.Path(folder) / f"{number}-{copy}"
-            tf_adapters.save_adapter(scorer.model, path, text=scorer.wordpiece, task=settings["task"])
+            tf_adapters.save_adapter(scorer.model, path, text=scorer.tokenizer, task=settings["task"])
             yield path, scorer.logits(tf.constant(texts))
 
 

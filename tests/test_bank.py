@@ -623,7 +623,7 @@ def state_of_bank(bank):
     for table in bank.tables:
         used = sorted(set(range(table._used)) - table._free)
         arrays += [store.variable.numpy()[used].tobytes() if store.variable.dtype != tf.string else store.variable.numpy()[used].tolist() for store in table.stores]
-    return dict(book.tasks), dict(book.functions), book.wordpiece, book.structure, bank._structure.numpy(), dict(zip(names, slots)), lists, tables, arrays
+    return dict(book.tasks), dict(book.functions), book.tokenizer, book.structure, bank._structure.numpy(), dict(zip(names, slots)), lists, tables, arrays
 
 
 def check_interrupts(checkpoint, directories, whole, **options):

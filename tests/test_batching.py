@@ -220,7 +220,7 @@ def test_default_lengths_end_with_max_length_and_are_six_at_most():
 def test_sorted_batches_hold_each_row_once_in_order_of_length(wordpiece, count, lengths):
     encoded = wordpiece.encode(some_rows(count).text)
     seen, last = [], 0
-    for positions, inputs in sorted_batches(encoded, batch_size=4, wordpiece=wordpiece, lengths=lengths, fill=bool(lengths)):
+    for positions, inputs in sorted_batches(encoded, batch_size=4, tokenizer=wordpiece, lengths=lengths, fill=bool(lengths)):
         assert positions.dtype == np.int64
         real = {name: tensor[:len(positions)] for name, tensor in inputs.items()}
         assert row_numbers(real) == positions.tolist()
@@ -238,7 +238,7 @@ def test_sorted_batches_hold_each_row_once_in_order_of_length(wordpiece, count, 
 
 def test_sorted_batches_of_no_rows_are_none(wordpiece):
     encoded = wordpiece.encode(tf.constant([], tf.string))
-    assert list(sorted_batches(encoded, batch_size=4, wordpiece=wordpiece)) == []
+    assert list(sorted_batches(encoded, batch_size=4, tokenizer=wordpiece)) == []
 
 
 @pytest.mark.parametrize("changed, message", [
@@ -266,4 +266,4 @@ def test_rows_that_cannot_be_trained_on_are_named(wordpiece):
     with pytest.raises(InputError, match="rows holds 0 examples"):
         training_batches(Rows(text[:0], labels=np.zeros(0)), wordpiece, **arguments)
     with pytest.raises(InputError, match="batch_size=0"):
-        sorted_batches(wordpiece.encode(text), batch_size=0, wordpiece=wordpiece)
+        sorted_batches(wordpiece.encode(text), batch_size=0, tokenizer=wordpiece)

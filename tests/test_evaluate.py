@@ -136,17 +136,17 @@ def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_argu
 
 @pytest.mark.slow
 def test_seeds_that_are_done_are_not_repeated(cli, train_arguments, tmp_path, monkeypatch):
-    from tf_adapters.cli.runs import Runner
+    from tf_adapters.training.experiment import Experiment
 
-    output, calls, train = tmp_path / "a", [], Runner.train
+    output, calls, train = tmp_path / "a", [], Experiment.train
 
-    def interrupted(self, task, model, wordpiece, seed, *rest):
+    def interrupted(self, model, tokenizer, folder, *, seed, **options):
         calls.append(seed)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return train(self, task, model, wordpiece, seed, *rest)
+        return train(self, model, tokenizer, folder, seed=seed, **options)
 
-    monkeypatch.setattr(Runner, "train", interrupted)
+    monkeypatch.setattr(Experiment, "train", interrupted)
     assert cli(*train_arguments, f"--output={output}", "--seeds=2").status == 130
     again = cli(*train_arguments, f"--output={output}", "--seeds=2")
     assert again.status == 2 and "--resume" in again.err

@@ -15,6 +15,7 @@ from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
 from tf_adapters.training.freezing import AdapterFreezing, freezing_threshold, linear_cka
 from tf_adapters.training.run import Reporter
+from tf_adapters.training.settings import TrainingSettings
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def freezing_of(task, wordpiece, config=None, *, mode="adapters", fast=False, **
     randomize(add_adapters(model, config or AdapterConfig(4, init_stddev=0.3), seed=0, fast=fast))
     set_trainable(model, mode)
     settings = {"threshold": 0.5, "epochs": (1, 3), **settings}
-    return model, AdapterFreezing(model, model, examples=task.train, wordpiece=wordpiece, **settings)
+    return model, AdapterFreezing(model, model, examples=task.train, tokenizer=wordpiece, **settings)
 
 
 def test_cka_is_the_ratio_of_covariances_of_centred_gram_matrices():
@@ -111,7 +112,7 @@ def test_fast_blocks_have_the_same_importances(task, wordpiece):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_adapters_of_every_family_have_importances_and_without_them_the_head_alone_trains(family, task, wordpiece):
     model = add_adapters(family_model(family), AdapterConfig(4, init_stddev=0.3, train_layer_norm="all"), seed=0)
-    freezing = AdapterFreezing(set_trainable(model), model, threshold=1.0, epochs=(0, 1), examples=task.train, wordpiece=wordpiece)
+    freezing = AdapterFreezing(set_trainable(model), model, threshold=1.0, epochs=(0, 1), examples=task.train, tokenizer=wordpiece)
     frozen = freezing.after_epoch(1)
     assert sorted(frozen) == sorted(state_of(model).adapters["default"].layers) and min(frozen.values()) > 1e-4
     head = state_of(model).head_variables(model)
@@ -267,8 +268,12 @@ def test_stored_outputs_of_lower_blocks_go_with_it(checkpoint, task, wordpiece, 
 
 def test_what_cannot_be_frozen_is_named(task, wordpiece, cli, train_arguments, tmp_path):
     for settings, message in (
-        ({"threshold": 0.0}, r"freeze_adapters=0.0 must be a number above 0"), ({"threshold": 1.5}, "freeze_adapters=1.5 must be"),
-        ({"epochs": (3, 3)}, r"freeze_epochs=\(3, 3\) must be two numbers of epochs"),
+        ({"freeze_adapters": 0.0}, r"freeze_adapters=0.0 must be a number above 0"), ({"freeze_adapters": 1.5}, "freeze_adapters=1.5 must be"),
+        ({"freeze_epochs": (3, 3)}, r"freeze_epochs=\(3, 3\) must be two numbers of epochs"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            TrainingSettings(**{"epochs": 4, "learning_rate": 1e-3, "freeze_adapters": 0.5, **settings})
+    for settings, message in (
         ({"mode": "full"}, "freeze_adapters=0.5 is for bottleneck adapters"), ({"config": LoraConfig(2)}, "is for bottleneck adapters"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):

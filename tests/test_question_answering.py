@@ -643,7 +643,7 @@ class Oracle:
     """A scorer whose logits say the labels of `examples`, and of windows without the answer nothing."""
 
     def __init__(self, pieces, examples):
-        self.wordpiece, self.examples = pieces, examples
+        self.tokenizer, self.examples = pieces, examples
 
     def batches(self, encoded):
         width = int(encoded["input_ids"].bounding_shape()[1])

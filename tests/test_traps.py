@@ -91,11 +91,11 @@ def test_thin_saved_model_gives_the_same_numbers_and_a_smaller_graph(checkpoint,
             self.switches = [
                 site.switch for block in model.bert.encoder.layer for site in (block.attention.dense_output, block.bert_output)
             ]
-            self.wordpiece = wordpiece
+            self.tokenizer = wordpiece
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
         def __call__(self, text):
-            return model(self.wordpiece(text), training=False).logits
+            return model(self.tokenizer(text), training=False).logits
 
     text = tf.constant(["a great film", "the plot was dull and the cast awful"])
     tf.saved_model.save(Served(), str(tmp_path / "thin"))

@@ -7,7 +7,26 @@ class InputError(ValueError):
     The message is one sentence (or two) that names the argument, the value it
     got and the fix. The command line prints it without a traceback and exits
     with status 2; any other exception is a defect of this package.
+
+    Args:
+        message: str, in which `{name}` stands for each of the `values`.
+        values: arguments by name, and what was given. Python spells them `name=value`, the command line `--name value`.
+
+    Example:
+    >>> raise InputError("{batch_size} is above the 2 training examples.", batch_size=4)
+    InputError: batch_size=4 is above the 2 training examples.
     """
+
+    def __init__(self, message, **values):
+        self.template, self.values = message, values
+        super().__init__(self.spelled(lambda name, value: f"{name}={shown(value)}"))
+
+    def spelled(self, spell):
+        """The message with `spell(name, value)` in place of each argument."""
+        message = self.template
+        for name, value in self.values.items():
+            message = message.replace(f"{{{name}}}", spell(name, value))
+        return message
 
 
 class DivergedError(InputError):

@@ -21,7 +21,8 @@ from tf_adapters.cli.submit import submit
 from tf_adapters.cli.tasks import tasks
 from tf_adapters.cli.train import train
 from tf_adapters.cli.tune import tune
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
+from tf_adapters.training.settings import choices, option_of
 
 app = typer.Typer(
     name="tf-adapters",
@@ -61,10 +62,15 @@ class _Command(typer.core.TyperCommand):
 def _command(function):
     """The function, with a user's mistake turned into one sentence and an exit status."""
     options = {name: f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
-    options = {**options, **_OPTION_NAMES}
+    options = {**options, **{name: option_of(name) for name in choices() if option_of(name) in options.values()}, **_OPTION_NAMES}
 
     def option(match):
         return f"{options[match[1]]} " if match[1] in options else match[0]
+
+    def spelled(name, value):
+        if name not in options:
+            return f"{name}={shown(value)}"
+        return options[name] if value is True else f"{options[name]} {value}"
 
     @functools.wraps(function)
     def run(**arguments):
@@ -72,7 +78,7 @@ def _command(function):
             check_numbers(arguments)
             function(**arguments)
         except InputError as error:
-            print(f"error: {re.sub(r'^([a-z_]+)=', option, str(error))}", file=sys.stderr)
+            print(f"error: {re.sub(r'^([a-z_]+)=', option, error.spelled(spelled))}", file=sys.stderr)
             raise typer.Exit(2) from None
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:

@@ -104,7 +104,7 @@ def _export_one(directory, output, storage, model):
     with console.status("Loading the encoder ..."):
         scorer, settings = load_pipeline(directory, backbone=model)
     with console.status("Tracing and writing ..."):
-        export_saved_model(scorer.model, output, text=scorer.wordpiece, task=settings["task"], storage=storage)
+        export_saved_model(scorer.model, output, text=scorer.tokenizer, task=settings["task"], storage=storage)
     kind, _ = task_of(settings)
     examples = {"text": "a quiet , moving film", "text_pair": "it moves", "question": "Who sang?", "context": "Ada sang, Bob danced."}
     names = get_kind(kind).served_texts(settings["task"] or {})
@@ -123,7 +123,7 @@ def _export_file(directory, output, format, model):
     with console.status("Loading the encoder ..."):
         scorer, settings = load_pipeline(directory, backbone=model)
     with console.status("Converting and writing ..."):
-        export_file(scorer.model, output, format=format, text=scorer.wordpiece, task=settings["task"])
+        export_file(scorer.model, output, format=format, text=scorer.tokenizer, task=settings["task"])
     console.print(f"Written to {output} ({output.stat().st_size / 1e6:.1f} MB): ids in, logits out.")
 
 

@@ -10,6 +10,7 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.grouped import grouped
+from tf_adapters.cli.run_options import PretrainOptions
 from tf_adapters.cli.output import check_writable, holds_files
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.cli.texts import TextOptions
@@ -59,30 +60,11 @@ def pretrain(
         ),
     ] = None,
     head_learning_rate: Annotated[float, _run(help="Peak learning rate of those.")] = 1e-3,
-    learning_rate: Annotated[
-        Optional[float],
-        _run(help="Peak of the schedule, which rises over the first tenth of the steps and falls to 0. Default: 1e-3, of `full` 1e-4."),
-    ] = None,
-    batch_size: Annotated[int, _run(help="Texts per step.")] = 32,
     mask_rate: Annotated[float, _run(help="Share of the tokens that are hidden.")] = 0.15,
     whole_words: Annotated[bool, _run("--whole-words", help="Hide all pieces of a word or none.")] = False,
-    dropout: Annotated[float, _run(help="Dropout of the encoder, in place of its own.")] = 0.0,
-    weight_decay: Annotated[float, _run(help="AdamW's decay of the matrices that train, times the learning rate.")] = 0.0,
-    clip_norm: Annotated[Optional[float], _run(help="Greatest norm of the gradient; 1 is usual.")] = None,
-    accumulate: Annotated[int, _run(help="Compute each step's texts in this many parts, to take less memory.")] = 1,
-    gradient_checkpointing: Annotated[
-        bool, _run("--gradient-checkpointing", help="Compute each block once more in the backward pass, to take less memory.")
-    ] = False,
-    seed: Annotated[int, _run(help="Decides every random choice, the masks' too.")] = 0,
-    precision: options.Precision = "float32",
-    xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
-    fast: options.Fast = False,
+    run: PretrainOptions,
     resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
     overwrite: Annotated[bool, _run("--overwrite", help="Replace what is in the output directory.")] = False,
-    checkpoint_seconds: Annotated[float, _run(help="Seconds between two saved states of the run.")] = 30.0,
-    tensorboard: Annotated[
-        bool, _run("--tensorboard", help="Write TensorBoard logs to `tensorboard/` in the output directory.")
-    ] = False,
 ):
     """Task-adaptive pretraining: guess hidden words of a task's texts, without labels.
 
@@ -102,7 +84,8 @@ def pretrain(
     texts.check()
     output = texts.usual_output() if output is None else output
     save_every = save_every if save_every is not None else steps // 10 if steps % 10 == 0 else steps
-    _check(locals())
+    given = run.given()
+    _check(steps, save_every, trainable, adapter, run.fast)
     adapter.check()
     _check_output(output, resume, overwrite)
     texts.peek()
@@ -112,7 +95,7 @@ def pretrain(
     console = terminal()
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
-    options.use_precision(precision, console)
+    options.use_precision(run.precision, console)
     import tf_adapters
     from tf_adapters._keras import keras
     from tf_adapters.cli.pretraining_report import PeriodProgress, show_pretraining
@@ -123,8 +106,8 @@ def pretrain(
     if trainable == "adapters" and recipe.trainable != "adapters":
         raise InputError(f"--recipe {recipe.name} trains no adapters: give --trainable full too, or a recipe of adapters.")
     config = adapter.changed(recipe) if trainable == "adapters" else None
-    data = texts.read(console, seed)
-    keras.utils.set_random_seed(seed)
+    data = texts.read(console, run.seed)
+    keras.utils.set_random_seed(run.seed)
     with console.status(f"Loading {model} ..."):
         whole = tf_adapters.load_backbone(model, head="masked-lm")
         tokenizer = tf_adapters.load_tokenizer(whole, max_length=max_length or recipe.max_length)
@@ -138,14 +121,11 @@ def pretrain(
         console.print(f"The head of masked words is {model}'s own.")
     elif fit_head_steps != 0:
         console.print(f"{model} {'has' if came else 'comes without'} a head of masked words; one is fitted first, on the frozen encoder.")
+    given = {"learning_rate": FULL_RATE if config is None else ADAPTER_RATE, "warmup_fraction": recipe.warmup_fraction, "recipe": recipe.name} | given
     result = tf_adapters.pretrain(
-        whole, data, tokenizer, output=output, adapter=config, steps=steps, save_every=save_every,
-        learning_rate=learning_rate or (FULL_RATE if config is None else ADAPTER_RATE), fit_head_steps=fit_head_steps,
-        head_learning_rate=head_learning_rate, rate=mask_rate, whole_words=whole_words, seed=seed, fast=fast, resume=resume,
-        reporter=PeriodProgress(console, save_every, "pretraining"), head_reporter=PeriodProgress(console, None, "fitting the head"),
-        batch_size=batch_size, warmup_fraction=recipe.warmup_fraction, dropout=dropout, weight_decay=weight_decay, clip_norm=clip_norm,
-        accumulate=accumulate, checkpoint_gradients=gradient_checkpointing, jit_compile=xla, recipe=recipe.name,
-        checkpoint_seconds=checkpoint_seconds, tensorboard=tensorboard,
+        whole, data, tokenizer, output=output, adapter=config, steps=steps, save_every=save_every, fit_head_steps=fit_head_steps,
+        head_learning_rate=head_learning_rate, rate=mask_rate, whole_words=whole_words, fast=run.fast, resume=resume,
+        reporter=PeriodProgress(console, save_every, "pretraining"), head_reporter=PeriodProgress(console, None, "fitting the head"), **given,
     )  # fmt: skip
     if result.run.interrupted:
         console.print("Stopped; the state is saved. Go on with the same command and --resume.")
@@ -159,20 +139,13 @@ def pretrain(
     console.print(f"  {shlex.join(words)}")
 
 
-def _check(given):
-    if given["steps"] % given["save_every"]:
-        raise InputError(f"--steps {given['steps']} must be a multiple of --save-every {given['save_every']}.")
-    if given["trainable"] not in ("adapters", "full"):
-        raise InputError(f"--trainable {given['trainable']} must be adapters or full.")
-    for option in given["adapter"].given() if given["trainable"] == "full" else ():
+def _check(steps, save_every, trainable, adapter, fast):
+    if steps % save_every:
+        raise InputError(f"--steps {steps} must be a multiple of --save-every {save_every}.")
+    if trainable not in ("adapters", "full"):
+        raise InputError(f"--trainable {trainable} must be adapters or full.")
+    for option in [*adapter.given(), *(["--fast"] if fast else [])] if trainable == "full" else ():
         raise InputError(f"{option} is for adapters, and --trainable full trains none: leave one of them out.")
-    if given["accumulate"] > given["batch_size"]:
-        raise InputError(f"--accumulate {given['accumulate']} is above the {given['batch_size']} texts of --batch-size: lower it.")
-    if given["accumulate"] > 1 and given["xla"]:
-        raise InputError("--accumulate and --xla exclude each other: leave one of them out.")
-    if given["fast"] and given["trainable"] == "full":
-        raise InputError("--fast is for adapters, and --trainable full trains none: leave one of them out.")
-    options.check_precision(given["precision"])
 
 
 def _check_output(output, resume, overwrite):

@@ -1,6 +1,5 @@
 """What `train` and `evaluate` print at the end."""
 
-import dataclasses
 import shlex
 
 import numpy as np
@@ -97,28 +96,13 @@ def _table():
     return table
 
 
-@dataclasses.dataclass(frozen=True)
-class HeldOut:
-    """Predictions on rows that were not trained on: test where it has labels, otherwise validation."""
-
-    split: str
-    rows: object
-    outputs: object
-    numbers: dict
-
-
-def predict_held_out(console, model, task, wordpiece, batch_size, *, scorer=None):
-    """Score a trained model on the task's held-out rows, by another `Scorer` if one is given; returns `HeldOut`."""
+def predict_held_out(console, model, task, tokenizer, batch_size, *, scorer=None):
+    """Score a trained model on the task's held-out rows, and show how far it is; arguments as of `training.experiment.score`."""
     from tf_adapters.cli.progress import counting
-    from tf_adapters.training.kinds import get_kind
-    from tf_adapters.training.scoring import Scorer
+    from tf_adapters.training.experiment import held_out_rows, score
 
-    kind, labelled = get_kind(task.kind), task.test is not None and task.test.labels is not None
-    split, rows = ("test", task.test) if labelled else ("validation", task.validation)
-    scorer = scorer or Scorer(model, wordpiece, batch_size=batch_size)
-    with counting(console, "scoring", total=len(rows)) as advance:
-        outputs = kind.predict(scorer, rows, progress=advance)
-    return HeldOut(split, rows, outputs, kind.score(task.metric, rows, outputs))
+    with counting(console, "scoring", total=len(held_out_rows(task)[1])) as advance:
+        return score(model, tokenizer, task, batch_size=batch_size, scorer=scorer, progress=advance)
 
 
 def show_report(console, model, task, output, result, counts, seconds, settings, held_out):
@@ -130,7 +114,7 @@ def show_report(console, model, task, output, result, counts, seconds, settings,
     table = _table()
     for name, value in held_out.numbers.items():
         table.add_row(f"{held_out.split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
-    table.add_row("best epoch", f"{result.best_epoch} of {settings['epochs']}, by validation")
+    table.add_row("best epoch", f"{result.best_epoch} of {settings.epochs}, by validation")
     table.add_row("trained", f"{counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%})")
     parts = {kind: getattr(counts, kind) for kind in ("adapter", "layer_norm", "head", "backbone")}
     table.add_row("", ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in parts.items() if number))

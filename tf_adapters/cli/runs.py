@@ -1,141 +1,55 @@
-"""One training, or one for each of several seeds, as `tf-adapters train` runs them."""
+"""An experiment, with one seed or several, as `tf-adapters train` and `stream` run and report it."""
 
-import dataclasses
-import pathlib
-import shutil
+import contextlib
 import time
-from typing import Callable, Dict, Optional
 
 import typer
 
-from tf_adapters import (
-    add_adapters,
-    cast_frozen,
-    fit,
-    fuse_adapters,
-    load_adapter,
-    load_pretrained_adapter,
-    parameter_counts,
-    set_trainable,
-)
-from tf_adapters._keras import keras
-from tf_adapters.cli.progress import TrainingProgress
+from tf_adapters import load_adapter, parameter_counts
+from tf_adapters.cli.progress import TrainingProgress, counting
 from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
-from tf_adapters.config import MethodConfig
-from tf_adapters.errors import InputError
-from tf_adapters.recipes import Recipe
-from tf_adapters.saving.atomic import remove_folder
-from tf_adapters.saving.settings import read_settings
-from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.training.cluster import Cluster
-from tf_adapters.training.run import FitResult
-from tf_adapters.training.load_for_task import load_for_task
-from tf_adapters.training.layout import RESUME_FOLDER
+from tf_adapters.training.experiment import Observer
 from tf_adapters.training.leftovers import discard_seeds
-from tf_adapters.training.seeds import SeedRuns
-from tf_adapters.training.strategies import scope_of
+from tf_adapters.training.run import FitResult
 
 
-@dataclasses.dataclass(frozen=True)
 class Runner:
-    """Trains on a task; everything but the seed is fixed.
+    """Runs an experiment and says what it does.
 
-    Attributes:
-        console: rich console.
-        source: str, where the encoder comes from.
-        recipe, adapter: what trains; the adapter's config may differ from the recipe's.
-        settings: dict of the command's options, the first seed among them.
-        task: function from a seed to the `Task` that it trains on.
-        fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
-        pretrained: directory whose adapter, or encoder, training goes on with, or None.
-        strategy: `tf.distribute.Strategy` or None.
-        cluster: the `Cluster` that this process is one of.
-        cast: bool, whether frozen weights may be rounded to the precision, after which the encoder serves no other training.
+    Args:
+        console: Rich console.
+        experiment: `Experiment`.
+        cluster: the `Cluster` that this process is one of, or None for a process of its own.
     """
 
-    console: object
-    source: str
-    recipe: Recipe
-    adapter: MethodConfig
-    settings: dict
-    task: Callable
-    fused: Dict[str, pathlib.Path] = dataclasses.field(default_factory=dict)
-    pretrained: Optional[pathlib.Path] = None
-    strategy: object = None
-    cluster: Cluster = Cluster(workers=1, number=0)
-    cast: bool = True
+    def __init__(self, console, experiment, cluster=None):
+        self.console, self.experiment, self.settings, self.cluster = console, experiment, experiment.settings, cluster
+        self.chief = cluster is None or cluster.chief
 
-    def build(self, task, seed, *, backbone=None):
-        """A fresh model that is ready to train, on the encoder of `backbone` if that is given, in the strategy's scope, and its tokenizer."""
-        with scope_of(self.strategy):
-            return self._build(task, seed, backbone)
+    def build(self, seed=None, *, backbone=None):
+        """As `Experiment.build`."""
+        with self.console.status(f"Loading {self.experiment.source} ..."):
+            return self.experiment.build(seed, backbone=backbone)
 
-    def _build(self, task, seed, backbone):
-        settings = self.settings
-        keras.mixed_precision.set_global_policy(settings["precision"])
-        with self.console.status(f"Loading {self.source} ..."):
-            model, wordpiece = load_for_task(
-                self.source, task, max_length=settings["max_length"], head_layers=self.recipe.head_layers, seed=seed,
-                backbone=backbone,
-            )
-        if self.fused:
-            if settings["fast"]:
-                raise InputError("--fast has no parts for fused adapters: leave it out.")
-            fuse_adapters(model, self.fused, name="default", seed=seed)
-        elif self.pretrained is not None:
-            load_pretrained_adapter(model, self.pretrained, fast=settings["fast"] or None)
-        elif settings["trainable"] == "adapters":
-            add_adapters(model, self.adapter, seed=seed, fast=settings["fast"])
-        set_trainable(model, settings["trainable"])
-        if self.cast and self.cluster.workers == 1:
-            # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no bfloat16.
-            cast_frozen(model)
-        return model, wordpiece
-
-    def train(self, task, model, wordpiece, seed, output, resume):
+    def train(self, model, tokenizer, output, *, seed=None, resume=False):
         """Train into `output`; the result, a `FitResult`. Exits with status 130 if interrupted."""
-        settings = self.settings
-        if not resume and self.cluster.chief:
-            # Its files would be shown together with this run's; everything else is replaced in one stroke.
-            shutil.rmtree(output / "tensorboard", ignore_errors=True)
-        result = fit(
-            model,
-            task,
-            wordpiece,
-            output=output,
-            epochs=settings["epochs"],
-            learning_rate=settings["learning_rate"],
-            batch_size=settings["batch_size"],
-            warmup_fraction=self.recipe.warmup_fraction,
-            dropout=settings["dropout"],
-            weight_decay=settings["weight_decay"],
-            clip_norm=settings["clip_norm"],
-            mixout=settings["mixout"],
-            freeze_adapters=settings["freeze_adapters"],
-            freeze_epochs=settings["freeze_epochs"],
-            accumulate=settings["accumulate"],
-            checkpoint_gradients=settings["gradient_checkpointing"],
-            patience=settings["patience"],
-            seed=seed,
-            jit_compile=settings["xla"],
-            cache_frozen=settings["cache_frozen"],
-            resume=resume,
-            recipe=self.recipe.name,
-            tensorboard=settings["tensorboard"],
-            checkpoint_seconds=settings["checkpoint_seconds"],
-            reporter=TrainingProgress(self.console, settings["epochs"]) if self.cluster.chief else None,
-            strategy=self.strategy,
-        )
+        result = self.experiment.train(model, tokenizer, output, seed=seed, resume=resume, reporter=self.reporter())
+        self.report_end(result)
+        return result
+
+    def reporter(self):
+        """What shows a run of `fit`."""
+        return TrainingProgress(self.console, self.settings.epochs) if self.chief else None
+
+    def report_end(self, result):
+        """Say how a run ended; exits with status 130 if it was interrupted."""
         if result.interrupted:
-            self.console.print(
-                f"Stopped after step {result.steps}; the state is saved. Go on with the same command and --resume."
-            )
+            self.console.print(f"Stopped after step {result.steps}; the state is saved. Go on with the same command and --resume.")
             raise typer.Exit(130)
         if result.stopped_early:
-            self.console.print(f"Stopped after step {result.steps}: {settings['patience']} epochs without a better validation result.")
-        if settings["xla"] or settings["fast"]:
+            self.console.print(f"Stopped after step {result.steps}: {self.settings.patience} epochs without a better validation result.")
+        if self.settings.jit_compile or self.experiment.fast:
             self.console.print(f"Tracing and compiling took about {result.compile_seconds:.0f} s of {result.seconds:.0f} s.")
-        return result
 
     def announce(self, task, counts):
         """Say what will be trained on what."""
@@ -144,90 +58,71 @@ class Runner:
             + (f", {len(task.test):,} test rows" if task.test is not None else " rows")
             + (f", labels {_listed(task.labels)}" if task.labels else f", {task.kind}")
         )
-        self.console.print(
-            f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {self.source}"
-        )
-        settings = self.settings
-        self.console.print(
-            f"{settings['epochs']} epochs in batches of {settings['batch_size']}, peak learning rate "
-            f"{settings['learning_rate']:g}"
-        )
-        if self.strategy is not None:
-            workers = f" of {self.cluster.workers} workers" if self.cluster.workers > 1 else ""
-            self.console.print(f"On {self.strategy.num_replicas_in_sync} devices{workers}")
+        settings, experiment = self.settings, self.experiment
+        self.console.print(f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {experiment.source}")
+        self.console.print(f"{settings.epochs} epochs in batches of {settings.batch_size}, peak learning rate {settings.learning_rate:g}")
+        if experiment.strategy is not None:
+            workers = f" of {self.cluster.workers} workers" if self.cluster is not None and self.cluster.workers > 1 else ""
+            self.console.print(f"On {experiment.strategy.num_replicas_in_sync} devices{workers}")
 
 
-def run_once(runner, output, *, seeds, resume, started):
+class _Shown(Observer):
+    """Shows the seeds of an experiment."""
+
+    def __init__(self, runner, seeds):
+        self.runner, self.console, self.seeds, self.first = runner, runner.console, seeds, runner.settings.seed
+
+    def begin(self, seed, task, model):
+        if seed == self.first:
+            self.runner.announce(task, parameter_counts(model))
+        self.console.print(f"Seed {seed}, {seed - self.first + 1} of {self.seeds}:")
+
+    def reporter(self, seed):
+        return self.runner.reporter()
+
+    @contextlib.contextmanager
+    def progress(self, seed):
+        with counting(self.console, "scoring") as advance:
+            yield advance
+
+    def end(self, seed, result):
+        if result is None:
+            self.console.print(f"Seed {seed}: done before.")
+        else:
+            self.runner.report_end(result)
+
+
+def run_once(runner, output, *, resume, started):
     """Train with the one seed, and report."""
-    if not resume and runner.cluster.chief:
+    if not resume and runner.chief:
         discard_seeds(output)
-    seed = runner.settings["seed"]
-    task = runner.task(seed)
-    model, wordpiece = runner.build(task, seed)
+    task = runner.experiment.task_of()
+    model, tokenizer = runner.build()
     counts = parameter_counts(model)
     runner.announce(task, counts)
-    result = runner.train(task, model, wordpiece, seed, output, resume)
-    if not runner.cluster.chief:
+    result = runner.train(model, tokenizer, output, resume=resume)
+    if not runner.chief:
         runner.console.print(f"Worker {runner.cluster.number} is done; worker 0 writes {output} and reports.")
         return
-    held_out = predict_held_out(runner.console, model, task, wordpiece, runner.settings["batch_size"])
-    show_report(
-        runner.console, model, task, output, result, counts, time.monotonic() - started, runner.settings, held_out
-    )
+    held_out = predict_held_out(runner.console, model, task, tokenizer, runner.settings.batch_size)
+    show_report(runner.console, model, task, output, result, counts, time.monotonic() - started, runner.settings, held_out)
 
 
-def run_seeds(runner, output, *, seeds, resume, started):
+def run_seeds(runner, output, seeds, *, resume, started):
     """Train with each seed that is not done, keep the best by validation, and report means and spread."""
-    settings, console = runner.settings, runner.console
-    if not resume:
-        remove_folder(output / RESUME_FOLDER)
-    first = settings["seed"]
-    runs = None
-    for seed in range(first, first + seeds):
-        task = runner.task(seed)
-        if runs is None:
-            metric = METRICS[task.metric].primary
-            common = {"recipe": runner.recipe.name, "adapter": runner.adapter.to_dict(), "source": runner.source}
-            common["fused"] = {name: str(directory) for name, directory in runner.fused.items()}
-            common["pretrained"] = runner.pretrained and read_settings(runner.pretrained)["weights"]["sha256"]
-            common.update({name: value for name, value in settings.items() if name not in ("checkpoint_seconds", "tensorboard")})
-            runs = SeedRuns(output, metric=metric, settings={**common, "task": task.name, "seeds": seeds}, resume=resume)
-        if runs.done(seed):
-            console.print(f"Seed {seed}: done before.")
-            continue
-        keras.backend.clear_session()
-        model, wordpiece = runner.build(task, seed)
-        counts = parameter_counts(model)
-        if seed == first:
-            runner.announce(task, counts)
-        console.print(f"Seed {seed}, {seed - first + 1} of {seeds}:")
-        folder = runs.folder(seed)
-        result = runner.train(task, model, wordpiece, seed, folder, resume and (folder / RESUME_FOLDER).is_dir())
-        held_out = predict_held_out(console, model, task, wordpiece, settings["batch_size"])
-        runs.add(
-            seed,
-            best_epoch=result.best_epoch,
-            seconds=round(result.seconds, 1),
-            validation=result.metrics[metric],
-            test=held_out.numbers[metric] if held_out.split == "test" else None,
-        )
-    seed = runs.best()["seed"]
-    task = runner.task(seed)
-    model, wordpiece = runner.build(task, seed)
+    runs = runner.experiment.run_seeds(output, seeds, resume=resume, observer=_Shown(runner, seeds))
+    best = runs.best()
+    task = runner.experiment.task_of(best["seed"])
+    model, tokenizer = runner.build(best["seed"])
     counts = parameter_counts(model)
-    load_adapter(model, runs.folder(seed))
-    held_out = predict_held_out(console, model, task, wordpiece, settings["batch_size"])
-    runs.finish()
+    load_adapter(model, output)
+    held_out = predict_held_out(runner.console, model, task, tokenizer, runner.settings.batch_size)
     result = FitResult(
-        best_epoch=runs.best()["best_epoch"],
-        metrics={metric: runs.best()["validation"]},
-        steps=0,
-        seconds=sum(run["seconds"] for run in runs.runs),
-        compile_seconds=0.0,
-        interrupted=False,
-    )
-    show_report(console, model, task, output, result, counts, time.monotonic() - started, settings, held_out)
-    show_seeds(console, runs)
+        best_epoch=best["best_epoch"], metrics={runs.metric: best["validation"]}, steps=0, seconds=sum(run["seconds"] for run in runs.runs),
+        compile_seconds=0.0, interrupted=False,
+    )  # fmt: skip
+    show_report(runner.console, model, task, output, result, counts, time.monotonic() - started, runner.settings, held_out)
+    show_seeds(runner.console, runs)
 
 
 def _listed(labels, most=12):

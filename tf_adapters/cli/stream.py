@@ -1,5 +1,6 @@
 """`tf-adapters stream`."""
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -77,7 +78,7 @@ def stream(
     reading = dict(text_column=text_column, text_pair_column=text_pair_column, label_column=label_column, kind=kind)
     sampling = dict(max_train_rows=max_train_rows, low_resource=low_resource, skip_bad_rows=skip_bad_rows)
     chosen = _chosen(tasks, data_dir, reading, sampling)
-    settings = run.settings(max_length)
+    given = run.given()
     adapter.check()
     _check_output(output, resume, overwrite)
     for data in chosen.values():
@@ -90,27 +91,26 @@ def stream(
         import_tensorflow()
     options.use_precision(run.precision, console)
     from tf_adapters.cli.runs import Runner
-    from tf_adapters.recipes import get_recipe, usual_settings
-    from tf_adapters.training.kinds import get_kind
+    from tf_adapters.recipes import get_recipe
+    from tf_adapters.training.experiment import Experiment
+    from tf_adapters.training.settings import TrainingSettings
 
     recipe = get_recipe(recipe)
     if recipe.trainable != "adapters":
         raise InputError(f"--recipe {recipe.name} trains the encoder itself, which tasks share here: give one of adapters.")
-    config, settings["trainable"] = adapter.changed(recipe), "adapters"
-    settings.update({name: value for name, value in usual_settings(recipe, "adapters").items() if settings[name] is None})
-    of_process = ("checkpoint_seconds", "tensorboard")
-    same = {name: value for name, value in settings.items() if name not in of_process}
-    same |= {"model": model, "recipe": recipe.name, "adapter": config.to_dict(), "tasks": [*chosen], **reading, **sampling}
+    # Of every task, but for its rows.
+    common = Experiment(
+        model, None, recipe, TrainingSettings.of_recipe(recipe, **given), adapter=adapter.changed(recipe), max_length=max_length,
+        precision=run.precision, fast=run.fast, cast=False,
+    )  # fmt: skip
+    same = {**common.identity(), "tasks": [*chosen], **reading, **sampling}
     record = _Record(output / STREAM_FILE, json.loads(json.dumps(same)), resume)
     # All of them, so that a wrong name is not found after hours of training.
     wholes = {name: data.read(console) for name, data in chosen.items()}
     backbone, runners = None, {}
     for number, (name, data) in enumerate(chosen.items()):
         console.print(f"Task {number + 1} of {len(chosen)}: {name}")
-        whole = wholes[name]
-        length = settings["max_length"] or get_kind(whole.kind).max_length or recipe.max_length
-        of_task = {**settings, "max_length": length}
-        runners[name] = Runner(console, model, recipe, config, of_task, functools.partial(data.sampled, whole), cast=False)
+        runners[name] = Runner(console, dataclasses.replace(common, task=functools.partial(data.sampled, wholes[name])))
         backbone = _train(runners[name], backbone, output / name, record, name, resume)
     _verify(console, runners, backbone, output, record)
     _show(console, record, output, time.monotonic() - started)
@@ -120,17 +120,13 @@ class _Record:
     """What is known of each task, in a file that is replaced after each."""
 
     def __init__(self, path, settings, resume):
+        from tf_adapters.training.resume import refuse_other
+
         self.path, self.settings, self.tasks, self.encoder = path, settings, {}, None
         self.begun = resume
         if resume:
             content = read_json(path, "start anew with --overwrite")
-            for name, value in settings.items():
-                before = content["settings"].get(name)
-                if before != value:
-                    raise InputError(
-                        f"{path.parent} holds a stream with another {name.replace('_', ' ')} ({before!r}, now {value!r}): resume with "
-                        "the same arguments, or start anew with --overwrite."
-                    )
+            refuse_other(path.parent, "a stream", content["settings"], settings, dict.fromkeys(settings))
             self.tasks, self.encoder = content["tasks"], content["encoder"]
 
     def begin(self):
@@ -161,13 +157,12 @@ def _train(runner, backbone, folder, record, name, resume):
     if name in record.tasks:
         runner.console.print(f"{name}: done before.")
         return backbone
-    seed = runner.settings["seed"]
-    task = runner.task(seed)
-    model, tokenizer = runner.build(task, seed, backbone=backbone)
+    task = runner.experiment.task_of()
+    model, tokenizer = runner.build(backbone=backbone)
     record.begin()
     counts, state = parameter_counts(model), state_of(model)
     runner.announce(task, counts)
-    result = runner.train(task, model, tokenizer, seed, folder, resume and (folder / RESUME_FOLDER).is_dir())
+    result = runner.train(model, tokenizer, folder, resume=resume and (folder / RESUME_FOLDER).is_dir())
     numbers, digest = _predict(runner, model, task, tokenizer)
     head = sum(int(variable.shape.num_elements()) for variable in state.head_variables(model))
     # Under some heads it has no pooler.
@@ -186,8 +181,8 @@ def _predict(runner, model, task, tokenizer):
     from tf_adapters.cli.report import predict_held_out
     from tf_adapters.training.scoring import DigestingScorer
 
-    scorer = DigestingScorer(model, tokenizer, batch_size=runner.settings["batch_size"])
-    held_out = predict_held_out(runner.console, model, task, tokenizer, runner.settings["batch_size"], scorer=scorer)
+    scorer = DigestingScorer(model, tokenizer, batch_size=runner.settings.batch_size)
+    held_out = predict_held_out(runner.console, model, task, tokenizer, runner.settings.batch_size, scorer=scorer)
     return {f"{held_out.split} {name}": value for name, value in held_out.numbers.items()}, scorer.digest.hexdigest()
 
 
@@ -197,8 +192,8 @@ def _verify(console, runners, backbone, output, record):
 
     changed = []
     for name, runner in runners.items():
-        task = runner.task(runner.settings["seed"])
-        model, tokenizer = runner.build(task, runner.settings["seed"], backbone=backbone)
+        task = runner.experiment.task_of()
+        model, tokenizer = runner.build(backbone=backbone)
         load_adapter(model, output / name)  # which refuses an encoder one bit of which changed
         _, digest = _predict(runner, model, task, tokenizer)
         same = digest == record.tasks[name]["predictions_sha256"]

@@ -105,16 +105,16 @@ def train(
     data.check()
     if output is None:
         output = data.usual_output("adapters")
-    settings = {**run.settings(max_length), "trainable": trainable, "strategy": strategy}
+    given = run.given()
     adapter.check()
     fused = _fused(fuse, adapter)
     pretrained = _pretrained(from_pretrained_adapter, trainable, adapter, fused)
     if pretrained and output.resolve() == from_pretrained_adapter.resolve():
         raise InputError(f"--output {output} is the directory of --from-pretrained-adapter: give another, so that both are kept.")
     trainable = trainable or (pretrained and pretrained["trainable"])
-    cluster = _check_strategy(settings, seeds, adapter)
+    cluster = _check_strategy(strategy, given, seeds, adapter)
     if trainable is not None and not pretrained:
-        _check_adapters(trainable, settings, adapter, fused)
+        _check_adapters(trainable, run, adapter, fused)
     if cluster.chief:
         _check_output(output, resume, overwrite, seeds)
     data.peek()
@@ -128,8 +128,9 @@ def train(
     options.use_precision(run.precision, console)
     from tf_adapters.cli.runs import Runner, run_once, run_seeds
     from tf_adapters.methods import config_from_dict
-    from tf_adapters.recipes import get_recipe, usual_settings
-    from tf_adapters.training.kinds import get_kind
+    from tf_adapters.recipes import get_recipe
+    from tf_adapters.training.experiment import Experiment
+    from tf_adapters.training.settings import TrainingSettings
 
     recipe = get_recipe(recipe)
     if pretrained and recipe.trainable not in ("adapters", pretrained["trainable"]):
@@ -137,21 +138,21 @@ def train(
             f"--recipe {recipe.name} trains {recipe.trainable!r}, and {from_pretrained_adapter} was trained as {pretrained['trainable']!r} "
             "and goes on so: leave one of them out."
         )
-    settings["trainable"] = trainable = trainable or recipe.trainable
-    _check_adapters(trainable, settings, adapter, fused)
+    trainable = trainable or recipe.trainable
+    _check_adapters(trainable, run, adapter, fused)
     config = adapter.changed(recipe)
     if pretrained and pretrained["adapter"] is not None:
         config = config_from_dict(pretrained["adapter"])
-    settings.update({name: value for name, value in usual_settings(recipe, trainable).items() if settings[name] is None})
-    whole = data.read(console)
-    if settings["max_length"] is None:
-        settings["max_length"] = get_kind(whole.kind).max_length or recipe.max_length
-
-    runner = Runner(
-        console, model, recipe, config, settings, functools.partial(data.sampled, whole), fused=fused, pretrained=from_pretrained_adapter,
-        strategy=strategy, cluster=cluster,
+    settings = TrainingSettings.of_recipe(recipe, trainable, **given)
+    experiment = Experiment(
+        model, functools.partial(data.sampled, data.read(console)), recipe, settings, adapter=config, trainable=trainable,
+        max_length=max_length, precision=run.precision, fast=run.fast, fused=fused, pretrained=from_pretrained_adapter, strategy=strategy,
     )  # fmt: skip
-    (run_once if seeds == 1 else run_seeds)(runner, output, seeds=seeds, resume=resume, started=started)
+    runner = Runner(console, experiment, cluster)
+    if seeds == 1:
+        run_once(runner, output, resume=resume, started=started)
+    else:
+        run_seeds(runner, output, seeds, resume=resume, started=started)
 
 
 def _fused(directories, adapter):
@@ -182,33 +183,32 @@ def _pretrained(directory, trainable, adapter, fused):
     return settings
 
 
-def _check_adapters(trainable, settings, adapter, fused):
+def _check_adapters(trainable, run, adapter, fused):
     """Raise InputError for options of adapters where none train."""
     if trainable == "adapters":
         return
-    given = {"--fast": settings["fast"] or None, "--fuse": fused or None, "--freeze-adapters": settings["freeze_adapters"]} | adapter.given()
+    given = {"--fast": run.fast or None, "--fuse": fused or None, "--freeze-adapters": run.freeze_adapters} | adapter.given()
     for option, value in given.items():
         if value is not None:
             raise InputError(f"{option} is for adapters, and --trainable {trainable} trains none: leave one of them out.")
 
 
-def _check_strategy(settings, seeds, adapter):
+def _check_strategy(name, given, seeds, adapter):
     """The `Cluster` of --strategy, one worker without; InputError for what cannot be together with it."""
     from tf_adapters.training.cluster import Cluster, STRATEGIES, read_cluster
+    from tf_adapters.training.settings import for_one_device, option_of
 
-    name = settings["strategy"]
     if name is None:
         return Cluster(workers=1, number=0)
     if name not in STRATEGIES:
         raise InputError(f"--strategy {name} is unknown: use one of {', '.join(STRATEGIES)}.")
-    alone = {"--cache-frozen": settings["cache_frozen"], "--accumulate": settings["accumulate"] > 1, "--mixout": settings["mixout"]}
-    alone |= {"--random-drop": adapter.random_drop, "--freeze-adapters": settings["freeze_adapters"]}
-    alone["--xla"] = settings["xla"] and name != "tpu"
-    alone["--seeds"] = seeds > 1 and name == "multi-worker"
-    for option, given in alone.items():
-        if given:
-            raise InputError(f"{option} cannot be together with --strategy {name}: leave one of them out.")
-    if name == "tpu" and not settings["xla"]:
+    alone = [option_of(field) for field in for_one_device(given)]
+    alone += ["--random-drop"] if adapter.random_drop else []
+    alone += ["--xla"] if given["jit_compile"] and name != "tpu" else []
+    alone += ["--seeds"] if seeds > 1 and name == "multi-worker" else []
+    for option in alone:
+        raise InputError(f"{option} cannot be together with --strategy {name}: leave one of them out.")
+    if name == "tpu" and not given["jit_compile"]:
         raise InputError("--strategy tpu needs --xla: a TPU compiles each shape of a batch, and with it they are few.")
     return read_cluster(os.environ) if name == "multi-worker" else Cluster(workers=1, number=0)
 

@@ -198,7 +198,7 @@ def _run_search(console, hypermodel, oracle, output, settings):
             super().on_trial_begin(trial)
 
         def run_trial(self, trial, **arguments):
-            epochs = self.hypermodel.settings(trial.hyperparameters)["epochs"]
+            epochs = self.hypermodel.settings(trial.hyperparameters).epochs
             return super().run_trial(trial, reporter=TrainingProgress(console, epochs), **arguments)
 
         def on_trial_end(self, trial):
@@ -275,12 +275,9 @@ def _check_packages():
 
 
 def _check_settings(output, settings):
+    from tf_adapters.training.resume import refuse_other
+
     if not (output / SETTINGS_FILE).exists():
         raise InputError(f"--output {output} is not the chief's: give the folder that it writes, which all machines must share.")
     before = read_json(output / SETTINGS_FILE, "start anew with --overwrite").get("settings") or {}
-    for name, value in settings.items():
-        if before.get(name) != value:
-            raise InputError(
-                f"{output} holds a search with another {name} ({before.get(name)!r}, now {value!r}): resume with the same "
-                "arguments, or start anew with --overwrite."
-            )
+    refuse_other(output, "a search", before, settings, dict.fromkeys(settings))

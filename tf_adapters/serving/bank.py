@@ -125,9 +125,9 @@ class AdapterBank(keras.Model):
         return dict(self._book.tasks)
 
     @property
-    def wordpiece(self):
+    def tokenizer(self):
         """The tokenizer of all tasks, or None of a bank that is empty."""
-        return self._book.wordpiece
+        return self._book.tokenizer
 
     @property
     def nbytes(self):
@@ -235,7 +235,7 @@ class AdapterBank(keras.Model):
         text_pair = tf.zeros_like(text) if text_pair is None else tf.convert_to_tensor(text_pair, tf.string)
         if not text.shape == task.shape == text_pair.shape:
             raise InputError(f"text, task and text_pair have {text.shape[0]}, {task.shape} and {text_pair.shape} rows: give equally many.")
-        if self._book.wordpiece is None:
+        if self._book.tokenizer is None:
             raise InputError("The bank is empty: add(name, directory) a task first, whose settings say how texts are cut.")
         with self._book.lock.shared():
             spec = tf.TensorSpec([None], tf.string)
@@ -252,7 +252,7 @@ class AdapterBank(keras.Model):
             slots, known = self._look_up(task)
             encoded = self._encode(text, text_pair, slots)
             longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
-            logits = self._logits(self._book.wordpiece.pad(encoded, length=longest), slots)
+            logits = self._logits(self._book.tokenizer.pad(encoded, length=longest), slots)
             pairs = tf.gather([pairs for pairs, _ in self._texts], slots["text"])
             readable = is_utf8(text) & (is_utf8(text_pair) | ~pairs)
             return self._answers(logits, slots, task, known, readable)
@@ -314,7 +314,7 @@ class AdapterBank(keras.Model):
         if unknown:
             raise InputError(f"inputs have {sorted(unknown)[0]!r}: give task, input_ids, attention_mask and token_type_ids alone.")
         inputs = {name: tf.convert_to_tensor(value, tf.string if name == "task" else tf.int32) for name, value in inputs.items()}
-        pad_id, ids = self.wordpiece.pad_id if self.wordpiece is not None else 0, inputs["input_ids"]
+        pad_id, ids = self.tokenizer.pad_id if self.tokenizer is not None else 0, inputs["input_ids"]
         otherwise = {"attention_mask": tf.cast(ids != pad_id, tf.int32), "token_type_ids": tf.zeros_like(ids)}
         return {**otherwise, **inputs}
 
@@ -333,12 +333,12 @@ class AdapterBank(keras.Model):
         """Texts as ids, each by its task's length and with its pair if its task has pairs; ragged."""
         parts, places = [], []
         for number, (pairs, max_length) in enumerate(self._texts):
-            wordpiece = self._book.wordpiece.with_max_length(max_length)
+            tokenizer = self._book.tokenizer.with_max_length(max_length)
             if len(self._texts) == 1:
-                return wordpiece.encode(text, text_pair if pairs else None)
+                return tokenizer.encode(text, text_pair if pairs else None)
             places.append(tf.where(slots["text"] == number)[:, 0])
             texts = (tf.gather(strings, places[-1]) for strings in ((text, text_pair) if pairs else (text,)))
-            parts.append(wordpiece.encode(*texts))
+            parts.append(tokenizer.encode(*texts))
         order = tf.math.invert_permutation(tf.concat(places, 0))
         return {name: tf.gather(tf.concat([part[name] for part in parts], 0), order) for name in parts[0]}
 
@@ -444,7 +444,7 @@ class AdapterBank(keras.Model):
             self._check_name(name, new)
             structure = self._book.structure
             task = self._store(parts)
-            self._book.wordpiece = self._book.wordpiece or parts.wordpiece
+            self._book.tokenizer = self._book.tokenizer or parts.tokenizer
             before = self._book.tasks.get(name)
             self._table.insert(tf.constant([name]), tf.constant([task.slot]))
             self._book.tasks[name] = task
@@ -457,7 +457,7 @@ class AdapterBank(keras.Model):
 
     def _parts(self, directory):
         settings, arrays = self._read(directory)
-        parts = task_parts(settings, arrays, directory, self._encoder, self._book.wordpiece)
+        parts = task_parts(settings, arrays, directory, self._encoder, self._book.tokenizer)
         stored = {key: array for key, array in arrays.items() if key.rpartition(".")[0].rpartition(".")[0] in parts.adapters}
         check_finite(stored, directory, dtype=self.storage)
         return parts
@@ -572,17 +572,17 @@ class _Book:
 
     def __init__(self, labels):
         self.pools, self.head_pools, self.texts, self.labels = [], [], [], labels
-        self.tasks, self.functions, self.wordpiece, self.lock = {}, {}, None, SharedLock()
+        self.tasks, self.functions, self.tokenizer, self.lock = {}, {}, None, SharedLock()
         # The backbone's layers are exchanged while a graph is traced, by one thread at a time; nor does the bank change meanwhile.
         self.tracing = threading.RLock()
         self.structure, self.here = 0, threading.local()
 
     def saved(self):
         lists = list(self.pools), list(self.head_pools), list(self.texts), self.labels
-        return lists, dict(self.tasks), dict(self.functions), self.wordpiece, self.structure
+        return lists, dict(self.tasks), dict(self.functions), self.tokenizer, self.structure
 
     def restore(self, saved):
-        lists, self.tasks, self.functions, self.wordpiece, self.structure = saved
+        lists, self.tasks, self.functions, self.tokenizer, self.structure = saved
         self.pools, self.head_pools, self.texts, self.labels = lists
 
 

@@ -54,12 +54,12 @@ def export_bank(bank, directory, *, storage="float32"):
         }
         about = {
             "tasks": tasks,
-            "text": {name: value for name, value in bank.wordpiece.settings().items() if name != "max_length"},
+            "text": {name: value for name, value in bank.tokenizer.settings().items() if name != "max_length"},
             "storage": {"backbone": storage, "adapters": bank.storage},
             "backbone_sha256": bank.digest,
         }
         functions = _functions(bank, stored)
-        root = module_of(functions, text=bank.wordpiece, table=table)
+        root = module_of(functions, text=bank.tokenizer, table=table)
         # The encoder's variables first and in an order of their own, so that their file does not depend on the tasks.
         read = {id(variable): variable for variable in root.read}
         shared = [read.pop(id(variable)) for variable in encoder if id(variable) in read]
@@ -90,7 +90,7 @@ def _functions(bank, stored):
         return answer_tokens({
             "input_ids": input_ids,
             "task": task,
-            "attention_mask": given(attention_mask, tf.cast(input_ids != bank.wordpiece.pad_id, tf.int32)),
+            "attention_mask": given(attention_mask, tf.cast(input_ids != bank.tokenizer.pad_id, tf.int32)),
             "token_type_ids": given(token_type_ids, tf.zeros_like(input_ids)),
         })  # fmt: skip
 

@@ -30,11 +30,11 @@ class BankScorer:
         tasks, rows = self.bank.tasks, int(text.shape[0])
         found = {name: np.empty((rows, max(1, len(task.labels))), np.float32) for name, task in tasks.items()}
         for pairs, max_length in {(task.text_pairs, task.max_length): None for task in tasks.values()}:
-            wordpiece = self.bank.wordpiece.with_max_length(max_length)
+            tokenizer = self.bank.tokenizer.with_max_length(max_length)
             alike = [name for name, task in tasks.items() if (task.text_pairs, task.max_length) == (pairs, max_length)]
-            encoded = wordpiece.encode(text, text_pair if pairs else None)
+            encoded = tokenizer.encode(text, text_pair if pairs else None)
             for positions, inputs in sorted_batches(
-                encoded, batch_size=self.batch_size, wordpiece=wordpiece, multiple_of=padding_multiple()
+                encoded, batch_size=self.batch_size, tokenizer=tokenizer, multiple_of=padding_multiple()
             ):
                 for name in alike:
                     answers = self.bank({"task": tf.fill([len(positions)], name), **inputs})

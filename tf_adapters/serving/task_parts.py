@@ -63,7 +63,7 @@ class TaskParts:
     labels: tuple
     value_range: object
     text: tuple
-    wordpiece: object
+    tokenizer: object
 
 
 def read_task(directory, encoder):
@@ -88,21 +88,21 @@ def read_task(directory, encoder):
     return settings, arrays
 
 
-def task_parts(settings, arrays, directory, encoder, wordpiece):
+def task_parts(settings, arrays, directory, encoder, tokenizer):
     """What of a directory goes where in a bank, checked before anything is stored.
 
     Args:
         settings, arrays: as `read_task` returns them.
         directory: path, for messages.
         encoder: `Encoder`.
-        wordpiece: the bank's `WordPiece`, or None for the one that the settings ask for.
+        tokenizer: the bank's `WordPiece`, or None for the one that the settings ask for.
 
     Returns: `TaskParts`.
     """
     text, task, head = settings["text"], settings["task"] or {}, settings["head"]
-    if wordpiece is None:
-        wordpiece = WordPiece.from_directory(encoder.directory, max_length=text["max_length"])
-    for key, value in wordpiece.settings().items():
+    if tokenizer is None:
+        tokenizer = WordPiece.from_directory(encoder.directory, max_length=text["max_length"])
+    for key, value in tokenizer.settings().items():
         if key != "max_length" and text.get(key) != value:
             raise InputError(f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}.")
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
@@ -153,7 +153,7 @@ def task_parts(settings, arrays, directory, encoder, wordpiece):
     return TaskParts(
         config=config, sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier, outputs=outputs,
         kind=task.get("kind", "classification"), labels=tuple(labels),
-        value_range=value_range, text=(bool(task.get("text_pairs")), text["max_length"]), wordpiece=wordpiece,
+        value_range=value_range, text=(bool(task.get("text_pairs")), text["max_length"]), tokenizer=tokenizer,
     )  # fmt: skip
 
 

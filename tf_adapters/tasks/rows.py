@@ -46,9 +46,9 @@ class Rows:
         """The texts without labels, as `Rows`."""
         return Rows(self.text, self.text_pair)
 
-    def encode(self, wordpiece, index):
-        """Encoded rows at an int64 tensor of indices, as `WordPiece.encode` returns them; also in a graph."""
-        return wordpiece.encode(*self.texts(index))
+    def encode(self, tokenizer, index):
+        """Encoded rows at an int64 tensor of indices, as `Tokenizer.encode` returns them; also in a graph."""
+        return tokenizer.encode(*self.texts(index))
 
     def texts(self, index):
         """String tensors at an int64 tensor or array of indices: texts, and second texts or None; also in a graph."""

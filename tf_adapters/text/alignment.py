@@ -56,7 +56,7 @@ class Alignment:
         return tuple(notes)
 
 
-def align(wordpiece, questions, contexts, context_of, *, row, start, end):
+def align(tokenizer, questions, contexts, context_of, *, row, start, end):
     """Find the tokens of the first reference of each question that some window holds.
 
     A span is the tokens that have a character in the answer.
@@ -81,7 +81,7 @@ def align(wordpiece, questions, contexts, context_of, *, row, start, end):
     first, last = first - begin, last - begin
 
     # Of the windows that hold the first token, the last one reaches farthest.
-    room, step = (values[row] for values in window_steps(wordpiece, questions))
+    room, step = (values[row] for values in window_steps(tokenizer, questions))
     windows = 1 + np.maximum(0, -(-(contexts.splits[text + 1] - begin - room) // step))
     held = of_tokens & (last < np.minimum(first // step, windows - 1) * step + room)
 

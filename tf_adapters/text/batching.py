@@ -54,7 +54,7 @@ def padding_multiple(*, fast=False, steps=0):
     return 4 if steps >= 1000 else 8
 
 
-def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0, lengths=None,
+def training_batches(rows, tokenizer, *, batch_size, epochs, seed, start_step=0, lengths=None,
                      multiple_of=8, drop_remainder=False, inputs_of=None):
     """Return all batches of a training, from `start_step` on, as one dataset.
 
@@ -71,13 +71,13 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
 
     Args:
         rows: `Rows` with labels, or `PackedExamples`.
-        wordpiece: `WordPiece`.
+        tokenizer: `Tokenizer`.
         batch_size: int.
         epochs: int.
         seed: int.
         start_step: int, steps done before, over all epochs.
         lengths: ascending ints of which the last is at least
-            `wordpiece.max_length`: a batch is padded to the smallest that holds its
+            `tokenizer.max_length`: a batch is padded to the smallest that holds its
             longest row (`default_lengths` gives some). None: to a multiple of `multiple_of`.
         multiple_of: int.
         drop_remainder: bool, leave out the last batch of an epoch where it is
@@ -110,7 +110,7 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
     if not is_integer or not 0 <= start_step <= total:
         raise InputError(f"start_step={start_step!r} must be an integer from 0 to the {total} steps "
                          f"of {epochs} epochs of {steps}.")
-    lengths = _checked_lengths(lengths, wordpiece)
+    lengths = _checked_lengths(lengths, tokenizer)
 
     window_batches = min(_MOST_BATCHES_IN_A_WINDOW, max(1, count // (4 * batch_size)))
     window_rows = window_batches * batch_size
@@ -154,7 +154,7 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
                 index = tf.random.experimental.index_shuffle(index, key, last)
         else:
             index = permutation[start:stop]
-        encoded = rows.encode(wordpiece, index)
+        encoded = rows.encode(tokenizer, index)
 
         batches = tf.size(index, out_type=tf.int64) // batch_size
         full = batches * batch_size
@@ -176,7 +176,7 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
     @tf.autograph.experimental.do_not_convert
     def padded_batch(encoded, index, window_labels, start):
         batch = {name: ragged[start:start + batch_size] for name, ragged in encoded.items()}
-        inputs, batch_labels = _pad(batch, wordpiece, lengths, multiple_of), window_labels[start:start + batch_size]
+        inputs, batch_labels = _pad(batch, tokenizer, lengths, multiple_of), window_labels[start:start + batch_size]
         if per_token:
             batch_labels = batch_labels.to_tensor(-1, shape=tf.shape(inputs["input_ids"]))
         if inputs_of is not None:
@@ -196,13 +196,13 @@ def training_batches(rows, wordpiece, *, batch_size, epochs, seed, start_step=0,
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def sorted_batches(encoded, *, batch_size, wordpiece, lengths=None, multiple_of=8, fill=False):
+def sorted_batches(encoded, *, batch_size, tokenizer, lengths=None, multiple_of=8, fill=False):
     """Cut one chunk of encoded rows into batches of like length, for prediction.
 
     Args:
-        encoded: dict, as `WordPiece.encode` returns it, in eager mode.
+        encoded: dict, as `Tokenizer.encode` returns it, in eager mode.
         batch_size: int.
-        wordpiece: `WordPiece` that encoded them.
+        tokenizer: `Tokenizer` that encoded them.
         lengths, multiple_of: as in `training_batches`.
         fill: bool, fill the last batch up to `batch_size` with rows of padding alone, so
             that shapes stay few.
@@ -212,11 +212,11 @@ def sorted_batches(encoded, *, batch_size, wordpiece, lengths=None, multiple_of=
     Raises: InputError, for arguments that cannot be used.
     """
     _check_positive(batch_size, "batch_size")
-    lengths = _checked_lengths(lengths, wordpiece)
-    return _sorted_batches(encoded, batch_size, wordpiece, lengths, multiple_of, fill)
+    lengths = _checked_lengths(lengths, tokenizer)
+    return _sorted_batches(encoded, batch_size, tokenizer, lengths, multiple_of, fill)
 
 
-def _sorted_batches(encoded, batch_size, wordpiece, lengths, multiple_of, fill):
+def _sorted_batches(encoded, batch_size, tokenizer, lengths, multiple_of, fill):
     order = np.argsort(encoded["input_ids"].row_lengths().numpy(), kind="stable")
     for start in range(0, len(order), batch_size):
         positions = order[start:start + batch_size]
@@ -225,19 +225,19 @@ def _sorted_batches(encoded, batch_size, wordpiece, lengths, multiple_of, fill):
         if fill and missing:
             empty = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), tf.zeros([missing], tf.int64))
             batch = {name: tf.concat([ragged, empty], axis=0) for name, ragged in batch.items()}
-        yield positions, _pad(batch, wordpiece, lengths, multiple_of)
+        yield positions, _pad(batch, tokenizer, lengths, multiple_of)
 
 
-def _pad(encoded, wordpiece, lengths, multiple_of):
+def _pad(encoded, tokenizer, lengths, multiple_of):
     """Pad to the smallest of `lengths` that fits; without, to the next multiple."""
     if lengths is None or len(lengths) == 1:
-        return wordpiece.pad(encoded, length=lengths and lengths[0], multiple_of=multiple_of)
+        return tokenizer.pad(encoded, length=lengths and lengths[0], multiple_of=multiple_of)
     longest = tf.reduce_max(encoded["input_ids"].row_lengths())
     choices = tf.constant(lengths, tf.int64)
-    return wordpiece.pad(encoded, length=tf.reduce_min(tf.boolean_mask(choices, choices >= longest)))
+    return tokenizer.pad(encoded, length=tf.reduce_min(tf.boolean_mask(choices, choices >= longest)))
 
 
-def _checked_lengths(lengths, wordpiece):
+def _checked_lengths(lengths, tokenizer):
     if lengths is None:
         return None
     lengths = tuple(lengths)
@@ -245,10 +245,10 @@ def _checked_lengths(lengths, wordpiece):
         _check_positive(length, "an entry of lengths")
     if not lengths or list(lengths) != sorted(set(lengths)):
         raise InputError(f"lengths={lengths} must be one or more ascending integers, such as "
-                         f"default_lengths({wordpiece.max_length}).")
-    if lengths[-1] < wordpiece.max_length:
-        raise InputError(f"lengths={lengths} has no place for a row of the wordpiece's "
-                         f"max_length={wordpiece.max_length}: let the last entry be at least that.")
+                         f"default_lengths({tokenizer.max_length}).")
+    if lengths[-1] < tokenizer.max_length:
+        raise InputError(f"lengths={lengths} has no place for a row of the tokenizer's "
+                         f"max_length={tokenizer.max_length}: let the last entry be at least that.")
     return lengths
 
 

@@ -24,8 +24,8 @@ class PackedExamples:
     def __len__(self):
         return int(self.input_ids.nrows())
 
-    def encode(self, wordpiece, index):
-        """The examples at an int64 tensor of indices, a dict as of `WordPiece.encode`; also in a graph."""
+    def encode(self, tokenizer, index):
+        """The examples at an int64 tensor of indices, a dict as of `Tokenizer.encode`; also in a graph."""
         return {
             "input_ids": tf.gather(self.input_ids, index),
             "token_type_ids": tf.gather(self.token_type_ids, index),

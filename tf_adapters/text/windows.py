@@ -28,10 +28,10 @@ class ContextTokens:
     splits: np.ndarray
 
     @classmethod
-    def of(cls, wordpiece, texts):
+    def of(cls, tokenizer, texts):
         """Tokenize an array of str, some at a time."""
         parts = [
-            wordpiece.tokenize_with_offsets(texts[first : first + _TEXTS_AT_ONCE].tolist())
+            tokenizer.tokenize_with_offsets(texts[first : first + _TEXTS_AT_ONCE].tolist())
             for first in range(0, len(texts), _TEXTS_AT_ONCE)
         ]
         flat = [np.concatenate([part[index].flat_values for part in parts]) for index in range(3)]
@@ -98,13 +98,13 @@ class Windows:
         """Sentences on questions that are left out or changed, to show once before training."""
         return self.alignment.notes if self.alignment is not None else ()
 
-    def encode(self, wordpiece, index):
-        """The windows at an int64 tensor of indices, a dict as of `WordPiece.encode`; also in a graph."""
+    def encode(self, tokenizer, index):
+        """The windows at an int64 tensor of indices, a dict as of `Tokenizer.encode`; also in a graph."""
         with tf.device("CPU:0"):
             first = tf.gather(self.first, index)
             places = tf.ragged.range(first, first + tf.gather(self.length, index))
             part = places.with_values(tf.gather(self.tokens, places.values))
-            return wordpiece.join(tf.gather(self.questions, tf.gather(self.row, index)), part)
+            return tokenizer.join(tf.gather(self.questions, tf.gather(self.row, index)), part)
 
     def context_positions(self):
         """Where the part of the context stands in each window: first position and the one after, `(windows,)`."""
@@ -125,22 +125,22 @@ def overlap_of(max_length):
     return max_length // 3
 
 
-def question_tokens(wordpiece, questions):
+def question_tokens(tokenizer, questions):
     """Token rows of an array of questions, cut at the end, and how many were cut.
 
     At most `MOST_QUESTION_TOKENS` stay, and at most a third of the window, so that each window shows something new.
     """
-    most = min(MOST_QUESTION_TOKENS, overlap_of(wordpiece.max_length))
+    most = min(MOST_QUESTION_TOKENS, overlap_of(tokenizer.max_length))
     parts, cut = [], 0
     with tf.device("CPU:0"):
         for first in range(0, len(questions), _TEXTS_AT_ONCE):
-            ids = wordpiece.tokenize(questions[first : first + _TEXTS_AT_ONCE].tolist())
+            ids = tokenizer.tokenize(questions[first : first + _TEXTS_AT_ONCE].tolist())
             cut += int(tf.math.count_nonzero(ids.row_lengths() > most))
             parts.append(ids[:, :most])
         return tf.concat(parts, axis=0), cut
 
 
-def cut_windows(wordpiece, questions, contexts, context_of):
+def cut_windows(tokenizer, questions, contexts, context_of):
     """All windows of questions.
 
     The last window of a context is shorter than the others. A context without a token has one window without it.
@@ -152,7 +152,7 @@ def cut_windows(wordpiece, questions, contexts, context_of):
 
     Returns: `Windows` without labels.
     """
-    row, start, length = place_windows(np.diff(contexts.splits)[context_of], questions.row_lengths(), wordpiece)
+    row, start, length = place_windows(np.diff(contexts.splits)[context_of], questions.row_lengths(), tokenizer)
     with tf.device("CPU:0"):
         return Windows(
             questions=questions,
@@ -164,19 +164,19 @@ def cut_windows(wordpiece, questions, contexts, context_of):
         )
 
 
-def place_windows(contexts, questions, wordpiece):
+def place_windows(contexts, questions, tokenizer):
     """Where the windows of questions lie in their contexts; also in a graph.
 
     Args:
         contexts, questions: int64 tensors, `(rows,)`: tokens of each row's context and question.
-        wordpiece: `Tokenizer`, which says how many tokens a window has.
+        tokenizer: `Tokenizer`, which says how many tokens a window has.
 
     Returns: three int64 tensors, `(windows,)`: the row, the first token of the context, and how many.
     """
     with tf.device("CPU:0"):
         contexts, questions = tf.cast(contexts, tf.int64), tf.cast(questions, tf.int64)
-        room = wordpiece.max_length - wordpiece.pair_specials - questions
-        step = room - overlap_of(wordpiece.max_length)
+        room = tokenizer.max_length - tokenizer.pair_specials - questions
+        step = room - overlap_of(tokenizer.max_length)
         counts = 1 + tf.maximum(tf.constant(0, tf.int64), -(-(contexts - room) // step))
         row = tf.repeat(tf.range(tf.size(counts, out_type=tf.int64)), counts)
         number = tf.ragged.range(counts).values
@@ -184,7 +184,7 @@ def place_windows(contexts, questions, wordpiece):
         return row, start, tf.minimum(tf.gather(room, row), tf.gather(contexts, row) - start)
 
 
-def window_steps(wordpiece, questions):
+def window_steps(tokenizer, questions):
     """Tokens of the context that a window has room for, and from one window's first to the next one's, `(rows,)`."""
-    room = wordpiece.max_length - wordpiece.pair_specials - questions.row_lengths().numpy()
-    return room, room - overlap_of(wordpiece.max_length)
+    room = tokenizer.max_length - tokenizer.pair_specials - questions.row_lengths().numpy()
+    return room, room - overlap_of(tokenizer.max_length)

@@ -31,7 +31,7 @@ class WordWindows:
 
     @property
     def encoded(self):
-        """The windows as `WordPiece.encode` returns texts, a dict."""
+        """The windows as `Tokenizer.encode` returns texts, a dict."""
         return {"input_ids": self.input_ids, "token_type_ids": tf.zeros_like(self.input_ids)}
 
     def words_of(self, windows):
@@ -48,7 +48,7 @@ class WordWindows:
         return words, np.repeat(np.arange(len(counts)), counts), self.position[words]
 
 
-def word_windows(words, wordpiece):
+def word_windows(words, tokenizer):
     """Encode sentences of words, each word by itself.
 
     The pieces are those of HuggingFace's tokenizer with `is_split_into_words=True`, except that
@@ -57,34 +57,34 @@ def word_windows(words, wordpiece):
 
     Args:
         words: string RaggedTensor, `(sentences, (words))`.
-        wordpiece: `WordPiece`.
+        tokenizer: `Tokenizer`.
 
     Returns: `WordWindows`; a sentence without words has none.
     """
-    input_ids, *arrays = encode_words(words, wordpiece)
+    input_ids, *arrays = encode_words(words, tokenizer)
     return WordWindows(input_ids, *(array.numpy() for array in arrays))
 
 
-def encode_words(words, wordpiece):
+def encode_words(words, tokenizer):
     """The fields of `WordWindows` as tensors, in their order; also in a graph."""
-    room = wordpiece.max_length - wordpiece.single_specials
+    room = tokenizer.max_length - tokenizer.single_specials
     with tf.device("CPU:0"):
         distinct, occurrence = tf.unique(words.flat_values, out_idx=tf.int64)
-        pieces = tf.gather(_pieces(distinct, wordpiece, room), occurrence)
+        pieces = tf.gather(_pieces(distinct, tokenizer, room), occurrence)
         splits = pieces.row_splits
         start, stop, first, last = _windows(splits, words.row_splits, room, room // 3)
         inner = tf.gather(pieces.flat_values, tf.ragged.range(tf.gather(splits, start), tf.gather(splits, stop)))
-        ends = [tf.fill(tf.stack([tf.size(start), 1]), token) for token in (wordpiece.cls_id, wordpiece.sep_id)]
+        ends = [tf.fill(tf.stack([tf.size(start), 1]), token) for token in (tokenizer.cls_id, tokenizer.sep_id)]
         input_ids = tf.concat([ends[0], inner, ends[1]], axis=1)
         position = 1 + splits[:-1] - tf.repeat(tf.gather(splits, start), last - first)
     return input_ids, first, last, position
 
 
-def _pieces(words, wordpiece, room):
+def _pieces(words, tokenizer, room):
     """Pieces of each word, one to `room` of them: int32 RaggedTensor, `(words, (pieces))`."""
-    pieces = wordpiece.tokenize_words(words)
+    pieces = tokenizer.tokenize_words(words)
     empty = tf.cast(pieces.row_lengths() == 0, tf.int64)
-    unknown = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(empty)], wordpiece.unk_id), empty)
+    unknown = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(empty)], tokenizer.unk_id), empty)
     return tf.concat([pieces, unknown], axis=1)[:, :room]
 
 

@@ -11,7 +11,6 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.fast import FastSite
 from tf_adapters.models.site import AdapterSite
 from tf_adapters.models.state import state_of
-from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.batching import sorted_batches
 from tf_adapters.training.mixout import outputs_of
 
@@ -33,9 +32,8 @@ class AdapterFreezing(keras.Model):
     Args:
         model: what Keras would train but for its gradient accumulation.
         whole: the transformers TensorFlow model after `set_trainable(whole, "adapters")`.
-        threshold: float in (0, 1], the final one.
-        epochs: `(first, last)`, ints: up to the end of the first nothing is frozen, and from the last on the threshold is the final one.
-        examples, wordpiece: training examples and their `WordPiece`.
+        threshold, epochs: `TrainingSettings.freeze_adapters`, the final threshold, and `freeze_epochs`, `(first, last)`: up to the end of the first nothing is frozen, and from the last on the threshold is the final one.
+        examples, tokenizer: training examples and their `Tokenizer`.
 
     Attributes:
         frozen: tuple of the keys of the frozen adapters, such as `"layer.0.ffn"`, in the order in which they were frozen.
@@ -43,23 +41,20 @@ class AdapterFreezing(keras.Model):
     Call arguments, returns: those of `Mixout`.
 
     Raises:
-        InputError: a value out of range, or no bottleneck adapters that train.
+        InputError: no bottleneck adapters that train.
 
     Reference: Son et al. 2025; CKA: Kornblith et al. 2019, Similarity of Neural Network Representations Revisited, section 3.
     """
 
-    def __init__(self, model, whole, *, threshold, epochs, examples, wordpiece):
+    def __init__(self, model, whole, *, threshold, epochs, examples, tokenizer):
         super().__init__(name="adapter_freezing", dtype=whole.dtype_policy)
-        checked("freeze_adapters", threshold)
-        if not (len(epochs) == 2 and all(map(is_int, epochs)) and 0 <= epochs[0] < epochs[1]):
-            raise InputError(f"freeze_epochs={tuple(epochs)!r} must be two numbers of epochs, the first below the last, such as (1, 5).")
         state = state_of(whole)
         if state.trainable != "adapters" or not isinstance(state.adapters[state.active].config, AdapterConfig):
             raise InputError(f"freeze_adapters={threshold!r} is for bottleneck adapters (set_trainable(model, 'adapters')): leave it out.")
         self.inner, self.whole = model, whole
         self.threshold, self.epochs, self.frozen = threshold, tuple(epochs), ()
         rows = np.unique(np.linspace(0, len(examples) - 1, _SAMPLE_ROWS).astype(np.int64))
-        ((_, inputs),) = sorted_batches(examples.encode(wordpiece, tf.constant(rows)), batch_size=len(rows), wordpiece=wordpiece)
+        ((_, inputs),) = sorted_batches(examples.encode(tokenizer, tf.constant(rows)), batch_size=len(rows), tokenizer=tokenizer)
         self._sample = state.family.inputs(inputs)
         keys = {id(layer): key for key, layer in state.adapters[state.active].layers.items()}
         self._places = [

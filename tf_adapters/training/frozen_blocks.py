@@ -56,7 +56,7 @@ class StoredStates:
         model: a transformers TensorFlow model.
         depth: int, as `frozen_depth` says.
         examples: rows or `PackedExamples`, as `training_batches` takes them.
-        wordpiece: `WordPiece`.
+        tokenizer: `Tokenizer`.
         folder: where to make the file; the disk's space is free again after `close`, or when the process ends.
         batch_size: int.
         progress: function called with the number of examples done so far after each batch, or None.
@@ -68,7 +68,7 @@ class StoredStates:
     Raises: InputError, if the file cannot be written.
     """
 
-    def __init__(self, model, depth, examples, wordpiece, folder, *, batch_size, progress=None):
+    def __init__(self, model, depth, examples, tokenizer, folder, *, batch_size, progress=None):
         lower, count = lower_blocks(model, depth), len(examples)
         (output,) = lower.get_concrete_function().outputs
         self.size, self.dtype = output.shape[-1], output.dtype
@@ -79,12 +79,12 @@ class StoredStates:
             with _writing(path) as write:
                 for first in range(0, count, _CHUNK_EXAMPLES):
                     index = np.arange(first, min(first + _CHUNK_EXAMPLES, count))
-                    encoded = examples.encode(wordpiece, tf.constant(index))
+                    encoded = examples.encode(tokenizer, tf.constant(index))
                     ends = np.cumsum(encoded["input_ids"].row_lengths().numpy())
                     self._starts[index + 1] = self._starts[first] + ends
                     fast = state_of(model).fast
                     batches = sorted_batches(
-                        encoded, batch_size=batch_size, wordpiece=wordpiece, multiple_of=padding_multiple(fast=fast), fill=fast
+                        encoded, batch_size=batch_size, tokenizer=tokenizer, multiple_of=padding_multiple(fast=fast), fill=fast
                     )
                     write(self._chunk(lower, batches, np.concatenate([[0], ends]), first, progress).tobytes())
             self.tokens = int(self._starts[-1])

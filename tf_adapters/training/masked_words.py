@@ -101,8 +101,8 @@ class MaskedScorer(Scorer):
         masking: `Masking`.
     """
 
-    def __init__(self, model, wordpiece, *, masking, jit_compile=False, **options):
-        super().__init__(model, wordpiece, jit_compile=jit_compile, **options)
+    def __init__(self, model, tokenizer, *, masking, jit_compile=False, **options):
+        super().__init__(model, tokenizer, jit_compile=jit_compile, **options)
         self.masking, family = masking, state_of(model).family
         guess = MaskedWords(model, rate=masking.rate if jit_compile else None)
         specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
@@ -128,7 +128,7 @@ class MaskedScorer(Scorer):
         """
         result = np.zeros((noise.shape[1], 3), np.float32)
         for positions, inputs in sorted_batches(
-            encoded, batch_size=self.batch_size, wordpiece=self.wordpiece, lengths=self.lengths, multiple_of=self.multiple_of,
+            encoded, batch_size=self.batch_size, tokenizer=self.tokenizer, lengths=self.lengths, multiple_of=self.multiple_of,
             fill=self.fill,
         ):  # fmt: skip
             rows, length = inputs["input_ids"].shape

@@ -36,11 +36,11 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
     text = settings["text"]
     if text is None:
         raise InputError(f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter.")
-    wordpiece = load_tokenizer(model, max_length=text["max_length"])
-    for name, value in wordpiece.settings().items():
+    tokenizer = load_tokenizer(model, max_length=text["max_length"])
+    for name, value in tokenizer.settings().items():
         if text.get(name) != value:
             raise InputError(
                 f"{directory} was trained with {name}={text.get(name)!r}, and the tokenizer in "
                 f"{state_of(model).directory} has {value!r}."
             )
-    return Scorer(model, wordpiece, batch_size=batch_size), settings
+    return Scorer(model, tokenizer, batch_size=batch_size), settings

@@ -16,7 +16,9 @@ from tf_adapters.saving.settings import read_settings
 from tf_adapters.training.fit import fit
 from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
+from tf_adapters.training.resume import refuse_other
 from tf_adapters.training.run import FitResult
+from tf_adapters.training.settings import TrainingSettings
 from tf_adapters.training.trainable import set_trainable
 
 # Of a head that did not come with the encoder.
@@ -79,8 +81,7 @@ def pretrain(
         fast: as in `add_adapters`.
         resume: bool, go on with the run that `output` holds, in either part.
         reporter, head_reporter: `Reporter` of the run and of the head's, or None.
-        settings: further arguments of `fit`: batch_size, warmup_fraction, dropout, weight_decay, clip_norm, mixout (not of the head),
-            accumulate, checkpoint_gradients, jit_compile, recipe, checkpoint_seconds, tensorboard.
+        settings: further fields of `TrainingSettings`, such as batch_size; a mixout is not of the head.
 
     Returns: `PretrainResult`.
 
@@ -104,7 +105,7 @@ def pretrain(
     if adapter is not None:
         adapter.sites(model.config.num_hidden_layers)  # before a head is fitted for an adapter that the encoder has no place for
     kind = MaskedLanguageModelling(rate=rate, whole_words=whole_words, head_steps=fit_head_steps)
-    common = dict(kind=kind, seed=seed, keep_periods=False, **settings)
+    whole = TrainingSettings(steps=steps, period=save_every, keep_periods=True, learning_rate=learning_rate, seed=seed, **settings)
     head = None
     if fit_head_steps:
         folder = output / HEAD_FOLDER
@@ -113,10 +114,9 @@ def pretrain(
             remove_folder(folder)
         if begun or not (folder / SETTINGS_FILE).exists():
             set_trainable(model, "head")
-            result = fit(
-                model, texts, tokenizer, output=folder, steps=fit_head_steps, period=fit_head_steps, learning_rate=head_learning_rate,
-                resume=begun, reporter=head_reporter, **{**common, "mixout": 0.0},
-            )  # fmt: skip
+            of_head = dict(steps=fit_head_steps, period=fit_head_steps, keep_periods=False, learning_rate=head_learning_rate, mixout=0.0)
+            own = dataclasses.replace(whole, **of_head)
+            result = fit(model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter)
             if result.interrupted:
                 return PretrainResult(None, result)
         else:
@@ -127,10 +127,8 @@ def pretrain(
     if adapter is not None:
         add_adapters(model, adapter, seed=seed, fast=fast)
     cast_frozen(set_trainable(model, "full" if adapter is None else "adapters", head=adapter is None))
-    run = fit(
-        model, texts, tokenizer, output=output, steps=steps, period=save_every, learning_rate=learning_rate,
-        resume=resume and (output / RESUME_FOLDER).is_dir(), reporter=reporter, **{**common, "keep_periods": True},
-    )  # fmt: skip
+    begun = resume and (output / RESUME_FOLDER).is_dir()
+    run = fit(model, texts, tokenizer, output, whole, kind=kind, resume=begun, reporter=reporter)
     return PretrainResult(head, run)
 
 
@@ -138,9 +136,4 @@ def _check_head(folder, settings):
     """Raise InputError if the head of an earlier part of the run was fitted with other settings."""
     saved = read_settings(folder)
     saved = {**saved["training"], **saved["task"]}
-    for name, value in settings.items():
-        if saved[name] != value:
-            raise InputError(
-                f"{folder} holds a head that was fitted with another {name} ({saved[name]!r}, now {value!r}): resume with the same "
-                "arguments, or start anew with --overwrite."
-            )
+    refuse_other(folder, "a head that was fitted", saved, settings)

@@ -26,7 +26,8 @@ from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import default_lengths, training_batches
 from tf_adapters.training.frozen_blocks import StoredStates
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER, STATE_FILE
-from tf_adapters.training.resume import ResumeFile, read_info
+from tf_adapters.training.resume import ResumeFile, read_info, refuse_other
+from tf_adapters.training.settings import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,18 +75,8 @@ class Reporter:
         """Training ends, for whatever reason."""
 
 
-# Settings that were not to be chosen once, and what they were.
-_ONCE = {
-    "steps": None, "period": None, "kind": {}, "fast": False, "dropout": None, "accumulate": 1, "checkpoint_gradients": False,
-    "weight_decay": 0.0, "clip_norm": None, "mixout": 0.0, "freeze_adapters": None, "freeze_epochs": None, "patience": None, "strategy": "one device",
-    "cached_blocks": 0, "padded_to": 8, "pretrained_adapter": None,
-}  # fmt: skip
-# Of a run's settings, what the adapter directory keeps.
-_KEPT = (
-    "epochs", "steps", "learning_rate", "batch_size", "warmup_fraction", "dropout", "weight_decay", "clip_norm", "mixout", "freeze_adapters",
-    "freeze_epochs", "patience", "seed", "precision", "jit_compile",
-    "training_rows",
-)
+# What else decides a run and was not to be chosen once, and what it was then; a field of TrainingSettings had its default.
+_ONCE = {"kind": {}, "fast": False, "strategy": "one device", "cached_blocks": 0, "padded_to": 8, "pretrained_adapter": None}
 
 
 def seconds_of_long_steps(step_seconds):
@@ -103,31 +94,21 @@ def seconds_of_long_steps(step_seconds):
 class Run(keras.callbacks.Callback):
     """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
 
-    def __init__(
-        self, *, model, trained, freezing, depth, task, kind, examples, wordpiece, output, steps, steps_per_epoch, keep_periods, settings, variables,
-        workers, scorer, recipe, checkpoint_seconds, tensorboard, reporter,
-    ):
+    def __init__(self, *, trained, task, output, steps, steps_per_epoch, compared, variables, reporter):
         super().__init__()
-        self.whole = model
-        self.trained = trained
-        self.freezing = freezing
-        self.depth = depth
+        self.trained, self.keras_model, self.whole, self.workers = trained, trained.keras_model, trained.model, trained.workers
+        self.settings, self.kind, self.freezing, self.tokenizer = trained.settings, trained.kind, trained.freezing, trained.tokenizer
         self.task = task
-        self.kind = kind
-        self.examples = examples
-        self.wordpiece = wordpiece
         self.output = output
         self.steps = steps
         self.steps_per_epoch = steps_per_epoch
-        self.keep_periods = keep_periods
-        self.settings = settings
+        self.compared = compared
         self.file = ResumeFile(output / RESUME_FOLDER / STATE_FILE, variables)
         self.running = variables["metric"]
-        self.workers = workers
         self.running_values = None
-        self.scorer = scorer
-        self.recipe = recipe
-        self.checkpoint_seconds = checkpoint_seconds
+        self.scorer = self.kind.scorer(
+            self.whole, self.tokenizer, batch_size=self.settings.batch_size, lengths=self._lengths, jit_compile=self.settings.jit_compile
+        )
         self.reporter = reporter
         self.done = 0
         self.step_started, self.step_seconds = 0.0, array.array("f")
@@ -135,20 +116,20 @@ class Run(keras.callbacks.Callback):
         self.best = {"value": None, "epoch": 0, "metrics": {}}
         self.saved_at = time.monotonic()
         self.stopping = threading.Event()
-        self.asked = workers.asked(self.stopping)
-        self.writer = tf.summary.create_file_writer(str(output / "tensorboard")) if tensorboard else None
+        self.asked = self.workers.asked(self.stopping)
+        self.writer = tf.summary.create_file_writer(str(output / "tensorboard")) if self.settings.tensorboard else None
+
+    @property
+    def _lengths(self):
+        """Of padded batches, where XLA compiles each."""
+        return default_lengths(self.tokenizer.max_length) if self.settings.jit_compile else None
 
     def restore(self):
         if self.file.path.parent.is_dir() and not self.file.path.exists():
             return  # killed before its first state
         info = read_info(self.file.path)
-        for name, value in self.settings.items():
-            before = info["settings"].get(name, _ONCE.get(name, value))
-            if before != value:
-                raise InputError(
-                    f"{self.output} holds a run with another {name} ({before!r}, now {value!r}): resume with "
-                    "the same arguments, or start anew with --overwrite."
-                )
+        usual = _ONCE | {name: field.default for name, field in TrainingSettings.__dataclass_fields__.items()}
+        refuse_other(self.output, "a run", info["settings"], self.compared, usual)
         self.file.restore()
         self.done, self.log_bytes, self.best = info["done"], info["log_bytes"], info["best"]
         if self.freezing is not None:
@@ -160,35 +141,36 @@ class Run(keras.callbacks.Callback):
             with _writing(self.output / LOG_FILE):
                 os.truncate(self.output / LOG_FILE, self.log_bytes)
 
-    def train(self, passes, batch_size, seed, drop_remainder):
-        started = time.monotonic()
+    def train(self, passes):
+        """Train to the end, over at most so many passes over the rows; a `FitResult`."""
+        settings, examples, started = self.settings, self.trained.examples, time.monotonic()
         if not self.done:
             self.save()
         inputs_of, states = None, None
         try:
             with _stop_at_signals(self.asked):
-                if self.depth and self.done < self.steps:
-                    states = self._store_states(batch_size)
+                if self.trained.depth and self.done < self.steps:
+                    states = self._store_states()
                     inputs_of = states.inputs
                 self.reporter.start(self.steps, self.done)
                 while self.done < self.steps and not self.stopping.is_set() and not self._out_of_patience():
                     epoch, offset = divmod(self.done, self.steps_per_epoch)
                     batches = training_batches(
-                        self.examples,
-                        self.wordpiece,
-                        batch_size=batch_size,
+                        examples,
+                        self.tokenizer,
+                        batch_size=settings.batch_size,
                         epochs=passes,
-                        seed=seed,
+                        seed=settings.seed,
                         start_step=self.done,
-                        lengths=default_lengths(self.wordpiece.max_length) if drop_remainder else None,
-                        multiple_of=self.settings["padded_to"],
-                        drop_remainder=drop_remainder,
+                        lengths=self._lengths,
+                        multiple_of=self.compared["padded_to"],
+                        drop_remainder=settings.jit_compile,
                         inputs_of=inputs_of,
                     )
-                    batches = batches.enumerate(self.done).map(functools.partial(self._batch, seed))
+                    batches = batches.enumerate(self.done).map(functools.partial(self._batch, settings.seed))
                     batches = self.workers.batches(batches, self.kind.loss_weight)
                     # The rest of a begun epoch first: fit() counts the same steps for each epoch.
-                    self.trained.fit(
+                    self.keras_model.fit(
                         batches,
                         initial_epoch=epoch,
                         epochs=epoch + 1 if offset else self.steps // self.steps_per_epoch,
@@ -220,38 +202,31 @@ class Run(keras.callbacks.Callback):
     @tf.autograph.experimental.do_not_convert
     def _batch(self, seed, step, batch):
         # Negative: other numbers than those that shuffle.
-        inputs, targets = self.kind.batch(*batch, tf.stack([tf.constant(seed, tf.int64), -1 - step]), self.wordpiece)
+        inputs, targets = self.kind.batch(*batch, tf.stack([tf.constant(seed, tf.int64), -1 - step]), self.tokenizer)
         return state_of(self.whole).family.inputs(inputs), targets
 
     def _out_of_patience(self):
         epochs, rest = divmod(self.done, self.steps_per_epoch)
-        patience = self.settings["patience"]
+        patience = self.settings.patience
         return patience is not None and rest == 0 and epochs - self.best["epoch"] >= patience
 
-    def _store_states(self, batch_size):
+    def _store_states(self):
         def progress(done):
-            self.reporter.caching(done, len(self.examples))
+            self.reporter.caching(done, len(self.trained.examples))
             if self.stopping.is_set():
                 raise _Stopped
 
+        depth, folder = self.trained.depth, self.output / RESUME_FOLDER
         states = StoredStates(
-            self.whole,
-            self.depth,
-            self.examples,
-            self.wordpiece,
-            self.output / RESUME_FOLDER,
-            batch_size=batch_size,
-            progress=progress,
+            self.whole, depth, self.trained.examples, self.tokenizer, folder, batch_size=self.settings.batch_size, progress=progress
         )
-        self.reporter.note(
-            f"Outputs of the {self.depth} frozen lower blocks: {states.tokens:,} tokens, {states.bytes / 1e6:,.0f} MB on disk"
-        )
+        self.reporter.note(f"Outputs of the {depth} frozen lower blocks: {states.tokens:,} tokens, {states.bytes / 1e6:,.0f} MB on disk")
         return states
 
     def save(self):
         """Write the state of the run."""
         self.file.save(
-            {"settings": self.settings, "done": self.done, "log_bytes": self.log_bytes, "best": self.best}
+            {"settings": self.compared, "done": self.done, "log_bytes": self.log_bytes, "best": self.best}
             | ({} if self.freezing is None else {"frozen_adapters": self.freezing.frozen})
         )
         self.saved_at = time.monotonic()
@@ -269,13 +244,13 @@ class Run(keras.callbacks.Callback):
         self.step_seconds.append(time.monotonic() - self.step_started)
         self.done += 1
         self.reporter.step(self.done, {"loss": self.kind.running_loss(logs)})
-        due = self.workers.agree(logs, self.stopping, time.monotonic() - self.saved_at >= self.checkpoint_seconds)
+        due = self.workers.agree(logs, self.stopping, time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds)
         if self.done % self.steps_per_epoch == 0:
             return  # on_epoch_end saves
         if self.stopping.is_set() or due:
             self.save()
         if self.stopping.is_set():
-            self.trained.stop_training = True
+            self.keras_model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
         if self.done != (epoch + 1) * self.steps_per_epoch:
@@ -295,7 +270,7 @@ class Run(keras.callbacks.Callback):
         if better:
             self.best = {"value": value, "epoch": epoch + 1, "metrics": numbers}
             self._save_adapter(self.output, numbers)
-        if self.keep_periods:
+        if self.settings.keep_periods:
             self._save_adapter(self.output / f"step-{self.done}", numbers)
         row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
         row.update({f"validation_{name}": number for name, number in numbers.items()})
@@ -306,7 +281,7 @@ class Run(keras.callbacks.Callback):
         self.save()
         self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
         if self.stopping.is_set() or self._out_of_patience():
-            self.trained.stop_training = True
+            self.keras_model.stop_training = True
 
     def _freeze(self, epoch):
         frozen = self.freezing.after_epoch(epoch)
@@ -314,14 +289,14 @@ class Run(keras.callbacks.Callback):
             listed = ", ".join(f"{key} ({value:.2g})" for key, value in frozen.items())
             self.reporter.note(f"Epoch {epoch}: {len(self.freezing.frozen)} adapters are frozen, new by their importance: {listed}")
             # The next call of Keras' fit traces a step without them.
-            self.trained.stop_training, self.trained.train_function = True, None
+            self.keras_model.stop_training, self.keras_model.train_function = True, None
 
     def _save_adapter(self, directory, numbers):
         save_adapter(
             self.whole,
             directory,
-            text=self.wordpiece,
-            recipe=self.recipe,
+            text=self.tokenizer,
+            recipe=self.settings.recipe,
             task={
                 "name": self.task.name,
                 "kind": self.task.kind,
@@ -330,7 +305,9 @@ class Run(keras.callbacks.Callback):
                 **self.kind.about(self.task.train),
             },
             metrics={f"validation {name}": number for name, number in numbers.items()},
-            training={**{name: self.settings[name] for name in _KEPT}, **({"step": self.done} if self.keep_periods else {})},
+            training=self.settings.of("kept")
+            | {name: self.compared[name] for name in ("precision", "training_rows")}
+            | ({"step": self.done} if self.settings.keep_periods else {}),
         )
 
     def _log(self, row):

@@ -15,15 +15,15 @@ class Scorer:
 
     Args:
         model: a model with a head.
-        wordpiece: `WordPiece`.
+        tokenizer: `Tokenizer`.
         batch_size: int.
         lengths: tuple of padded lengths for XLA, or None to pad as `padding_multiple` says.
         jit_compile: bool, compile with XLA; then `lengths` should be given.
     """
 
-    def __init__(self, model, wordpiece, *, batch_size=32, lengths=None, jit_compile=False):
+    def __init__(self, model, tokenizer, *, batch_size=32, lengths=None, jit_compile=False):
         self.model = model
-        self.wordpiece = wordpiece
+        self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.lengths = lengths
         self.multiple_of = padding_multiple(fast=state_of(model).fast)
@@ -44,7 +44,7 @@ class Scorer:
         """Logits of encoded examples, a batch at a time.
 
         Args:
-            encoded: dict, as `WordPiece.encode` returns it.
+            encoded: dict, as `Tokenizer.encode` returns it.
 
         Returns: iterator of `(positions, logits)`: int64 array of where the batch's examples
             stand in `encoded`, and their float32 logits, `(examples, labels)`,
@@ -54,7 +54,7 @@ class Scorer:
         for positions, inputs in sorted_batches(
             encoded,
             batch_size=self.batch_size,
-            wordpiece=self.wordpiece,
+            tokenizer=self.tokenizer,
             lengths=self.lengths,
             multiple_of=self.multiple_of,
             fill=self.fill,
@@ -70,7 +70,7 @@ class Scorer:
 
         Returns: float32 NumPy array, `(rows, labels)`, in the order of the rows.
         """
-        encoded = self.wordpiece.encode(text, text_pair)
+        encoded = self.tokenizer.encode(text, text_pair)
         result, rows = None, int(text.shape[0])
         for positions, logits in self.batches(encoded):
             if result is None:

@@ -3,13 +3,13 @@
 import json
 import pathlib
 
-from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.saving.directory import copy_adapter
 from tf_adapters.tasks.analysis import summary_of_seeds
 from tf_adapters.training.layout import SEEDS_FILE
 from tf_adapters.training.leftovers import discard_seeds
+from tf_adapters.training.resume import refuse_other
 
 
 class SeedRuns:
@@ -36,12 +36,7 @@ class SeedRuns:
         self.runs = []
         if resume and self.path.exists():
             content = read_json(self.path, "start anew with --overwrite")
-            for name, value in self.settings.items():
-                if content["settings"].get(name, value) != value:
-                    raise InputError(
-                        f"{self.output} holds seeds of a run with another {name} ({content['settings'][name]!r}, now "
-                        f"{value!r}): resume with the same arguments, or start anew with --overwrite."
-                    )
+            refuse_other(self.output, "seeds of a run", content["settings"], self.settings)
             self.runs = content["runs"]
             return
         if not resume:

@@ -19,6 +19,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.training.cluster import STRATEGIES, meet, read_cluster
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.mixout import outputs_of
+from tf_adapters.training.settings import for_one_device
 from tf_adapters.training.step import loss_of_part
 
 
@@ -44,7 +45,7 @@ def make_strategy(name):
     >>> strategy = make_strategy("mirrored")
     >>> with strategy.scope():
     ...     model = set_trainable(add_adapters(load_backbone("minilm")))
-    >>> fit(model, task, wordpiece, strategy=strategy, output="adapters/mine", epochs=3, learning_rate=1e-3)
+    >>> fit(model, task, tokenizer, strategy=strategy, output="adapters/mine", epochs=3, learning_rate=1e-3)
     """
     if name not in STRATEGIES:
         raise InputError(f"strategy={name!r} is unknown: use one of {', '.join(STRATEGIES)}.")
@@ -119,6 +120,15 @@ def scope_of(strategy):
         ) from error
 
 
+def processes_of(strategy):
+    """How many processes a strategy (or None) has, and whether this one is the chief, which writes."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1, True
+    resolver = strategy.cluster_resolver
+    chiefs = len(_tasks(resolver, "chief"))
+    return len(_tasks(resolver, "worker")) + chiefs, resolver.task_type == "chief" or (resolver.task_id == 0 and not chiefs)
+
+
 def in_scope(function):
     """Let `fit` run in the scope of its argument `strategy`, or of the one that it is called in, if there is one.
 
@@ -148,19 +158,20 @@ _LOST = (
 )  # fmt: skip
 
 
-def get_workers(strategy, **settings):
+def get_workers(strategy, settings, *, random_drop):
     """What `fit` does differently under a strategy.
 
     Args:
         strategy: `tf.distribute.Strategy` or None.
-        settings: arguments of `fit` that may stand against it.
+        settings: `TrainingSettings`, of which some may stand against it.
+        random_drop: int, that of the adapter's config.
 
     Returns: `Alone` or `Workers`.
 
     Raises:
         InputError: the strategy is of another kind, or something cannot be together with it; the message says what.
     """
-    return Alone() if strategy is None else Workers(strategy, **settings)
+    return Alone() if strategy is None else Workers(strategy, settings, random_drop)
 
 
 class Alone:
@@ -214,31 +225,24 @@ class Workers(Alone):
     travel with a step's metrics.
     """
 
-    def __init__(self, strategy, *, batch_size, jit_compile, random_drop, **others):
+    def __init__(self, strategy, settings, random_drop):
         known = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy)
         if not isinstance(strategy, known):
             raise InputError(f"strategy={strategy!r} must be one of make_strategy: {', '.join(STRATEGIES)}.")
         self.strategy, self.replicas = strategy, strategy.num_replicas_in_sync
-        self.processes = 1
-        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            resolver = strategy.cluster_resolver
-            self.processes = len(_tasks(resolver, "worker")) + len(_tasks(resolver, "chief"))
-            self.chief = resolver.task_type == "chief" or (resolver.task_id == 0 and not _tasks(resolver, "chief"))
+        self.processes, self.chief = processes_of(strategy)
         self.name = f"{type(strategy).__name__} of {self.replicas} devices"
         self._asked, self._folder = threading.Event(), None
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-        refused = {
-            **{name: bool(value) for name, value in others.items()}, "random_drop": random_drop,
-            "jit_compile (--xla)": jit_compile and not on_tpu,
-        }  # fmt: skip
-        for name, given in refused.items():
-            if given:
-                raise InputError(f"{name} is for one device: leave it out, or the strategy (--strategy).")
-        if on_tpu and not jit_compile:
+        refused = for_one_device(settings.to_dict()) | ({"random_drop": random_drop} if random_drop else {})
+        refused |= {"jit_compile": True} if settings.jit_compile and not on_tpu else {}
+        for name, value in refused.items():
+            raise InputError(f"{{{name}}} is for one device: leave it out, or the strategy (--strategy).", **{name: value})
+        if on_tpu and not settings.jit_compile:
             raise InputError("A TPU needs batches of few shapes: give jit_compile=True (--xla) with strategy 'tpu'.")
-        if batch_size < self.replicas or (on_tpu and batch_size % self.replicas):
+        if settings.batch_size < self.replicas or (on_tpu and settings.batch_size % self.replicas):
             multiple = "a multiple of them" if on_tpu else "at least as many"
-            raise InputError(f"batch_size={batch_size} rows of a step are for {self.replicas} devices together: give {multiple}.")
+            raise InputError(f"{{batch_size}} rows of a step are for {self.replicas} devices together: give {multiple}.", batch_size=settings.batch_size)
 
     def wrap(self, model):
         self._votes = _Votes()

@@ -1,5 +1,6 @@
 """The models and trainings of a search space, for keras-tuner."""
 
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -23,6 +24,7 @@ from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
 from tf_adapters.training.leftovers import remove_leftovers
 from tf_adapters.training.load_for_task import load_for_task
 from tf_adapters.training.seeds import SeedRuns
+from tf_adapters.training.settings import TrainingSettings, choices
 from tf_adapters.training.trainable import set_trainable
 from tf_adapters.tuning.spaces import DIMENSIONS, Range, check_depth, check_values, get_space, varies
 
@@ -143,10 +145,11 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         return {name: values[name] for name in DIMENSIONS if name in values}
 
     def settings(self, hp):
-        """What a trial gives `fit`: dict of epochs, learning_rate, batch_size and dropout."""
+        """The `TrainingSettings` of a trial, of the first seed."""
         values = self.values(hp)
-        settings = usual_settings(self.recipe, values.get("trainable", self.recipe.trainable))
-        return {name: values.get(name, usual) for name, usual in settings.items()}
+        given = {name: value for name, value in values.items() if name in choices()}
+        trainable = values.get("trainable", self.recipe.trainable)
+        return TrainingSettings.of_recipe(self.recipe, trainable, **given, seed=self.seeds[0], jit_compile=self.jit_compile)
 
     def arguments(self, hp):
         """Words of the command line that make `tf-adapters train` train this trial; the model, the data and --output are the caller's."""
@@ -175,19 +178,9 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         Returns: dict of the best epoch's validation numbers, `best_epoch` and `seconds`.
         """
         seed, output = self.seeds[0] if seed is None else seed, pathlib.Path(output)
-        result = fit(
-            model,
-            self.task(seed),
-            self._tokenizer,
-            output=output,
-            **self.settings(hp),
-            warmup_fraction=self.recipe.warmup_fraction,
-            seed=seed,
-            jit_compile=self.jit_compile,
-            resume=(output / RESUME_FOLDER / STATE_FILE).exists(),
-            recipe=self.recipe.name,
-            reporter=reporter,
-        )
+        settings = dataclasses.replace(self.settings(hp), seed=seed)
+        resume = (output / RESUME_FOLDER / STATE_FILE).exists()
+        result = fit(model, self.task(seed), self._tokenizer, output, settings, resume=resume, reporter=reporter)
         if result.interrupted:
             raise KeyboardInterrupt
         numbers = {f"validation_{name}": value for name, value in result.metrics.items()}

@@ -7,6 +7,7 @@ from typing import Dict, Optional
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, checked, is_int, is_real
 from tf_adapters.recipes import changed_adapter
+from tf_adapters.training.settings import choices, option_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,10 +72,7 @@ DIMENSIONS = {
     "rank": Dimension("--rank", "int", "rank"),
     "alpha": Dimension("--alpha", "float", "alpha"),
     "train_layer_norm": Dimension("--train-layer-norm", "word", "train_layer_norm"),
-    "epochs": Dimension("--epochs", "int"),
-    "learning_rate": Dimension("--learning-rate", "float"),
-    "batch_size": Dimension("--batch-size", "int"),
-    "dropout": Dimension("--dropout", "float"),
+    **{name: Dimension(option_of(name), choice.searched) for name, choice in choices().items() if choice.searched},
 }
 
 

@@ -23,7 +23,7 @@ class Kind:
     Attributes:
         name: str, as `Task.kind` and `--kind`.
         head: str, as in `load_backbone`.
-        max_length: int, the usual `WordPiece.max_length` where a recipe's is not for it, or None.
+        max_length: int, the usual `Tokenizer.max_length` where a recipe's is not for it, or None.
     """
 
     name = None
@@ -54,9 +54,9 @@ class Kind:
         """What Keras trains: the model, or one around it."""
         return model
 
-    def scorer(self, model, wordpiece, **options):
+    def scorer(self, model, tokenizer, **options):
         """What `predict` takes; `options` are those of `Scorer`."""
-        return Scorer(model, wordpiece, **options)
+        return Scorer(model, tokenizer, **options)
 
     def running_loss(self, logs):
         """The loss's mean over the epoch so far, from the logs that Keras gives a callback."""
@@ -70,11 +70,11 @@ class Kind:
         """What the loss takes, from a batch's labels as `training_batches` gives them."""
         return labels
 
-    def batch(self, inputs, labels, seed, wordpiece):
+    def batch(self, inputs, labels, seed, tokenizer):
         """A batch of `training_batches` as the model and the loss take it; `seed`, int64 `(2,)`, is of this step alone."""
         return inputs, self.targets(labels)
 
-    def examples(self, rows, wordpiece):
+    def examples(self, rows, tokenizer):
         """Training examples of rows, for `training_batches`."""
         return rows
 
@@ -117,13 +117,13 @@ class Kind:
         """Names of the string inputs of a served model, each `(rows,)`; `task` is an adapter directory's settings of it."""
         raise NotImplementedError
 
-    def serve(self, texts, wordpiece, forward, names, task):
+    def serve(self, texts, tokenizer, forward, names, task):
         """What a served model answers to texts, in a graph.
 
         Args:
             texts: list of string tensors `(rows,)`, as `served_texts` names them.
-            wordpiece: `WordPiece`.
-            forward: function of ragged encoded examples, as of `WordPiece.encode`, that returns their float32 logits as
+            tokenizer: `Tokenizer`.
+            forward: function of ragged encoded examples, as of `Tokenizer.encode`, that returns their float32 logits as
                 `Scorer.batches` describes them.
             names: string tensor `(outputs,)` of the labels, or None.
             task: as in `served_texts`.

@@ -43,30 +43,30 @@ class MaskedLanguageModelling(Kind):
         self._bounded = bool(jit_compile)
         return MaskedWords(model, rate=self.rate if jit_compile else None)
 
-    def scorer(self, model, wordpiece, *, jit_compile=False, **options):
-        masking = Masking(wordpiece, rate=self.rate, whole_words=self.whole_words, bounded=bool(jit_compile))
-        return MaskedScorer(model, wordpiece, masking=masking, jit_compile=jit_compile, **options)
+    def scorer(self, model, tokenizer, *, jit_compile=False, **options):
+        masking = Masking(tokenizer, rate=self.rate, whole_words=self.whole_words, bounded=bool(jit_compile))
+        return MaskedScorer(model, tokenizer, masking=masking, jit_compile=jit_compile, **options)
 
     def about(self, rows):
         return {"text_pairs": rows.text_pair is not None, **self.settings()}
 
-    def examples(self, rows, wordpiece):
-        self._masking(wordpiece)  # which refuses a vocabulary without a mask
+    def examples(self, rows, tokenizer):
+        self._masking(tokenizer)  # which refuses a vocabulary without a mask
         return dataclasses.replace(rows, labels=np.zeros(len(rows), np.int8))
 
-    def batch(self, inputs, labels, seed, wordpiece):
-        inputs, targets = self._masking(wordpiece)(inputs, masking_noise(tf.shape(inputs["input_ids"]), seed))
+    def batch(self, inputs, labels, seed, tokenizer):
+        inputs, targets = self._masking(tokenizer)(inputs, masking_noise(tf.shape(inputs["input_ids"]), seed))
         return {**inputs, "targets": targets}, targets
 
     def predict(self, scorer, rows, *, progress=None):
         """Sums over the hidden tokens of each row, which are the same in every call, a float32 array `(rows, 3)`."""
         parts = []
         for index in rows.slices():
-            noise = masking_noise([len(index), scorer.wordpiece.max_length], [0, int(index[0])]).numpy()
-            parts.append(scorer.sums(rows.encode(scorer.wordpiece, index), noise))
+            noise = masking_noise([len(index), scorer.tokenizer.max_length], [0, int(index[0])]).numpy()
+            parts.append(scorer.sums(rows.encode(scorer.tokenizer, index), noise))
             if progress is not None:
                 progress(len(index))
         return np.concatenate(parts)
 
-    def _masking(self, wordpiece):
-        return Masking(wordpiece, rate=self.rate, whole_words=self.whole_words, bounded=self._bounded)
+    def _masking(self, tokenizer):
+        return Masking(tokenizer, rate=self.rate, whole_words=self.whole_words, bounded=self._bounded)

@@ -23,8 +23,8 @@ class _Sentences(Kind):
     def served_texts(self, task):
         return ("text", "text_pair") if task.get("text_pairs") else ("text",)
 
-    def serve(self, texts, wordpiece, forward, names, task):
-        logits = forward(wordpiece.encode(*texts))
+    def serve(self, texts, tokenizer, forward, names, task):
+        logits = forward(tokenizer.encode(*texts))
         finite = tf.reduce_all(tf.math.is_finite(logits), -1)
         return {**self.served_tokens(logits, task), **self.served_labels(logits, names), "finite": finite}
 

@@ -65,16 +65,16 @@ class QuestionAnswering(Kind):
             "end_logits": tf.gather(labels, [1, 2], axis=1),
         }
 
-    def examples(self, rows, wordpiece):
+    def examples(self, rows, tokenizer):
         """All windows of the rows whose answers can be learned, `Windows`; its `notes` say what is left out."""
         if rows.labels is None:
             raise InputError("rows.labels is None: training needs answers; give a split that has them.")
         texts, context_of = rows.used_contexts()
-        contexts = ContextTokens.of(wordpiece, texts)
-        questions, cut = question_tokens(wordpiece, rows.questions)
+        contexts = ContextTokens.of(tokenizer, texts)
+        questions, cut = question_tokens(tokenizer, rows.questions)
         starts = rows.labels.starts
         alignment = align(
-            wordpiece,
+            tokenizer,
             questions,
             contexts,
             context_of,
@@ -87,7 +87,7 @@ class QuestionAnswering(Kind):
             raise InputError("rows has no question to learn: " + " ".join(alignment.notes))
         with tf.device("CPU:0"):
             questions = tf.gather(questions, alignment.row)
-        windows = cut_windows(wordpiece, questions, contexts, context_of[alignment.row])
+        windows = cut_windows(tokenizer, questions, contexts, context_of[alignment.row])
         return dataclasses.replace(windows, labels=span_labels(windows, alignment), alignment=alignment)
 
     def predict(self, scorer, rows, *, progress=None):
@@ -101,14 +101,14 @@ class QuestionAnswering(Kind):
     def _predict(self, scorer, rows, progress):
         """The arrays of `Answers` for as many rows as may lie in memory with all their windows."""
         texts, context_of = rows.used_contexts()
-        contexts = ContextTokens.of(scorer.wordpiece, texts)
-        questions, _ = question_tokens(scorer.wordpiece, rows.questions)
-        windows = cut_windows(scorer.wordpiece, questions, contexts, context_of)
+        contexts = ContextTokens.of(scorer.tokenizer, texts)
+        questions, _ = question_tokens(scorer.tokenizer, rows.questions)
+        windows = cut_windows(scorer.tokenizer, questions, contexts, context_of)
         row, first = windows.row.numpy(), windows.first.numpy()
         begin, after = windows.context_positions()
         left = np.bincount(row, minlength=len(rows))
         broken, found = np.zeros(len(rows), bool), []
-        encoded = windows.encode(scorer.wordpiece, tf.range(len(windows), dtype=tf.int64))
+        encoded = windows.encode(scorer.tokenizer, tf.range(len(windows), dtype=tf.int64))
         for positions, logits in scorer.batches(encoded):
             bad = ~np.isfinite(logits).all((1, 2))
             broken[row[positions[bad]]] = True
@@ -151,7 +151,7 @@ class QuestionAnswering(Kind):
     def served_texts(self, task):
         return ("question", "context")
 
-    def serve(self, texts, wordpiece, forward, names, task):
+    def serve(self, texts, tokenizer, forward, names, task):
         """The best answer of each row, and up to `n_best` of them, the best first.
 
         `answer`, string; `start` and `end`, int32, characters (code points) of the context; `probability`: `(rows,)`.
@@ -160,14 +160,14 @@ class QuestionAnswering(Kind):
         """
         readable = (tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", replacement_char=0xFFFD) for text in texts)
         question, context = readable
-        most = min(MOST_QUESTION_TOKENS, overlap_of(wordpiece.max_length))
-        questions = wordpiece.tokenize(question)[:, :most]
-        ids, starts, ends = wordpiece.tokenize_with_offsets(context)
-        row, start, length = place_windows(ids.row_lengths(), questions.row_lengths(), wordpiece)
+        most = min(MOST_QUESTION_TOKENS, overlap_of(tokenizer.max_length))
+        questions = tokenizer.tokenize(question)[:, :most]
+        ids, starts, ends = tokenizer.tokenize_with_offsets(context)
+        row, start, length = place_windows(ids.row_lengths(), questions.row_lengths(), tokenizer)
         first = tf.gather(ids.row_starts(), row) + start
         part = tf.gather(ids.flat_values, tf.ragged.range(first, first + length))
         asked = tf.gather(questions, row)
-        logits = forward(wordpiece.join(asked, part))
+        logits = forward(tokenizer.join(asked, part))
         whole = tf.reduce_all(tf.math.is_finite(logits), [1, 2])
         logits = tf.where(whole[:, tf.newaxis, tf.newaxis], logits, 0.0)
         begin = asked.row_lengths() + 2

@@ -54,11 +54,11 @@ class TokenClassification(Kind):
     def loss_weight(self, targets):
         return tf.reduce_sum(tf.cast(targets >= 0, tf.float32))
 
-    def examples(self, rows, wordpiece):
+    def examples(self, rows, tokenizer):
         ids, labels = [], []
         with tf.device("CPU:0"):
             for start in range(0, len(rows), _CHUNK_ROWS):
-                windows = word_windows(rows.words[start : start + _CHUNK_ROWS], wordpiece)
+                windows = word_windows(rows.words[start : start + _CHUNK_ROWS], tokenizer)
                 ids.append(windows.input_ids)
                 labels.append(_token_labels(windows, rows.labels[start : start + _CHUNK_ROWS].flat_values))
             input_ids = tf.concat(ids, axis=0)
@@ -75,7 +75,7 @@ class TokenClassification(Kind):
         for start in range(0, len(rows), _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, len(rows))
             chunk = splits[start : stop + 1] - splits[start]
-            windows = word_windows(rows.words[start:stop], scorer.wordpiece)
+            windows = word_windows(rows.words[start:stop], scorer.tokenizer)
             # A row is done with its first window or, without words, at once.
             begins_row = np.isin(windows.first, chunk[:-1][np.diff(chunk) > 0])
             for positions, logits in scorer.batches(windows.encoded):
@@ -127,16 +127,16 @@ class TokenClassification(Kind):
     def served_texts(self, task):
         return ("text",)
 
-    def serve(self, texts, wordpiece, forward, names, task):
+    def serve(self, texts, tokenizer, forward, names, task):
         """`word`, `label` and `probabilities` (the label's), `(rows, words)`, and `logits`, `(rows, words, labels)`.
 
         Words are what white space separates. Behind a row's last word are empty strings and zeros.
         """
         words = tf.strings.split(texts[0])
-        input_ids, first, last, position = encode_words(words, wordpiece)
+        input_ids, first, last, position = encode_words(words, tokenizer)
         # The encoder takes no batch of no windows.
         dummy = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.cast(tf.size(first) == 0, tf.int32)], wordpiece.cls_id), [tf.cast(tf.size(first) == 0, tf.int64)]
+            tf.fill([tf.cast(tf.size(first) == 0, tf.int32)], tokenizer.cls_id), [tf.cast(tf.size(first) == 0, tf.int64)]
         )
         input_ids = tf.concat([input_ids, dummy], 0)
         logits = forward({"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)})

@@ -1,0 +1,91 @@
+"""An experiment from Python: what the command line trains, over one seed or several."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from tests.conftest import write_checkpoint
+from tests.runs import content
+from tf_adapters import InputError, TrainingSettings, get_recipe, load_trained, task_from_files
+from tf_adapters.training.experiment import Experiment, Observer
+from tf_adapters.training.run import Reporter
+
+SETTINGS = TrainingSettings(epochs=2, learning_rate=3e-3, batch_size=32, dropout=0.0, seed=1)
+
+
+class Stopped(Exception):
+    """As a kill would."""
+
+
+class StopAtSeed(Observer):
+    def __init__(self, seed):
+        self.seed, self.begun, self.done = seed, [], []
+
+    def begin(self, seed, task, model):
+        self.begun.append(seed)
+        if seed == self.seed:
+            raise Stopped
+
+    def end(self, seed, result):
+        self.done.append((seed, result is None))
+
+
+@pytest.fixture(scope="module")
+def one_block(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder") / "one-block"
+    write_checkpoint(folder, num_hidden_layers=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def experiment(one_block, sentences):
+    task = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv", test=sentences / "test.csv")
+    adapter = dataclasses.replace(get_recipe("default").adapter, bottleneck_size=4)
+    return Experiment(str(one_block), task, get_recipe("default"), SETTINGS, adapter=adapter, max_length=32)
+
+
+def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment, tmp_path):
+    observer = StopAtSeed(2)
+    with pytest.raises(Stopped):
+        experiment.run_seeds(tmp_path / "a", 2, observer=observer)
+    assert observer.begun == [1, 2] and observer.done == [(1, False)]
+    with pytest.raises(InputError, match="holds seeds of a run with another learning_rate .0.003, now 0.1."):
+        other = dataclasses.replace(experiment, settings=dataclasses.replace(SETTINGS, learning_rate=0.1))
+        other.run_seeds(tmp_path / "a", 2, resume=True)
+    observer = StopAtSeed(None)
+    runs = experiment.run_seeds(tmp_path / "a", 2, resume=True, observer=observer)
+    assert observer.begun == [2] and observer.done == [(1, True), (2, False)]
+    kept = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
+    assert kept["seeds"]["runs"] == runs.runs and kept["training"]["seed"] == runs.best()["seed"]
+    assert runs.best()["validation"] == max(run["validation"] for run in runs.runs) and all("test" in run for run in runs.runs)
+    # What is kept computes the number that is said of it.
+    model, _ = load_trained(tmp_path / "a")
+    _, tokenizer = experiment.build(runs.best()["seed"])
+    assert experiment.score(model, tokenizer).numbers["accuracy"] == runs.best()["test"]
+
+
+def test_a_training_is_that_of_the_command_line(experiment, one_block, sentences, cli, tmp_path):
+    class Losses(Reporter):
+        seen = []
+
+        def step(self, done, numbers):
+            self.seen.append(float(numbers["loss"]))
+
+    model, tokenizer = experiment.build()
+    result = experiment.train(model, tokenizer, tmp_path / "python", reporter=Losses())
+    assert len(Losses.seen) == result.steps and np.isfinite(Losses.seen).all()
+    files = [f"--{name}={sentences / name}.csv" for name in ("train", "validation", "test")]
+    words = ["--epochs=2", "--learning-rate=3e-3", "--batch-size=32", "--seed=1", "--adapter-size=4", "--max-length=32"]
+    outcome = cli("train", f"--model={one_block}", *files, *words, f"--output={tmp_path / 'cli'}")
+    assert outcome.status == 0, outcome.err
+    ours, theirs = content(tmp_path / "python"), content(tmp_path / "cli")
+    assert ours.keys() == theirs.keys() and all(ours[name] == theirs[name] for name in ("adapter.safetensors", "log.csv"))
+    described = [json.loads(files["tf_adapters.json"]) for files in (ours, theirs)]
+    assert described[0] == described[1]
+
+
+def test_what_has_no_parts_for_fusion_is_refused(experiment):
+    with pytest.raises(InputError, match="fast=True has no parts for fused adapters"):
+        dataclasses.replace(experiment, fast=True, fused={"a": "a", "b": "b"})

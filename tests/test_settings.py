@@ -1,0 +1,90 @@
+"""Each choice of a training is said once, and options, searches and resumed runs follow from it."""
+
+import dataclasses
+import inspect
+
+import pytest
+
+from tf_adapters import InputError, fit
+from tf_adapters.cli.run_options import PretrainOptions, RunOptions
+from tf_adapters.training.settings import EXCLUSIONS, TrainingSettings, choices, option_of
+from tf_adapters.tuning.spaces import DIMENSIONS
+
+USUAL = {"epochs": 4, "learning_rate": 1e-3}
+# A value of each field that is not its default.
+GIVEN = {
+    "epochs": 4, "steps": 20, "period": 10, "keep_periods": True, "learning_rate": 2e-3, "batch_size": 16, "accumulate": 2,
+    "checkpoint_gradients": True, "warmup_fraction": 0.2, "dropout": 0.1, "weight_decay": 0.01, "clip_norm": 1.0, "mixout": 0.5,
+    "freeze_adapters": 0.1, "freeze_epochs": (1, 3), "patience": 2, "seed": 7, "jit_compile": True, "cache_frozen": True,
+    "checkpoint_seconds": 1.0, "tensorboard": True, "recipe": "he-2021",
+}  # fmt: skip
+
+
+def test_every_field_comes_back_from_json():
+    assert GIVEN.keys() == choices().keys()
+    for name, value in GIVEN.items():
+        others = {"steps": {"epochs": None, "period": 10}, "period": {"epochs": None, "steps": 20}, "freeze_epochs": {"freeze_adapters": 0.1}}
+        settings = TrainingSettings(**{**USUAL, **others.get(name, {}), name: value})
+        assert getattr(settings, name) == value
+        assert TrainingSettings.from_dict(settings.to_dict()) == dataclasses.replace(settings)
+    with pytest.raises(InputError, match="label_smooothing is no field of TrainingSettings: use some of epochs, "):
+        TrainingSettings.from_dict({**USUAL, "label_smooothing": 1})
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"epochs": 0}, "epochs=0 must be an integer of at least 1"),
+        ({"epochs": None}, "give epochs, or steps and period"),
+        ({"steps": 2, "period": 2}, "give epochs, or steps and period"),
+        ({"epochs": None, "steps": 5, "period": 2}, "steps=5 must be a multiple of period=2: give 6"),
+        ({"learning_rate": None}, "learning_rate=None"),
+        ({"dropout": 1}, "dropout=1 must be"),
+        ({"mixout": float("nan")}, "mixout=nan must be"),
+        ({"accumulate": 33}, "accumulate=33 is above the rows of a step, batch_size=32"),
+        ({"freeze_epochs": (1, 2)}, "freeze_epochs=.1, 2. says when freeze_adapters freezes"),
+    ],
+)
+def test_values_that_cannot_be_are_named(given, message):
+    with pytest.raises(InputError, match=message):
+        TrainingSettings(**{**USUAL, **given})
+
+
+@pytest.mark.parametrize("exclusion", EXCLUSIONS, ids=lambda exclusion: f"{exclusion.first}-{exclusion.second}")
+def test_what_excludes_each_other_is_refused_in_python_and_as_options(cli, train_arguments, tmp_path, monkeypatch, exclusion):
+    given = {name: GIVEN[name] for name in (exclusion.first, exclusion.second)}
+    with pytest.raises(InputError, match=f"{exclusion.first}=.* and {exclusion.second}=.* exclude each other .{exclusion.why}"):
+        TrainingSettings(**({**USUAL, **given} if "steps" not in given else {"learning_rate": 1e-3, "period": 10, **given}))
+    if not given.keys() <= {name for name in choices() if option_of(name) in [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(RunOptions)]}:
+        return
+    monkeypatch.setattr("tf_adapters.cli.quiet.import_tensorflow", lambda *arguments: pytest.fail("TensorFlow was loaded first"))
+    words = [option_of(name) if value is True else f"{option_of(name)}={value}" for name, value in given.items()]
+    outcome = cli(*train_arguments, *words, "--output", tmp_path / "out")
+    first, second = (word.replace("=", " ") for word in words)
+    assert outcome.status == 2 and f"error: {first} and {second} exclude each other" in outcome.err
+
+
+def test_options_and_dimensions_are_the_fields():
+    names = {field.name for field in dataclasses.fields(RunOptions)} - {"precision", "fast"}
+    of_python = {"steps", "period", "keep_periods", "warmup_fraction", "recipe"}
+    assert names == {option_of(name)[2:].replace("-", "_") for name in choices() if name not in of_python}
+    assert {field.name for field in dataclasses.fields(PretrainOptions)} - {"precision", "fast"} < names
+    searched = {name for name, choice in choices().items() if choice.searched}
+    assert searched <= DIMENSIONS.keys() and DIMENSIONS["learning_rate"].option == "--learning-rate"
+
+
+def test_fit_takes_settings_or_their_fields_and_few_parameters():
+    assert len(inspect.signature(fit).parameters) <= 9
+    with pytest.raises(InputError, match="settings and epochs are given: leave one of them out"):
+        fit(None, None, None, "out", TrainingSettings(**USUAL), epochs=3)
+    with pytest.raises(InputError, match="output=None"):
+        fit(None, None, None, **USUAL)
+
+
+def test_a_recipe_decides_what_is_not_given():
+    from tf_adapters import get_recipe
+
+    recipe = get_recipe("hu-2022")
+    settings = TrainingSettings.of_recipe(recipe, seed=3)
+    assert (settings.epochs, settings.learning_rate, settings.warmup_fraction, settings.recipe) == (60, 5e-4, 0.06, "hu-2022")
+    assert TrainingSettings.of_recipe(recipe, "full", epochs=2).learning_rate == 5e-5

@@ -1,0 +1,242 @@
+"""An experiment: what is trained on which task, from the pretrained encoder to numbers on rows that were held out."""
+
+import contextlib
+import dataclasses
+import pathlib
+import shutil
+from typing import Callable, Dict, Optional
+
+from tf_adapters._keras import keras
+from tf_adapters.config import MethodConfig
+from tf_adapters.errors import InputError
+from tf_adapters.models.injection import add_adapters
+from tf_adapters.models.storage import cast_frozen
+from tf_adapters.ranges import check_seeds
+from tf_adapters.recipes import Recipe
+from tf_adapters.saving.atomic import remove_folder
+from tf_adapters.saving.fusing import fuse_adapters
+from tf_adapters.saving.pretrained import load_pretrained_adapter
+from tf_adapters.saving.settings import read_settings
+from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.training.fit import fit
+from tf_adapters.training.kinds import get_kind
+from tf_adapters.training.layout import RESUME_FOLDER
+from tf_adapters.training.load_for_task import load_for_task
+from tf_adapters.training.scoring import Scorer
+from tf_adapters.training.seeds import SeedRuns
+from tf_adapters.training.settings import TrainingSettings
+from tf_adapters.training.strategies import processes_of, scope_of
+from tf_adapters.training.trainable import set_trainable
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """Predictions on rows that were not trained on: test where it has labels, otherwise validation.
+
+    Attributes:
+        split: `"test"` or `"validation"`.
+        rows: the rows of that split.
+        outputs: what `Kind.predict` gave for them.
+        numbers: dict of the task's metric.
+    """
+
+    split: str
+    rows: object
+    outputs: object
+    numbers: dict
+
+
+class Observer:
+    """Hears of what an experiment over several seeds does; subclass what is of interest."""
+
+    def begin(self, seed, task, model):
+        """A model for this seed is ready to train."""
+
+    def reporter(self, seed):
+        """The `Reporter` of this seed's run, or None."""
+
+    def progress(self, seed):
+        """A context that gives the `progress` of `Experiment.score`, or None."""
+        return contextlib.nullcontext()
+
+    def end(self, seed, result):
+        """Its run is over: `result` is a `FitResult`, None if it was done before."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Trains a task by a recipe; everything but the seed is fixed.
+
+    Attributes:
+        source: str, where the encoder comes from, as in `load_backbone`.
+        task: `Task`, or a function from a seed to the one that it trains on.
+        recipe: `Recipe`.
+        settings: `TrainingSettings`, or None for the recipe's; the first seed is among them.
+        adapter: `MethodConfig` in place of the recipe's, or None.
+        trainable: as in `set_trainable`, or None for the recipe's.
+        max_length: int, tokens kept of a text, or None for what is usual of the kind of task, or in the recipe.
+        precision: str, Keras' policy.
+        fast: as in `add_adapters`.
+        fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
+        pretrained: directory whose adapter, or encoder, training goes on with, or None.
+        strategy: `tf.distribute.Strategy` or None.
+        cast: bool, whether frozen weights may be rounded to the precision, after which the encoder serves no other training.
+
+    Example:
+    >>> experiment = Experiment("minilm", load_task("rotten-tomatoes"), get_recipe("houlsby-2019"))
+    >>> runs = experiment.run_seeds("adapters/film", seeds=3)
+    >>> runs.summary()["test"]["mean"]
+    """
+
+    source: str
+    task: Callable
+    recipe: Recipe
+    settings: Optional[TrainingSettings] = None
+    adapter: Optional[MethodConfig] = None
+    trainable: Optional[str] = None
+    max_length: Optional[int] = None
+    precision: str = "float32"
+    fast: bool = False
+    fused: Dict[str, pathlib.Path] = dataclasses.field(default_factory=dict)
+    pretrained: Optional[pathlib.Path] = None
+    strategy: object = None
+    cast: bool = True
+
+    def __post_init__(self):
+        usual = {"adapter": self.recipe.adapter, "trainable": self.recipe.trainable}
+        for name, value in usual.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if self.settings is None:
+            object.__setattr__(self, "settings", TrainingSettings.of_recipe(self.recipe, self.trainable))
+        if self.fused and self.fast:
+            raise InputError("{fast} has no parts for fused adapters: leave it out.", fast=True)
+
+    def task_of(self, seed=None):
+        """The `Task` that a seed trains on; None for the first."""
+        return self.task(self._seed(seed)) if callable(self.task) else self.task
+
+    def build(self, seed=None, *, backbone=None):
+        """A fresh model that is ready to train, on the encoder of `backbone` if that is given, and its tokenizer.
+
+        Raises:
+            InputError: as `load_backbone`, `add_adapters` and `set_trainable`.
+        """
+        with scope_of(self.strategy):
+            return self._build(self._seed(seed), backbone)
+
+    def _build(self, seed, backbone):
+        keras.mixed_precision.set_global_policy(self.precision)
+        task = self.task_of(seed)
+        length = self.max_length or get_kind(task.kind).max_length or self.recipe.max_length
+        model, tokenizer = load_for_task(
+            self.source, task, max_length=length, head_layers=self.recipe.head_layers, seed=seed, backbone=backbone
+        )
+        if self.fused:
+            fuse_adapters(model, self.fused, name="default", seed=seed)
+        elif self.pretrained is not None:
+            load_pretrained_adapter(model, self.pretrained, fast=self.fast or None)
+        elif self.trainable == "adapters":
+            add_adapters(model, self.adapter, seed=seed, fast=self.fast)
+        set_trainable(model, self.trainable)
+        if self.cast and processes_of(self.strategy)[0] == 1:
+            # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no bfloat16.
+            cast_frozen(model)
+        return model, tokenizer
+
+    def train(self, model, tokenizer, output, *, seed=None, resume=False, reporter=None):
+        """Train what `build` gave into the directory `output`; the `FitResult`."""
+        output, seed = pathlib.Path(output), self._seed(seed)
+        if not resume and processes_of(self.strategy)[1]:
+            # Its files would be shown together with this run's; everything else is replaced in one stroke.
+            shutil.rmtree(output / "tensorboard", ignore_errors=True)
+        settings = dataclasses.replace(self.settings, seed=seed, recipe=self.recipe.name)
+        return fit(
+            model, self.task_of(seed), tokenizer, output, settings, resume=resume, reporter=reporter, strategy=self.strategy
+        )
+
+    def score(self, model, tokenizer, *, seed=None, scorer=None, progress=None):
+        """What a trained model says of the held-out rows, `HeldOut`.
+
+        Args:
+            model, tokenizer: after `train`.
+            seed: as in `task_of`.
+            scorer: another `Scorer` than the usual, or None.
+            progress: as in `Kind.predict`.
+        """
+        return score(model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, scorer=scorer, progress=progress)
+
+    def run_seeds(self, output, seeds, *, resume=False, observer=None):
+        """Train with `seeds` seeds from the settings' on, and keep the best by validation in `output`.
+
+        Args:
+            output: path of the adapter directory.
+            seeds: int.
+            resume: bool, go on with what `output` holds: seeds that are done stay, and the one at work goes on.
+            observer: `Observer` or None.
+
+        Returns: `SeedRuns`, whose `finish` was called. If it was interrupted, None.
+
+        Raises:
+            InputError: as `fit`; or `output` was begun with other settings.
+        """
+        if not resume:
+            remove_folder(pathlib.Path(output) / RESUME_FOLDER)
+        output, observer, first = pathlib.Path(output), observer or Observer(), self.settings.seed
+        check_seeds(first, seeds)
+        task = self.task_of(first)
+        metric = METRICS[task.metric].primary
+        runs = SeedRuns(output, metric=metric, settings={**self.identity(), "task": task.name, "seeds": seeds}, resume=resume)
+        for seed in range(first, first + seeds):
+            if runs.done(seed):
+                observer.end(seed, None)
+                continue
+            keras.backend.clear_session()
+            model, tokenizer = self.build(seed)
+            observer.begin(seed, self.task_of(seed), model)
+            folder = runs.folder(seed)
+            going_on = resume and (folder / RESUME_FOLDER).is_dir()
+            result = self.train(model, tokenizer, folder, seed=seed, resume=going_on, reporter=observer.reporter(seed))
+            observer.end(seed, result)
+            if result.interrupted:
+                return None
+            with observer.progress(seed) as progress:
+                held_out = self.score(model, tokenizer, seed=seed, progress=progress)
+            runs.add(
+                seed, best_epoch=result.best_epoch, seconds=round(result.seconds, 1), validation=result.metrics[metric],
+                test=held_out.numbers[metric] if held_out.split == "test" else None,
+            )  # fmt: skip
+        runs.finish()
+        return runs
+
+    def identity(self):
+        """Everything that decides what comes out, but for the task's rows and the state of the disk; a dict for JSON."""
+        return {
+            "recipe": self.recipe.name,
+            "adapter": self.adapter.to_dict(),
+            "source": self.source,
+            "fused": {name: str(directory) for name, directory in self.fused.items()},
+            "pretrained": self.pretrained and read_settings(self.pretrained)["weights"]["sha256"],
+            "trainable": self.trainable,
+            "max_length": self.max_length,
+            "precision": self.precision,
+            "fast": self.fast,
+            **self.settings.of("compared"),
+            "cache_frozen": self.settings.cache_frozen,
+        }
+
+    def _seed(self, seed):
+        return self.settings.seed if seed is None else seed
+
+
+def held_out_rows(task):
+    """`(split, rows)` that were not trained on: test where it has labels, otherwise validation."""
+    labelled = task.test is not None and task.test.labels is not None
+    return ("test", task.test) if labelled else ("validation", task.validation)
+
+
+def score(model, tokenizer, task, *, batch_size=32, scorer=None, progress=None):
+    """What a model says of a task's held-out rows, `HeldOut`; arguments as of `Experiment.score`."""
+    kind, (split, rows) = get_kind(task.kind), held_out_rows(task)
+    outputs = kind.predict(scorer or Scorer(model, tokenizer, batch_size=batch_size), rows, progress=progress)
+    return HeldOut(split, rows, outputs, kind.score(task.metric, rows, outputs))

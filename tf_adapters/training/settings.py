@@ -1,0 +1,245 @@
+"""How a task is trained: each choice once, with its help and what it excludes; numbers have their ranges in ranges.py.
+
+The options of the command line, the dimensions of a search, what a resumed run compares and what an adapter directory keeps are read
+from these fields. A new choice is a field here, and its effect where training is put together.
+"""
+
+import dataclasses
+import functools
+from typing import Callable, Optional, Tuple
+
+from tf_adapters.errors import InputError
+from tf_adapters.ranges import check_fields, is_int
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What is known of a field of `TrainingSettings` besides its type and its default.
+
+    Attributes:
+        help: str, for the command line and the documentation; Markdown.
+        option: str, the option of the command line without its dashes, or None for the field's name.
+        of_recipe: bool, whether a recipe decides where nothing is given.
+        searched: str, the type of a search's values ("int", "float"), or None for what no search varies.
+        kept: bool, whether an adapter directory says what it was trained with.
+        compared: bool, whether a run is only resumed with the same value.
+        one_device: bool, whether it is not for a strategy of several devices.
+        parse: function from the option's word to the value, or None.
+    """
+
+    help: str
+    option: Optional[str] = None
+    of_recipe: bool = False
+    searched: Optional[str] = None
+    kept: bool = False
+    compared: bool = True
+    one_device: bool = False
+    parse: Optional[Callable] = None
+
+
+def _choice(default, help, **about):
+    return dataclasses.field(default=default, metadata={"choice": Choice(help, **about)})
+
+
+def parse_epochs(text):
+    """`(first, last)` of a text such as "1-5"."""
+    first, _, last = text.partition("-")
+    # Nine digits: Python reads no number of thousands of them.
+    if not all(number.isdecimal() and len(number) <= 9 for number in (first, last)) or int(first) >= int(last):
+        raise InputError(f"--freeze-epochs {text} must be two numbers of epochs, the first below the last, such as 1-5.")
+    return int(first), int(last)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSettings:
+    """How `fit` trains. Either `epochs` is given, or `steps` and `period`.
+
+    The attributes are described by their `Choice.help`, which `choices()` has by name.
+
+    Raises:
+        InputError: a value out of its range, or two that exclude each other.
+
+    Example:
+    >>> settings = TrainingSettings(epochs=3, learning_rate=1e-3)
+    >>> fit(model, task, tokenizer, "adapters/mine", settings)
+    """
+
+    epochs: Optional[int] = _choice(
+        None, "Passes over the training rows. Without a recipe 3.", of_recipe=True, searched="int", kept=True
+    )
+    steps: Optional[int] = _choice(None, "Steps to train, in place of `epochs`.", kept=True)
+    period: Optional[int] = _choice(
+        None, "With `steps`: after how many of them validation rows are scored; it divides them. What is said of an epoch is then that of a period."
+    )
+    keep_periods: bool = _choice(False, "Keep what was trained after each period in `step-N` of the output.", compared=False)
+    learning_rate: float = _choice(
+        None,
+        "Peak of the schedule, which rises over the first tenth of the steps and falls to 0. 1e-4 to 3e-3 are usual for adapters, 2e-5 to "
+        "1e-4 for `full` and `top-N`, which have 5e-5 if none is given. Without a recipe 1e-3.",
+        of_recipe=True,
+        searched="float",
+        kept=True,
+    )
+    batch_size: int = _choice(32, "Rows per step, those of all devices together. Without a recipe 32.", of_recipe=True, searched="int", kept=True)
+    accumulate: int = _choice(1, "Compute each step's rows in this many parts, to take less memory; the result is the same.", one_device=True)
+    checkpoint_gradients: bool = _choice(
+        False,
+        "Compute each block once more in the backward pass instead of keeping what its gradient needs: less memory, longer steps, the same "
+        "result but for rounding.",
+        option="gradient-checkpointing",
+    )
+    warmup_fraction: float = _choice(0.1, "Share of the steps with a rising rate.", of_recipe=True, kept=True)
+    dropout: Optional[float] = _choice(
+        None,
+        "Dropout of the encoder and the head, in place of the encoder's own (BERT's is 0.1), which the papers' recipes leave. Adapters have "
+        "`--adapter-dropout`. Without a recipe 0.",
+        of_recipe=True,
+        searched="float",
+        kept=True,
+    )
+    weight_decay: float = _choice(
+        0.0, "AdamW's decay of the matrices that train, times the learning rate; 0.01 is usual for `full`.", searched="float", kept=True
+    )
+    clip_norm: Optional[float] = _choice(
+        None, "Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.", searched="float", kept=True
+    )
+    mixout: float = _choice(
+        0.0,
+        "Mixout: probability with which an entry of a matrix is the pretrained one in a step. He et al. (2021) have 0.9, with `--dropout 0`.",
+        searched="float",
+        kept=True,
+        one_device=True,
+    )
+    freeze_adapters: Optional[float] = _choice(
+        None,
+        "SAFE: stop training each adapter that changes the representation at its place by less than this (1 - CKA, from 0 to 1), so that "
+        "steps get shorter and smaller. For bottleneck adapters; `train` prints what each freezing found.",
+        kept=True,
+        one_device=True,
+    )
+    freeze_epochs: Optional[Tuple[int, int]] = _choice(
+        None,
+        "With `--freeze-adapters`: the epochs between which its threshold rises from 0, such as `1-5`. Default: a tenth to half.",
+        kept=True,
+        parse=parse_epochs,
+    )
+    patience: Optional[int] = _choice(None, "Stop after this many epochs without a better validation result. Default: all epochs.", kept=True)
+    seed: int = _choice(0, "Decides every random choice.", kept=True)
+    jit_compile: bool = _choice(False, "Compile the step with XLA, once per padded length.", option="xla", kept=True)
+    cache_frozen: bool = _choice(
+        False,
+        "Compute the outputs of the lower blocks that never change once for all epochs, and keep them on disk while training. For "
+        "`--blocks 3-5 --train-layer-norm adapted` (AdapterDrop), `--trainable top-N` or `head`, with `--dropout 0`.",
+        compared=False,  # the run compares how many blocks
+        one_device=True,
+    )
+    checkpoint_seconds: float = _choice(30.0, "Seconds between two saved states of the run.", compared=False)
+    tensorboard: bool = _choice(False, "Write TensorBoard logs to `tensorboard/` in the output directory.", compared=False)
+    recipe: Optional[str] = _choice(None, "Name of the recipe that decided the rest, for the adapter directory.", compared=False)
+
+    def __post_init__(self):
+        check_fields(self)
+        if (self.epochs is None) == (self.steps is None) or (self.steps is None) != (self.period is None):
+            raise InputError(f"epochs={self.epochs!r}, steps={self.steps!r}, period={self.period!r}: give epochs, or steps and period.")
+        if self.learning_rate is None:
+            raise InputError("learning_rate=None: give one, such as 1e-3 for adapters.")
+        if self.steps is not None and self.steps % self.period:
+            raise InputError(f"steps={self.steps} must be a multiple of period={self.period}: give {-(-self.steps // self.period) * self.period}.")
+        check_together(self.to_dict())
+        if self.freeze_adapters is not None:
+            epochs = self.freeze_epochs or (max(1, self.epochs // 10), max(2, self.epochs // 2))
+            object.__setattr__(self, "freeze_epochs", tuple(epochs))
+
+    def to_dict(self):
+        """The fields, a dict for JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()}
+
+    @classmethod
+    def of_recipe(cls, recipe, trainable=None, **given):
+        """What a recipe trains with, but for what is given; `trainable` as in `set_trainable`, None for the recipe's."""
+        from tf_adapters.recipes import usual_settings  # imports Keras
+
+        usual = {**usual_settings(recipe, trainable or recipe.trainable), "warmup_fraction": recipe.warmup_fraction, "recipe": recipe.name}
+        return cls(**{**usual, **given})
+
+    @classmethod
+    def from_dict(cls, values):
+        """Settings of a dict that `to_dict`, or an older version's, gave; names that are no fields are an InputError."""
+        unknown = sorted(values.keys() - choices().keys())
+        if unknown:
+            raise InputError(f"settings: {', '.join(unknown)} is no field of TrainingSettings: use some of {', '.join(choices())}.")
+        return cls(**values)
+
+    def of(self, about):
+        """The values of the fields whose `Choice` has the attribute `about`, such as "kept"; a dict for JSON."""
+        return {name: value for name, value in self.to_dict().items() if getattr(choices()[name], about)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Exclusion:
+    """Two choices of which at most one may be given, and why."""
+
+    first: str
+    second: str
+    why: str
+
+
+EXCLUSIONS = (
+    Exclusion("mixout", "checkpoint_gradients", "masks of Mixout are of one pass"),
+    Exclusion("accumulate", "jit_compile", "the parts of a step have no fixed sizes, which XLA needs"),
+    Exclusion("freeze_adapters", "steps", "the threshold follows epochs"),
+)
+
+
+def check_together(values):
+    """Raise InputError if values, a dict by the names of fields that may lack some, cannot be together."""
+    for exclusion in EXCLUSIONS:
+        given = {name: values.get(name) for name in (exclusion.first, exclusion.second)}
+        if all(name in values and is_given(name, value) for name, value in given.items()):
+            names = " and ".join(f"{{{name}}}" for name in given)
+            raise InputError(f"{names} exclude each other ({exclusion.why}): leave one of them out.", **given)
+    parts, rows = values.get("accumulate", 1), values.get("batch_size")
+    if rows is not None and parts > rows:
+        raise InputError("{accumulate} is above the rows of a step, {batch_size}: lower it.", accumulate=parts, batch_size=rows)
+    epochs = values.get("freeze_epochs")
+    if epochs is None:
+        return
+    if values.get("freeze_adapters") is None:
+        raise InputError("{freeze_epochs} says when freeze_adapters freezes: give both, or neither.", freeze_epochs=tuple(epochs))
+    if not (len(epochs) == 2 and all(map(is_int, epochs)) and 0 <= epochs[0] < epochs[1]):
+        raise InputError("{freeze_epochs} must be two numbers of epochs, the first below the last, such as (1, 5).", freeze_epochs=tuple(epochs))
+
+
+def choices():
+    """The `Choice` of each field of `TrainingSettings`, a dict in their order."""
+    return {field.name: field.metadata["choice"] for field in dataclasses.fields(TrainingSettings)}
+
+
+def is_given(name, value):
+    """Whether a value is another than the field's default."""
+    return value != TrainingSettings.__dataclass_fields__[name].default
+
+
+def for_one_device(values):
+    """Those of the values, a dict by the names of fields, that were given and are not for several devices."""
+    return {name: value for name, value in values.items() if choices()[name].one_device and is_given(name, value)}
+
+
+def option_of(name):
+    """The option of the command line for a field, such as "--batch-size"."""
+    return f"--{choices()[name].option or name.replace('_', '-')}"
+
+
+def by_keywords(function):
+    """Let `fit` take the fields of `TrainingSettings` as keywords too, in place of `settings`."""
+
+    @functools.wraps(function)
+    def run(model, task, tokenizer, output=None, settings=None, **others):
+        fields = {name: others.pop(name) for name in choices() if name in others}
+        if output is None:
+            raise InputError("output=None: give the directory to write.")
+        if settings is not None and fields:
+            raise InputError(f"settings and {', '.join(fields)} are given: leave one of them out.")
+        return function(model, task, tokenizer, output, TrainingSettings(**fields) if settings is None else settings, **others)
+
+    return run
