@@ -99,7 +99,7 @@ def load(options, folder):
     if of_bank["wrong"]:
         return {"bank": of_bank, "export": {**of_bank, "wrong": ["not run"]}}
     tf_adapters.export_bank(bank, folder / "served" / "1")
-    del bank
+    bank = None
     served = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
 
     def call(text, task):

@@ -178,11 +178,12 @@ def _pretrain(task, settings, options, folder):
     """Pretrain a task's adapters; goes on with what the folder holds."""
     import time
 
-    import tf_adapters
     from provenance import git_state
+    from worker_protocol import installed_versions
+
+    import tf_adapters
     from tf_adapters._keras import keras
     from tf_adapters.training.run import Reporter
-    from worker_protocol import installed_versions
 
     class Log(Reporter):
         def step(self, done, numbers):

@@ -113,6 +113,7 @@ def train(options):
     import dataclasses
 
     import numpy as np
+
     import tf_adapters
     from tf_adapters.models.state import state_of
     from tf_adapters.training.load_for_task import load_for_task

@@ -48,8 +48,8 @@ def prepare(task, settings, seed):
 
 def constant_score(task, reported):
     """The metric of answering each row alike, with the rows' most frequent label, or None."""
+    from tf_adapters.kinds import get_kind
     from tf_adapters.tasks.metrics import METRICS
-    from tf_adapters.training.kinds import get_kind
 
     kind = get_kind(task.kind)
     constant = kind.constant(reported, task.labels)

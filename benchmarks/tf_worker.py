@@ -213,8 +213,8 @@ def _cached(model, batches, settings):
     import tensorflow as tf
 
     from tf_adapters import WordPiece
-    from tf_adapters.text.packed import PackedExamples
     from tf_adapters.models.upper_blocks import UpperBlocks
+    from tf_adapters.text.packed import PackedExamples
     from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 
     ragged = [tf.RaggedTensor.from_tensor(inputs["input_ids"], tf.reduce_sum(inputs["attention_mask"], 1)) for inputs, _ in batches]

@@ -84,9 +84,9 @@ def make_run(settings, model_source):
     """
     import tf_adapters
     from tf_adapters._keras import keras
+    from tf_adapters.kinds import get_kind
+    from tf_adapters.kinds.scoring import Scorer
     from tf_adapters.tasks.metrics import METRICS
-    from tf_adapters.training.kinds import get_kind
-    from tf_adapters.training.scoring import Scorer
 
     tokenizers = []  # one for all runs
     versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")

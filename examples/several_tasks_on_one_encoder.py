@@ -10,8 +10,8 @@ import argparse
 import tensorflow as tf
 
 import tf_adapters
+from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.tasks.metrics import probabilities
-from tf_adapters.training.scoring import Scorer
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("directories", nargs="+", help="adapter directories")

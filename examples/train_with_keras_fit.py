@@ -14,10 +14,10 @@ import numpy as np
 import tf_keras as keras
 
 import tf_adapters
+from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.saving.settings import directory_size
 from tf_adapters.tasks.rows import sample_rows
 from tf_adapters.text.batching import training_batches
-from tf_adapters.training.scoring import Scorer
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="minilm", help="minilm, a directory, or a hub id")

@@ -8,9 +8,9 @@ from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
 from tf_adapters import AdapterConfig, FusionConfig, add_adapters, set_trainable
 from tf_adapters._keras import keras
+from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.training.accumulation import GradientAccumulation
-from tf_adapters.training.kinds import get_kind
-from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
 
 ROWS = 7
 INPUTS = tiny_inputs(ROWS)

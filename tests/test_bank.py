@@ -16,12 +16,12 @@ import tensorflow as tf
 from tests.conftest import VOCABULARY, tiny_inputs, write_checkpoint
 from tests.interrupts import interrupted
 from tf_adapters import AdapterBank, AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, load_trained, save_adapter, set_trainable
+from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.layers.bank import AdapterPool, RowStore, RowTable
 from tf_adapters.models.state import state_of
 from tf_adapters.serving.export_bank import export_bank
 from tf_adapters.serving.locks import SharedLock
 from tf_adapters.serving.scoring import BankScorer
-from tf_adapters.training.scoring import Scorer
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but very bad!", "\u00e9t\u00e9 \u4e2d x9", "great " * 9]
 PAIRS = ["was it fun", "the cast", "", "great " * 9, "?", "dull"]

@@ -11,8 +11,8 @@ from tests.runs import Killed
 from tf_adapters import (
     AdapterConfig,
     InputError,
-    add_adapters,
     adapter_names,
+    add_adapters,
     disable_adapters,
     get_recipe,
     load_adapter,

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.families import FAMILIES, family_inputs, family_model
-from tests.runs import Killed, KillAt, content
+from tests.runs import KillAt, Killed, content
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, remove_adapters, set_trainable, task_from_files
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.models.state import state_of

@@ -11,7 +11,6 @@ import pytest
 from safetensors.numpy import save_file
 
 import tf_adapters
-import transformers
 from tests.conftest import tiny_config, tiny_inputs, write_checkpoint
 from tests.families import FAMILIES
 from tf_adapters import InputError, load_backbone

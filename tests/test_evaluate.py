@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 from sklearn import metrics
 
+from tests.conftest import tiny_inputs
+from tf_adapters.kinds import get_kind
 from tf_adapters.saving.directory import copy_adapter, load_trained
 from tf_adapters.tasks.analysis import bootstrap_interval, class_report, summary_of_seeds
 from tf_adapters.tasks.languages import group_means, language_of
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.training.kinds import get_kind
-from tests.conftest import tiny_inputs
 
 
 def test_class_report_equals_scikit_learn():
@@ -170,7 +170,7 @@ def test_copied_adapter_directory_is_the_same_adapter(adapter_directory, tmp_pat
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_scores_of_predictions_that_are_not_numbers_are_refused(cli, adapter_directory, sentences, tmp_path, monkeypatch, broken):
     """JSON has no NaN, and a table that holds some is no score; `predict` names the rows."""
-    from tf_adapters.training.scoring import Scorer
+    from tf_adapters.kinds.scoring import Scorer
 
     logits = Scorer.logits
     monkeypatch.setattr(Scorer, "logits", lambda *arguments, **options: logits(*arguments, **options) * np.float32([0, broken]))

@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from tests.conftest import VOCABULARY, randomize, tiny_inputs
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, set_trainable
+from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.spans import served_n_best
 from tf_adapters.serving.export import export_saved_model
 from tf_adapters.tasks.answers import n_best_spans
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.spans import SpanRowsBuilder
 from tf_adapters.tasks.words import WordRows
-from tf_adapters.training.kinds import get_kind
-from tf_adapters.training.kinds.spans import served_n_best
-from tf_adapters.training.scoring import Scorer
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but very bad!", "\u00e9t\u00e9 \u4e2d x9"]
 PAIRS = ["was it fun", "the cast", "", "great " * 9, "?"]

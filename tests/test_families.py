@@ -10,8 +10,17 @@ from tests.conftest import VOCABULARY, randomize
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_variants import VARIANTS
 from tf_adapters import (
-    AdapterConfig, FusionConfig, IA3Config, LoraConfig, add_adapters, load_adapter, load_backbone, load_tokenizer, remove_adapters,
-    save_adapter, set_trainable,
+    AdapterConfig,
+    FusionConfig,
+    IA3Config,
+    LoraConfig,
+    add_adapters,
+    load_adapter,
+    load_backbone,
+    load_tokenizer,
+    remove_adapters,
+    save_adapter,
+    set_trainable,
 )  # fmt: skip
 from tf_adapters._keras import keras
 from tf_adapters.config import DENSE_PLACES

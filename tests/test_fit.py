@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_inputs, tiny_model
-from tests.runs import Killed, KillAt, content, seven_seconds_a_look
+from tests.runs import KillAt, Killed, content, seven_seconds_a_look
 from tests.whole import assert_same, picture
 from tf_adapters import (
     AdapterConfig,

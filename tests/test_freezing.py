@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import FAMILIES, family_model
-from tests.runs import Killed, KillAt, content, seven_seconds_a_look
+from tests.runs import KillAt, Killed, content, seven_seconds_a_look
 from tf_adapters import AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, fit, load_backbone, set_trainable, task_from_files
 from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of

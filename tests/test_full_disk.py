@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.conftest import write_csv
 from tests.disks import FULL, READ_ONLY, failing, tree
-from tests.runs import Killed, KillAt
+from tests.runs import KillAt, Killed
 from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_tokenizer, save_adapter, set_trainable, task_from_files
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError

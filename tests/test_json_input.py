@@ -8,9 +8,9 @@ import pytest
 import tf_adapters
 from tests.conftest import tiny_config
 from tf_adapters.adapterhub.description import read_description, read_head_description
-from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import MOST_LEVELS, parse_json, read_json
+from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.loading import read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import read_settings

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import sys
 
 import numpy as np
 import pytest

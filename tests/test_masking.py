@@ -84,7 +84,7 @@ def test_a_rate_out_of_range_and_a_vocabulary_without_a_mask_are_refused(wordpie
 def test_a_compiled_run_has_a_place_for_every_hidden_token(wordpiece):
     """In training and in scoring, at a seed at which whole words are beyond it."""
     from tests.conftest import tiny_model
-    from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
+    from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 
     ids = np.full((4, 32), VOCABULARY.index("##a"))
     ids[:, 0], ids[:, 1], ids[:, -1] = wordpiece.cls_id, 10, wordpiece.sep_id

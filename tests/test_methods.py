@@ -8,21 +8,34 @@ import tensorflow as tf
 
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
+from tests.test_variants import numbers
 from tf_adapters import (
-    AdapterConfig, FusionConfig, IA3Config, LoraConfig, add_adapters, backbone_digest, disable_adapters, fuse_adapters, load_adapter,
-    merge_adapter, parameter_counts, remove_adapters, save_adapter, set_active, set_trainable,
+    AdapterConfig,
+    FusionConfig,
+    IA3Config,
+    LoraConfig,
+    add_adapters,
+    backbone_digest,
+    disable_adapters,
+    fuse_adapters,
+    load_adapter,
+    merge_adapter,
+    parameter_counts,
+    remove_adapters,
+    save_adapter,
+    set_active,
+    set_trainable,
 )  # fmt: skip
 from tf_adapters._keras import keras
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
-from tf_adapters.layers.adapter import AdapterLayer
 from tf_adapters.methods import config_from_dict
+from tf_adapters.methods.bottleneck import AdapterLayer
 from tf_adapters.methods.fusion import FusionLayer
 from tf_adapters.methods.ia3 import IA3Layer
 from tf_adapters.methods.lora import LoraLayer
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
-from tests.test_variants import numbers
 
 PFEIFFER = AdapterConfig(bottleneck_size=4, insertion="after-norm", placement="ffn", activation="relu", init_stddev=0.3, train_layer_norm="none")
 LORA = LoraConfig(rank=3, alpha=6, targets=DENSE_PLACES)

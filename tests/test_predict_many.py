@@ -12,11 +12,11 @@ from tests.test_bank import TASKS, save_task
 from tf_adapters import AdapterBank
 from tf_adapters.cli.predict import _write_csv
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
 from tf_adapters.serving.scoring import BankScorer
 from tf_adapters.tasks.own_files import unlabelled_chunks
 from tf_adapters.tasks.shards import parse_shard, shard_chunks
 from tf_adapters.text.wordpiece import WordPiece
-from tf_adapters.training.kinds import get_kind
 
 NAMES = ("film", "three", "upper", "similar")
 

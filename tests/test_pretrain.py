@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from tests.conftest import write_checkpoint
 from tests.families import FAMILIES, family_inputs, family_model
-from tests.runs import Killed, KillAt, content
+from tests.runs import KillAt, Killed, content
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -35,10 +35,10 @@ from tf_adapters import (
     without_labels,
 )
 from tf_adapters._keras import keras
+from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
+from tf_adapters.kinds.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedWords
 from tf_adapters.models.state import state_of
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
-from tf_adapters.training.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedWords
 
 CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")
 SETTINGS = dict(steps=8, save_every=4, learning_rate=3e-3, fit_head_steps=6, batch_size=16, seed=2)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import SHARED, VOCABULARY, WORDS, minilm_directory, tiny_model, write_checkpoint
-from tests.runs import Killed, KillAt, content, seven_seconds_a_look
+from tests.runs import KillAt, Killed, content, seven_seconds_a_look
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -24,6 +24,9 @@ from tf_adapters import (
     task_from_files,
 )
 from tf_adapters._keras import keras
+from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.spans import QuestionAnswering, best_spans, position_crossentropy
 from tf_adapters.tasks.answers import Answer, Answers, n_best_spans
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric
@@ -36,9 +39,6 @@ from tf_adapters.tasks.squad import XQUAD_LANGUAGES, read_question_chunks, read_
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
 from tf_adapters.training.run import Reporter
-from tf_adapters.training.kinds import get_kind
-from tf_adapters.training.kinds.spans import QuestionAnswering, best_spans, position_crossentropy
-from tf_adapters.training.scoring import Scorer
 
 KIND = get_kind("question-answering")
 SQUAD = METRICS["squad"]
@@ -677,7 +677,7 @@ def test_right_logits_give_the_answers_of_xquad(language, inside, monkeypatch):
         pytest.skip(f"needs the real data sets at {SHARED / 'data'}")
     pieces = WordPiece.from_directory(minilm_directory(), max_length=384)
     rows, _ = read_questions(SHARED / "data" / "xquad" / f"xquad.{language}.json")
-    monkeypatch.setattr("tf_adapters.training.kinds.spans._CHUNK_ROWS", len(rows))  # the oracle's windows in one part
+    monkeypatch.setattr("tf_adapters.kinds.spans._CHUNK_ROWS", len(rows))  # the oracle's windows in one part
     examples = KIND.examples(rows, pieces)
     assert len(rows) == 1190 and examples.alignment.left_out == 0
     outputs = QuestionAnswering(longest_answer=120).predict(Oracle(pieces, examples), rows)
@@ -705,7 +705,7 @@ def test_prediction_in_parts_equals_prediction_at_once(monkeypatch):
     pieces, rows = wordpiece(24), random_rows(7, seed=2)
     scorer = Scorer(tiny_model("question-answering", num_hidden_layers=1), pieces, batch_size=4)
     whole = KIND.predict(scorer, rows)
-    monkeypatch.setattr("tf_adapters.training.kinds.spans._CHUNK_ROWS", 3)
+    monkeypatch.setattr("tf_adapters.kinds.spans._CHUNK_ROWS", 3)
     parts = KIND.predict(scorer, rows)
     for name in ("starts", "ends", "counts"):
         np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))

@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from tests.conftest import randomize, tiny_inputs
 from tf_adapters import AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, load_backbone
+from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
 from tf_adapters.serving import convert
 from tf_adapters.serving.convert import export_file
 from tf_adapters.serving.export import export_saved_model
-from tf_adapters.training.scoring import Scorer
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples" / "serving"
 TEXTS = ["a great film", "", "dull " * 40]

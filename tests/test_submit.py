@@ -155,7 +155,7 @@ def test_test_sets_of_another_size_are_refused_and_nothing_is_written(cli, train
 
 
 def test_an_error_in_the_middle_leaves_no_file(cli, trained, small_sizes, tmp_path, monkeypatch):
-    from tf_adapters.training.kinds.sentences import Regression
+    from tf_adapters.kinds.sentences import Regression
 
     def broken(self, scorer, rows, *, progress=None):
         assert done == ["RTE.tsv"]

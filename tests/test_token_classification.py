@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model, write_checkpoint
-from tests.runs import Killed, KillAt, content
+from tests.runs import KillAt, Killed, content
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -28,6 +28,9 @@ from tf_adapters import (
     task_from_files,
 )
 from tf_adapters._keras import keras
+from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.tokens import WordCrossentropy, WordCrossentropyMean, WordOutputs
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric
 from tf_adapters.tasks.named_entities import ENTITY_TASKS, wikiann
@@ -38,9 +41,6 @@ from tf_adapters.tasks.universal_dependencies import UPOS, find_treebanks
 from tf_adapters.tasks.words import WordRows, read_word_chunks, read_words
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.word_windows import _windows, word_windows
-from tf_adapters.training.kinds import get_kind
-from tf_adapters.training.kinds.tokens import WordCrossentropy, WordCrossentropyMean, WordOutputs
-from tf_adapters.training.scoring import Scorer
 
 KIND = get_kind("token-classification")
 DATA = SHARED / "data"
@@ -613,7 +613,7 @@ def some_sentences(rows, *, seed=0, longest=30):
 
 
 def test_each_word_is_predicted_from_the_window_it_belongs_to(wordpiece, monkeypatch):
-    from tf_adapters.training.kinds import tokens
+    from tf_adapters.kinds import tokens
 
     model = tiny_model("token-classification", num_labels=3, num_hidden_layers=1)
     rows, done = some_sentences(30), []
@@ -638,7 +638,7 @@ def test_each_word_is_predicted_from_the_window_it_belongs_to(wordpiece, monkeyp
 
 
 def test_examples_are_the_same_however_the_rows_are_cut_into_chunks(wordpiece, monkeypatch):
-    from tf_adapters.training.kinds import tokens
+    from tf_adapters.kinds import tokens
 
     rows = some_sentences(20)
     whole = KIND.examples(rows, wordpiece)
@@ -770,7 +770,7 @@ from tf_adapters._keras import keras
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.batching import training_batches, default_lengths
-from tf_adapters.training.kinds import get_kind
+from tf_adapters.kinds import get_kind
 keras.mixed_precision.set_global_policy({policy!r})
 words = tf.ragged.constant([["good"] * n for n in (3, 20, 70) for _ in range(40)])
 rows = WordRows(words, tf.cast(tf.ones_like(words.with_values(tf.zeros(40 * 93, tf.int32))), tf.int32), ("A", "B"))

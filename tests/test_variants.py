@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tf_adapters import AdapterConfig, add_adapters, load_adapter, save_adapter, set_active, set_trainable
 from tf_adapters.errors import InputError
-from tf_adapters.layers.adapter import AdapterLayer
+from tf_adapters.methods.bottleneck import AdapterLayer
 from tf_adapters.models.state import state_of
 
 VARIANTS = {

@@ -7,8 +7,9 @@ Where a paper and its published code differ, `source` says which one is followed
 import dataclasses
 from typing import Optional
 
-from tf_adapters.config import AdapterConfig, MethodConfig
+from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
+from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.methods.ia3 import IA3Config
 from tf_adapters.methods.lora import LoraConfig
 

@@ -3,12 +3,11 @@
 import json
 import random
 
+import fuzz
+import fuzz_changes
 import pytest
 
 from tests.benchmarks.support import run_script
-
-import fuzz
-import fuzz_changes
 
 
 @pytest.mark.parametrize("change", sorted(set(fuzz_changes.BY_NAME.values()), key=lambda change: change.__name__))

@@ -5,14 +5,13 @@ import signal
 import subprocess
 import sys
 
+import kills
 import numpy as np
 import pytest
-
-from tests.benchmarks.support import BENCHMARKS, run_script, step_result
-
-import kills
 import table
 from table_parts import NOTES
+
+from tests.benchmarks.support import BENCHMARKS, run_script, step_result
 
 WORK = """
 import os, pathlib, shutil, sys

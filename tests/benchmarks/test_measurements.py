@@ -4,22 +4,21 @@ import json
 import os
 import threading
 
-import numpy as np
-import pytest
-import tensorflow as tf
-
-from tests.benchmarks.support import run_script, step_result
-
 import adapterhub_parity
 import conformance
 import load
+import numpy as np
 import padding
 import profile_step
 import provenance
+import pytest
 import repeated
 import scale_out
 import table
+import tensorflow as tf
 from table_parts import NOTES
+
+from tests.benchmarks.support import run_script, step_result
 
 
 def test_the_command_is_kept_without_paths_of_the_machine():

@@ -2,11 +2,10 @@
 
 import pathlib
 
+import mutations
 import pytest
 
 from tests.benchmarks.support import run_script
-
-import mutations
 
 
 def test_every_line_of_the_table_stands_once_in_the_package_and_its_tests_are_there():

@@ -2,9 +2,8 @@
 
 import math
 
-import pytest
-
 import pairing
+import pytest
 
 
 def test_summary_of_steps_by_hand():

@@ -2,14 +2,12 @@
 
 import json
 
-import pytest
-
-from tests.benchmarks.support import run_script, step_result
-
 import pretraining
+import pytest
 import table
 import training_runs
 
+from tests.benchmarks.support import run_script, step_result
 
 PERPLEXITIES = {"before": {"perplexity": 40.2}, "after": {"perplexity": 12.6}, "train_texts": 9, "held_out_texts": 3}
 

@@ -3,11 +3,10 @@
 import importlib.util
 import json
 
+import hlo
 import pytest
 
 from tests.benchmarks.support import run_script
-
-import hlo
 
 
 def test_donated_parameters_are_read_from_a_programs_header():

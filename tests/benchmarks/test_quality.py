@@ -4,12 +4,11 @@ import json
 import math
 
 import pytest
-
-from tests.benchmarks.support import step_result
-
 import quality
 import table
 import training_runs
+
+from tests.benchmarks.support import step_result
 
 
 def fake_run(accuracy, validation=0.5, rate=1e-3, seed=0):

@@ -5,11 +5,10 @@ import math
 import sys
 
 import pytest
-
-from tests.benchmarks.support import run_script, step_result
-
 import search
 import table
+
+from tests.benchmarks.support import run_script, step_result
 
 
 def trial(name, size, rate, *validation, message=""):

@@ -5,13 +5,10 @@ import math
 import sys
 import textwrap
 
-import numpy as np
-import pytest
-
-from tests.benchmarks.support import BENCHMARKS, run_script, step_result
-
 import bank_arm
 import batches as batches_script
+import numpy as np
+import pytest
 import step
 import step_table
 import table
@@ -19,6 +16,7 @@ import tf_worker
 import torch_environment
 import worker_protocol
 
+from tests.benchmarks.support import BENCHMARKS, run_script, step_result
 
 FAKE_WORKER = f"""
 import sys, time

@@ -2,10 +2,9 @@
 
 import json
 
-from tests.benchmarks.support import BENCHMARKS, run_script, step_result
-
 import table
 
+from tests.benchmarks.support import BENCHMARKS, run_script, step_result
 
 STEP_TABLE = """\
 **BERT-base (12 x 768), random weights, 16 rows of 128 tokens, float32**

@@ -1,7 +1,6 @@
 """tasks.py, with runs that are made up."""
 
 import pytest
-
 import table
 import tasks as tasks_script
 import training_runs

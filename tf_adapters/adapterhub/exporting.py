@@ -3,7 +3,6 @@
 import json
 import pathlib
 
-
 from tf_adapters.adapterhub import bottleneck, fusion, lora
 from tf_adapters.adapterhub.description import DESCRIPTIONS
 from tf_adapters.adapterhub.heads import head_files

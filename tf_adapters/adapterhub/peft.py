@@ -9,11 +9,11 @@ from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
 from tf_adapters.adapterhub.heads import matched
 from tf_adapters.adapterhub.lora import dense_layers, values
 from tf_adapters.adapterhub.weights import by_site, read_weights
-from tf_adapters.ranges import is_int
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.names import named_weights
 from tf_adapters.models.state import state_of
+from tf_adapters.ranges import is_int
 
 # What LoraConfig or the head take up, and what changes nothing of what is computed.
 _READ = (

@@ -1,7 +1,7 @@
 """AdapterHub's description of an adapter, and ours."""
 
-from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError, shown
+from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.ranges import is_int
 
 VERSION = "adapters.1.3.0"

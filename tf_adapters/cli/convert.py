@@ -74,7 +74,7 @@ def _from_hub(directory, output, source, head, max_length):
     from tf_adapters import load_backbone, load_tokenizer, parameter_counts, save_adapter, set_trainable
     from tf_adapters.adapterhub import import_adapter
     from tf_adapters.adapterhub.importing import describe_head
-    from tf_adapters.training.kinds import get_kind
+    from tf_adapters.kinds import get_kind
 
     described = describe_head(directory) if head else None
     kind = "classification" if described is None else _kind(described)

@@ -140,9 +140,9 @@ def evaluate(
 def _score(console, scorer, kind_name, labels, metric, name, rows):
     """Everything that is known of one data set, as a dict for JSON."""
     from tf_adapters.cli.progress import counting
+    from tf_adapters.kinds import get_kind
     from tf_adapters.tasks.analysis import class_report
     from tf_adapters.tasks.metrics import METRICS
-    from tf_adapters.training.kinds import get_kind
 
     kind = get_kind(kind_name)
     with counting(console, f"scoring {name}", total=len(rows)) as advance:

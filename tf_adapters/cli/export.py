@@ -96,8 +96,8 @@ def _export_one(directory, output, storage, model):
 
     read_settings(directory)
     console = _load_tensorflow()
+    from tf_adapters.kinds import get_kind
     from tf_adapters.serving.export import check_version_directory, export_saved_model
-    from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.pipeline import load_pipeline
 
     check_version_directory(output)

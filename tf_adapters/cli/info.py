@@ -150,7 +150,7 @@ def _show_model(console, source, adapter_size, as_json):
 
 def _recipe_rows(family, config, adapter_size):
     """Parameters that each recipe trains on a model, as dicts."""
-    from tf_adapters.config import AdapterConfig
+    from tf_adapters.methods.bottleneck import AdapterConfig
     from tf_adapters.recipes import RECIPES
 
     sizes = family.parameters(config)

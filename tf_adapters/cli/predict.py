@@ -136,7 +136,7 @@ class _One:
         self.kind, self.labels = task_of(self.settings)
 
     def load(self, console, batch_size):
-        from tf_adapters.training.kinds import get_kind
+        from tf_adapters.kinds import get_kind
         from tf_adapters.training.pipeline import load_pipeline
 
         with console.status("Loading the encoder ..."):
@@ -177,8 +177,8 @@ class _Several:
             raise InputError(f"--text-pair-column {text_pair_column}: all of these directories were trained on single texts; leave it out.")
 
     def load(self, console, batch_size):
+        from tf_adapters.kinds import get_kind
         from tf_adapters.serving.scoring import BankScorer
-        from tf_adapters.training.kinds import get_kind
 
         scorer = BankScorer(load_bank(self.named, self.source, console), batch_size=batch_size)
 

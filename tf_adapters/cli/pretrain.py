@@ -10,8 +10,8 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.run_options import PretrainOptions
 from tf_adapters.cli.output import check_writable, holds_files
+from tf_adapters.cli.run_options import PretrainOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.cli.texts import TextOptions
 from tf_adapters.errors import InputError

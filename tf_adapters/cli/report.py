@@ -107,8 +107,8 @@ def predict_held_out(console, model, task, tokenizer, batch_size, *, scorer=None
 
 def show_report(console, model, task, output, result, counts, seconds, settings, held_out):
     """Print held-out results, what was trained, sizes, times, examples and what to do next."""
+    from tf_adapters.kinds import get_kind
     from tf_adapters.models.state import state_of
-    from tf_adapters.training.kinds import get_kind
 
     kind, rows, outputs = get_kind(task.kind), held_out.rows, held_out.outputs
     table = _table()

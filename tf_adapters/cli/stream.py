@@ -179,7 +179,7 @@ def _train(runner, backbone, folder, record, name, resume):
 def _predict(runner, model, task, tokenizer):
     """The held-out numbers, and a digest of all bits of the logits that they come from."""
     from tf_adapters.cli.report import predict_held_out
-    from tf_adapters.training.scoring import DigestingScorer
+    from tf_adapters.kinds.scoring import DigestingScorer
 
     scorer = DigestingScorer(model, tokenizer, batch_size=runner.settings.batch_size)
     held_out = predict_held_out(runner.console, model, task, tokenizer, runner.settings.batch_size, scorer=scorer)

@@ -130,8 +130,8 @@ def _predict(console, directory, submissions, folder, *, data_dir, model, batch_
 
     from tf_adapters._keras import keras
     from tf_adapters.cli.progress import counting
+    from tf_adapters.kinds import get_kind
     from tf_adapters.tasks.glue_server import HEADER
-    from tf_adapters.training.kinds import get_kind
     from tf_adapters.training.pipeline import load_pipeline
 
     # The model of the directory before is of no more use.

@@ -195,7 +195,7 @@ def _check_adapters(trainable, run, adapter, fused):
 
 def _check_strategy(name, given, seeds, adapter):
     """The `Cluster` of --strategy, one worker without; InputError for what cannot be together with it."""
-    from tf_adapters.training.cluster import Cluster, STRATEGIES, read_cluster
+    from tf_adapters.training.cluster import STRATEGIES, Cluster, read_cluster
     from tf_adapters.training.settings import for_one_device, option_of
 
     if name is None:

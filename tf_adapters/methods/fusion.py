@@ -6,9 +6,10 @@ from typing import Dict
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.config import AdapterConfig, MethodConfig
+from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError, shown
 from tf_adapters.layers.method import MethodLayer
+from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.ranges import check_fields
 
 

@@ -10,12 +10,12 @@ from transformers.activations_tf import get_tf_activation
 from transformers.modeling_tf_outputs import TFBaseModelOutputWithPastAndCrossAttentions
 
 from tf_adapters._keras import keras
-from tf_adapters.layers.adapter import AdapterLayer
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.fused.activation import ACTIVATIONS, biased_activation
 from tf_adapters.layers.fused.attention import dot_product_attention
 from tf_adapters.layers.fused.dropout import biased_dropout
 from tf_adapters.layers.fused.layer_norm import sum_norm
+from tf_adapters.methods.bottleneck import AdapterLayer
 from tf_adapters.methods.lora import LoraLayer
 from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.site import AdapterBlock, AdapterSite

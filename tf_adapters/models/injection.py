@@ -7,8 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.config import AdapterConfig, MethodConfig
+from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
+from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.heads import keep_float32
 from tf_adapters.models.site import RandomDrop, replace_layer, without

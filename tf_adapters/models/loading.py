@@ -1,7 +1,6 @@
 """Pretrained encoders from a hub, a directory or a Python package, without PyTorch."""
 
 import importlib.util
-import json
 import os
 import pathlib
 import warnings

@@ -17,19 +17,19 @@ import pathlib
 import shutil
 
 from tf_adapters.errors import InputError, shown
+from tf_adapters.methods import config_from_dict
 from tf_adapters.models.injection import add_adapters, check_fast, set_active
 from tf_adapters.models.loading import load_backbone
-from tf_adapters.methods import config_from_dict
 from tf_adapters.models.names import named_weights, to_pytorch
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
+from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
 from tf_adapters.saving.settings import FORMAT_VERSION, read_settings
-from tf_adapters.training.trainable import parameter_counts
 
 _NEXT_WEIGHTS_FILE = ".adapter.safetensors.next"
 

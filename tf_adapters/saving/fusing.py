@@ -1,8 +1,8 @@
 """AdapterFusion of saved adapters. Pfeiffer et al. 2021."""
 
-from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
 from tf_adapters.methods import config_from_dict
+from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of

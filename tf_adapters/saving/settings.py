@@ -2,9 +2,9 @@
 
 import pathlib
 
-from tf_adapters.ranges import is_int
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
+from tf_adapters.ranges import is_int
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 
 FORMAT_VERSION = 1

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters.training.kinds.kind import NOT_FINITE
+from tf_adapters.kinds.kind import NOT_FINITE
 
 NOT_UTF8 = "the text is not UTF-8"
 KINDS = ("classification", "multi-label", "regression")

@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.scoring import logits_of
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import replacing
-from tf_adapters.training.kinds import get_kind
-from tf_adapters.training.scoring import logits_of
 
 FORMATS = ("onnx", "litert")
 # The newest set of operations that current runtimes all have.

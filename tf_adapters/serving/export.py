@@ -9,6 +9,9 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._version import __version__
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.kind import NOT_FINITE
+from tf_adapters.kinds.scoring import logits_of
 from tf_adapters.layers.fused.compiled import uncompiled
 from tf_adapters.models.merging import merged
 from tf_adapters.models.site import replaced
@@ -17,9 +20,6 @@ from tf_adapters.saving.atomic import folder_beside, reason, remove_dead
 from tf_adapters.serving.answers import NOT_UTF8, is_utf8
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import Tokenizer
-from tf_adapters.training.kinds import get_kind
-from tf_adapters.training.kinds.kind import NOT_FINITE
-from tf_adapters.training.scoring import logits_of
 
 STORAGES = ("float32", "bfloat16", "float16")
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")

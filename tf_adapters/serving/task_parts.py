@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
 from tf_adapters.methods import config_from_dict
+from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.names import pytorch_name
 from tf_adapters.models.routing import norm_layers
 from tf_adapters.models.state import state_of

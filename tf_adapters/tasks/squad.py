@@ -23,7 +23,7 @@ import numpy as np
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.about import About
-from tf_adapters.tasks.files import BadRow, read_lines, shown_name, file_format, read_chunks
+from tf_adapters.tasks.files import BadRow, file_format, read_chunks, read_lines, shown_name
 from tf_adapters.tasks.rows import Splits
 from tf_adapters.tasks.spans import SpanRowsBuilder
 

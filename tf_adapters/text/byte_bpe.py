@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters.ranges import is_int
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
+from tf_adapters.ranges import is_int
 from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
 
 _CODE_POINTS = 0x110000

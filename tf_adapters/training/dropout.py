@@ -1,7 +1,7 @@
 """Makes a whole model's dropout follow from one seed and fit into a checkpoint."""
 
-from tf_adapters.layers.method import MethodLayer
 from tf_adapters.layers.dropout import SeededDropout
+from tf_adapters.layers.method import MethodLayer
 from tf_adapters.models.state import state_of
 
 

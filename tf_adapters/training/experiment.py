@@ -9,8 +9,11 @@ from typing import Callable, Dict, Optional
 from tf_adapters._keras import keras
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.storage import cast_frozen
+from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe
 from tf_adapters.saving.atomic import remove_folder
@@ -19,14 +22,11 @@ from tf_adapters.saving.pretrained import load_pretrained_adapter
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.fit import fit
-from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.load_for_task import load_for_task
-from tf_adapters.training.scoring import Scorer
 from tf_adapters.training.seeds import SeedRuns
 from tf_adapters.training.settings import TrainingSettings
 from tf_adapters.training.strategies import processes_of, scope_of
-from tf_adapters.training.trainable import set_trainable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
 from tf_adapters.models.state import state_of
+from tf_adapters.models.trainable import frozen_digest, learned_variables
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.upper_blocks import UpperBlocks
 from tf_adapters.text.batching import padding_multiple, steps_per_epoch
@@ -16,14 +18,12 @@ from tf_adapters.training.checkpointing import GradientCheckpointing
 from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.freezing import AdapterFreezing
 from tf_adapters.training.frozen_blocks import frozen_depth
-from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.mixout import Mixout
 from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.run import Reporter, Run
 from tf_adapters.training.schedules import WarmupLinearDecay
 from tf_adapters.training.settings import by_keywords
 from tf_adapters.training.strategies import get_workers, in_scope
-from tf_adapters.training.trainable import frozen_digest, learned_variables
 
 
 @by_keywords

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.config import AdapterConfig
 from tf_adapters.errors import InputError
+from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.fast import FastSite
 from tf_adapters.models.site import AdapterSite
 from tf_adapters.models.state import state_of

@@ -3,9 +3,9 @@
 import functools
 
 from tf_adapters._keras import keras
+from tf_adapters.kinds import get_kind
 from tf_adapters.models.loading import change_head, load_backbone
 from tf_adapters.text.loading import load_tokenizer
-from tf_adapters.training.kinds import get_kind
 
 
 def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=None):

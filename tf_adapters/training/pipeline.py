@@ -3,13 +3,13 @@
 import warnings
 
 from tf_adapters.errors import InputError
+from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
+from tf_adapters.models.trainable import freeze
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.text.loading import load_tokenizer
-from tf_adapters.training.scoring import Scorer
-from tf_adapters.training.trainable import freeze
 
 
 @in_range

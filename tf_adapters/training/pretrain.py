@@ -5,21 +5,21 @@ import pathlib
 from typing import Dict, Optional
 
 from tf_adapters.errors import InputError
+from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
+from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.atomic import remove_dead, remove_folder
 from tf_adapters.saving.directory import load_adapter
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.training.fit import fit
-from tf_adapters.training.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
 from tf_adapters.training.resume import refuse_other
 from tf_adapters.training.run import FitResult
 from tf_adapters.training.settings import TrainingSettings
-from tf_adapters.training.trainable import set_trainable
 
 # Of a head that did not come with the encoder.
 HEAD_STEPS, HEAD_LEARNING_RATE = 500, 1e-3

@@ -8,10 +8,12 @@ import pathlib
 from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.json_input import read_json
+from tf_adapters.kinds import get_kind
 from tf_adapters.models.injection import add_adapters, remove_adapters
 from tf_adapters.models.loading import find_files, read_config
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
+from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import check_seeds, in_range
 from tf_adapters.recipes import changed_adapter, get_recipe, usual_settings
 from tf_adapters.saving.atomic import remove_folder, write_text
@@ -19,13 +21,11 @@ from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.fit import fit
-from tf_adapters.training.kinds import get_kind
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
 from tf_adapters.training.leftovers import remove_leftovers
 from tf_adapters.training.load_for_task import load_for_task
 from tf_adapters.training.seeds import SeedRuns
 from tf_adapters.training.settings import TrainingSettings, choices
-from tf_adapters.training.trainable import set_trainable
 from tf_adapters.tuning.spaces import DIMENSIONS, Range, check_depth, check_values, get_space, varies
 
 try:

@@ -237,7 +237,7 @@ def _check_value(name, dimension, value, recipe):
     elif name in RANGES:
         checked(name, value, shown=f"space: {name}={value!r}")
     elif name == "trainable":
-        from tf_adapters.training.trainable import MODES  # imports Keras
+        from tf_adapters.models.trainable import MODES  # imports Keras
 
         if re.sub(r"^top-\d+$", "top-N", value) not in MODES:
             raise InputError(f"space: trainable={value!r} is unknown: use one of {', '.join(MODES)}, with a number for N.")

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tf_adapters.layers.fused.compiled import compiled, wide
 
-
 _LANES = 32
 
 

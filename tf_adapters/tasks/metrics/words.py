@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import warnings
 from typing import Callable, Tuple
 
 import numpy as np

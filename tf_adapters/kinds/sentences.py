@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters.kinds.kind import Kind
 from tf_adapters.tasks.metrics import probabilities
-from tf_adapters.training.kinds.kind import Kind
 
 
 class _Sentences(Kind):

@@ -2,10 +2,10 @@
 
 from tf_adapters._submodules import submodules_of
 from tf_adapters.errors import InputError
+from tf_adapters.kinds.sentences import Classification, MultiLabel, Regression
+from tf_adapters.kinds.spans import QuestionAnswering
+from tf_adapters.kinds.tokens import TokenClassification
 from tf_adapters.tasks.unlabelled import check_has_task
-from tf_adapters.training.kinds.sentences import Classification, MultiLabel, Regression
-from tf_adapters.training.kinds.spans import QuestionAnswering
-from tf_adapters.training.kinds.tokens import TokenClassification
 
 _KINDS = {
     kind.name: kind

@@ -1,18 +1,152 @@
 """Bottleneck adapter. Houlsby et al. 2019, Parameter-Efficient Transfer Learning for NLP."""
 
+import dataclasses
+from typing import Optional, Tuple, Union
+
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.config import INNER_NORMS, INTERACTIONS, check_scaling
-from tf_adapters.errors import InputError
+from tf_adapters.config import MethodConfig, check_choice, check_scaling, check_sharing
+from tf_adapters.errors import InputError, shown
 from tf_adapters.layers.activation import get_activation
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm
 from tf_adapters.layers.method import MethodLayer
-from tf_adapters.ranges import in_range
+from tf_adapters.ranges import check_fields, in_range, is_int
 
+PLACEMENTS = ("both", "attention", "ffn")
+INSERTIONS = ("sequential", "after-norm", "parallel")
+INNER_NORMS = ("none", "before", "after")
+INTERACTIONS = ("add", "multiply")
 # PyTorch's default, which AdapterHub's adapters have.
 INNER_NORM_EPSILON = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterConfig(MethodConfig):
+    """Frozen, validated description of bottleneck adapters (Houlsby et al., 2019).
+
+    Args:
+        bottleneck_size: int >= 1, units `m` between the two projections. One adapter
+            has `2 m d + d + m` parameters on a hidden size of `d`.
+        sharing: which places use one adapter. `"none"`: two per block; `"layer"`: one per
+            block; an int `n >= 2`: one for `n` consecutive blocks, counted over the adapted
+            blocks from the bottom. Where `n` does not divide their number, the blocks
+            left over at the top share one adapter of their own.
+        placement: `"both"` sub-layers, after `"attention"` only, or after the `"ffn"` only.
+        blocks: indices of the blocks that get adapters, from 0 at the bottom, or None for
+            all of them. AdapterDrop leaves out the lowest ones: `range(5, 12)`.
+        activation: name of a Keras activation. `"gelu"` is the exact one, `"gelu_tanh"` its
+            tanh approximation, `"swish"` and `"silu"` are the same.
+        init_stddev: standard deviation of both kernels' normal initialisation, truncated
+            at two standard deviations. Biases start at zero.
+        dropout: rate in [0, 1), applied to the up-projection before the skip connection.
+        insertion: what the adapter reads. `"sequential"`, the sub-layer's output `y`: `LN(y + A(y) + r)`, where `r` is
+            the sub-layer's input; `"after-norm"`: `LN(y + A(LN(y + r)) + r)`, Pfeiffer's, which uses the pretrained
+            LayerNorm twice; `"parallel"`, the sub-layer's input: `LN(y + A(r) + r)`.
+        scaling: factor on the adapter's output, or `"learned"` for one that trains and starts at 1.
+        hidden_layers: layers of `bottleneck_size` units between the projections.
+        inner_norm: `"none"`, or a new LayerNorm `"before"` the down- or `"after"` the up-projection.
+        interaction: `"add"`, or `"multiply"`: `y * (1 + A(...))` in place of `y + A(...)`.
+        random_drop: AdapterDrop while training: in each step the lowest `n` adapted blocks do without their adapters,
+            `n` drawn evenly from 0 to this number.
+        train_layer_norm: pretrained LayerNorms trained with the adapters: `"none"`, those of
+            the `"adapted"` blocks, of all `"encoder"` blocks, or `"all"`, the embeddings' included.
+
+    Raises:
+        InputError: a value is out of range; the message names it.
+
+    Example:
+    >>> AdapterConfig(bottleneck_size=16, sharing=3).parameters_per_adapter(768)
+    25360
+
+    Reference: Houlsby et al. 2019, sections 2.1 and 3.6; sharing: Mohebbi & Rajaei, section 6.2; `"after-norm"`: Pfeiffer
+        et al. 2021, section 3; `"parallel"` and scaling: He et al. 2022, section 4; AdapterDrop: Rücklé et al. 2021,
+        section 3.2.
+    """
+
+    bottleneck_size: int = 64
+    sharing: Union[str, int] = "none"
+    placement: str = "both"
+    blocks: Optional[Tuple[int, ...]] = None
+    activation: str = "gelu"
+    init_stddev: float = 1e-2
+    dropout: float = 0.0
+    insertion: str = "sequential"
+    scaling: Union[float, str] = 1.0
+    hidden_layers: int = 1
+    inner_norm: str = "none"
+    interaction: str = "add"
+    random_drop: int = 0
+    train_layer_norm: str = "encoder"
+
+    method = "bottleneck"
+
+    def __post_init__(self):
+        check_fields(self)
+        check_sharing(self.sharing)
+        check_choice("placement", self.placement, PLACEMENTS)
+        self._check_blocks_and_norms()
+        check_choice("insertion", self.insertion, INSERTIONS)
+        check_choice("inner_norm", self.inner_norm, INNER_NORMS)
+        check_choice("interaction", self.interaction, INTERACTIONS)
+        check_scaling(self.scaling)
+        if self.scaling != "learned":
+            object.__setattr__(self, "scaling", float(self.scaling))
+        if not isinstance(self.activation, str):
+            raise InputError(f"activation={shown(self.activation)} must be the name of a Keras activation.")
+        get_activation(self.activation)
+
+    def parameters_per_adapter(self, hidden_size):
+        """Parameters of one adapter, `2 m d + d + m` and what its variant adds."""
+        m, more = self.bottleneck_size, (self.inner_norm != "none") * 2 * hidden_size + (self.scaling == "learned")
+        return 2 * m * hidden_size + hidden_size + m + (self.hidden_layers - 1) * (m + 1) * m + more
+
+    def sites(self, depth):
+        """The places that get an adapter, and which of them share one.
+
+        Args:
+            depth: int, number of blocks of the encoder.
+
+        Returns: dict from `(block, "attention" | "ffn")` to the key of the adapter used
+            there, from the bottom up. Keys name the adapter in a saved directory:
+            `layer.3.ffn`, `layer.3` when a block shares one, `layers.3-5` when blocks do.
+
+        Raises:
+            InputError: `blocks` names a block that the encoder lacks, or more are to share one than there are.
+        """
+        blocks = self._adapted_blocks(depth)
+        if is_int(self.sharing) and self.sharing > len(blocks):
+            raise InputError(f"sharing={self.sharing}: {len(blocks)} blocks have adapters; give {len(blocks)} for one adapter of them all, or less.")
+        places = ("attention", "ffn") if self.placement == "both" else (self.placement,)
+        keys = {}
+        for position, block in enumerate(blocks):
+            for place in places:
+                if self.sharing == "none":
+                    key = f"layer.{block}.{place}"
+                elif self.sharing == "layer":
+                    key = f"layer.{block}"
+                else:
+                    start = position - position % self.sharing
+                    group = blocks[start : start + self.sharing]
+                    key = f"layers.{group[0]}-{group[-1]}"
+                keys[block, place] = key
+        return keys
+
+    def parameters(self, depth, hidden_size, intermediate_size=None):
+        """Parameters of all adapters of an encoder; the feed-forward layer's size makes no difference."""
+        return len(set(self.sites(depth).values())) * self.parameters_per_adapter(hidden_size)
+
+    def layer(self, place, shape, **settings):
+        """As of `MethodConfig`."""
+        names = ("activation", "init_stddev", "dropout", "hidden_layers", "inner_norm", "scaling", "interaction")
+        return AdapterLayer(self.bottleneck_size, **{name: getattr(self, name) for name in names}, **settings)
+
+    def to_dict(self):
+        """As of `MethodConfig`; directories that were written before there were other methods do not name theirs."""
+        values = super().to_dict()
+        del values["method"]
+        return values
 
 
 class AdapterLayer(MethodLayer):
@@ -60,9 +194,8 @@ class AdapterLayer(MethodLayer):
     ):  # fmt: skip
         super().__init__(**kwargs)
         check_scaling(scaling)
-        for name, value, choices in (("inner_norm", inner_norm, INNER_NORMS), ("interaction", interaction, INTERACTIONS)):
-            if value not in choices:
-                raise InputError(f"{name}={value!r} is unknown: use one of {', '.join(map(repr, choices))}.")
+        check_choice("inner_norm", inner_norm, INNER_NORMS)
+        check_choice("interaction", interaction, INTERACTIONS)
         self.bottleneck_size = bottleneck_size
         self.activation = activation
         self.init_stddev = init_stddev

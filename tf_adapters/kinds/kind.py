@@ -3,10 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.training.scoring import Scorer
-
 
 NOT_FINITE = "the logits are not finite"
 # What a record has of the row itself.

@@ -6,11 +6,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters.kinds.kind import Kind
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS, probabilities
 from tf_adapters.text.packed import PackedExamples
 from tf_adapters.text.word_windows import encode_words, word_windows
-from tf_adapters.training.kinds.kind import Kind
 
 _CHUNK_ROWS = 4096
 _MOST_WORDS_SHOWN = 8

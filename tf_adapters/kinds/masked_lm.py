@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters.kinds.kind import Kind
+from tf_adapters.kinds.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedScorer, MaskedWords
 from tf_adapters.text.masking import Masking, masking_noise
-from tf_adapters.training.kinds.kind import Kind
-from tf_adapters.training.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedScorer, MaskedWords
 
 
 class MaskedLanguageModelling(Kind):

@@ -7,12 +7,12 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
+from tf_adapters.kinds.kind import Kind
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.answers import Answers, n_best_spans
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.alignment import align, span_labels
 from tf_adapters.text.windows import MOST_QUESTION_TOKENS, ContextTokens, cut_windows, overlap_of, place_windows, question_tokens
-from tf_adapters.training.kinds.kind import Kind
 
 _CHUNK_ROWS = 512
 
