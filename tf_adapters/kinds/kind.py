@@ -22,19 +22,23 @@ class Kind:
     Attributes:
         name: str, as `Task.kind` and `--kind`.
         head: str, as in `load_backbone`.
+        choices: tuple of names of those fields of `TrainingSettings` that only some kinds have, and this one has.
         max_length: int, the usual `Tokenizer.max_length` where a recipe's is not for it, or None.
     """
 
     name = None
     head = "classification"
+    choices = ()
     max_length = None
 
     def num_labels(self, labels):
         """Outputs of the head for these label names."""
         return max(1, len(labels))
 
-    def losses(self):
+    def losses(self, settings=None):
         """Arguments for `compile`: `loss`, of `targets(...)` and the model's outputs, and `metrics`.
+
+        `settings` are `TrainingSettings`, or None where none of the kind's `choices` is given.
 
         The metrics are the loss's means over an epoch: Keras' own running mean of it
         cannot be restored in the middle of one.

@@ -33,7 +33,7 @@ class MaskedLanguageModelling(Kind):
     def num_labels(self, labels):
         return 2  # of which such a head makes nothing
 
-    def losses(self):
+    def losses(self, settings=None):
         return {"loss": HiddenCrossentropy(), "metrics": [HiddenCrossentropyMean(name="loss_mean")]}
 
     def loss_weight(self, targets):

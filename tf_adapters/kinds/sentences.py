@@ -58,7 +58,7 @@ class Classification(_Sentences):
         counts = np.bincount(rows.labels, minlength=len(labels))
         return np.tile(np.eye(len(labels))[counts.argmax()], (len(rows), 1))
 
-    def losses(self):
+    def losses(self, settings=None):
         return {
             "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
@@ -94,7 +94,7 @@ class MultiLabel(_Sentences):
     def constant(self, rows, labels):
         return np.tile(np.where(rows.labels.mean(0) > 0.5, 1.0, -1.0), (len(rows), 1))
 
-    def losses(self):
+    def losses(self, settings=None):
         return {
             "loss": keras.losses.BinaryCrossentropy(from_logits=True),
             "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", from_logits=True)],
@@ -140,7 +140,7 @@ class Regression(_Sentences):
     def constant(self, rows, labels):
         return np.full((len(rows), 1), rows.labels.mean())
 
-    def losses(self):
+    def losses(self, settings=None):
         return {
             "loss": keras.losses.MeanSquaredError(),
             "metrics": [keras.metrics.MeanSquaredError(name="loss_mean")],

@@ -45,7 +45,7 @@ class QuestionAnswering(Kind):
     def num_labels(self, labels):
         return 2
 
-    def losses(self):
+    def losses(self, settings=None):
         outputs = ("start_logits", "end_logits")
         return {
             "loss": {name: position_crossentropy for name in outputs},

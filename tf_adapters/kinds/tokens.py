@@ -48,7 +48,7 @@ class TokenClassification(Kind):
     name = "token-classification"
     head = "token-classification"
 
-    def losses(self):
+    def losses(self, settings=None):
         return {"loss": WordCrossentropy(), "metrics": [WordCrossentropyMean(name="loss_mean")]}
 
     def loss_weight(self, targets):

@@ -59,6 +59,7 @@ def fit(model, task, tokenizer, output, settings, *, kind=None, resume=False, re
     if settings.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise InputError("tensorboard=True (--tensorboard) needs the package tensorboard: run `pip install tensorboard`.")
     kind = kind or get_kind(task.kind)
+    settings.check_kind(kind)
     examples = kind.examples(task.train, tokenizer)
     if settings.jit_compile and len(examples) < settings.batch_size:
         raise InputError(
@@ -75,7 +76,7 @@ def fit(model, task, tokenizer, output, settings, *, kind=None, resume=False, re
         """The run, before its first step: what is refused until then leaves the model as it was."""
         dropout_layers = seed_dropout(model, settings.seed, rate=settings.dropout)
         trained = _Trained(model, kind, examples, tokenizer, settings, workers)
-        losses = kind.losses()
+        losses = kind.losses(settings)
         trained.compile(steps, losses)
         for note in getattr(examples, "notes", ()):
             reporter.note(note)
@@ -161,7 +162,7 @@ class _Trained:
         self.keras_model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **losses)
         if self.keras_model is not self.model:
             # As it would be otherwise: `evaluate` works afterwards.
-            self.model.compile(optimizer=self.keras_model.optimizer, jit_compile=settings.jit_compile, **self.kind.losses())
+            self.model.compile(optimizer=self.keras_model.optimizer, jit_compile=settings.jit_compile, **self.kind.losses(settings))
         self.keras_model.optimizer.build(self.model.trainable_variables)
 
 

@@ -9,7 +9,7 @@ import functools
 from typing import Callable, Optional, Tuple
 
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import check_fields, is_int
+from tf_adapters.ranges import RANGES, check_fields, is_int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,22 +18,26 @@ class Choice:
 
     Attributes:
         help: str, for the command line and the documentation; Markdown.
+        range: `ranges.Whole` or `ranges.Real`, or None where ranges.py has it for other users of the name too.
         option: str, the option of the command line without its dashes, or None for the field's name.
         of_recipe: bool, whether a recipe decides where nothing is given.
         searched: str, the type of a search's values ("int", "float"), or None for what no search varies.
         kept: bool, whether an adapter directory says what it was trained with.
         compared: bool, whether a run is only resumed with the same value.
         one_device: bool, whether it is not for a strategy of several devices.
+        of_kinds: bool, whether it is only for the kinds of tasks that name it.
         parse: function from the option's word to the value, or None.
     """
 
     help: str
+    range: object = None
     option: Optional[str] = None
     of_recipe: bool = False
     searched: Optional[str] = None
     kept: bool = False
     compared: bool = True
     one_device: bool = False
+    of_kinds: bool = False
     parse: Optional[Callable] = None
 
 
@@ -150,6 +154,12 @@ class TrainingSettings:
             epochs = self.freeze_epochs or (max(1, self.epochs // 10), max(2, self.epochs // 2))
             object.__setattr__(self, "freeze_epochs", tuple(epochs))
 
+    def check_kind(self, kind):
+        """Raise InputError if a choice is given that is not for this `Kind` of task."""
+        for name, choice in choices().items():
+            if choice.of_kinds and name not in kind.choices and is_given(name, getattr(self, name)):
+                raise InputError(f"{{{name}}} is not for tasks of the kind {kind.name!r}: leave it out.", **{name: getattr(self, name)})
+
     def to_dict(self):
         """The fields, a dict for JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()}
@@ -208,6 +218,9 @@ def check_together(values):
         raise InputError("{freeze_epochs} says when freeze_adapters freezes: give both, or neither.", freeze_epochs=tuple(epochs))
     if not (len(epochs) == 2 and all(map(is_int, epochs)) and 0 <= epochs[0] < epochs[1]):
         raise InputError("{freeze_epochs} must be two numbers of epochs, the first below the last, such as (1, 5).", freeze_epochs=tuple(epochs))
+
+
+RANGES.update({name: field.metadata["choice"].range for name, field in TrainingSettings.__dataclass_fields__.items() if field.metadata["choice"].range})
 
 
 def choices():

@@ -1,6 +1,5 @@
 """The models and trainings of a search space, for keras-tuner."""
 
-import dataclasses
 import hashlib
 import json
 import pathlib
@@ -9,21 +8,18 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.kinds import get_kind
-from tf_adapters.models.injection import add_adapters, remove_adapters
+from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.loading import find_files, read_config
 from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import cast_frozen
-from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import check_seeds, in_range
 from tf_adapters.recipes import changed_adapter, get_recipe, usual_settings
 from tf_adapters.saving.atomic import remove_folder, write_text
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.training.fit import fit
+from tf_adapters.training.experiment import Experiment
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
 from tf_adapters.training.leftovers import remove_leftovers
-from tf_adapters.training.load_for_task import load_for_task
 from tf_adapters.training.seeds import SeedRuns
 from tf_adapters.training.settings import TrainingSettings, choices
 from tf_adapters.tuning.spaces import DIMENSIONS, Range, check_depth, check_values, get_space, varies
@@ -41,9 +37,8 @@ class AdapterHyperModel(keras_tuner.HyperModel):
     """What to train for each point of a search space, on one task and one encoder; `AdapterTuner` searches.
 
     A training is the one that `tf-adapters train` runs with `arguments(hp)`: its numbers are the same. The encoder
-    stays in memory and is given other adapters for each trial; it is loaded once for each seed, whose head it
-    brings. Where a training changes the encoder itself (`trainable` other than `"adapters"`) or `cast_frozen` rounded it
-    (half precision), the next one loads it again.
+    stays in memory and is given another head and other adapters for each trial. Where a training changes the encoder itself
+    (`trainable` other than `"adapters"`) or `cast_frozen` rounded it (half precision), the next one loads it again.
 
     Args:
         source: the encoder, as in `load_backbone`.
@@ -105,7 +100,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         if fast and family.fast_block_class is None:
             raise InputError(f"fast=True: {family.model_type} has no fast blocks; leave it out.")
         self._data = [first.name, first.train.digest(), first.validation.digest()]
-        self._model, self._tokenizer, self._heads = None, None, {}
+        self._model, self._tokenizer = None, None
 
     @property
     def objective(self):
@@ -162,25 +157,35 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             words += [] if value == usual else [option, str(value)]
         return words + ["--fast"] * self.fast + ["--xla"] * self.jit_compile
 
+    def experiment(self, hp):
+        """The `Experiment` of a trial."""
+        values = self.values(hp)
+        changes = {DIMENSIONS[name].field: value for name, value in values.items() if DIMENSIONS[name].field is not None}
+        return Experiment(
+            self.source, self.task, self.recipe, self.settings(hp), adapter=changed_adapter(self.recipe, changes),
+            trainable=values.get("trainable"), max_length=self.tokens, precision=keras.mixed_precision.global_policy().name, fast=self.fast,
+        )  # fmt: skip
+
     def build(self, hp, seed=None):
         """A model that is ready to train, with the initial weights of a seed (the first for None)."""
-        seed, values = self.seeds[0] if seed is None else seed, self.values(hp)
-        trainable = values.get("trainable", self.recipe.trainable)
-        model = self._fresh_model(seed)
-        if trainable == "adapters":
-            changes = {DIMENSIONS[name].field: value for name, value in values.items() if DIMENSIONS[name].field is not None}
-            add_adapters(model, changed_adapter(self.recipe, changes), seed=seed, fast=self.fast)
-        return cast_frozen(set_trainable(model, trainable))
+        backbone, self._model = self._model, None
+        if backbone is not None:
+            state = state_of(backbone)
+            if state.trainable in (None, "adapters") and not state.cast:
+                backbone = remove_adapters(backbone) if state.adapters else backbone
+            else:
+                # It goes before the next one comes.
+                backbone = None
+        self._model, self._tokenizer = self.experiment(hp).build(seed, backbone=backbone)
+        return self._model
 
     def fit(self, hp, model, *, output, seed=None, reporter=None):
         """Train a model that `build` gave, into an adapter directory; goes on with a run that is there.
 
         Returns: dict of the best epoch's validation numbers, `best_epoch` and `seconds`.
         """
-        seed, output = self.seeds[0] if seed is None else seed, pathlib.Path(output)
-        settings = dataclasses.replace(self.settings(hp), seed=seed)
-        resume = (output / RESUME_FOLDER / STATE_FILE).exists()
-        result = fit(model, self.task(seed), self._tokenizer, output, settings, resume=resume, reporter=reporter)
+        resume = (pathlib.Path(output) / RESUME_FOLDER / STATE_FILE).exists()
+        result = self.experiment(hp).train(model, self._tokenizer, output, seed=seed, resume=resume, reporter=reporter)
         if result.interrupted:
             raise KeyboardInterrupt
         numbers = {f"validation_{name}": value for name, value in result.metrics.items()}
@@ -246,26 +251,6 @@ class AdapterHyperModel(keras_tuner.HyperModel):
     def digest(self, hp):
         """A name for `identity`: trials of the same name are one training."""
         return hashlib.sha256(json.dumps(self.identity(hp), sort_keys=True).encode()).hexdigest()[:16]
-
-    def _fresh_model(self, seed):
-        """The model without adapters and with the head that loading it with this seed would give."""
-        model = self._model
-        if model is not None and seed in self._heads:
-            state = state_of(model)
-            if state.trainable in (None, "adapters") and not state.cast:
-                if state.adapters:
-                    remove_adapters(model)
-                for variable, value in zip(state.head_variables(model), self._heads[seed]):
-                    variable.assign(value)
-                return model
-        # The one that was there goes before the next one comes.
-        model = self._model = None
-        model, self._tokenizer = load_for_task(
-            self.source, self.task(seed), max_length=self.tokens, head_layers=self.recipe.head_layers, seed=seed
-        )
-        self._heads[seed] = [variable.numpy() for variable in state_of(model).head_variables(model)]
-        self._model = model
-        return model
 
     def _declare(self, hp, name, choice):
         settings = usual_settings(self.recipe, self.space.get("trainable", (self.recipe.trainable,))[0])
