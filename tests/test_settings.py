@@ -2,11 +2,14 @@
 
 import dataclasses
 import inspect
+import json
 
+import numpy as np
 import pytest
 
 from tf_adapters import InputError, fit
 from tf_adapters.cli.run_options import PretrainOptions, RunOptions
+from tf_adapters.kinds import get_kind
 from tf_adapters.training.settings import EXCLUSIONS, TrainingSettings, choices, option_of
 from tf_adapters.tuning.spaces import DIMENSIONS
 
@@ -14,7 +17,7 @@ USUAL = {"epochs": 4, "learning_rate": 1e-3}
 # A value of each field that is not its default.
 GIVEN = {
     "epochs": 4, "steps": 20, "period": 10, "keep_periods": True, "learning_rate": 2e-3, "batch_size": 16, "accumulate": 2,
-    "checkpoint_gradients": True, "warmup_fraction": 0.2, "dropout": 0.1, "weight_decay": 0.01, "clip_norm": 1.0, "mixout": 0.5,
+    "checkpoint_gradients": True, "warmup_fraction": 0.2, "dropout": 0.1, "weight_decay": 0.01, "clip_norm": 1.0, "mixout": 0.5, "label_smoothing": 0.1,
     "freeze_adapters": 0.1, "freeze_epochs": (1, 3), "patience": 2, "seed": 7, "jit_compile": True, "cache_frozen": True,
     "checkpoint_seconds": 1.0, "tensorboard": True, "recipe": "he-2021",
 }  # fmt: skip
@@ -88,3 +91,34 @@ def test_a_recipe_decides_what_is_not_given():
     settings = TrainingSettings.of_recipe(recipe, seed=3)
     assert (settings.epochs, settings.learning_rate, settings.warmup_fraction, settings.recipe) == (60, 5e-4, 0.06, "hu-2022")
     assert TrainingSettings.of_recipe(recipe, "full", epochs=2).learning_rate == 5e-5
+
+
+# Label smoothing
+
+
+def test_smoothed_labels_by_hand():
+    logits, targets = np.log([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4]]).astype(np.float32), np.array([0, 2])
+    smooth = np.array([[0.9 + 0.1 / 3, 0.1 / 3, 0.1 / 3], [0.1 / 3, 0.1 / 3, 0.9 + 0.1 / 3]])
+    losses = get_kind("classification").losses(TrainingSettings(**USUAL, label_smoothing=0.1))
+    assert np.allclose(losses["loss"](targets, logits), -(smooth * logits).sum(-1), rtol=1e-6)
+    losses = get_kind("multi-label").losses(TrainingSettings(**USUAL, label_smoothing=0.1))
+    binary, values = np.array([[1.0, 0.0]]), np.array([[0.3, -2.0]], np.float32)
+    smooth, ones = np.array([[0.95, 0.05]]), 1 / (1 + np.exp(-values))
+    assert np.allclose(losses["loss"](binary, values), -(smooth * np.log(ones) + (1 - smooth) * np.log(1 - ones)).mean(), rtol=1e-5)
+
+
+def test_smoothed_labels_train_are_kept_and_are_of_classification_alone(cli, train_arguments, sentences, tmp_path):
+    outcome = cli(*train_arguments, "--epochs=1", "--label-smoothing=0.3", f"--output={tmp_path / 'smooth'}")
+    assert outcome.status == 0, outcome.err
+    assert json.loads((tmp_path / "smooth" / "tf_adapters.json").read_text())["training"]["label_smoothing"] == 0.3
+    first = [line.split(",")[2] for line in (tmp_path / "smooth" / "log.csv").read_text().splitlines()[1:]]
+    assert cli(*train_arguments, "--epochs=1", f"--output={tmp_path / 'plain'}").status == 0
+    assert first != [line.split(",")[2] for line in (tmp_path / "plain" / "log.csv").read_text().splitlines()[1:]]
+    with pytest.raises(InputError, match="label_smoothing=0.1 is not for tasks of the kind 'regression'"):
+        TrainingSettings(**USUAL, label_smoothing=0.1).check_kind(get_kind("regression"))
+    words = tmp_path / "words.conllu"
+    words.write_text("1\tone\t_\tNUM\t_\t_\t_\t_\t_\t_\n2\tfilm\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n" * 20)
+    model = train_arguments[1]
+    outcome = cli("train", model, f"--train={words}", f"--validation={words}", "--max-length=32", "--label-smoothing=0.1", f"--output={tmp_path / 'words'}")
+    assert outcome.status == 2 and "--label-smoothing 0.1 is not for tasks of the kind 'token-classification'" in outcome.err
+    assert cli(*train_arguments, "--label-smoothing=1", f"--output={tmp_path / 'one'}").status == 2

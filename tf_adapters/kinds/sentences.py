@@ -1,5 +1,7 @@
 """One label, one number or a set of labels for a text or a pair of texts."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -46,10 +48,21 @@ class _Sentences(Kind):
         raise NotImplementedError
 
 
+def smoothed_crossentropy(targets, logits, *, share):
+    """Cross-entropy of labels of which a share is spread evenly over all classes; `(rows,)`.
+
+    Reference: Szegedy et al. 2016, Rethinking the Inception Architecture for Computer Vision, section 7.
+    """
+    log_probabilities = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+    of_label = tf.gather(log_probabilities, tf.reshape(tf.cast(targets, tf.int32), [-1]), batch_dims=1)
+    return -(1 - share) * of_label - share * tf.reduce_mean(log_probabilities, axis=-1)
+
+
 class Classification(_Sentences):
     """One of several labels. Outputs are logits, `(rows, labels)`."""
 
     name = "classification"
+    choices = ("label_smoothing",)
 
     def classes(self, rows, outputs):
         return rows.labels, outputs.argmax(-1)
@@ -59,6 +72,9 @@ class Classification(_Sentences):
         return np.tile(np.eye(len(labels))[counts.argmax()], (len(rows), 1))
 
     def losses(self, settings=None):
+        if settings is not None and settings.label_smoothing:
+            loss = functools.partial(smoothed_crossentropy, share=settings.label_smoothing)
+            return {"loss": loss, "metrics": [keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
         return {
             "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
@@ -87,6 +103,7 @@ class MultiLabel(_Sentences):
     """Any number of several labels. Outputs are logits, `(rows, labels)`."""
 
     name = "multi-label"
+    choices = ("label_smoothing",)
 
     def classes(self, rows, outputs):
         return rows.labels.astype(int), (outputs > 0).astype(int)
@@ -95,10 +112,8 @@ class MultiLabel(_Sentences):
         return np.tile(np.where(rows.labels.mean(0) > 0.5, 1.0, -1.0), (len(rows), 1))
 
     def losses(self, settings=None):
-        return {
-            "loss": keras.losses.BinaryCrossentropy(from_logits=True),
-            "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", from_logits=True)],
-        }
+        about = {"from_logits": True, "label_smoothing": settings.label_smoothing if settings is not None else 0.0}
+        return {"loss": keras.losses.BinaryCrossentropy(**about), "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", **about)]}
 
     def served_tokens(self, logits, task):
         return {"probabilities": tf.sigmoid(logits), "logits": logits}

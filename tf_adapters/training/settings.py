@@ -9,7 +9,7 @@ import functools
 from typing import Callable, Optional, Tuple
 
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import RANGES, check_fields, is_int
+from tf_adapters.ranges import RANGES, Real, check_fields, is_int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +113,14 @@ class TrainingSettings:
         searched="float",
         kept=True,
         one_device=True,
+    )
+    label_smoothing: float = _choice(
+        0.0,
+        "Share of each label that is spread evenly over all of them; 0.1 is usual. For classification, of several labels too.",
+        range=Real(at_least=0, below=1, such_as=0.1),
+        searched="float",
+        kept=True,
+        of_kinds=True,
     )
     freeze_adapters: Optional[float] = _choice(
         None,
