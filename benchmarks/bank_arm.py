@@ -73,7 +73,7 @@ def noisy_copies(directories, folder, count, texts, seed):
     import tensorflow as tf
 
     import tf_adapters
-    from tf_adapters.training.pipeline import load_pipeline
+    from tf_adapters.pipeline import load_pipeline
 
     random = np.random.default_rng(seed)
     for number, directory in enumerate(directories):

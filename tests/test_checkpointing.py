@@ -176,7 +176,7 @@ def test_what_cannot_be_checkpointed_is_named(checkpoint, sentences, tmp_path, c
         model = tiny_model()
         GradientCheckpointing(model, model)
     outcome = cli(*train_arguments, "--output", tmp_path / "out", "--gradient-checkpointing", "--mixout", "0.5")
-    assert outcome.status == 2 and "--mixout and --gradient-checkpointing exclude each other" in outcome.err
+    assert outcome.status == 2 and "--mixout 0.5 and --gradient-checkpointing exclude each other" in outcome.err
 
 
 @pytest.mark.slow

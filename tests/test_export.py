@@ -127,7 +127,7 @@ def test_pairs_regression_and_several_labels(checkpoint, wordpiece, tmp_path):
     np.testing.assert_allclose(found["value"], np.clip(expected[:, 0], 0, 0.05), atol=2e-6)
     model = adapted(checkpoint)
     # So that each label is chosen for some of the texts.
-    model.classifier.bias.assign(-np.median(Scorer(model, wordpiece).logits(two[0]), 0))
+    model.classifier.bias.assign_sub(np.median(Scorer(model, wordpiece).logits(two[0]), 0))
     export_saved_model(model, tmp_path / "several" / "1", text=wordpiece, task={"kind": "multi-label"})
     found = call(tf.saved_model.load(str(tmp_path / "several" / "1")), "serving_default", text=two[0])
     expected = Scorer(model, wordpiece).logits(two[0])

@@ -325,12 +325,10 @@ def test_a_resumed_run_refuses_another_adapter_to_go_on_from(checkpoint, pretrai
 
 
 def test_seeds_know_the_adapter_that_they_go_on_from_by_its_content(cli, pretrained, checkpoint, sentences, tmp_path, monkeypatch):
-    from tf_adapters.cli import runs
-
     def refuse(output, *, metric, settings, resume):
         raise InputError(f"from {settings['pretrained']}")
 
-    monkeypatch.setattr(runs, "SeedRuns", refuse)
+    monkeypatch.setattr("tf_adapters.training.experiment.SeedRuns", refuse)
     files = [f"--train={sentences / 'train.csv'}", f"--validation={sentences / 'validation.csv'}"]
     go_on = [f"--from-pretrained-adapter={pretrained[0]}", f"--output={tmp_path / 'out'}"]
     outcome = cli("train", f"--model={checkpoint}", *files, *go_on, "--max-length=16", "--seeds=2")
@@ -449,8 +447,8 @@ def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sen
         (["--max-length=999"], "positions"),
         (["--learning-rate=-1"], "--learning-rate -1"),
         (["--head-learning-rate=-1"], "--head-learning-rate -1"),
-        (["--accumulate=64"], "--accumulate 64 is above the 32 texts"),
-        (["--accumulate=2", "--xla"], "--accumulate and --xla exclude each other"),
+        (["--accumulate=64"], "--accumulate 64 is above the rows of a step, --batch-size 32"),
+        (["--accumulate=2", "--xla"], "--accumulate 2 and --xla exclude each other"),
         (["--blocks=0-99"], "--blocks"),
         (["--recipe=he-2021-full"], "--recipe he-2021-full trains no adapters"),
     ],

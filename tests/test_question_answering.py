@@ -534,7 +534,7 @@ def test_contexts_without_a_token_have_a_window_and_no_answer():
     assert windows.length.numpy().tolist() == [0, 1, 0]
 
     class Zeros:
-        wordpiece = pieces
+        tokenizer = pieces
 
         def batches(self, encoded):
             yield np.arange(3), np.zeros((3, 8, 2), np.float32)

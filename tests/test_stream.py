@@ -151,7 +151,7 @@ def test_other_columns_are_another_stream_and_a_mistake_removes_nothing(cli, str
     shutil.copytree(streamed, tmp_path / "out")
     arguments = ["stream", *folders, *settings, f"--output={tmp_path / 'out'}"]
     outcome = cli(*arguments, "--resume", "--text-column=label", "--label-column=text")
-    assert outcome.status == 2 and "holds a stream with another text column (None, now 'label')" in outcome.err
+    assert outcome.status == 2 and "holds a stream with another text_column (None, now 'label')" in outcome.err
     assert content(tmp_path / "out") == content(streamed)
     outcome = cli(*arguments, "--overwrite", "--blocks=0-99")
     assert outcome.status == 2 and "--blocks" in outcome.err

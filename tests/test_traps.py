@@ -91,6 +91,7 @@ def test_thin_saved_model_gives_the_same_numbers_and_a_smaller_graph(checkpoint,
             self.switches = [
                 site.switch for block in model.bert.encoder.layer for site in (block.attention.dense_output, block.bert_output)
             ]
+            self.acting = model.bert.encoder.layer[0].attention.dense_output.acting
             self.tokenizer = wordpiece
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])

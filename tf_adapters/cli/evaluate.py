@@ -84,8 +84,8 @@ def evaluate(
     if plot is not None:
         check_plot(plot)
     options.check_precision(precision)
-    from tf_adapters.cli.trained import check_pairs, task_of
-    from tf_adapters.saving.settings import read_settings
+    from tf_adapters.cli.trained import check_pairs
+    from tf_adapters.saving.settings import read_settings, task_of
 
     settings = read_settings(directory)
     if input_file:
@@ -95,11 +95,11 @@ def evaluate(
     console = terminal()
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
+    from tf_adapters.pipeline import load_pipeline
     from tf_adapters.saving.atomic import write_text
     from tf_adapters.tasks.files import BadRows
     from tf_adapters.tasks.metrics import check_metric, default_metric
     from tf_adapters.tasks.own_files import rows_from_file
-    from tf_adapters.training.pipeline import load_pipeline
 
     kind, labels = task_of(settings)
     trained = settings["task"] or {}

@@ -9,8 +9,9 @@ import typer
 
 from tf_adapters.cli import options
 from tf_adapters.cli.terminal import terminal
-from tf_adapters.cli.trained import encoder_source, load_bank, named_directories, task_of
+from tf_adapters.cli.trained import encoder_source, load_bank, named_directories
 from tf_adapters.errors import InputError
+from tf_adapters.saving.settings import task_of
 
 STORAGES = ("float32", "bfloat16", "float16")
 FORMATS = ("saved-model", "onnx", "litert")
@@ -97,8 +98,8 @@ def _export_one(directory, output, storage, model):
     read_settings(directory)
     console = _load_tensorflow()
     from tf_adapters.kinds import get_kind
+    from tf_adapters.pipeline import load_pipeline
     from tf_adapters.serving.export import check_version_directory, export_saved_model
-    from tf_adapters.training.pipeline import load_pipeline
 
     check_version_directory(output)
     with console.status("Loading the encoder ..."):
@@ -116,8 +117,8 @@ def _export_file(directory, output, format, model):
 
     read_settings(directory)
     console = _load_tensorflow()
+    from tf_adapters.pipeline import load_pipeline
     from tf_adapters.serving.convert import check_new_file, export_file
-    from tf_adapters.training.pipeline import load_pipeline
 
     check_new_file(output)
     with console.status("Loading the encoder ..."):

@@ -14,8 +14,9 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.terminal import terminal
-from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, named_directories, task_of
+from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, named_directories
 from tf_adapters.errors import InputError
+from tf_adapters.saving.settings import task_of
 
 CHUNK_ROWS = 1024
 # Kinds that can share an encoder, as in serving.answers, which needs TensorFlow.
@@ -137,7 +138,7 @@ class _One:
 
     def load(self, console, batch_size):
         from tf_adapters.kinds import get_kind
-        from tf_adapters.training.pipeline import load_pipeline
+        from tf_adapters.pipeline import load_pipeline
 
         with console.status("Loading the encoder ..."):
             scorer, _ = load_pipeline(self.directory, backbone=self.model, batch_size=batch_size, fast=self.fast)

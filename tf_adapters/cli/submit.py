@@ -71,8 +71,7 @@ def submit(
 
 def _plan(directories):
     """Pairs of a directory and a `Submission`, in the server's order; needs no TensorFlow."""
-    from tf_adapters.cli.trained import task_of
-    from tf_adapters.saving.settings import read_settings
+    from tf_adapters.saving.settings import read_settings, task_of
     from tf_adapters.tasks.glue_server import SUBMISSIONS
 
     of_task = {}
@@ -131,8 +130,8 @@ def _predict(console, directory, submissions, folder, *, data_dir, model, batch_
     from tf_adapters._keras import keras
     from tf_adapters.cli.progress import counting
     from tf_adapters.kinds import get_kind
+    from tf_adapters.pipeline import load_pipeline
     from tf_adapters.tasks.glue_server import HEADER
-    from tf_adapters.training.pipeline import load_pipeline
 
     # The model of the directory before is of no more use.
     keras.backend.clear_session()

@@ -3,18 +3,6 @@
 import pathlib
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.unlabelled import check_has_task
-
-
-def task_of(settings):
-    """Kind of task and names of the labels, in index order, from the directory's settings."""
-    head = settings["head"]
-    kind = (settings["task"] or {}).get("kind", "classification")
-    check_has_task(kind)
-    if kind in ("regression", "question-answering"):
-        return kind, ()
-    # Names that transformers gives by default are not stored.
-    return kind, tuple(head["labels"] or (f"LABEL_{index}" for index in range(head["num_labels"])))
 
 
 def check_pairs(settings, text_pair_column, directory):

@@ -6,6 +6,7 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.ranges import is_int
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
+from tf_adapters.tasks.unlabelled import check_has_task
 
 FORMAT_VERSION = 1
 
@@ -74,3 +75,14 @@ def directory_size(directory):
     """Bytes of the three files that make the adapter."""
     files = (pathlib.Path(directory) / name for name in (SETTINGS_FILE, WEIGHTS_FILE, CARD_FILE))
     return sum(file.stat().st_size for file in files if file.exists())
+
+
+def task_of(settings):
+    """Kind of task and names of the labels, in index order, from the directory's settings."""
+    head = settings["head"]
+    kind = (settings["task"] or {}).get("kind", "classification")
+    check_has_task(kind)
+    if kind in ("regression", "question-answering"):
+        return kind, ()
+    # Names that transformers gives by default are not stored.
+    return kind, tuple(head["labels"] or (f"LABEL_{index}" for index in range(head["num_labels"])))

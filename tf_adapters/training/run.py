@@ -117,7 +117,10 @@ class Run(keras.callbacks.Callback):
         self.saved_at = time.monotonic()
         self.stopping = threading.Event()
         self.asked = self.workers.asked(self.stopping)
-        self.writer = tf.summary.create_file_writer(str(output / "tensorboard")) if self.settings.tensorboard else None
+        self.writer = None
+        if self.settings.tensorboard:
+            with _writing(output / "tensorboard"):
+                self.writer = tf.summary.create_file_writer(str(output / "tensorboard"))
 
     @property
     def _lengths(self):

@@ -1,0 +1,93 @@
+"""Answers and numbers of a trained model from Python: those of the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.conftest import tiny_model, write_checkpoint
+from tests.whole import train
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    add_adapters,
+    evaluate,
+    load_backbone,
+    load_tokenizer,
+    load_trained,
+    predict,
+    save_adapter,
+    set_active,
+    set_trainable,
+    task_from_files,
+)
+
+TEXTS = ["a good film", "a bad , bad film", "film"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder") / "one-block"
+    write_checkpoint(folder, num_hidden_layers=1)
+    return folder
+
+
+def test_a_directory_answers_as_the_command(cli, adapter_directory, sentences, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    outcome = cli("predict", adapter_directory, "--input", tmp_path / "texts.txt")
+    done = []
+    answers = predict(adapter_directory, TEXTS, progress=done.append)
+    assert answers == [json.loads(line) for line in outcome.out.splitlines()] and sum(done) == 3
+    assert cli("evaluate", adapter_directory, "--input", sentences / "test.csv", "--output", tmp_path / "numbers.json").status == 0
+    rows = task_from_files(train=sentences / "train.csv", validation=sentences / "test.csv").validation
+    assert evaluate(adapter_directory, rows) == json.loads((tmp_path / "numbers.json").read_text())["metrics"]
+    assert predict(adapter_directory, []) == []
+
+
+def test_the_active_adapter_of_a_model_answers(adapter_directory):
+    model, _ = load_trained(adapter_directory)
+    answers = predict(model, TEXTS, tokenizer=load_tokenizer(model, max_length=32))
+    assert answers == predict(adapter_directory, TEXTS)
+    train(add_adapters(model, AdapterConfig(4, init_stddev=0.5, train_layer_norm="none"), name="b", seed=1))
+    set_active(model, "b")
+    other = predict(model, TEXTS)
+    assert not np.allclose([list(row["probabilities"].values()) for row in other], [list(row["probabilities"].values()) for row in answers])
+    set_active(model, "default")
+    assert predict(model, TEXTS, tokenizer=load_tokenizer(model, max_length=32)) == answers
+
+
+def test_words_questions_and_values_are_answered(checkpoint, tmp_path):
+    model = load_backbone(checkpoint, head="token-classification", labels=["A", "B"])
+    answers = predict(model, ["a good film", ["a", "film"]])
+    assert [len(row["labels"]) for row in answers] == [3, 2] and {label for row in answers for label in row["labels"]} <= {"A", "B"}
+    model = load_backbone(checkpoint, head="question-answering")
+    (answer,) = predict(model, ["what film"], ["a good film"])
+    assert answer["answer"] in "a good film"
+    model = load_backbone(checkpoint, num_labels=1)
+    assert [list(row) for row in predict(model, TEXTS, TEXTS)] == [["value"]] * 3
+    model = load_backbone(checkpoint, num_labels=3)
+    assert set(predict(model, TEXTS[:1], kind="multi-label")[0]) == {"labels", "probabilities"}
+
+
+def test_what_cannot_be_answered_is_named(adapter_directory, checkpoint, tmp_path):
+    for arguments, message in (
+        (("a film",), "give .text. for one"), ((["a", 3],), "texts: number 1 is 3"), ((["a"], ["b", "c"]), "was trained on single texts"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            predict(adapter_directory, *arguments)
+    with pytest.raises(InputError, match="kind='regression' is of a model"):
+        predict(adapter_directory, TEXTS, kind="regression")
+    model = load_backbone(checkpoint)
+    with pytest.raises(InputError, match="fast=True is of a directory"):
+        predict(model, TEXTS, fast=True)
+    with pytest.raises(InputError, match="kind='token-classification' needs a model with the head"):
+        predict(model, TEXTS, kind="token-classification")
+    with pytest.raises(InputError, match="text_pairs has 2 texts and texts 1"):
+        predict(model, ["a"], ["b", "c"])
+    with pytest.raises(InputError, match="have no labels to compare with"):
+        evaluate(model, ["a"])
+    with pytest.raises(InputError, match="was built without files"):
+        predict(tiny_model(), TEXTS)
+    save_adapter(set_trainable(add_adapters(model, AdapterConfig(2), seed=0)), tmp_path / "a")
+    with pytest.raises(InputError, match="was saved without text settings"):
+        predict(tmp_path / "a", TEXTS)

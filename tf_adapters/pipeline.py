@@ -1,0 +1,171 @@
+"""From a trained model, or its adapter directory, to answers for texts."""
+
+import dataclasses
+import os
+import warnings
+
+import tensorflow as tf
+
+from tf_adapters.errors import InputError, shown
+from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import cast_frozen
+from tf_adapters.models.trainable import freeze
+from tf_adapters.ranges import in_range
+from tf_adapters.saving.directory import load_trained
+from tf_adapters.saving.settings import task_of
+from tf_adapters.tasks.metrics import check_metric, default_metric
+from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks.spans import SpanRowsBuilder
+from tf_adapters.tasks.words import WordChunk
+from tf_adapters.text.loading import load_tokenizer
+
+
+@in_range
+def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
+    """Rebuild model and text settings of an adapter directory.
+
+    Args:
+        directory: path.
+        backbone: source of the encoder, or None for the one that the directory names.
+        batch_size: int.
+        fast: as in `add_adapters`.
+
+    Returns: `(Scorer, settings)`.
+
+    Raises:
+        InputError: the directory or its encoder cannot be used, or the encoder's vocabulary
+            is not the one of training.
+    """
+    with warnings.catch_warnings():
+        # That the pooler of this checkpoint is new was said in training, and it was saved.
+        warnings.filterwarnings("ignore", message=".*no pooler weights")
+        model, settings = load_trained(directory, backbone=backbone, fast=fast)
+    cast_frozen(freeze(model))
+    text = settings["text"]
+    if text is None:
+        raise InputError(f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter.")
+    tokenizer = load_tokenizer(model, max_length=text["max_length"])
+    for name, value in tokenizer.settings().items():
+        if text.get(name) != value:
+            raise InputError(
+                f"{directory} was trained with {name}={text.get(name)!r}, and the tokenizer in "
+                f"{state_of(model).directory} has {value!r}."
+            )
+    return Scorer(model, tokenizer, batch_size=batch_size), settings
+
+
+def predict(model, texts, text_pairs=None, *, kind=None, tokenizer=None, backbone=None, batch_size=32, fast=None, progress=None):
+    """What a trained model answers to texts, as `tf-adapters predict` writes it.
+
+    Args:
+        model: path of an adapter directory, or a model whose active adapter answers.
+        texts: list of str. For token classification lists of words, or texts that are cut at white space; for question answering
+            the questions.
+        text_pairs: list of second texts, where the model was trained on pairs; for question answering the contexts. None otherwise.
+        kind: str, what the labels of a model are, as `Task.kind`; None for what its head says: without anything else
+            `"classification"`, or `"regression"` with one output. A directory knows its kind.
+        tokenizer: `Tokenizer` of a model, or None for its encoder's. A directory knows its own.
+        backbone, batch_size, fast: of a directory, as in `load_pipeline`.
+        progress: function called with the number of texts done after each batch, or None.
+
+    Returns: a list of dicts, one a text: `label` and `probabilities`, `labels`, `value`, or `answer`. A text whose logits are not
+        finite has an `error`, and None in place of its answers.
+
+    Raises:
+        InputError: as `load_pipeline`; no texts but something else, pairs where there were none in training, or the reverse.
+
+    Example:
+    >>> predict("adapters/film", ["a quiet, moving film"])
+    [{'label': 'positive', 'probabilities': {'negative': 0.02, 'positive': 0.98}}]
+    """
+    pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
+    if pipeline.text_pairs not in (None, text_pairs is not None) and pipeline.kind.name != "question-answering":
+        trained = "pairs of texts" if pipeline.text_pairs else "single texts"
+        raise InputError(f"text_pairs={'given' if text_pairs is not None else None}: {model} was trained on {trained}, give it these.")
+    rows = pipeline.rows(texts, text_pairs)
+    return pipeline.kind.records(rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress), pipeline.labels) if len(rows) else []
+
+
+def evaluate(model, rows, *, metric=None, kind=None, tokenizer=None, backbone=None, batch_size=32, fast=None, progress=None):
+    """A trained model's numbers on labelled rows.
+
+    Args:
+        model, kind, tokenizer, backbone, batch_size, fast, progress: as in `predict`.
+        rows: rows with labels, such as `load_task("glue/sst2").validation`; of the labels that the model was trained for.
+        metric: str, one of `tasks.metrics.METRICS`; None for the directory's, or what is usual of the kind.
+
+    Returns: dict of floats by the metric's names, such as `{"accuracy": 0.93}`.
+
+    Raises:
+        InputError: as `load_pipeline`; rows without labels, or a metric of another kind.
+    """
+    pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
+    if getattr(rows, "labels", None) is None:
+        raise InputError(f"rows={shown(rows)} have no labels to compare with: give labelled rows, such as task.validation.")
+    metric = metric or pipeline.metric or default_metric(pipeline.kind.name, pipeline.labels)
+    check_metric(metric, kind=pipeline.kind.name, labels=pipeline.labels)
+    return pipeline.kind.score(metric, rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pipeline:
+    """A `Scorer`, and what its logits mean; `text_pairs` and `metric` are None where nothing says them."""
+
+    scorer: Scorer
+    kind: object
+    labels: tuple
+    text_pairs: bool = None
+    metric: str = None
+    value_range: tuple = None
+
+    @classmethod
+    def of(cls, model, *, kind, tokenizer, backbone, batch_size, fast):
+        """Of a directory or a model; arguments as of `predict`."""
+        if isinstance(model, (str, os.PathLike)):
+            for name, value in {"kind": kind, "tokenizer": tokenizer}.items():
+                if value is not None:
+                    raise InputError(f"{name}={shown(value)} is of a model, and a directory has its own: leave it out.")
+            scorer, settings = load_pipeline(model, backbone=backbone, batch_size=batch_size, fast=fast)
+            (name, labels), task = task_of(settings), settings["task"] or {}
+            return cls(scorer, get_kind(name), labels, task.get("text_pairs"), task.get("metric"), task.get("value_range"))
+        for name, value in {"backbone": backbone, "fast": fast}.items():
+            if value is not None:
+                raise InputError(f"{name}={shown(value)} is of a directory, and a model has its own: leave it out.")
+        head, config = state_of(model).family.head_of(model), model.config
+        if kind is None:
+            kind = ("regression" if config.num_labels == 1 else "classification") if head == "classification" else head
+        kind = get_kind(kind)
+        if kind.head != head:
+            raise InputError(f"kind={kind.name!r} needs a model with the head {kind.head!r}, and this one has {head!r}.")
+        labels = () if kind.name in ("regression", "question-answering") else tuple(config.id2label[i] for i in range(config.num_labels))
+        return cls(Scorer(model, tokenizer or load_tokenizer(model), batch_size=batch_size), kind, labels)
+
+    def rows(self, texts, text_pairs):
+        """The kind's rows, without labels."""
+        if isinstance(texts, (str, bytes)) or isinstance(text_pairs, (str, bytes)):
+            raise InputError("texts must be a list of texts: give [text] for one.")
+        texts, text_pairs = list(texts), None if text_pairs is None else list(text_pairs)
+        if text_pairs is not None and len(text_pairs) != len(texts):
+            raise InputError(f"text_pairs has {len(text_pairs)} texts and texts {len(texts)}: give one for each.")
+        if self.kind.name == "token-classification":
+            texts = [text.split() if isinstance(text, str) else list(text) for text in texts]
+        for number, text in enumerate([*texts, *(text_pairs or ())]):
+            words = text if self.kind.name == "token-classification" else [text]
+            if not words or not all(isinstance(word, str) for word in words):
+                raise InputError(f"texts: number {number % len(texts)} is {shown(text)}; give a text.")
+        if self.kind.name == "token-classification":
+            if text_pairs is not None:
+                raise InputError("text_pairs: token classification has no pairs of texts; leave it out.")
+            return WordChunk([word for words in texts for word in words], [len(words) for words in texts]).rows() if texts else ()
+        if self.kind.name == "question-answering":
+            if text_pairs is None:
+                raise InputError("text_pairs=None: give the context of each question.")
+            builder = SpanRowsBuilder(labelled=False)
+            for number, (question, context) in enumerate(zip(texts, text_pairs)):
+                builder.add(str(number), question, context)
+            return builder.rows()
+        with tf.device("CPU:0"):
+            pairs = None if text_pairs is None else tf.constant(text_pairs, tf.string)
+            return Rows(tf.constant(texts, tf.string), pairs, value_range=None if self.value_range is None else tuple(self.value_range))
