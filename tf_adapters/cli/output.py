@@ -6,6 +6,7 @@ import pathlib
 
 from tf_adapters.errors import InputError
 from tf_adapters.saving.atomic import is_temporary
+from tf_adapters.training.leftovers import remove_leftovers
 
 
 def check_writable(path, *, option="--output"):
@@ -23,6 +24,37 @@ def check_writable(path, *, option="--output"):
         raise InputError(f"{option} {path}: {ancestor} is not a directory; give a path below one.")
     if not os.access(ancestor, os.W_OK | os.X_OK):
         raise InputError(f"{option} {path}: {ancestor} cannot be written to; give a path where you may write.")
+
+
+def check_folder(output, *, marker, what, resume, overwrite, unfinished, finished, run="interrupted run"):
+    """Raise InputError unless a command may write to a folder, or go on with what is there.
+
+    Args:
+        output: path.
+        marker: str, name of a file that the command writes to it.
+        what: str, what the folder becomes: "an adapter".
+        resume, overwrite: the flags.
+        unfinished: bool, whether the folder holds something that `--resume` goes on with.
+        finished: bool, whether it holds what an earlier command came to.
+        run: str, what `--resume` goes on with.
+    """
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output {output} is a file: give a directory.")
+    check_writable(output / marker)
+    if resume and overwrite:
+        raise InputError("--resume and --overwrite exclude each other: give one of them.")
+    if resume and not unfinished:
+        if finished:
+            remove_leftovers(output)
+            raise InputError(f"--resume: {output} holds no {run}, but what one came to: use it, or replace it by --overwrite.")
+        raise InputError(f"--resume: {output} holds no {run}; start one without --resume.")
+    if resume or not holds_files(output):
+        return
+    if not (unfinished or finished):
+        raise InputError(f"--output {output} holds other files than {what}; remove them yourself, or give another directory.")
+    if not overwrite:
+        advice = "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"
+        raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")
 
 
 def json_text(content, *, problem, **layout):

@@ -10,12 +10,13 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.output import check_writable, holds_files
+from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.run_options import PretrainOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.cli.texts import TextOptions
 from tf_adapters.errors import InputError
-from tf_adapters.saving.atomic import remove_dead
+from tf_adapters.saving.layout import SETTINGS_FILE
+from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
 
 # Of everything, and of adapters.
 FULL_RATE, ADAPTER_RATE = 1e-4, 1e-3
@@ -149,26 +150,10 @@ def _check(steps, save_every, trainable, adapter, fast):
 
 
 def _check_output(output, resume, overwrite):
-    from tf_adapters.saving.layout import SETTINGS_FILE
-    from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
-
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output} is a file: give a directory.")
-    check_writable(output / SETTINGS_FILE)
     running = any((folder / RESUME_FOLDER).is_dir() for folder in (output, output / HEAD_FOLDER))
+    finished = (output / SETTINGS_FILE).exists()
     # Killed between the head's run and the other.
-    unfinished = running or ((output / HEAD_FOLDER / SETTINGS_FILE).exists() and not (output / SETTINGS_FILE).exists())
-    if resume and overwrite:
-        raise InputError("--resume and --overwrite exclude each other: give one of them.")
-    if resume and not unfinished:
-        if (output / SETTINGS_FILE).exists():
-            remove_dead(output)
-            raise InputError(f"--resume: {output} holds no interrupted run, but what one came to: use it, or replace it by --overwrite.")
-        raise InputError(f"--resume: {output} holds no interrupted run; start one without --resume.")
-    if not resume and holds_files(output):
-        ours = unfinished or (output / SETTINGS_FILE).exists()
-        if not ours:
-            raise InputError(f"--output {output} holds other files than what pretrain writes: give another directory.")
-        if not overwrite:
-            advice = "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"
-            raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")
+    unfinished = running or ((output / HEAD_FOLDER / SETTINGS_FILE).exists() and not finished)
+    check_folder(
+        output, marker=SETTINGS_FILE, what="what pretrain writes", resume=resume, overwrite=overwrite, unfinished=unfinished, finished=finished
+    )

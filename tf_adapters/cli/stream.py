@@ -14,7 +14,7 @@ from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.output import check_writable, holds_files, json_text
+from tf_adapters.cli.output import check_folder, json_text
 from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
@@ -273,16 +273,5 @@ def _files(folder):
 
 
 def _check_output(output, resume, overwrite):
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output} is a file: give a folder.")
-    check_writable(output / STREAM_FILE)
     ours = (output / STREAM_FILE).exists()
-    if resume and overwrite:
-        raise InputError("--resume and --overwrite exclude each other: give one of them.")
-    if resume and not ours:
-        raise InputError(f"--resume: {output} holds no stream; start one without --resume.")
-    if not resume and holds_files(output):
-        if not ours:
-            raise InputError(f"--output {output} holds other files than a stream: give another folder.")
-        if not overwrite:
-            raise InputError(f"--output {output} holds a stream: go on with it by --resume, or replace it by --overwrite.")
+    check_folder(output, marker=STREAM_FILE, what="a stream", resume=resume, overwrite=overwrite, unfinished=ours, finished=ours, run="stream")

@@ -12,10 +12,12 @@ from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.output import check_writable, holds_files
+from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
+from tf_adapters.saving.layout import SETTINGS_FILE
+from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
 
 
 def _adapter(*names, **settings):
@@ -220,36 +222,12 @@ def _make_strategy(name):
 
 
 def _check_output(output, resume, overwrite, seeds):
-    from tf_adapters.saving.layout import SETTINGS_FILE
-    from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
-    from tf_adapters.training.leftovers import remove_leftovers
-
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output} is a file: give a directory.")
-    check_writable(output / SETTINGS_FILE)
     of_one = (output / RESUME_FOLDER).is_dir()
     of_several = (output / SEEDS_FILE).exists() or any(output.glob(f".seed-*/{RESUME_FOLDER}"))
-    unfinished = of_one or of_several
-    if resume:
-        if overwrite:
-            raise InputError("--resume and --overwrite exclude each other: give one of them.")
-        if not unfinished and (output / SETTINGS_FILE).exists():
-            remove_leftovers(output)
-            raise InputError(f"--resume: {output} holds no interrupted run, but what one came to: use it, or replace it by --overwrite.")
-        if not unfinished:
-            raise InputError(f"--resume: {output} holds no interrupted run; start one without --resume.")
-        if not (of_several if seeds > 1 else of_one):
-            held = "several seeds: give the same --seeds" if of_several else "one seed: leave out --seeds"
-            raise InputError(f"--resume: {output} holds an interrupted run of {held}.")
-    elif holds_files(output):
-        if not overwrite:
-            advice = (
-                "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"
-            )
-            raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")
-        ours = unfinished or (output / SETTINGS_FILE).exists() or any(output.glob(".seed-*"))
-        if not ours:
-            raise InputError(
-                f"--overwrite: {output} holds other files than an adapter; remove them yourself, or give another "
-                "directory."
-            )
+    finished = (output / SETTINGS_FILE).exists() or any(output.glob(".seed-*"))
+    check_folder(
+        output, marker=SETTINGS_FILE, what="an adapter", resume=resume, overwrite=overwrite, unfinished=of_one or of_several, finished=finished
+    )
+    if resume and not (of_several if seeds > 1 else of_one):
+        held = "several seeds: give the same --seeds" if of_several else "one seed: leave out --seeds"
+        raise InputError(f"--resume: {output} holds an interrupted run of {held}.")

@@ -9,7 +9,7 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.output import check_writable, holds_files
+from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.search_report import BEST_FOLDER, PLOT_FILE, SEARCH_FOLDER, SETTINGS_FILE, TABLE_FILE, finish, short, write_json, write_table
 from tf_adapters.cli.search_space import read_space, take_most_epochs
 from tf_adapters.cli.terminal import terminal
@@ -250,20 +250,8 @@ def _run_search(console, hypermodel, oracle, output, settings):
 
 
 def _check_output(output, resume, overwrite):
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output} is a file: give a directory.")
-    check_writable(output / SETTINGS_FILE)
-    is_search = (output / SETTINGS_FILE).exists()
-    if resume:
-        if overwrite:
-            raise InputError("--resume and --overwrite exclude each other: give one of them.")
-        if not is_search:
-            raise InputError(f"--resume: {output} holds no search; start one without --resume.")
-    elif holds_files(output):
-        if not is_search:
-            raise InputError(f"--output {output} holds other files than a search: give another directory.")
-        if not overwrite:
-            raise InputError(f"--output {output} holds a search: go on with it by --resume, or replace it by --overwrite.")
+    ours = (output / SETTINGS_FILE).exists()
+    check_folder(output, marker=SETTINGS_FILE, what="a search", resume=resume, overwrite=overwrite, unfinished=ours, finished=ours, run="search")
 
 
 def _check_packages():
