@@ -15,12 +15,12 @@ import tempfile
 ROOT = pathlib.Path(__file__).parents[1]
 #: File of `tf_adapters`, a piece of one line, what stands in its place, and the tests: names of files, perhaps with pytest's `-k`.
 MUTATIONS = [
-    ("layers/adapter.py", "kernel * gate, bias * gate, None", "kernel * gate, bias, None", "adapter_layer injection"),
-    ("layers/adapter.py", 'if name in ("down", "up") else self.bottleneck_size**-0.5', "", "variants adapter_layer"),
-    ("layers/adapter.py", '{"down": 0, "up": 1}[name]', "0", "adapter_layer injection:seed"),
-    ("layers/adapter.py", "INNER_NORM_EPSILON = 1e-5", "INNER_NORM_EPSILON = 1e-6", "variants:inner"),
+    ("methods/bottleneck.py", "kernel * gate, bias * gate, None", "kernel * gate, bias, None", "adapter_layer injection"),
+    ("methods/bottleneck.py", 'if name in ("down", "up") else self.bottleneck_size**-0.5', "", "variants adapter_layer"),
+    ("methods/bottleneck.py", '{"down": 0, "up": 1}[name]', "0", "adapter_layer injection:seed"),
+    ("methods/bottleneck.py", "INNER_NORM_EPSILON = 1e-5", "INNER_NORM_EPSILON = 1e-6", "variants:inner"),
     (
-        "layers/adapter.py", "update = self._dropout_layer(update, training=training)",
+        "methods/bottleneck.py", "update = self._dropout_layer(update, training=training)",
         "update = self._dropout_layer(update, training=True)", "adapter_layer",
     ),
     ("layers/bank.py", "(tf.matmul(inner, up) + up_bias[:, tf.newaxis])", "tf.matmul(inner, up)", "bank:hand"),
@@ -87,8 +87,16 @@ MUTATIONS = [
     ("training/freezing.py", "(1 - share) ** 3", "(1 - share) ** 2", "freezing:threshold"),
     ("training/freezing.py", "max(found.get(key, 0.0),", "min(found.get(key, 1.0),", "freezing:importance"),
     ("training/checkpointing.py", "dropouts.append((layer, max(1, uses)))", "dropouts.append((layer, 1))", "checkpointing:bit_equal"),
-    ("training/masked_words.py", "/ tf.maximum(tf.reduce_sum(counts), 1.0)", "", "pretrain:hidden"),
+    ("kinds/masked_words.py", "/ tf.maximum(tf.reduce_sum(counts), 1.0)", "", "pretrain:hidden"),
     ("text/masking.py", "mean + _SPARE * tf.sqrt(mean)", "mean", "masking pretrain:hidden"),
+    # What was wrong before operations were transactions, as found by the state machine alone.
+    (
+        "models/injection.py", "    suspension = object()\n    try:\n        _suspend(model, suspension)\n        yield model\n",
+        "    suspension = object()\n    norms = [(norm, norm.read_value()) for norm in state_of(model).switched.get('norms', ())]\n    try:\n"
+        "        _suspend(model, suspension)\n        yield model\n        [norm.assign(value) for norm, value in norms]\n", "state_machine",
+    ),
+    ("saving/directory.py", "@transaction\ndef load_adapter(", "def load_adapter(", "state_machine"),
+    ("models/injection.py", "@transaction\ndef add_adapters(", "def add_adapters(", "state_machine"),
 ]  # fmt: skip
 
 

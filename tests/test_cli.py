@@ -106,7 +106,7 @@ import tf_adapters
     outcome = shell([sys.executable, "-c", code, "script.py"])
     assert outcome.returncode == 1 and message in outcome.stderr.splitlines()[-1]
     assert outcome.stderr.splitlines()[-1].startswith("ImportError: tf_adapters needs ")
-    outcome = shell([sys.executable, "-c", code, "/usr/bin/tf-adapters"])
+    outcome = shell([sys.executable, "-c", f"{code}from tf_adapters.cli.main import entry_point\nentry_point()", "/usr/bin/tf-adapters"])
     assert outcome.returncode == 2 and message in outcome.stderr
     assert outcome.stderr.startswith("error: ") and outcome.stderr.count("\n") == 1
 

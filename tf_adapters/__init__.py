@@ -12,14 +12,14 @@ from tf_adapters._installation import check_installation
 from tf_adapters._submodules import submodules_of
 from tf_adapters._version import __version__
 
+_installation_error = None
 try:
     check_installation()
 except ImportError as error:
-    # The console script imports this package before any code of the command line can catch the error.
+    # The console script imports this package before its own code can catch the error, and shows it then.
     if os.path.basename(sys.argv[0]) != "tf-adapters":
         raise
-    print(f"error: {error}", file=sys.stderr)
-    sys.exit(2)
+    _installation_error = error
 
 _PUBLIC = {
     "AdapterBank": "serving.bank",

@@ -5,12 +5,17 @@ import os
 import sys
 import warnings
 
+from tf_adapters import _installation_error
+
 
 def main(arguments=None):
     """Run the command line and return its exit status.
 
     0, 1 if the reader of the output has gone, 2 for a user's mistake, 130 when interrupted.
     """
+    if _installation_error is not None:
+        print(f"error: {_installation_error}", file=sys.stderr)
+        return 2
     # Before TensorFlow is imported, which reads them once.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
