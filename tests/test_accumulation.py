@@ -42,8 +42,8 @@ SPANS = np.array([[number, number + 1, 10] for number in range(ROWS)])
     [
         ("classification", "classification", np.array([0, 1, 1, 0, 1, 1, 1])),
         # Rows with unequally many words: the mean is over words.
-        ("token-classification", "token-classification", WORDS),
-        ("question-answering", "question-answering", SPANS),
+        pytest.param("token-classification", "token-classification", WORDS, marks=pytest.mark.slow),
+        pytest.param("question-answering", "question-answering", SPANS, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("parts", [3, pytest.param(20, marks=pytest.mark.slow)])
@@ -56,6 +56,7 @@ def test_a_step_in_parts_is_that_of_the_whole_batch(kind, head, targets, parts):
     np.testing.assert_allclose(whole[1], in_parts[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_regularisation_of_weights_counts_once_for_all_parts():
     targets = tf.constant([0, 1, 1, 0, 1, 1, 1])
     whole, in_parts = (stepped(parts, "classification", "classification", targets, config=FUSION)[0] for parts in (1, 3))

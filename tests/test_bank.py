@@ -133,6 +133,7 @@ def test_an_unknown_task_and_a_broken_text_leave_the_other_rows_unharmed(bank, d
     assert all(len(value) == 0 for value in numpy_of(bank.answer(tf.constant([], tf.string), tf.constant([], tf.string))).values())
 
 
+@pytest.mark.slow
 def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, directories, tmp_path):
     bank = AdapterBank(str(checkpoint))
     for name in ("film", "upper", "similar", "head"):
@@ -385,6 +386,7 @@ def test_a_new_graph_is_run_by_one_thread_before_others_come(checkpoint, directo
     assert len(ended) == 8 and ended[0]
 
 
+@pytest.mark.slow
 def test_what_no_task_has_any_more_is_dropped(checkpoint, directories, tmp_path):
     """Sizes, numbers of labels and lengths that come and go leave nothing, and what stays answers as before."""
     bank = AdapterBank(str(checkpoint))
@@ -421,6 +423,7 @@ def test_room_that_was_reserved_is_kept_until_it_is_given_back(checkpoint, direc
     assert [pool.bottleneck_size for pool in bank.trim()._pools] == [5]
 
 
+@pytest.mark.slow
 def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directories, tmp_path):
     """Each answer is that of the one or the other adapter, never of a mixture, and the bystander's never changes."""
     versions = [save_task(checkpoint, tmp_path / str(seed), *TASKS["film"], seed=seed + 20) for seed in range(2)]

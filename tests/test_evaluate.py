@@ -111,6 +111,7 @@ def test_rows_that_are_left_out_are_counted_by_train_and_evaluate(cli, train_arg
     assert outcome.status == 0 and "2 unusable rows were left out" in outcome.out
 
 
+@pytest.mark.slow
 def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_arguments, sentences, tmp_path):
     output = tmp_path / "a"
     outcome = cli(*train_arguments, f"--output={output}", "--seeds=3", "--seed=7")

@@ -275,6 +275,7 @@ def test_whole_steps_compile_with_dropout_too(float32_policy):
     assert np.isfinite(losses).all() and len(set(losses)) == 3
 
 
+@pytest.mark.slow
 def test_a_step_compiles_whole_and_gives_the_same_loss():
     def losses(jit_compile):
         model = adapted(True, num_hidden_layers=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -196,6 +196,7 @@ def test_resume_after_real_kill_9_ends_bit_equal(checkpoint, sentences, tmp_path
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_signal_saves_the_state_and_stops_and_resume_finishes_bit_equal(checkpoint, task, wordpiece, tmp_path):
     fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "whole", **SETTINGS)
 

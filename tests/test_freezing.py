@@ -208,10 +208,9 @@ def moved(watch, epoch):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         *(
             pytest.param(settings, marks=pytest.mark.slow)
-            for settings in ({"accumulate": 2, "checkpoint_gradients": True}, {"mixout": 0.5}, {"jit_compile": True}, {"fast": True})
+            for settings in ({}, {"accumulate": 2, "checkpoint_gradients": True}, {"mixout": 0.5}, {"jit_compile": True}, {"fast": True})
         ),
     ],
 )

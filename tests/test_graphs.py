@@ -101,7 +101,7 @@ def test_a_gradient_is_saved_with_its_function_and_works_when_it_is_loaded(tmp_p
     assert tape.gradient(y, x) == 15.0
 
 
-@pytest.mark.parametrize("fast", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fast", [pytest.param(fast, marks=pytest.mark.slow) for fast in (False, True)])
 def test_trainings_in_a_row_leave_no_graphs(checkpoint, tmp_path, fast):
     task = make_task("classification")
 

@@ -310,6 +310,7 @@ def test_training_goes_on_from_a_checkpoint_with_its_adapter_and_a_new_head(chec
         np.testing.assert_array_equal(value, head[name])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_refuses_another_adapter_to_go_on_from(checkpoint, pretrained, sentences, wordpiece, tmp_path):
     task = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
 

@@ -55,6 +55,7 @@ def test_each_directory_is_the_one_that_train_writes_for_the_task_alone(cli, str
         assert content(tmp_path / folder.name) == content(streamed / folder.name), folder.name
 
 
+@pytest.mark.slow
 def test_predictions_are_the_same_bits_at_the_end_and_parameters_are_counted(streamed):
     record = json.loads((streamed / "stream.json").read_text())
     assert list(record["tasks"]) == ["acme", "words", "globex"]
@@ -147,6 +148,7 @@ def test_mistakes_are_one_sentence(cli, folders, settings, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_other_columns_are_another_stream_and_a_mistake_removes_nothing(cli, streamed, folders, settings, tmp_path):
     shutil.copytree(streamed, tmp_path / "out")
     arguments = ["stream", *folders, *settings, f"--output={tmp_path / 'out'}"]
