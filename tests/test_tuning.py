@@ -172,9 +172,9 @@ def test_reused_encoder_has_the_weights_of_a_freshly_loaded_one(new, folder, tas
         model = hypermodel.build(point(hypermodel, **{name: 4}), seed=seed)
         for variable in model.trainable_variables:
             variable.assign_add(np.ones(variable.shape))
-        encoders.append(model.bert)
+        encoders.append(model.bert.embeddings)
     again = hypermodel.build(point(hypermodel, **{name: 2}), seed=0)
-    assert encoders[0] is encoders[1] is again.bert
+    assert encoders[0] is encoders[1] is again.bert.embeddings
     fresh, _ = load_for_task(folder / "encoder", task, max_length=16, head_layers=get_recipe(recipe).head_layers, seed=0)
     expected = new({name: (2, 4)}, recipe=recipe, fast=fast).build(point(hypermodel, **{name: 2}))
     found, wanted, plain = weights_of(again), weights_of(expected), weights_of(fresh)
@@ -512,7 +512,7 @@ def test_files_without_validation_and_a_folder_with_other_files_are_refused(cli,
     (tmp_path / "notes.txt").write_text("mine")
     assert "holds other files than a search" in cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={tmp_path}").err
     outcome = cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={search[0]}")
-    assert "holds a search: go on with it by --resume, or replace it by --overwrite" in outcome.err
+    assert "is not empty: go on with it by --resume, or replace it by --overwrite" in outcome.err
 
 
 def test_missing_package_is_named(cli, folder, tmp_path, monkeypatch):
