@@ -46,6 +46,7 @@ def test_every_field_comes_back_from_json():
         ({"mixout": float("nan")}, "mixout=nan must be"),
         ({"accumulate": 33}, "accumulate=33 is above the rows of a step, batch_size=32"),
         ({"freeze_epochs": (1, 2)}, "freeze_epochs=.1, 2. says when freeze_adapters freezes"),
+        ({"freeze_epochs": 3, "freeze_adapters": 0.1}, "freeze_epochs=3 must be two numbers of epochs"),
     ],
 )
 def test_values_that_cannot_be_are_named(given, message):
@@ -72,6 +73,8 @@ def test_options_and_dimensions_are_the_fields():
     of_python = {"steps", "period", "keep_periods", "warmup_fraction", "recipe"}
     assert names == {option_of(name)[2:].replace("-", "_") for name in choices() if name not in of_python}
     assert {field.name for field in dataclasses.fields(PretrainOptions)} - {"precision", "fast"} < names
+    numbers = {name for name, value in GIVEN.items() if type(value) in (int, float, tuple) and name != "seed"}
+    assert {name for name, choice in choices().items() if choice.unit} == numbers
     searched = {name for name, choice in choices().items() if choice.searched}
     assert searched <= DIMENSIONS.keys() and DIMENSIONS["learning_rate"].option == "--learning-rate"
 
@@ -80,6 +83,8 @@ def test_fit_takes_settings_or_their_fields_and_few_parameters():
     assert len(inspect.signature(fit).parameters) <= 9
     with pytest.raises(InputError, match="settings and epochs are given: leave one of them out"):
         fit(None, None, None, "out", TrainingSettings(**USUAL), epochs=3)
+    with pytest.raises(InputError, match="settings={'epochs': 3} are no TrainingSettings"):
+        fit(None, None, None, "out", {"epochs": 3})
     with pytest.raises(InputError, match="output=None"):
         fit(None, None, None, **USUAL)
 

@@ -18,6 +18,8 @@ class Choice:
 
     Attributes:
         help: str, for the command line and the documentation; Markdown.
+        unit: str, what a number counts, or None.
+        source: str, paper and section, or None.
         range: `ranges.Whole` or `ranges.Real`, or None where ranges.py has it for other users of the name too.
         option: str, the option of the command line without its dashes, or None for the field's name.
         of_recipe: bool, whether a recipe decides where nothing is given.
@@ -30,6 +32,8 @@ class Choice:
     """
 
     help: str
+    unit: Optional[str] = None
+    source: Optional[str] = None
     range: object = None
     option: Optional[str] = None
     of_recipe: bool = False
@@ -69,11 +73,12 @@ class TrainingSettings:
     """
 
     epochs: Optional[int] = _choice(
-        None, "Passes over the training rows. Without a recipe 3.", of_recipe=True, searched="int", kept=True
+        None, "Passes over the training rows. Without a recipe 3.", of_recipe=True, searched="int", kept=True, unit="passes"
     )
-    steps: Optional[int] = _choice(None, "Steps to train, in place of `epochs`.", kept=True)
+    steps: Optional[int] = _choice(None, "Steps to train, in place of `epochs`.", kept=True, unit="steps")
     period: Optional[int] = _choice(
-        None, "With `steps`: after how many of them validation rows are scored; it divides them. What is said of an epoch is then that of a period."
+        None, "With `steps`: after how many of them validation rows are scored; it divides them. What is said of an epoch is then that of a period.",
+        unit="steps",
     )
     keep_periods: bool = _choice(False, "Keep what was trained after each period in `step-N` of the output.", compared=False)
     learning_rate: float = _choice(
@@ -83,16 +88,22 @@ class TrainingSettings:
         of_recipe=True,
         searched="float",
         kept=True,
+        unit="per step",
     )
-    batch_size: int = _choice(32, "Rows per step, those of all devices together. Without a recipe 32.", of_recipe=True, searched="int", kept=True)
-    accumulate: int = _choice(1, "Compute each step's rows in this many parts, to take less memory; the result is the same.", one_device=True)
+    batch_size: int = _choice(
+        32, "Rows per step, those of all devices together. Without a recipe 32.", of_recipe=True, searched="int", kept=True, unit="rows"
+    )
+    accumulate: int = _choice(
+        1, "Compute each step's rows in this many parts, to take less memory; the result is the same.", one_device=True, unit="parts"
+    )
     checkpoint_gradients: bool = _choice(
         False,
         "Compute each block once more in the backward pass instead of keeping what its gradient needs: less memory, longer steps, the same "
         "result but for rounding.",
         option="gradient-checkpointing",
+        source="Chen et al. 2016, section 4.1",
     )
-    warmup_fraction: float = _choice(0.1, "Share of the steps with a rising rate.", of_recipe=True, kept=True)
+    warmup_fraction: float = _choice(0.1, "Share of the steps with a rising rate.", of_recipe=True, kept=True, unit="share of the steps")
     dropout: Optional[float] = _choice(
         None,
         "Dropout of the encoder and the head, in place of the encoder's own (BERT's is 0.1), which the papers' recipes leave. Adapters have "
@@ -100,12 +111,15 @@ class TrainingSettings:
         of_recipe=True,
         searched="float",
         kept=True,
+        unit="share of the units",
     )
     weight_decay: float = _choice(
-        0.0, "AdamW's decay of the matrices that train, times the learning rate; 0.01 is usual for `full`.", searched="float", kept=True
+        0.0, "AdamW's decay of the matrices that train, times the learning rate; 0.01 is usual for `full`.", searched="float", kept=True,
+        unit="share a step, times the learning rate", source="Loshchilov & Hutter 2019",
     )
     clip_norm: Optional[float] = _choice(
-        None, "Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.", searched="float", kept=True
+        None, "Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.",
+        searched="float", kept=True, unit="norm of all gradients",
     )
     mixout: float = _choice(
         0.0,
@@ -113,6 +127,8 @@ class TrainingSettings:
         searched="float",
         kept=True,
         one_device=True,
+        unit="share of the entries",
+        source="Lee et al. 2020, section 3; He et al. 2021, table 7",
     )
     label_smoothing: float = _choice(
         0.0,
@@ -121,6 +137,8 @@ class TrainingSettings:
         searched="float",
         kept=True,
         of_kinds=True,
+        unit="share of a label",
+        source="Szegedy et al. 2016, section 7",
     )
     freeze_adapters: Optional[float] = _choice(
         None,
@@ -128,14 +146,19 @@ class TrainingSettings:
         "steps get shorter and smaller. For bottleneck adapters; `train` prints what each freezing found.",
         kept=True,
         one_device=True,
+        unit="1 - CKA",
+        source="Son et al. 2025",
     )
     freeze_epochs: Optional[Tuple[int, int]] = _choice(
         None,
         "With `--freeze-adapters`: the epochs between which its threshold rises from 0, such as `1-5`. Default: a tenth to half.",
         kept=True,
         parse=parse_epochs,
+        unit="epochs",
     )
-    patience: Optional[int] = _choice(None, "Stop after this many epochs without a better validation result. Default: all epochs.", kept=True)
+    patience: Optional[int] = _choice(
+        None, "Stop after this many epochs without a better validation result. Default: all epochs.", kept=True, unit="epochs"
+    )
     seed: int = _choice(0, "Decides every random choice.", kept=True)
     jit_compile: bool = _choice(False, "Compile the step with XLA, once per padded length.", option="xla", kept=True)
     cache_frozen: bool = _choice(
@@ -145,7 +168,7 @@ class TrainingSettings:
         compared=False,  # the run compares how many blocks
         one_device=True,
     )
-    checkpoint_seconds: float = _choice(30.0, "Seconds between two saved states of the run.", compared=False)
+    checkpoint_seconds: float = _choice(30.0, "Seconds between two saved states of the run.", compared=False, unit="seconds")
     tensorboard: bool = _choice(False, "Write TensorBoard logs to `tensorboard/` in the output directory.", compared=False)
     recipe: Optional[str] = _choice(None, "Name of the recipe that decided the rest, for the adapter directory.", compared=False)
 
@@ -222,10 +245,11 @@ def check_together(values):
     epochs = values.get("freeze_epochs")
     if epochs is None:
         return
+    epochs = tuple(epochs) if isinstance(epochs, (tuple, list)) else epochs
     if values.get("freeze_adapters") is None:
-        raise InputError("{freeze_epochs} says when freeze_adapters freezes: give both, or neither.", freeze_epochs=tuple(epochs))
-    if not (len(epochs) == 2 and all(map(is_int, epochs)) and 0 <= epochs[0] < epochs[1]):
-        raise InputError("{freeze_epochs} must be two numbers of epochs, the first below the last, such as (1, 5).", freeze_epochs=tuple(epochs))
+        raise InputError("{freeze_epochs} says when freeze_adapters freezes: give both, or neither.", freeze_epochs=epochs)
+    if not (isinstance(epochs, tuple) and len(epochs) == 2 and all(map(is_int, epochs)) and 0 <= epochs[0] < epochs[1]):
+        raise InputError("{freeze_epochs} must be two numbers of epochs, the first below the last, such as (1, 5).", freeze_epochs=epochs)
 
 
 RANGES.update({name: field.metadata["choice"].range for name, field in TrainingSettings.__dataclass_fields__.items() if field.metadata["choice"].range})
@@ -259,6 +283,8 @@ def by_keywords(function):
         fields = {name: others.pop(name) for name in choices() if name in others}
         if output is None:
             raise InputError("output=None: give the directory to write.")
+        if settings is not None and not isinstance(settings, TrainingSettings):
+            raise InputError("{settings} are no TrainingSettings: give TrainingSettings(epochs=..., learning_rate=...).", settings=settings)
         if settings is not None and fields:
             raise InputError(f"settings and {', '.join(fields)} are given: leave one of them out.")
         return function(model, task, tokenizer, output, TrainingSettings(**fields) if settings is None else settings, **others)
