@@ -9,6 +9,7 @@ import random
 import resource
 import shutil
 import sys
+import tempfile
 import time
 import traceback
 
@@ -40,7 +41,9 @@ class Watch:
         if event == "open":
             path, mode, flags = arguments
             writes = (isinstance(mode, str) and set(mode) & set("wax+")) or (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            if writes and path != os.devnull:
+            # What a large file's texts go to has no name, and is gone with the process: the folder itself is opened for it.
+            nameless = path == tempfile.gettempdir()
+            if writes and path != os.devnull and not nameless:
                 self.found.append(f"writes {path}")
         elif event.partition(".")[0] in ("subprocess", "socket", "shutil") or event in ("os.system", "os.exec", "os.remove", "os.rename", "os.mkdir"):
             self.found.append(f"{event} {arguments!r}"[:200])
