@@ -40,8 +40,8 @@ FORMATS = {
 FIELD_LIMIT = 16 * 1024 * 1024
 # A larger file's texts stay on disk while a model trains on them.
 MOST_BYTES_IN_MEMORY = 256 * 1024 * 1024
-# A line of a compressed file may inflate to more than the memory holds; a file of SQuAD is one line.
-LONGEST_LINE = 1024 * 1024 * 1024
+# A line may be all of a file, and one of a compressed file inflates to more than the memory holds.
+LONGEST_LINE = 64 * 1024 * 1024
 
 
 @dataclasses.dataclass
@@ -370,15 +370,19 @@ def _check_text(value, path, line, column):
             )
 
 
-def read_lines(path):
-    """Yield each line's number, text and BadRow or None; lines end in \\n only, so that other separators may be text."""
+def read_lines(path, longest=None):
+    """Yield each line's number, text and BadRow or None; lines end in \\n only, so that other separators may be text.
+
+    A line of more bytes than `longest`, `LONGEST_LINE` if that is None, is an InputError.
+    """
+    longest = longest or LONGEST_LINE
     name = shown_name(path)
     try:
         if os.fspath(path) == "-":
-            yield from _decoded(sys.stdin.buffer, name)
+            yield from _decoded(sys.stdin.buffer, name, longest)
             return
         with (gzip.open if name.lower().endswith(".gz") else open)(path, "rb") as file:
-            yield from _decoded(file, name)
+            yield from _decoded(file, name, longest)
     except FileNotFoundError:
         raise InputError(f"{name} does not exist: check the path.") from None
     except IsADirectoryError:
@@ -389,10 +393,10 @@ def read_lines(path):
         raise InputError(f"{name} cannot be read: {error.strerror or error}.") from error
 
 
-def _decoded(file, name):
-    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
-        if len(line) > LONGEST_LINE:
-            raise InputError(f"{name}, line {number} is longer than {LONGEST_LINE >> 20} MiB: is this a file of texts?")
+def _decoded(file, name, longest):
+    for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), 1):
+        if len(line) > longest:
+            raise InputError(f"{name}, line {number} is longer than {longest >> 20} MiB: is this a file of texts?")
         encoding = "utf-8-sig" if number == 1 else "utf-8"
         try:
             text = line.decode(encoding)

@@ -31,6 +31,8 @@ FORMATS = ("squad", "csv", "tsv", "jsonl")
 XQUAD_LANGUAGES = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
 _SEED = "squad 1"
 _KIND = "question-answering"
+# A file of SQuAD is one line.
+_LONGEST_FILE = 1024 * 1024 * 1024
 
 
 def read_questions(
@@ -347,7 +349,7 @@ def _read_squad(path, *, labelled, bad_rows=None):
 
 def _read_json(path):
     parts = []
-    for _, text, problem in read_lines(path):
+    for _, text, problem in read_lines(path, _LONGEST_FILE):
         if problem is not None:
             raise problem
         parts.append(text)
