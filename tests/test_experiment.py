@@ -43,7 +43,7 @@ def one_block(tmp_path_factory):
 def experiment(one_block, sentences):
     task = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv", test=sentences / "test.csv")
     adapter = dataclasses.replace(get_recipe("default").adapter, bottleneck_size=4)
-    return Experiment(str(one_block), task, get_recipe("default"), SETTINGS, adapter=adapter, max_length=32)
+    return Experiment(str(one_block), task, "default", SETTINGS, adapter=adapter, max_length=32)
 
 
 def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment, tmp_path):

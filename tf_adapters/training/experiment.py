@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import shutil
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, Optional, Union
 
 from tf_adapters._keras import keras
 from tf_adapters.config import MethodConfig
@@ -15,7 +15,7 @@ from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import check_seeds
-from tf_adapters.recipes import Recipe
+from tf_adapters.recipes import Recipe, get_recipe
 from tf_adapters.saving.atomic import remove_folder
 from tf_adapters.saving.fusing import fuse_adapters
 from tf_adapters.saving.pretrained import load_pretrained_adapter
@@ -70,7 +70,7 @@ class Experiment:
     Attributes:
         source: str, where the encoder comes from, as in `load_backbone`.
         task: `Task`, or a function from a seed to the one that it trains on.
-        recipe: `Recipe`.
+        recipe: `Recipe`, or its name.
         settings: `TrainingSettings`, or None for the recipe's; the first seed is among them.
         adapter: `MethodConfig` in place of the recipe's, or None.
         trainable: as in `set_trainable`, or None for the recipe's.
@@ -83,14 +83,14 @@ class Experiment:
         cast: bool, whether frozen weights may be rounded to the precision, after which the encoder serves no other training.
 
     Example:
-    >>> experiment = Experiment("minilm", load_task("rotten-tomatoes"), get_recipe("houlsby-2019"))
+    >>> experiment = Experiment("minilm", load_task("rotten-tomatoes"), "houlsby-2019")
     >>> runs = experiment.run_seeds("adapters/film", seeds=3)
     >>> runs.summary()["test"]["mean"]
     """
 
     source: str
     task: Callable
-    recipe: Recipe
+    recipe: Union[str, Recipe] = "default"
     settings: Optional[TrainingSettings] = None
     adapter: Optional[MethodConfig] = None
     trainable: Optional[str] = None
@@ -103,6 +103,8 @@ class Experiment:
     cast: bool = True
 
     def __post_init__(self):
+        if isinstance(self.recipe, str):
+            object.__setattr__(self, "recipe", get_recipe(self.recipe))
         usual = {"adapter": self.recipe.adapter, "trainable": self.recipe.trainable}
         for name, value in usual.items():
             if getattr(self, name) is None:
