@@ -95,6 +95,8 @@ class LoraLayer(MethodLayer):
     Reference: Hu et al. 2022, section 4.1, equation 3.
     """
 
+    low_rank = True
+
     def __init__(self, units, *, rank, alpha, dropout=0.0, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.units, self.rank, self.alpha, self.dropout, self.seed = units, rank, alpha, dropout, seed

@@ -16,7 +16,6 @@ from tf_adapters.layers.fused.attention import dot_product_attention
 from tf_adapters.layers.fused.dropout import biased_dropout
 from tf_adapters.layers.fused.layer_norm import sum_norm
 from tf_adapters.methods.bottleneck import AdapterLayer
-from tf_adapters.methods.lora import LoraLayer
 from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.site import AdapterBlock, AdapterSite
 
@@ -53,7 +52,7 @@ def _dense_and_update(layer, training):
     if layer.merged is not None or not layer.adapters:
         return layer.merged or layer.dense, ()
     ((name, adapter),) = layer.adapters.items()
-    if not isinstance(adapter, LoraLayer) or (adapter.dropout and training):
+    if not adapter.low_rank or (adapter.dropout and training):
         return None
     return layer.dense, (adapter, tf.convert_to_tensor(layer.switch.gates[name]))
 
