@@ -10,6 +10,7 @@ from typing import Optional
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
+from tf_adapters.methods.dora import DoraConfig
 from tf_adapters.methods.ia3 import IA3Config
 from tf_adapters.methods.lora import LoraConfig
 
@@ -191,6 +192,20 @@ RECIPES = {
                 "Hu et al. 2022 (LoRA), section 4.2 and appendix D.1, table 9: RoBERTa-base on SST-2, whose other tasks have 4e-4 or 5e-4 "
                 "and 25 to 80 epochs. Initialisation is that of the published code (uniform), the paper's text says Gaussian. "
                 "AdamW there, Adam here."
+            ),
+        ),
+        Recipe(
+            name="liu-2024-dora",
+            adapter=DoraConfig(rank=8, alpha=8, targets=("query", "value")),
+            head_layers=1,
+            learning_rate=5e-4,
+            epochs=60,
+            batch_size=16,
+            max_length=512,
+            warmup_fraction=0.06,
+            source=(
+                "Liu et al. 2024 (DoRA), section 4. The paper trains decoders; rank, targets, rate, epochs, batches and length are those of "
+                "hu-2022, with which it compares. The magnitude is learned relative to the pretrained one."
             ),
         ),
         Recipe(

@@ -9,6 +9,7 @@ from tf_adapters.errors import InputError, shown
 _CONFIGS = {
     "bottleneck": ("tf_adapters.methods.bottleneck", "AdapterConfig"),
     "lora": ("tf_adapters.methods.lora", "LoraConfig"),
+    "dora": ("tf_adapters.methods.dora", "DoraConfig"),
     "ia3": ("tf_adapters.methods.ia3", "IA3Config"),
     "fusion": ("tf_adapters.methods.fusion", "FusionConfig"),
 }

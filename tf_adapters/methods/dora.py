@@ -1,0 +1,69 @@
+"""DoRA. Liu et al. 2024, DoRA: Weight-Decomposed Low-Rank Adaptation."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters.methods.lora import LoraConfig, LoraLayer
+
+
+@dataclasses.dataclass(frozen=True)
+class DoraConfig(LoraConfig):
+    """Frozen, validated description of low-rank updates of the direction of a matrix, beside its magnitude.
+
+    Args: as of `LoraConfig`; a dense layer from `k` to `d` units gets `r (k + d) + d` parameters.
+
+    Example:
+    >>> DoraConfig(rank=8).parameters(12, 768, 3072)
+    313344
+
+    Reference: Liu et al. 2024, section 4.1, equation 5.
+    """
+
+    method = "dora"
+
+    def layer(self, place, shape, **settings):
+        """As of `MethodConfig`."""
+        return DoraLayer(shape[1], rank=self.rank, alpha=self.alpha, dropout=self.dropout, **settings)
+
+    def parameters(self, depth, hidden_size, intermediate_size):
+        """As of `MethodConfig`."""
+        units = sum(intermediate_size if place == "intermediate" else hidden_size for place in self.targets)
+        return super().parameters(depth, hidden_size, intermediate_size) + units * len(self._adapted_blocks(depth))
+
+
+class DoraLayer(LoraLayer):
+    """A dense layer whose columns get another direction by a low-rank update, and a length of their own.
+
+    With `V = W + (alpha / rank) A B` the kernel is `m |W| V / |V|`, where `|.|` is the norm of each column, of one output unit. The
+    magnitude is learned relative to the pretrained one: `m` starts at 1, and with `B = 0` the model as it was. The gradient takes
+    `|V|` as a constant.
+
+    Args, call arguments: as of `LoraLayer`. Dropout is on what `A` reads.
+
+    Reference: Liu et al. 2024, sections 4.1 and 4.3 (the norm as a constant).
+    """
+
+    low_rank = False
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self._add("magnitude", (self.units,), "ones")
+
+    def call(self, inputs, dense, gate=None, training=False):
+        kernel, bias = (tf.cast(tf.convert_to_tensor(weight), tf.float32) for weight in (dense.kernel, dense.bias))
+        a, b = (tf.cast(weight, tf.float32) for weight in (self.a, self.b))
+        ratio = tf.norm(kernel, axis=0) / tf.stop_gradient(tf.norm(kernel + self.scaling * tf.matmul(a, b), axis=0))
+        factor = tf.cast(self.magnitude, tf.float32) * ratio
+        excess = factor - 1.0 if gate is None else tf.cast(gate, tf.float32) * (factor - 1.0)
+        outputs, update = dense(inputs), self.update(inputs, gate=gate, training=training)
+        # Exactly the layer's outputs where nothing was learned, and at a gate of 0.
+        kind = outputs.dtype
+        return outputs + (outputs - tf.cast(bias, kind)) * tf.cast(excess, kind) + update * tf.cast(factor, kind)
+
+    def merged(self, kernel, bias):
+        """As of `LoraLayer`."""
+        direction = kernel.astype(np.float64) + self.scaling * self.a.numpy().astype(np.float64) @ self.b.numpy().astype(np.float64)
+        before, after = (np.linalg.norm(values, axis=0) for values in (kernel.astype(np.float64), direction))
+        return (direction * (self.magnitude.numpy() * before / after)).astype(np.float32), bias
