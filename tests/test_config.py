@@ -97,7 +97,7 @@ def test_parameters_follow_the_formula(size, parameters):
 def test_recipes_say_what_they_follow():
     assert set(RECIPES) == {
         "default", "houlsby-2019", "houlsby-code-2019", "report-per-layer", "report-unshared", "report-3-shared", "he-2021",
-        "han-2021", "pfeiffer-2021", "hu-2022", "liu-2022", "houlsby-2019-full", "houlsby-2019-layer-norm", "he-2021-full", "han-2021-full",
+        "han-2021", "pfeiffer-2021", "hu-2022", "liu-2022", "liu-2024-dora", "houlsby-2019-full", "houlsby-2019-layer-norm", "he-2021-full", "han-2021-full",
     }
     for recipe in RECIPES.values():
         assert len(recipe.source) > 60

@@ -61,6 +61,11 @@ PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
         ("han-2021", adapters(BOTH) | HEAD),
         ("pfeiffer-2021", adapters([f"layer.{b}.ffn" for b in range(DEPTH)]) | HEAD),
         ("hu-2022", {f"adapters/default/layer.{b}.{place}/{part}" for b in range(DEPTH) for place in ("query", "value") for part in "ab"} | HEAD),
+        (
+            "liu-2024-dora",
+            {f"adapters/default/layer.{b}.{place}/{part}" for b in range(DEPTH) for place in ("query", "value") for part in ("a", "b", "magnitude")}
+            | HEAD,
+        ),
         ("liu-2022", {f"adapters/default/layer.{b}.{place}/scale" for b in range(DEPTH) for place in ("key", "value", "output")} | HEAD),
         ("houlsby-2019-full", ALL),
         ("houlsby-2019-layer-norm", norms(embeddings=True) | HEAD),

@@ -44,7 +44,7 @@ def train(
         str,
         _adapter(
             help="`default`, or a paper's complete setting: `houlsby-2019`, `houlsby-code-2019`, `report-per-layer`, "
-            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`, `hu-2022` (LoRA), `liu-2022` ((IA)^3); and what papers "
+            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`, `hu-2022` (LoRA), `liu-2024-dora`, `liu-2022` ((IA)^3); and what papers "
             "compare with: `houlsby-2019-full`, `houlsby-2019-layer-norm`, `he-2021-full`, `han-2021-full`. Every option below without "
             "a default overrides a part of it.",
         ),
