@@ -58,6 +58,7 @@ def pretrain(
     resume=False,
     reporter=None,
     head_reporter=None,
+    strategy=None,
     **settings,
 ):
     """Train by masked-language modelling, and keep an adapter directory every `save_every` steps.
@@ -81,6 +82,7 @@ def pretrain(
         fast: as in `add_adapters`.
         resume: bool, go on with the run that `output` holds, in either part.
         reporter, head_reporter: `Reporter` of the run and of the head's, or None.
+        strategy: as in `fit`.
         settings: further fields of `TrainingSettings`, such as batch_size; a mixout is not of the head.
 
     Returns: `PretrainResult`.
@@ -116,7 +118,7 @@ def pretrain(
             set_trainable(model, "head")
             of_head = dict(steps=fit_head_steps, period=fit_head_steps, keep_periods=False, learning_rate=head_learning_rate, mixout=0.0)
             own = dataclasses.replace(whole, **of_head)
-            result = fit(model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter)
+            result = fit(model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter, strategy=strategy)
             if result.interrupted:
                 return PretrainResult(None, result)
         else:
@@ -128,7 +130,7 @@ def pretrain(
         add_adapters(model, adapter, seed=seed, fast=fast)
     cast_frozen(set_trainable(model, "full" if adapter is None else "adapters", head=adapter is None))
     begun = resume and (output / RESUME_FOLDER).is_dir()
-    run = fit(model, texts, tokenizer, output, whole, kind=kind, resume=begun, reporter=reporter)
+    run = fit(model, texts, tokenizer, output, whole, kind=kind, resume=begun, reporter=reporter, strategy=strategy)
     return PretrainResult(head, run)
 
 
