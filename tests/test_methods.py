@@ -297,7 +297,7 @@ def test_what_cannot_be_fused_is_named(saved_adapters, tmp_path):
         (lambda: LoraConfig(dropout=1.0), "dropout=1.0 must be a number of at least 0 and below 1"),
         (lambda: LoraConfig(train_layer_norm="some"), "train_layer_norm='some'"),
         (lambda: IA3Config(blocks=()), "blocks=\\(\\) must hold at least one index"),
-        (lambda: config_from_dict({"method": "dora"}), "method='dora' is unknown: .*'lora'"),
+        (lambda: config_from_dict({"method": "vera"}), "method='vera' is unknown: .*'lora'"),
         (lambda: config_from_dict({"method": "lora", "r": 8}), "Unknown adapter config key 'r'"),
         (lambda: FusionConfig({"a.b": PFEIFFER, "c": PFEIFFER}), "the name 'a.b' must have no '.'"),
     ],
