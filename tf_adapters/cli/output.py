@@ -26,7 +26,7 @@ def check_writable(path, *, option="--output"):
         raise InputError(f"{option} {path}: {ancestor} cannot be written to; give a path where you may write.")
 
 
-def check_folder(output, *, marker, what, resume, overwrite, unfinished, finished, run="interrupted run"):
+def check_folder(output, *, marker, what, resume, overwrite, unfinished, finished, leftovers=False, run="interrupted run"):
     """Raise InputError unless a command may write to a folder, or go on with what is there.
 
     Args:
@@ -36,6 +36,7 @@ def check_folder(output, *, marker, what, resume, overwrite, unfinished, finishe
         resume, overwrite: the flags.
         unfinished: bool, whether the folder holds something that `--resume` goes on with.
         finished: bool, whether it holds what an earlier command came to.
+        leftovers: bool, whether it holds what a killed command of this kind left and nobody goes on with.
         run: str, what `--resume` goes on with.
     """
     if output.exists() and not output.is_dir():
@@ -50,7 +51,7 @@ def check_folder(output, *, marker, what, resume, overwrite, unfinished, finishe
         raise InputError(f"--resume: {output} holds no {run}; start one without --resume.")
     if resume or not holds_files(output):
         return
-    if not (unfinished or finished):
+    if not (unfinished or finished or leftovers):
         raise InputError(f"--output {output} holds other files than {what}; remove them yourself, or give another directory.")
     if not overwrite:
         advice = "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"

@@ -224,10 +224,10 @@ def _make_strategy(name):
 def _check_output(output, resume, overwrite, seeds):
     of_one = (output / RESUME_FOLDER).is_dir()
     of_several = (output / SEEDS_FILE).exists() or any(output.glob(f".seed-*/{RESUME_FOLDER}"))
-    finished = (output / SETTINGS_FILE).exists() or any(output.glob(".seed-*"))
     check_folder(
-        output, marker=SETTINGS_FILE, what="an adapter", resume=resume, overwrite=overwrite, unfinished=of_one or of_several, finished=finished
-    )
+        output, marker=SETTINGS_FILE, what="an adapter", resume=resume, overwrite=overwrite, unfinished=of_one or of_several,
+        finished=(output / SETTINGS_FILE).exists(), leftovers=any(output.glob(".seed-*")),
+    )  # fmt: skip
     if resume and not (of_several if seeds > 1 else of_one):
         held = "several seeds: give the same --seeds" if of_several else "one seed: leave out --seeds"
         raise InputError(f"--resume: {output} holds an interrupted run of {held}.")

@@ -101,6 +101,8 @@ class Experiment:
     pretrained: Optional[pathlib.Path] = None
     strategy: object = None
     cast: bool = True
+    # The task of the latest seed: drawing its rows again takes time and memory.
+    _tasks: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         if isinstance(self.recipe, str):
@@ -116,7 +118,13 @@ class Experiment:
 
     def task_of(self, seed=None):
         """The `Task` that a seed trains on; None for the first."""
-        return self.task(self._seed(seed)) if callable(self.task) else self.task
+        if not callable(self.task):
+            return self.task
+        seed = self._seed(seed)
+        if seed not in self._tasks:
+            self._tasks.clear()
+            self._tasks[seed] = self.task(seed)
+        return self._tasks[seed]
 
     def build(self, seed=None, *, backbone=None):
         """A fresh model that is ready to train, on the encoder of `backbone` if that is given, and its tokenizer.
