@@ -5,8 +5,10 @@ import collections
 import contextlib
 import csv
 import dataclasses
+import functools
 import io
 import json
+import multiprocessing
 import os
 import pathlib
 import re
@@ -188,6 +190,24 @@ def import_everything():
     import tf_adapters.tuning.tuner  # noqa: F401
 
 
+def apart(function):
+    """Let a function run in a child of this process, since a child that is forked from a process that computed hangs."""
+
+    @functools.wraps(function)
+    def call_apart(*arguments):
+        receiver, sender = multiprocessing.Pipe(duplex=False)
+        child = multiprocessing.get_context("fork").Process(target=lambda: sender.send(function(*arguments)))
+        child.start()
+        sender.close()
+        try:
+            return receiver.recv()
+        finally:
+            child.join()
+
+    return call_apart
+
+
+@apart
 def content(folder):
     """What stands in a folder, by path: bytes, or what a file says without times; None of a folder or of what counts by its name alone."""
     found = {}
@@ -241,6 +261,7 @@ def difference(found, expected):
     return None
 
 
+@apart
 def check_whole(scenario, output, expected):
     """What is wrong with what a kill left, as text, or None: adapters that cannot be read, versions that are not those of the whole run."""
     from tf_adapters.errors import InputError
