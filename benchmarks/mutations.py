@@ -13,7 +13,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).parents[1]
-#: File of `tf_adapters`, a piece of one line, what stands in its place, and the tests: names of files, perhaps with pytest's `-k`.
+#: File of `tf_adapters`, a piece of it, what stands in its place, and the tests: names of files, perhaps with pytest's `-k` behind a
+#: colon, and with a `+` before them where their slow tests run too.
 MUTATIONS = [
     ("methods/bottleneck.py", "kernel * gate, bias * gate, None", "kernel * gate, bias, None", "adapter_layer injection"),
     ("methods/bottleneck.py", 'if name in ("down", "up") else self.bottleneck_size**-0.5', "", "variants adapter_layer"),
@@ -93,10 +94,10 @@ MUTATIONS = [
     (
         "models/injection.py", "    suspension = object()\n    try:\n        _suspend(model, suspension)\n        yield model\n",
         "    suspension = object()\n    norms = [(norm, norm.read_value()) for norm in state_of(model).switched.get('norms', ())]\n    try:\n"
-        "        _suspend(model, suspension)\n        yield model\n        [norm.assign(value) for norm, value in norms]\n", "state_machine",
+        "        _suspend(model, suspension)\n        yield model\n        [norm.assign(value) for norm, value in norms]\n", "+state_machine",
     ),
-    ("saving/directory.py", "@transaction\ndef load_adapter(", "def load_adapter(", "state_machine"),
-    ("models/injection.py", "@transaction\ndef add_adapters(", "def add_adapters(", "state_machine"),
+    ("saving/directory.py", "@transaction\ndef load_adapter(", "def load_adapter(", "+state_machine"),
+    ("models/injection.py", "@transaction\ndef add_adapters(", "def add_adapters(", "+state_machine"),
 ]  # fmt: skip
 
 
@@ -111,9 +112,10 @@ def outcome(copy, tests):
     """What becomes of a mutated copy in the tests of these files with the words behind their colons."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "TF_CPP_MIN_LOG_LEVEL": "3"}
     for test in tests.split():
-        name, _, words = test.partition(":")
+        name, _, words = test.removeprefix("+").partition(":")
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/test_{name}.py"]
         command += ["-k", words] if words else []
+        command += ["-m", "slow or not slow"] if test.startswith("+") else []
         status = subprocess.run(command, cwd=copy, env=environment, capture_output=True).returncode
         if status not in (0, 1):
             return "NO TEST   "

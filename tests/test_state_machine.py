@@ -52,6 +52,7 @@ CONFIGS = {
 }
 MODES = ("adapters", "full", "top-1", "layer-norm", "bias", "head")
 NAMES = st.sampled_from(["a", "b", "c"])
+INTERRUPTED = ("add", "add", "load", "load", "remove", "choose", "activate", "suspend")
 INPUTS = {name: value.numpy() for name, value in tiny_inputs(2, 6).items()}
 
 
@@ -277,30 +278,44 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3), name=NAMES)
     def load_saved(self, which, name):
         directory, saved = self.saved[which % len(self.saved)]
+        operation = functools.partial(load_adapter, self.model, directory, name=name)
+        message = self.why_not(directory, saved, name)
+        if message:
+            self.refused(operation, message)
+        else:
+            operation()
+            self.loaded(saved, name)
+
+    def why_not(self, directory, saved, name):
+        """What a directory is refused with under a name, or None."""
         reference = self.reference
         held = json.loads((directory / "tf_adapters.json").read_text())
         kind = saved.active and saved.adapters[saved.active][0]
         others = set(reference.adapters) - ({name} if kind else set())
-        brings = {each for each in saved.weights() if not is_head(each) and self.differs(saved, each)}
-        operation = functools.partial(load_adapter, self.model, directory, name=name)
-        if reference.changed() - brings:
-            self.refused(operation, "changed since|weights of the encoder or a head")
-        elif others and (kind is None or held["backbone"]["weights_saved"]):
-            self.refused(operation, "load it into a model of its own")
-        elif kind and name in reference.adapters and reference.adapters[name][0] != kind:
-            self.refused(operation, "another config")
-        else:
-            if not reference.adapters and kind:
-                self.graphs = []
-            operation()
-            weights = saved.weights()
-            reference.encoder = {each: weights[each] if each in brings else value for each, value in reference.encoder.items()}
-            own = {each: weights[each] if is_head(each) or each in brings else value for each, value in reference.plain.items()}
-            if kind:
-                reference.adapters[name] = kind, dict(saved.adapters[saved.active][1]), own
-                reference.active, reference.blocks = name, None
-            else:
-                reference.plain = own
+        if reference.changed() - self.brought(saved):
+            return "changed since|weights of the encoder or a head"
+        if others and (kind is None or held["backbone"]["weights_saved"]):
+            return "load it into a model of its own"
+        if kind and name in reference.adapters and reference.adapters[name][0] != kind:
+            return "another config"
+        return None
+
+    def loaded(self, saved, name):
+        """A directory has been loaded under a name."""
+        reference, weights, brings = self.reference, saved.weights(), self.brought(saved)
+        reference.encoder = {each: weights[each] if each in brings else value for each, value in reference.encoder.items()}
+        own = {each: weights[each] if is_head(each) or each in brings else value for each, value in reference.plain.items()}
+        if saved.active is None:
+            reference.plain = own
+            return
+        if not reference.adapters:
+            self.graphs = []  # they know of no adapters
+        reference.adapters[name] = saved.adapters[saved.active][0], dict(saved.adapters[saved.active][1]), own
+        reference.active, reference.blocks = name, None
+
+    def brought(self, saved):
+        """Names of the encoder's weights that a directory holds."""
+        return {each for each in saved.weights() if not is_head(each) and self.differs(saved, each)}
 
     @staticmethod
     def differs(saved, name):
@@ -321,7 +336,7 @@ class Lifecycle(RuleBasedStateMachine):
                 settings_now["adapter"].pop("bottleneck_size")
                 settings_now["adapter"]["rank"] = 60000
                 (damaged / "tf_adapters.json").write_text(json.dumps(settings_now))
-            self.refused(lambda: load_adapter(self.model, damaged, name=name), "")
+            self.refused(lambda: load_adapter(self.model, damaged, name=name), None)
 
     @rule(name=st.sampled_from(["x y", "", 3]))
     def add_under_a_name_that_is_none(self, name):
@@ -411,27 +426,32 @@ class Lifecycle(RuleBasedStateMachine):
         graph()
         self.graphs = [*self.graphs, (graph, self.numbers())][-2:]
 
-    @rule(count=st.integers(0, 150), what=st.sampled_from(["add", "remove", "choose", "activate", "suspend"]), name=NAMES)
-    def interrupt(self, count, what, name):
+    @rule(counts=st.lists(st.integers(0, 300), min_size=1, max_size=3), what=st.sampled_from(INTERRUPTED), name=NAMES)
+    def interrupt(self, counts, what, name):
         """Ctrl-C anywhere in an operation."""
-        model = self.model
+        model, saved = self.model, self.saved[-1:]
+        if what == "load" and not saved:
+            return
         operations = {
             "add": lambda: add_adapters(model, CONFIGS["two"], name="interrupted", seed=0),
+            "load": lambda: load_adapter(model, saved[0][0], name=name),
             "remove": lambda: remove_adapters(model), "choose": lambda: set_trainable(model, "full"),
             "activate": lambda: set_active(model, name), "suspend": lambda: disable_adapters(model).__enter__(),
         }  # fmt: skip
-        before, undo = picture(model), None
+        before, done = picture(model), False
 
         def operate():
-            nonlocal undo
+            nonlocal done
             with contextlib.suppress(InputError):
                 operations[what]()
-                undo = True
+                done = True
 
-        interrupted_at(count, operate)
-        if undo is None:
-            assert_same(before, picture(model))
-        else:
+        for count in counts:
+            if not done:
+                interrupted_at(count, operate)
+                if not done:
+                    assert_same(before, picture(model))
+        if done:
             self.catch_up(what, name)
 
     def catch_up(self, what, name):
@@ -443,6 +463,8 @@ class Lifecycle(RuleBasedStateMachine):
             else:
                 self.reference.trains = self.reference.mode = None
                 self.graphs = []
+        elif what == "load":
+            self.loaded(self.saved[-1][1], name)
         elif what == "remove":
             self.reference.adapters, self.reference.active, self.reference.blocks = {}, None, None
             self.reference.trains = self.reference.mode = None
