@@ -66,10 +66,10 @@ MUTATIONS = [
     ("tasks/metrics/sentences.py", "if finite else", "if True else", "metrics"),
     ("tasks/metrics/spans.py", "max(word_f1(text, reference)", "min(word_f1(text, reference)", "question_answering:metric"),
     ("tasks/metrics/masked.py", "float(-loss / count)", "float(-loss)", "pretrain:perplexity"),
-    ("training/step.py", "regularization_losses=model.losses", "regularization_losses=None", "accumulation:regularisation"),
+    ("training/step.py", "regularization_losses=self.losses", "regularization_losses=None", "accumulation:regularisation"),
     (
-        "training/accumulation.py", "share = self.weigh(own_targets) / tf.maximum(total, 1.0)",
-        "share = 1.0 / self.parts", "accumulation:whole",
+        "training/accumulation.py", "own_share = self.weigh(own_targets) / tf.maximum(total, 1.0)",
+        "own_share = 1.0 / self.parts", "accumulation:whole",
     ),
     ("training/optimizer.py", "variable.shape.rank < 2", "variable.shape.rank < 1", "optimizer"),
     ("training/schedules.py", "max(1.0, self.steps - warmup)", "self.steps", "fit:schedule"),

@@ -23,16 +23,16 @@ class TrainingArm:
 
         from tf_adapters import save_adapter
         from tf_adapters._keras import keras
+        from tf_adapters.training.checkpointing import GradientCheckpointing
+        from tf_adapters.training.step import TrainingStep
 
-        self.model, self.details = _build(settings, adapters=not settings["arm"].endswith("full"))
+        self.whole, self.details = _build(settings, adapters=not settings["arm"].endswith("full"))
         batches = _read_batches(settings["batches"])
         self.batch_count = len(batches)
+        trained = self.whole
         if settings["arm"].endswith("cached"):
-            self.model, batches = _cached(self.model, batches, settings)
-        if settings["arm"].startswith("checkpointed"):
-            from tf_adapters.training.checkpointing import GradientCheckpointing
-
-            self.model = GradientCheckpointing(self.model, self.model)
+            trained, batches = _cached(trained, batches, settings)
+        self.model = TrainingStep(trained, [GradientCheckpointing(self.whole)] if settings["arm"].startswith("checkpointed") else [])
         self.model.compile(
             optimizer=keras.optimizers.Adam(settings["learning_rate"]),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -48,7 +48,7 @@ class TrainingArm:
         float(self.train(self.iterator)["loss"])  # reading the loss waits for the step
 
     def save(self, directory):
-        self._save_adapter(getattr(self.model, "whole", self.model), directory)
+        self._save_adapter(self.whole, directory)
 
 
 class ForwardArm:

@@ -11,6 +11,7 @@ from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.training.accumulation import GradientAccumulation
+from tf_adapters.training.step import TrainingStep
 
 ROWS = 7
 INPUTS = tiny_inputs(ROWS)
@@ -26,7 +27,7 @@ def stepped(parts, kind, head, targets, fast=False, config=AdapterConfig(4)):
     model = tiny_model(head, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     set_trainable(randomize(add_adapters(model, config, seed=0, fast=fast)))
     before = [variable.numpy() for variable in model.trainable_variables]
-    trained = model if parts == 1 else GradientAccumulation(model, parts, kind.loss_weight)
+    trained = model if parts == 1 else TrainingStep(model, [GradientAccumulation(parts, kind.loss_weight)])
     trained.compile(keras.optimizers.SGD(0.5), **kind.losses())
     logs = trained.fit(tf.data.Dataset.from_tensors((INPUTS, kind.targets(targets))), verbose=0).history
     changes = [variable.numpy() - old for variable, old in zip(model.trainable_variables, before)]
@@ -73,7 +74,7 @@ def test_a_weight_that_nothing_reads_stays_as_it_is_and_does_not_decay():
         model = set_trainable(family_model("albert", "masked-lm", num_hidden_layers=1), "head")
         before = [variable.numpy() for variable in model.trainable_variables]
         trained = kind.trained(model, jit_compile=False)
-        trained = trained if parts == 1 else GradientAccumulation(trained, parts, kind.loss_weight)
+        trained = trained if parts == 1 else TrainingStep(trained, [GradientAccumulation(parts, kind.loss_weight)])
         trained.compile(keras.optimizers.SGD(0.5, weight_decay=0.1), **kind.losses())
         trained.fit(tf.data.Dataset.from_tensors(({**inputs, "targets": targets}, targets)), verbose=0)
         changes.append([variable.numpy() - old for variable, old in zip(model.trainable_variables, before)])
@@ -102,7 +103,7 @@ def test_the_graph_holds_one_part():
     targets = tf.constant([0, 1, 1, 0, 1, 1, 1])
     counts = []
     for parts in (2, 7):
-        trained = GradientAccumulation(model, parts, get_kind("classification").loss_weight)
+        trained = TrainingStep(model, [GradientAccumulation(parts, get_kind("classification").loss_weight)])
         trained.compile(keras.optimizers.SGD(0.5), **get_kind("classification").losses())
         function = tf.function(lambda trained=trained: trained.train_step((INPUTS, targets))).get_concrete_function()
         counts.append(sum(len(each.node_def) for each in function.graph.as_graph_def().library.function))

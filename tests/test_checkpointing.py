@@ -17,8 +17,8 @@ from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
 from tf_adapters.training.checkpointing import GradientCheckpointing
 from tf_adapters.training.dropout import seed_dropout
-from tf_adapters.training.mixout import outputs_of
 from tf_adapters.training.run import Reporter
+from tf_adapters.training.step import TrainingStep
 
 
 def adapted(model, mode, config=None, fast=False):
@@ -30,11 +30,11 @@ def adapted(model, mode, config=None, fast=False):
 def loss_and_gradients(model, inputs, *, checkpointed, graph=True, jit_compile=False):
     """Those of the second step after dropout was seeded, as arrays."""
     seed_dropout(model, 1)
-    trained = GradientCheckpointing(model, model) if checkpointed else model
+    trained = TrainingStep(model, [GradientCheckpointing(model)] if checkpointed else [])
 
     def step():
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.cast(outputs_of(trained(inputs, training=True)), tf.float32) ** 2)
+            loss = tf.reduce_sum(tf.cast(trained(inputs, training=True), tf.float32) ** 2)
         gradients = tape.gradient(loss, model.trainable_variables)
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
@@ -110,7 +110,7 @@ def test_each_block_is_computed_twice_and_afterwards_once():
         # The computation of a block, whoever asks for it, asks for its site.
         site = block.bert_output
         vars(site)["call"] = lambda *args, site=site, **kwargs: calls.append(site) or type(site).call(site, *args, **kwargs)
-    trained = GradientCheckpointing(model, model)
+    trained = TrainingStep(model, [GradientCheckpointing(model)])
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(trained(tiny_inputs(), training=True))
     assert len(calls) == len(blocks)
@@ -128,19 +128,19 @@ from tests.conftest import tiny_inputs, tiny_model
 from tf_adapters import AdapterConfig, add_adapters, set_trainable
 from tf_adapters.training.checkpointing import GradientCheckpointing
 from tf_adapters.training.dropout import seed_dropout
-from tf_adapters.training.mixout import outputs_of
+from tf_adapters.training.step import TrainingStep
 
 mode, checkpointed, jit_compile = sys.argv[1], *(argument == "True" for argument in sys.argv[2:])
 model = tiny_model(num_hidden_layers=8, intermediate_size=2048)
 if mode == "adapters":
     add_adapters(model, AdapterConfig(4), seed=0)
 seed_dropout(set_trainable(model, mode), 0)
-trained = GradientCheckpointing(model, model) if checkpointed else model
+trained = TrainingStep(model, [GradientCheckpointing(model)] if checkpointed else [])
 
 @tf.function(jit_compile=jit_compile)
 def step(inputs):
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(outputs_of(trained(inputs, training=True)))
+        loss = tf.reduce_sum(trained(inputs, training=True))
     return [tf.reduce_sum(gradient) for gradient in tape.gradient(loss, model.trainable_variables)]
 
 peaks = []
@@ -171,10 +171,10 @@ def test_what_cannot_be_checkpointed_is_named(checkpoint, sentences, tmp_path, c
     # Before `seed_dropout`.
     with pytest.raises(InputError, match="checkpoint_gradients=True .*StableDropout.* of block 0 cannot draw the same mask twice"):
         model = family_model("deberta-v2")
-        GradientCheckpointing(model, model)
+        GradientCheckpointing(model)
     with pytest.raises(InputError, match=r"the dropout 'dropout.*' \(Dropout\) of block 0"):
         model = tiny_model()
-        GradientCheckpointing(model, model)
+        GradientCheckpointing(model)
     outcome = cli(*train_arguments, "--output", tmp_path / "out", "--gradient-checkpointing", "--mixout", "0.5")
     assert outcome.status == 2 and "--mixout 0.5 and --gradient-checkpointing exclude each other" in outcome.err
 

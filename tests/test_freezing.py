@@ -16,6 +16,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.training.freezing import AdapterFreezing, freezing_threshold, linear_cka
 from tf_adapters.training.run import Reporter
 from tf_adapters.training.settings import TrainingSettings
+from tf_adapters.training.step import TrainingStep
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def freezing_of(task, wordpiece, config=None, *, mode="adapters", fast=False, **
     randomize(add_adapters(model, config or AdapterConfig(4, init_stddev=0.3), seed=0, fast=fast))
     set_trainable(model, mode)
     settings = {"threshold": 0.5, "epochs": (1, 3), **settings}
-    return model, AdapterFreezing(model, model, examples=task.train, tokenizer=wordpiece, **settings)
+    return model, AdapterFreezing(model, examples=task.train, tokenizer=wordpiece, **settings)
 
 
 def test_cka_is_the_ratio_of_covariances_of_centred_gram_matrices():
@@ -112,11 +113,11 @@ def test_fast_blocks_have_the_same_importances(task, wordpiece):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_adapters_of_every_family_have_importances_and_without_them_the_head_alone_trains(family, task, wordpiece):
     model = add_adapters(family_model(family), AdapterConfig(4, init_stddev=0.3, train_layer_norm="all"), seed=0)
-    freezing = AdapterFreezing(set_trainable(model), model, threshold=1.0, epochs=(0, 1), examples=task.train, tokenizer=wordpiece)
+    freezing = AdapterFreezing(set_trainable(model), threshold=1.0, epochs=(0, 1), examples=task.train, tokenizer=wordpiece)
     frozen = freezing.after_epoch(1)
     assert sorted(frozen) == sorted(state_of(model).adapters["default"].layers) and min(frozen.values()) > 1e-4
     head = state_of(model).head_variables(model)
-    assert {id(variable) for variable in freezing.trainable_variables} == {id(variable) for variable in head}
+    assert {id(variable) for variable in TrainingStep(model, [freezing]).trainable_variables} == {id(variable) for variable in head}
 
 
 def names(variables):
@@ -125,19 +126,20 @@ def names(variables):
 
 def test_what_freezes_stays_frozen_and_takes_its_layer_norms_along(task, wordpiece, monkeypatch):
     model, freezing = freezing_of(task, wordpiece, AdapterConfig(4, blocks=(1, 3), train_layer_norm="all"))
+    step = TrainingStep(model, [freezing])
     values = {"layer.1.attention": 0.1, "layer.1.ffn": 0.45, "layer.3.attention": 0.9, "layer.3.ffn": 0.6}
     monkeypatch.setattr(freezing, "importances", lambda: dict(values))
     all_names = names(model.trainable_variables)
     # The threshold is 0 at first.
-    assert freezing.after_epoch(1) == {} and names(freezing.trainable_variables) == all_names
+    assert freezing.after_epoch(1) == {} and names(step.trainable_variables) == all_names
     # 0.5 * 7/8 = 0.4375.
     assert freezing.after_epoch(2) == {"layer.1.attention": 0.1}
-    gone = all_names - names(freezing.trainable_variables)
+    gone = all_names - names(step.trainable_variables)
     assert len(gone) == 4 and all("layer.1.attention" in name or "layer/1.attention" in name for name in gone)
     values["layer.1.attention"] = 0.95
     assert freezing.after_epoch(3) == {"layer.1.ffn": 0.45}
     assert freezing.frozen == ("layer.1.attention", "layer.1.ffn")
-    trains, family = {id(variable) for variable in freezing.trainable_variables}, state_of(model).family
+    trains, family = {id(variable) for variable in step.trainable_variables}, state_of(model).family
     norms = [family.main_layer(model).embeddings.LayerNorm]
     norms += [norm for block in family.blocks(model) for norm in family.block_layer_norms(block)]
     # The embeddings', then two for each block: 0 and 1 are behind, 2 goes with 3.
@@ -146,21 +148,23 @@ def test_what_freezes_stays_frozen_and_takes_its_layer_norms_along(task, wordpie
     assert not any(id(variable) in trains for key in freezing.frozen for variable in layers[key].weights)
     values.update(dict.fromkeys(values, 0.0))
     freezing.after_epoch(4)
-    assert names(freezing.trainable_variables) == {"kernel:0", "bias:0"} and len(freezing.trainable_variables) == 2
+    assert names(step.trainable_variables) == {"kernel:0", "bias:0"} and len(step.trainable_variables) == 2
     assert names(model.trainable_variables) == all_names
 
 
 def test_nothing_below_the_lowest_adapter_that_trains_is_differentiated(task, wordpiece):
     model, freezing = freezing_of(task, wordpiece, AdapterConfig(4, init_stddev=0.3))
 
+    step = TrainingStep(model, [freezing])
+
     def products():
         @tf.function
-        def step():
+        def sums():
             with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(freezing(tiny_inputs(), training=True))
-            return [tf.reduce_sum(gradient) for gradient in tape.gradient(loss, freezing.trainable_variables)]
+                loss = tf.reduce_sum(step(tiny_inputs(), training=True))
+            return [tf.reduce_sum(gradient) for gradient in tape.gradient(loss, step.trainable_variables)]
 
-        graph = step.get_concrete_function().graph
+        graph = sums.get_concrete_function().graph
         kept = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), [output.op.name for output in graph.outputs])
         return sum(node.op in ("MatMul", "BatchMatMulV2") for node in kept.node)
 

@@ -10,6 +10,7 @@ from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
 from tf_adapters.training import mixout as mixout_module
 from tf_adapters.training.mixout import Mixout
+from tf_adapters.training.step import TrainingStep
 
 INPUTS = tiny_inputs()
 
@@ -20,7 +21,7 @@ def trained(mode, shift=0.1, fast=False):
     if mode == "adapters":
         add_adapters(model, AdapterConfig(4, init_stddev=0.3), seed=0, fast=fast)
     set_trainable(model, mode)
-    mixout = Mixout(model, model, 0.75, seed=1)
+    mixout = Mixout(model, 0.75, seed=1)
     begun = {id(variable): variable.numpy() for variable in model.trainable_variables}
     for variable in model.trainable_variables:
         variable.assign_add(tf.fill(variable.shape, shift))
@@ -44,7 +45,7 @@ def test_an_entry_is_that_of_the_beginning_or_four_times_as_far_from_it(mode, fa
         return replaced(changes)
 
     monkeypatch.setattr(mixout_module, "replaced", record)
-    mixout(INPUTS, training=True)
+    TrainingStep(model, [mixout])(INPUTS, training=True)
     assert len(differences) == len(matrices)
     differences = np.concatenate(differences)
     # 0.1 / (1 - 0.75) with the probability 1/4.
@@ -54,18 +55,18 @@ def test_an_entry_is_that_of_the_beginning_or_four_times_as_far_from_it(mode, fa
 
 def test_inference_and_an_unmoved_model_are_as_without():
     model, mixout, _ = trained("full")
-    np.testing.assert_array_equal(mixout(INPUTS, training=False), model(INPUTS).logits)
+    np.testing.assert_array_equal(TrainingStep(model, [mixout])(INPUTS, training=False), model(INPUTS).logits)
     model, mixout, _ = trained("full", shift=0.0)
-    np.testing.assert_allclose(mixout(INPUTS, training=True), model(INPUTS).logits, atol=1e-6)
+    np.testing.assert_allclose(TrainingStep(model, [mixout])(INPUTS, training=True), model(INPUTS).logits, atol=1e-6)
     values = [variable.numpy() for variable in model.weights]
-    mixout(INPUTS, training=True)
+    TrainingStep(model, [mixout])(INPUTS, training=True)
     assert all(np.array_equal(variable, value) for variable, value in zip(model.weights, values))
 
 
 def test_gradients_reach_the_weights_themselves():
     model, mixout, _ = trained("adapters")
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(mixout(INPUTS, training=True) ** 2)
+        loss = tf.reduce_sum(TrainingStep(model, [mixout])(INPUTS, training=True) ** 2)
     gradients = tape.gradient(loss, model.trainable_variables)
     assert all(gradient is not None for gradient in gradients)
     kernel = next(index for index, variable in enumerate(model.trainable_variables) if "down/kernel" in variable.name)
@@ -76,9 +77,9 @@ def test_gradients_reach_the_weights_themselves():
 def test_what_cannot_be_mixed_is_named():
     model = set_trainable(tiny_model(), "head")
     with pytest.raises(InputError, match="mixout=0.9: no matrix of the encoder or of adapters trains"):
-        Mixout(model, model, 0.9, seed=0)
+        Mixout(model, 0.9, seed=0)
     with pytest.raises(InputError, match="mixout=1.0 must be a number of at least 0 and below 1"):
-        Mixout(model, model, 1.0, seed=0)
+        Mixout(model, 1.0, seed=0)
 
 
 @pytest.mark.slow

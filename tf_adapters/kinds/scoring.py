@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.models.graphs import hold_gradients_weakly
+from tf_adapters.models.outputs import logits_of
 from tf_adapters.models.state import state_of
 from tf_adapters.text.batching import padding_multiple, sorted_batches
 
@@ -97,10 +98,3 @@ class DigestingScorer(Scorer):
             self.digest.update(positions.tobytes())
             self.digest.update(np.ascontiguousarray(logits))
             yield positions, logits
-
-
-def logits_of(outputs):
-    """The logits of a model's outputs; of spans, start and end in the last axis."""
-    if "logits" in outputs:
-        return outputs.logits
-    return tf.stack([outputs.start_logits, outputs.end_logits], axis=-1)

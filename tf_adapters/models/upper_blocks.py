@@ -52,7 +52,7 @@ class UpperBlocks(keras.Model):
         inputs: dict of `states`, `(batch, length, hidden)`, the outputs of block `first - 1`, and
             int32 `attention_mask`, `(batch, length)`.
 
-    Returns: the logits, or for a span head the dict of `start_logits` and `end_logits`.
+    Returns: the model's outputs.
     """
 
     def __init__(self, model, first):
@@ -67,9 +67,4 @@ class UpperBlocks(keras.Model):
             return inputs_embeds
 
         with _with_layers(self.whole, blocks, pass_on):
-            outputs = self.whole(
-                {"inputs_embeds": inputs["states"], "attention_mask": inputs["attention_mask"]}, training=training
-            )
-        if "logits" in outputs:
-            return outputs.logits
-        return {name: outputs[name] for name in ("start_logits", "end_logits")}
+            return self.whole({"inputs_embeds": inputs["states"], "attention_mask": inputs["attention_mask"]}, training=training)

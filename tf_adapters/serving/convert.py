@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.kinds.scoring import logits_of
 from tf_adapters.models.merging import merged
+from tf_adapters.models.outputs import logits_of
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import replacing
 

@@ -11,9 +11,9 @@ from tf_adapters._version import __version__
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import NOT_FINITE
-from tf_adapters.kinds.scoring import logits_of
 from tf_adapters.layers.fused.compiled import uncompiled
 from tf_adapters.models.merging import merged
+from tf_adapters.models.outputs import logits_of
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import folder_beside, reason, remove_dead

@@ -5,26 +5,22 @@ import functools
 
 import tensorflow as tf
 
-from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
-from tf_adapters.training.mixout import outputs_of
+from tf_adapters.training.step import Change
 
 
-class GradientCheckpointing(keras.Model):
-    """A model that keeps of each block only its input for the gradient, and computes the block once more in the backward pass.
+class GradientCheckpointing(Change):
+    """Of each block only its input is kept for the gradient, and the backward pass computes the block once more.
 
     A training step takes less memory and more time, by about one forward pass. The dropout masks of the second time are those of the
     first: their seeds are drawn before the block. Losses and gradients are those without, but for the rounding of operations that
     TensorFlow fuses where it needs nothing between them.
 
     Args:
-        model: what Keras would train, a transformers TensorFlow model or `UpperBlocks`.
-        whole: the transformers TensorFlow model, after `seed_dropout`.
-
-    Call arguments, returns: those of `Mixout`.
+        model: a transformers TensorFlow model, after `seed_dropout`.
 
     Raises:
         InputError: a block has dropout that cannot be repeated.
@@ -32,11 +28,9 @@ class GradientCheckpointing(keras.Model):
     Reference: Chen et al. 2016, section 4.1, with a block as a segment.
     """
 
-    def __init__(self, model, whole):
-        super().__init__(name="gradient_checkpointing", dtype=whole.dtype_policy)
-        self.inner, self.whole = model, whole
-        state, self._blocks = state_of(whole), []
-        for index, block in enumerate(state.family.blocks(whole)):
+    def __init__(self, model):
+        self.model, state, self._blocks = model, state_of(model), []
+        for index, block in enumerate(state.family.blocks(model)):
             sites = [site for (number, _), site in state.sites.items() if number == index]
             dropouts = []
             for layer in block.submodules:
@@ -51,16 +45,10 @@ class GradientCheckpointing(keras.Model):
                     )
             self._blocks.append((block, dropouts))
 
-    def call(self, inputs, training=None):
-        if isinstance(training, (bool, int, type(None))) and not training:
-            return outputs_of(self.inner(inputs, training=False))
-        with self._checkpointed_blocks():
-            return outputs_of(self.inner(inputs, training=training))
-
     @contextlib.contextmanager
-    def _checkpointed_blocks(self):
+    def computing(self, training):
         """While a step is traced, Keras finds another `call` in each block; outside, and so in the backward pass, its own."""
-        trained = [variable.handle for variable in self.trainable_variables]
+        trained = [variable.handle for variable in self.model.trainable_variables]
         for block, dropouts in self._blocks:
             vars(block)["call"] = functools.partial(_compute, block, dropouts, trained)
         try:

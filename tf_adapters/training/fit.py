@@ -23,6 +23,7 @@ from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.run import Reporter, Run
 from tf_adapters.training.schedules import WarmupLinearDecay
 from tf_adapters.training.settings import by_keywords
+from tf_adapters.training.step import TrainingStep
 from tf_adapters.training.strategies import get_workers, in_scope
 
 
@@ -118,11 +119,11 @@ def _checked_state(model):
 
 
 class _Trained:
-    """What Keras trains: the model, or what the settings put around it.
+    """What Keras trains, as the settings say.
 
     Attributes:
         model, kind, examples, tokenizer, settings, workers: as given.
-        keras_model: what Keras' `fit` is called on.
+        keras_model: `TrainingStep`, which Keras' `fit` is called on.
         depth: int, how many of the lowest blocks are computed beforehand.
         dropouts: SeededDropouts that are not the model's own.
         freezing: `AdapterFreezing` or None.
@@ -131,24 +132,24 @@ class _Trained:
     def __init__(self, model, kind, examples, tokenizer, settings, workers):
         self.model, self.kind, self.examples, self.tokenizer, self.settings, self.workers = model, kind, examples, tokenizer, settings, workers
         self.depth = frozen_depth(model) if settings.cache_frozen else 0
-        self.dropouts, self.freezing = (), None
         trained = kind.trained(model, jit_compile=settings.jit_compile)
         if settings.cache_frozen and trained is not model:
             raise InputError(f"cache_frozen=True: what {kind.name} reads of a text is another in each step; leave it out.")
-        if self.depth:
-            trained = UpperBlocks(model, self.depth)
+        changes, self.freezing = [], None
         if settings.mixout:
-            trained = Mixout(trained, model, settings.mixout, seed=settings.seed)
-            self.dropouts = trained.dropouts
+            changes.append(Mixout(model, settings.mixout, seed=settings.seed))
         if settings.checkpoint_gradients:
-            trained = GradientCheckpointing(trained, model)
+            changes.append(GradientCheckpointing(model))
         if settings.freeze_adapters is not None:
-            trained = self.freezing = AdapterFreezing(
-                trained, model, threshold=settings.freeze_adapters, epochs=settings.freeze_epochs, examples=examples, tokenizer=tokenizer
+            self.freezing = AdapterFreezing(
+                model, threshold=settings.freeze_adapters, epochs=settings.freeze_epochs, examples=examples, tokenizer=tokenizer
             )
+            changes.append(self.freezing)
         if settings.accumulate > 1:
-            trained = GradientAccumulation(trained, settings.accumulate, kind.loss_weight)
-        self.keras_model = workers.wrap(trained)
+            changes.append(GradientAccumulation(settings.accumulate, kind.loss_weight))
+        self.dropouts = [dropout for change in changes for dropout in change.dropouts]
+        trained = UpperBlocks(model, self.depth) if self.depth else trained
+        self.keras_model = TrainingStep(trained, changes, votes=workers.votes)
 
     def compile(self, steps, losses):
         """Give it its optimiser, for so many steps in all."""
@@ -159,10 +160,10 @@ class _Trained:
             weight_decay=settings.weight_decay,
             clip_norm=settings.clip_norm,
         )
-        self.keras_model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **losses)
-        if self.keras_model is not self.model:
-            # As it would be otherwise: `evaluate` works afterwards.
-            self.model.compile(optimizer=self.keras_model.optimizer, jit_compile=settings.jit_compile, **self.kind.losses(settings))
+        # A TPU compiles the whole step, and no other strategy may be compiled.
+        self.keras_model.compile(optimizer=optimizer, jit_compile=settings.jit_compile and self.workers.votes is None, **losses)
+        # `evaluate` works afterwards.
+        self.model.compile(optimizer=self.keras_model.optimizer, jit_compile=settings.jit_compile, **self.kind.losses(settings))
         self.keras_model.optimizer.build(self.model.trainable_variables)
 
 

@@ -5,20 +5,19 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.fast import FastSite
 from tf_adapters.models.site import AdapterSite
 from tf_adapters.models.state import state_of
 from tf_adapters.text.batching import sorted_batches
-from tf_adapters.training.mixout import outputs_of
+from tf_adapters.training.step import Change
 
 _SAMPLE_ROWS = 32
 
 
-class AdapterFreezing(keras.Model):
-    """A model whose adapters stop training, one after the other, once they change too little.
+class AdapterFreezing(Change):
+    """Adapters stop training, one after the other, once they change too little.
 
     After each epoch an adapter whose importance is below that epoch's threshold is frozen for the rest of the run. Its importance is
     `1 - CKA(X, X + A(X))`: how much it changes the representation at its place, over the tokens of some training rows in inference;
@@ -30,15 +29,12 @@ class AdapterFreezing(keras.Model):
     were at hand. Which two representations are compared, the rows, the cubic rise and what LayerNorms do are choices of this package.
 
     Args:
-        model: what Keras would train but for its gradient accumulation.
-        whole: the transformers TensorFlow model after `set_trainable(whole, "adapters")`.
+        model: a transformers TensorFlow model after `set_trainable(model, "adapters")`.
         threshold, epochs: `TrainingSettings.freeze_adapters`, the final threshold, and `freeze_epochs`, `(first, last)`: up to the end of the first nothing is frozen, and from the last on the threshold is the final one.
         examples, tokenizer: training examples and their `Tokenizer`.
 
     Attributes:
         frozen: tuple of the keys of the frozen adapters, such as `"layer.0.ffn"`, in the order in which they were frozen.
-
-    Call arguments, returns: those of `Mixout`.
 
     Raises:
         InputError: no bottleneck adapters that train.
@@ -46,13 +42,11 @@ class AdapterFreezing(keras.Model):
     Reference: Son et al. 2025; CKA: Kornblith et al. 2019, Similarity of Neural Network Representations Revisited, section 3.
     """
 
-    def __init__(self, model, whole, *, threshold, epochs, examples, tokenizer):
-        super().__init__(name="adapter_freezing", dtype=whole.dtype_policy)
-        state = state_of(whole)
+    def __init__(self, model, *, threshold, epochs, examples, tokenizer):
+        state = state_of(model)
         if state.trainable != "adapters" or not isinstance(state.adapters[state.active].config, AdapterConfig):
             raise InputError(f"freeze_adapters={threshold!r} is for bottleneck adapters (set_trainable(model, 'adapters')): leave it out.")
-        self.inner, self.whole = model, whole
-        self.threshold, self.epochs, self.frozen = threshold, tuple(epochs), ()
+        self.model, self.threshold, self.epochs, self.frozen = model, threshold, tuple(epochs), ()
         rows = np.unique(np.linspace(0, len(examples) - 1, _SAMPLE_ROWS).astype(np.int64))
         ((_, inputs),) = sorted_batches(examples.encode(tokenizer, tf.constant(rows)), batch_size=len(rows), tokenizer=tokenizer)
         self._sample = state.family.inputs(inputs)
@@ -62,14 +56,6 @@ class AdapterFreezing(keras.Model):
             for (block, _), site in state.sites.items()
             if state.active in site.adapters
         ]
-
-    @property
-    def trainable_weights(self):
-        frozen = {id(variable) for variable in self._frozen_variables()}
-        return [variable for variable in self.inner.trainable_weights if id(variable) not in frozen]
-
-    def call(self, inputs, training=None):
-        return outputs_of(self.inner(inputs, training=training))
 
     def after_epoch(self, epoch):
         """Freeze what is below the threshold of an epoch (from 1) that has ended.
@@ -100,19 +86,19 @@ class AdapterFreezing(keras.Model):
                 vars(site)["call"] = functools.partial(AdapterSite.call, site)
         try:
             # With hidden states asked for, no block is computed for its first token alone.
-            state_of(self.whole).family.main_layer(self.whole)(inputs, output_hidden_states=True, training=False)
+            state_of(self.model).family.main_layer(self.model)(inputs, output_hidden_states=True, training=False)
         finally:
             for _, site, _ in self._places:
                 vars(site).pop("_adapt", None), vars(site).pop("call", None)
         return found
 
-    def _frozen_variables(self):
-        state = state_of(self.whole)
+    def left_out(self):
+        state = state_of(self.model)
         layers = [state.adapters[state.active].layers[key] for key in self.frozen]
         training = {block for block, _, key in self._places if key not in self.frozen}
         adapted = sorted({block for block, _, _ in self._places})
-        norms = [(-1, state.family.main_layer(self.whole).embeddings.LayerNorm)]
-        for index, block in enumerate(state.family.blocks(self.whole)):
+        norms = [(-1, state.family.main_layer(self.model).embeddings.LayerNorm)]
+        for index, block in enumerate(state.family.blocks(self.model)):
             norms += [(index, norm) for norm in state.family.block_layer_norms(block)]
         for index, norm in norms:
             # Without adapters of its own it goes with the next block above that has some.

@@ -18,9 +18,7 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.training.cluster import STRATEGIES, meet, read_cluster
 from tf_adapters.training.layout import RESUME_FOLDER
-from tf_adapters.training.mixout import outputs_of
 from tf_adapters.training.settings import for_one_device
-from tf_adapters.training.step import loss_of_part
 
 
 def make_strategy(name):
@@ -180,14 +178,10 @@ class Alone:
     Attributes:
         name: str, what is said of it in a run's settings.
         chief: bool, whether this process writes.
+        votes: metric whose result travels with a step's losses, or None.
     """
 
-    name = "one device"
-    chief = True
-
-    def wrap(self, model):
-        """What Keras trains in place of `model`."""
-        return model
+    name, chief, votes = "one device", True, None
 
     def folder(self, output, resume):
         """Where this process writes, a path."""
@@ -232,7 +226,7 @@ class Workers(Alone):
         self.strategy, self.replicas = strategy, strategy.num_replicas_in_sync
         self.processes, self.chief = processes_of(strategy)
         self.name = f"{type(strategy).__name__} of {self.replicas} devices"
-        self._asked, self._folder = threading.Event(), None
+        self._asked, self._folder, self.votes = threading.Event(), None, _Votes()
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         refused = for_one_device(settings.to_dict()) | ({"random_drop": random_drop} if random_drop else {})
         refused |= {"jit_compile": True} if settings.jit_compile and not on_tpu else {}
@@ -243,10 +237,6 @@ class Workers(Alone):
         if settings.batch_size < self.replicas or (on_tpu and settings.batch_size % self.replicas):
             multiple = "a multiple of them" if on_tpu else "at least as many"
             raise InputError(f"{{batch_size}} rows of a step are for {self.replicas} devices together: give {multiple}.", batch_size=settings.batch_size)
-
-    def wrap(self, model):
-        self._votes = _Votes()
-        return Share(model, self._votes)
 
     def folder(self, output, resume):
         kept = self._bytes_from_chief(lambda: _packed(output)) if resume else None
@@ -300,7 +290,7 @@ class Workers(Alone):
         stops, saves = logs[_Votes.NAME]
         if stops:
             stopping.set()
-        self._votes.cast(self.strategy, self._asked.is_set(), self.chief and due and not saves)
+        self.votes.cast(self.strategy, self._asked.is_set(), self.chief and due and not saves)
         return bool(saves)
 
     def from_chief(self, compute):
@@ -323,46 +313,6 @@ class Workers(Alone):
             lambda context: tf.constant(array if everyone or context.replica_id_in_sync_group == 0 else np.zeros_like(array), tf.int32)
         )
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy()
-
-
-class Share(keras.Model):
-    """What each replica trains: its rows of a batch, whose gradients add up to the whole batch's.
-
-    The loss is a mean, over rows or over words. A replica's counts by its share of what the batch's is a mean over, also where shares
-    differ, so that the gradient is the one of a single device.
-
-    Args:
-        model: what Keras would train.
-        votes: metric whose result travels with the losses.
-
-    Call arguments, returns: those of `Mixout`.
-    """
-
-    def __init__(self, model, votes):
-        super().__init__(name="share", dtype=model.dtype_policy)
-        self.inner, self.votes = model, votes
-        # Results are sums over the replicas already.
-        self.distribute_reduction_method = "first"
-
-    def compile(self, *arguments, jit_compile=False, **settings):
-        """As of a Keras model. A TPU compiles the whole step, and no other strategy may be compiled."""
-        super().compile(*arguments, jit_compile=False, **settings)
-
-    def call(self, inputs, training=None):
-        return outputs_of(self.inner(inputs, training=training))
-
-    def train_step(self, data):
-        inputs, targets, share = data
-        with tf.GradientTape() as tape:
-            outputs = self(inputs, training=True)
-            loss = loss_of_part(self, targets, outputs, share)
-        self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
-        tf.cond(share > 0, lambda: self._count(targets, outputs), lambda: True)
-        return {metric.name: metric.result() for metric in (*self.compiled_metrics.metrics, self.votes)}
-
-    def _count(self, targets, outputs):
-        self.compiled_metrics.update_state(targets, outputs)
-        return True
 
 
 class _Votes(keras.metrics.Metric):
