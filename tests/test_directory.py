@@ -212,6 +212,10 @@ def edit(directory, **changes):
         (lambda d: (d / "tf_adapters.json").write_text("[]"), "is damaged"),
         (lambda d: edit(d, backbone=None), "is damaged: 'backbone' is None"),
         (lambda d: edit(d, weights={}), "is damaged: it lacks 'weights.sha256'"),
+        (lambda d: edit(d, text={}), "is damaged: it lacks 'text.max_length'"),
+        (lambda d: edit(d, text={"max_length": "128"}), "is damaged: 'text.max_length' is '128'"),
+        (lambda d: edit(d, task={"kind": []}), r"is damaged: 'task.kind' is \[\]"),
+        (lambda d: edit(d, task={"text_pairs": 1}), "is damaged: 'task.text_pairs' is 1"),
         (lambda d: edit(d, format_version=2), "format_version 2.*upgrade"),
         (lambda d: edit(d, adapter={"size": 3}), "Unknown adapter config key 'size'"),
         (lambda d: (d / "adapter.safetensors").unlink(), "missing, truncated"),
@@ -229,6 +233,13 @@ def test_damaged_directory_is_named(checkpoint, tmp_path, damage, message):
 def test_saving_without_choosing_what_trains_is_refused(tmp_path):
     with pytest.raises(InputError, match="call set_trainable"):
         save_adapter(add_adapters(tiny_model()), tmp_path)
+
+
+def test_a_task_that_no_reader_would_take_is_not_saved(tmp_path):
+    model = set_trainable(add_adapters(tiny_model(), AdapterConfig(2)))
+    with pytest.raises(InputError, match="'task.kind' is None"):
+        save_adapter(model, tmp_path / "new", task={"kind": None})
+    assert not (tmp_path / "new").exists()
 
 
 def test_unwritable_places_are_named_and_nothing_is_lost(checkpoint, tmp_path):

@@ -13,6 +13,8 @@ from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_to
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.saving.lock import holding
+from tf_adapters.training.layout import SEEDS_FILE
+from tf_adapters.training.leftovers import discard_seeds
 from tf_adapters.training.run import Reporter
 
 REASONS = {FULL: "No space left on device", READ_ONLY: "Read-only file system"}
@@ -118,6 +120,14 @@ def test_a_log_that_cannot_be_cut_is_named(run, tmp_path):
         run(tmp_path, reporter=KillAt(3), checkpoint_seconds=0)
     with failing(tmp_path, READ_ONLY), pytest.raises(InputError, match="log.csv cannot be written: Read-only file system"):
         run(tmp_path, resume=True)
+
+
+def test_a_list_of_seeds_that_cannot_be_removed_is_named(tmp_path):
+    (tmp_path / SEEDS_FILE).write_text("{}")
+    with failing(tmp_path, READ_ONLY), pytest.raises(InputError, match=f"{SEEDS_FILE} cannot be removed: Read-only file system"):
+        discard_seeds(tmp_path)
+    discard_seeds(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @BOTH

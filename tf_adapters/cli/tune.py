@@ -15,7 +15,7 @@ from tf_adapters.cli.search_space import read_space, take_most_epochs
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
-from tf_adapters.saving.atomic import remove_folder
+from tf_adapters.saving.atomic import remove_file, remove_folder
 from tf_adapters.tuning.role import NAME, read_role
 
 TUNERS = ("random", "bayesian", "hyperband", "grid")
@@ -152,7 +152,7 @@ def tune(
         for name in (BEST_FOLDER, SEARCH_FOLDER):
             remove_folder(output / name)
         for name in (TABLE_FILE, PLOT_FILE):
-            (output / name).unlink(missing_ok=True)
+            remove_file(output / name)
     if not works:
         write_json(output / SETTINGS_FILE, {"settings": settings})
     # keras-tuner takes 0 for none.

@@ -72,6 +72,18 @@ def remove_folder(path):
     remove_dead(path.parent)
 
 
+def remove_file(path):
+    """Remove a file, if it is there.
+
+    Raises:
+        InputError: it cannot be removed.
+    """
+    try:
+        pathlib.Path(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be removed: {reason(error)}.") from None
+
+
 def remove_dead(folder):
     """Remove what killed writers left in a folder."""
     try:

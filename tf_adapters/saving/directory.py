@@ -10,6 +10,7 @@ a reader finds the new weights still under their other name, and takes them from
 the next save gives them their own name before it writes.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -29,7 +30,7 @@ from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
-from tf_adapters.saving.settings import FORMAT_VERSION, read_settings
+from tf_adapters.saving.settings import FORMAT_VERSION, check_task, read_settings
 
 _NEXT_WEIGHTS_FILE = ".adapter.safetensors.next"
 
@@ -67,6 +68,8 @@ def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics
         raise InputError("The model was not trained: call set_trainable(model, ...) first, so that it is known what to save.")
     for name, value in (("recipe", recipe), ("task", task), ("metrics", metrics), ("training", training)):
         _check_json(name, value)
+    if task is not None:
+        check_task(task, "")
     arrays = _collect(model, state)
     _finish_commit(directory)
     next_weights = directory / _NEXT_WEIGHTS_FILE
@@ -104,7 +107,8 @@ def _commit(directory, settings):
         write_text(directory / CARD_FILE, model_card(settings))
         write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
     except InputError:
-        (directory / _NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (directory / _NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
         raise
     _name_weights(directory)
 

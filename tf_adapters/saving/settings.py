@@ -32,6 +32,8 @@ _CONTENT = {
     "parameters": {name: int for name in ("total", "trained", "adapter", "layer_norm", "head", "backbone")},
     "weights": {"sha256": str},
 }
+# The same of a task, of which all may be left out.
+_TASK = {"name": (str, type(None)), "kind": str, "metric": (str, type(None)), "text_pairs": bool}
 
 
 def read_settings(directory):
@@ -54,10 +56,21 @@ def read_settings(directory):
             f"{path} has format_version {shown(version)}; this version of tf_adapters reads up to {FORMAT_VERSION}: upgrade it."
         )
     _check(settings, _CONTENT, path, "")
+    if settings["text"] is not None:
+        _check(settings["text"], {"max_length": int}, path, "text.")
+    if settings["task"] is not None:
+        check_task(settings["task"], f"{path} is damaged: ")
     labels = settings["head"]["labels"]
     if labels is not None and not all(isinstance(label, str) for label in labels):
         raise InputError(f"{path} is damaged: 'head.labels' is {shown(labels)}.")
     return settings
+
+
+def check_task(task, where):
+    """Raise InputError, whose message begins with `where`, if a dict that describes a task has an entry of another type than it has to have."""
+    for name, types in _TASK.items():
+        if name in task and not isinstance(task[name], types):
+            raise InputError(f"{where}'task.{name}' is {shown(task[name])}.")
 
 
 def _check(values, content, path, where):

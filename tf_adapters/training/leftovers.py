@@ -3,7 +3,7 @@
 import re
 
 from tf_adapters.errors import InputError
-from tf_adapters.saving.atomic import remove_dead, remove_folder
+from tf_adapters.saving.atomic import remove_dead, remove_file, remove_folder
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
 
@@ -11,7 +11,7 @@ from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
 def discard_seeds(output):
     """Remove the list and the folders of an interrupted run of several seeds, if there is one."""
     # The list first: folders without it are left-overs, the list without its folders would be a broken run.
-    (output / SEEDS_FILE).unlink(missing_ok=True)
+    remove_file(output / SEEDS_FILE)
     for folder in output.glob(".seed-*"):
         if re.fullmatch(r"\.seed-\d+", folder.name):
             remove_folder(folder)

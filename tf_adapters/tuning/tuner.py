@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.saving.atomic import reason
+from tf_adapters.saving.atomic import reason, remove_file
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.lock import holding
 from tf_adapters.tuning import worker
@@ -234,4 +234,4 @@ def _forget_state(project, oracle):
 
 def _remove_state(project):
     for path in (*project.glob("trial_*/trial.json"), *project.glob("*.json")):
-        path.unlink()
+        remove_file(path)
