@@ -53,6 +53,7 @@ _REPORT = (
     "table 1. Batch size and length are not stated: those of Houlsby et al. and their code (32, 128)."
 )
 
+_LORA = dict(head_layers=1, learning_rate=5e-4, epochs=60, batch_size=16, max_length=512, warmup_fraction=0.06)
 _BASELINE = dict(adapter=AdapterConfig(), head_layers=1, max_length=128)
 
 RECIPES = {
@@ -182,12 +183,7 @@ RECIPES = {
         Recipe(
             name="hu-2022",
             adapter=LoraConfig(rank=8, alpha=8, targets=("query", "value")),
-            head_layers=1,
-            learning_rate=5e-4,
-            epochs=60,
-            batch_size=16,
-            max_length=512,
-            warmup_fraction=0.06,
+            **_LORA,
             source=(
                 "Hu et al. 2022 (LoRA), section 4.2 and appendix D.1, table 9: RoBERTa-base on SST-2, whose other tasks have 4e-4 or 5e-4 "
                 "and 25 to 80 epochs. Initialisation is that of the published code (uniform), the paper's text says Gaussian. "
@@ -197,12 +193,7 @@ RECIPES = {
         Recipe(
             name="liu-2024-dora",
             adapter=DoraConfig(rank=8, alpha=8, targets=("query", "value")),
-            head_layers=1,
-            learning_rate=5e-4,
-            epochs=60,
-            batch_size=16,
-            max_length=512,
-            warmup_fraction=0.06,
+            **_LORA,
             source=(
                 "Liu et al. 2024 (DoRA), section 4. The paper trains decoders; rank, targets, rate, epochs, batches and length are those of "
                 "hu-2022, with which it compares. The magnitude is learned relative to the pretrained one."
