@@ -90,8 +90,13 @@ def interrupted(operation, *, files=("",), done=None):
         yield place
 
 
-def interrupted_at(count, operation):
-    """Run an operation; raise KeyboardInterrupt at the `count`-th new line of the package, but for transaction.py's, whose own lines no signal interrupts.
+def interrupted_at(count, operation, files=("",)):
+    """Run an operation; raise KeyboardInterrupt at the `count`-th new line of the package.
+
+    Args:
+        count: int, from 0.
+        operation: function.
+        files: ends of the names of the files whose lines count; those of transaction.py, whose own lines no signal interrupts, never do.
 
     Returns: whether it was raised.
     """
@@ -102,4 +107,7 @@ def interrupted_at(count, operation):
         seen.add(place)
         return new and len(seen) > count
 
-    return _raised_at(operation, lambda path: not path.endswith("transaction.py"), KeyboardInterrupt("here"), reached) is not None
+    def counts(path):
+        return path.endswith(tuple(files)) and not path.endswith("transaction.py")
+
+    return _raised_at(operation, counts, KeyboardInterrupt("here"), reached) is not None

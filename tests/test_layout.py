@@ -1,5 +1,6 @@
 """How the package is laid out: which room imports which."""
 
+import ast
 import pathlib
 import re
 import subprocess
@@ -28,3 +29,15 @@ def test_a_room_imports_only_rooms_below_it(tmp_path):
         file.write("\n\ndef upwards():\n    from tf_adapters.training.fit import fit\n\n    return fit\n")
     done = lint(tmp_path)
     assert done.returncode == 1 and "tf_adapters.models.state -> tf_adapters.training.fit" in re.sub(r"\s+", " ", done.stdout)
+
+
+def test_no_function_is_longer_than_eighty_lines():
+    """Parameters, which of a command are its options, and docstrings do not count; ruff limits the complexity."""
+    lengths = {}
+    for path in (ROOT / "tf_adapters").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                body = node.body[ast.get_docstring(node) is not None :]
+                lengths[f"{path.relative_to(ROOT)}: {node.name}"] = node.end_lineno - body[0].lineno + 1 if body else 0
+    assert "tf_adapters/training/fit.py: fit" in lengths
+    assert {name: length for name, length in lengths.items() if length > 80} == {}

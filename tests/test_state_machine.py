@@ -52,7 +52,9 @@ CONFIGS = {
 }
 MODES = ("adapters", "full", "top-1", "layer-norm", "bias", "head")
 NAMES = st.sampled_from(["a", "b", "c"])
-INTERRUPTED = ("add", "add", "load", "load", "remove", "choose", "activate", "suspend")
+INTERRUPTED = ("add", "add", "remove", "choose", "activate", "suspend")
+# Lines that write are few among all that run.
+FILES = st.sampled_from([("",), ("injection.py", "site.py"), ("state.py",), ("directory.py", "state.py")])
 INPUTS = {name: value.numpy() for name, value in tiny_inputs(2, 6).items()}
 
 
@@ -426,33 +428,47 @@ class Lifecycle(RuleBasedStateMachine):
         graph()
         self.graphs = [*self.graphs, (graph, self.numbers())][-2:]
 
-    @rule(counts=st.lists(st.integers(0, 300), min_size=1, max_size=3), what=st.sampled_from(INTERRUPTED), name=NAMES)
-    def interrupt(self, counts, what, name):
+    @rule(count=st.integers(0, 70), files=FILES, what=st.sampled_from(INTERRUPTED), name=NAMES)
+    def interrupt(self, count, files, what, name):
         """Ctrl-C anywhere in an operation."""
-        model, saved = self.model, self.saved[-1:]
-        if what == "load" and not saved:
-            return
+        model = self.model
         operations = {
             "add": lambda: add_adapters(model, CONFIGS["two"], name="interrupted", seed=0),
-            "load": lambda: load_adapter(model, saved[0][0], name=name),
             "remove": lambda: remove_adapters(model), "choose": lambda: set_trainable(model, "full"),
             "activate": lambda: set_active(model, name), "suspend": lambda: disable_adapters(model).__enter__(),
         }  # fmt: skip
-        before, done = picture(model), False
+        if self.interrupted(operations[what], count, files):
+            self.catch_up(what, name)
+
+    @precondition(lambda self: any(self.loadable()))
+    @rule(count=st.integers(0, 70), files=FILES, which=st.integers(0, 9))
+    def interrupt_a_load(self, count, files, which):
+        loadable = list(self.loadable())
+        directory, saved, name = loadable[which % len(loadable)]
+        if self.interrupted(functools.partial(load_adapter, self.model, directory, name=name), count, files):
+            self.loaded(saved, name)
+
+    def loadable(self):
+        """Directories, what they hold, and names under which they can be loaded."""
+        for directory, saved in self.saved:
+            for name in ("a", "b", "c"):
+                if self.why_not(directory, saved, name) is None:
+                    yield directory, saved, name
+
+    def interrupted(self, operation, count, files):
+        """Whether an operation came to its end; if not, nothing has changed."""
+        before, done = picture(self.model), False
 
         def operate():
             nonlocal done
             with contextlib.suppress(InputError):
-                operations[what]()
+                operation()
                 done = True
 
-        for count in counts:
-            if not done:
-                interrupted_at(count, operate)
-                if not done:
-                    assert_same(before, picture(model))
-        if done:
-            self.catch_up(what, name)
+        interrupted_at(count, operate, files)
+        if not done:
+            assert_same(before, picture(self.model))
+        return done
 
     def catch_up(self, what, name):
         """The operation was over before it could be interrupted."""
@@ -463,8 +479,6 @@ class Lifecycle(RuleBasedStateMachine):
             else:
                 self.reference.trains = self.reference.mode = None
                 self.graphs = []
-        elif what == "load":
-            self.loaded(self.saved[-1][1], name)
         elif what == "remove":
             self.reference.adapters, self.reference.active, self.reference.blocks = {}, None, None
             self.reference.trains = self.reference.mode = None

@@ -114,73 +114,85 @@ _STORAGES = {_Global("torch", kind): kind for kind in _DTYPES}
 _KNOWN = {_DICT, _TENSOR, _PARAMETER, *_STORAGES}
 
 
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_LENGTHS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
 def _load(file, find_storage):
     """The value of the next pickle in a file; `find_storage` is a function of a storage's kind and key."""
-    stack, marks, memo = [], [], {}
-
-    def above_mark():
-        start = marks.pop()
-        values = stack[start:]
-        del stack[start:]
-        return values
-
-    def set_items(items):
-        if type(stack[-1]) is not dict or len(items) % 2 or not all(type(key) is str for key in items[::2]):
-            raise _Refused("it holds no dictionary of tensors by name")
-        stack[-1].update(zip(items[::2], items[1::2]))
-
-    def extend(values):
-        if type(stack[-1]) is not list:
-            raise _Refused("it appends to what is no list")
-        stack[-1].extend(values)
-
+    machine = _Machine(find_storage)
     for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
-        name = opcode.name
         if count == _MOST_OPCODES:
             raise _Refused(f"its description has more than {_MOST_OPCODES:,} steps")
+        if opcode.name == "STOP":
+            return machine.stack.pop()
+        machine.step(opcode.name, argument)
+
+
+class _Machine:
+    """Does what the opcodes of a dictionary of tensors say, and no other."""
+
+    def __init__(self, find_storage):
+        self.stack, self.marks, self.memo, self.find_storage = [], [], {}, find_storage
+
+    def step(self, name, argument):
+        stack = self.stack
         if name in ("BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE"):
             stack.append(argument)
-        elif name in ("NONE", "NEWTRUE", "NEWFALSE"):
-            stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
-        elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE"):
-            stack.append({"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}[name]())
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            length = int(name[-1])
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in _EMPTY:
+            stack.append(_EMPTY[name]())
+        elif name in _LENGTHS:
+            length = _LENGTHS[name]
             if len(stack) < length:
                 raise IndexError("its stack is too short")
             stack[-length:] = [tuple(stack[-length:])]
         elif name == "TUPLE":
-            stack.append(tuple(above_mark()))
+            stack.append(tuple(self._above_mark()))
         elif name == "MARK":
-            marks.append(len(stack))
+            self.marks.append(len(stack))
         elif name in ("BINPUT", "LONG_BINPUT"):
-            memo[argument] = stack[-1]
+            self.memo[argument] = stack[-1]
         elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(memo[argument])
-        elif name == "GLOBAL":
-            found = _Global(*argument.split(" ", 1))
-            if found not in _KNOWN:
-                raise _Refused(f"it asks for {'.'.join(found)[:100]}, which no tensor needs; nothing of it was run")
-            stack.append(found)
+            stack.append(self.memo[argument])
         elif name == "BINPERSID":
-            stack.append(_storage(stack.pop(), find_storage))
+            stack.append(_storage(stack.pop(), self.find_storage))
         elif name == "REDUCE":
             arguments, function = stack.pop(), stack.pop()
             stack.append(_called(function, arguments))
-        elif name == "SETITEM":
-            value, key = stack.pop(), stack.pop()
-            set_items([key, value])
-        elif name == "SETITEMS":
-            set_items(above_mark())
-        elif name == "APPEND":
-            value = stack.pop()
-            extend([value])
-        elif name == "APPENDS":
-            extend(above_mark())
-        elif name == "STOP":
-            return stack.pop()
+        elif name in ("SETITEM", "SETITEMS"):
+            self._set_items(self._above_mark() if name == "SETITEMS" else [stack.pop(), stack.pop()][::-1])
+        elif name in ("APPEND", "APPENDS"):
+            self._extend(self._above_mark() if name == "APPENDS" else [stack.pop()])
+        elif name == "GLOBAL":
+            stack.append(_known(argument))
         elif name != "PROTO":
             raise _Refused(f"its step {name} is none that a dictionary of tensors needs; nothing of it was run")
+
+    def _above_mark(self):
+        start = self.marks.pop()
+        values = self.stack[start:]
+        del self.stack[start:]
+        return values
+
+    def _set_items(self, items):
+        if type(self.stack[-1]) is not dict or len(items) % 2 or not all(type(key) is str for key in items[::2]):
+            raise _Refused("it holds no dictionary of tensors by name")
+        self.stack[-1].update(zip(items[::2], items[1::2]))
+
+    def _extend(self, values):
+        if type(self.stack[-1]) is not list:
+            raise _Refused("it appends to what is no list")
+        self.stack[-1].extend(values)
+
+
+def _known(argument):
+    found = _Global(*argument.split(" ", 1))
+    if found not in _KNOWN:
+        raise _Refused(f"it asks for {'.'.join(found)[:100]}, which no tensor needs; nothing of it was run")
+    return found
 
 
 def _storage(identity, find_storage):

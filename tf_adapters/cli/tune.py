@@ -120,8 +120,6 @@ def tune(
     values, usual_recipe = read_space(space, vary or [])
     epochs = take_most_epochs(values) if tuner == "hyperband" else None
     with console.status("Loading keras-tuner ..."):
-        import keras_tuner
-
         from tf_adapters.tuning.hypermodel import AdapterHyperModel
     options.use_precision(precision, console)
     data = chosen.read(console)
@@ -155,16 +153,7 @@ def tune(
             remove_file(output / name)
     if not works:
         write_json(output / SETTINGS_FILE, {"settings": settings})
-    # keras-tuner takes 0 for none.
-    common = {"objective": hypermodel.objective, "seed": seed + 1}
-    oracles = keras_tuner.oracles
-    if tuner == "hyperband":
-        oracle = oracles.HyperbandOracle(max_epochs=epochs, **common)
-    elif tuner == "grid":
-        oracle = oracles.GridSearchOracle(max_trials=trials, **common)
-    else:
-        of_name = {"random": oracles.RandomSearchOracle, "bayesian": oracles.BayesianOptimizationOracle}
-        oracle = of_name[tuner](max_trials=trials or USUAL_TRIALS, **common)
+    oracle = _oracle(tuner, trials, epochs, objective=hypermodel.objective, seed=seed + 1)  # keras-tuner takes 0 for none
     console.print(f"Searching {', '.join(hypermodel.varied)} on {model}, task {data.name}, by validation {hypermodel.metric}.")
     search = _run_search(console, hypermodel, oracle, output, settings)
     if works:
@@ -175,6 +164,17 @@ def tune(
         trial = oracle.trials[row["trial"]]
         row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
     finish(console, hypermodel, rows, output, settings, chosen)
+
+
+def _oracle(tuner, trials, epochs, **common):
+    from keras_tuner import oracles
+
+    if tuner == "hyperband":
+        return oracles.HyperbandOracle(max_epochs=epochs, **common)
+    if tuner == "grid":
+        return oracles.GridSearchOracle(max_trials=trials, **common)
+    of_name = {"random": oracles.RandomSearchOracle, "bayesian": oracles.BayesianOptimizationOracle}
+    return of_name[tuner](max_trials=trials or USUAL_TRIALS, **common)
 
 
 def _run_search(console, hypermodel, oracle, output, settings):

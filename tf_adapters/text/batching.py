@@ -91,43 +91,15 @@ def training_batches(rows, tokenizer, *, batch_size, epochs, seed, start_step=0,
     Raises: InputError, for arguments that cannot be used.
     Reference: the windows are the mega-batches of `group_by_length` in HuggingFace's Trainer.
     """
-    count = len(rows)
-    if count == 0:
-        raise InputError("rows holds 0 examples: training needs at least one.")
-    if rows.labels is None:
-        raise InputError("rows.labels is None: training needs labels; give a split that has them.")
-    per_token = isinstance(rows.labels, tf.RaggedTensor)
-    labels_count = int(rows.labels.nrows()) if per_token else len(rows.labels)
-    if labels_count != count:
-        raise InputError(f"rows.labels has {labels_count} entries for {count} rows: "
-                         "give one label a row.")
-    steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=drop_remainder)
-    _check_positive(epochs, "epochs")
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
-        raise InputError(f"seed={seed!r} must be an integer from 0 to 2**63 - 1.")
-    total = steps * epochs
-    is_integer = isinstance(start_step, (int, np.integer)) and not isinstance(start_step, bool)
-    if not is_integer or not 0 <= start_step <= total:
-        raise InputError(f"start_step={start_step!r} must be an integer from 0 to the {total} steps "
-                         f"of {epochs} epochs of {steps}.")
-    lengths = _checked_lengths(lengths, tokenizer)
+    steps = _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder)
+    count, total, lengths = len(rows), steps * epochs, _checked_lengths(lengths, tokenizer)
+    large, per_token = count > _MOST_ROWS_IN_MEMORY, isinstance(rows.labels, tf.RaggedTensor)
+    labels_at = _labels_at(rows, in_memory=not large or per_token)
 
     window_batches = min(_MOST_BATCHES_IN_A_WINDOW, max(1, count // (4 * batch_size)))
     window_rows = window_batches * batch_size
     used = steps * batch_size if drop_remainder else count
     windows = -(-used // window_rows)  # in an epoch
-    large = count > _MOST_ROWS_IN_MEMORY
-    if per_token:
-        labels = rows.labels
-    elif not large:
-        with tf.device("CPU:0"):
-            labels = tf.constant(rows.labels)
-
-    def labels_at(index):
-        if per_token or not large:
-            return tf.gather(labels, index)
-        chosen = tf.numpy_function(lambda index: rows.labels[index], [index], rows.labels.dtype)
-        return tf.ensure_shape(chosen, [*index.shape, *rows.labels.shape[1:]])
 
     def shuffle(stop, number):
         return tf.random.experimental.stateless_shuffle(
@@ -194,6 +166,40 @@ def training_batches(rows, tokenizer, *, batch_size, epochs, seed, start_step=0,
     dataset = dataset.flat_map(batches_of_window).skip(skipped)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(total - int(start_step)))
     return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder):
+    """Steps of an epoch of `training_batches`, or an InputError."""
+    count = len(rows)
+    if count == 0:
+        raise InputError("rows holds 0 examples: training needs at least one.")
+    if rows.labels is None:
+        raise InputError("rows.labels is None: training needs labels; give a split that has them.")
+    labels_count = int(rows.labels.nrows()) if isinstance(rows.labels, tf.RaggedTensor) else len(rows.labels)
+    if labels_count != count:
+        raise InputError(f"rows.labels has {labels_count} entries for {count} rows: give one label a row.")
+    steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=drop_remainder)
+    _check_positive(epochs, "epochs")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+        raise InputError(f"seed={seed!r} must be an integer from 0 to 2**63 - 1.")
+    is_integer = isinstance(start_step, (int, np.integer)) and not isinstance(start_step, bool)
+    if not is_integer or not 0 <= start_step <= steps * epochs:
+        raise InputError(f"start_step={start_step!r} must be an integer from 0 to the {steps * epochs} steps of {epochs} epochs of {steps}.")
+    return steps
+
+
+def _labels_at(rows, *, in_memory):
+    """Function of an int64 tensor of indices that returns their labels, in a graph."""
+    if in_memory:
+        with tf.device("CPU:0"):
+            labels = rows.labels if isinstance(rows.labels, tf.RaggedTensor) else tf.constant(rows.labels)
+        return functools.partial(tf.gather, labels)
+
+    def read(index):
+        chosen = tf.numpy_function(lambda index: rows.labels[index], [index], rows.labels.dtype)
+        return tf.ensure_shape(chosen, [*index.shape, *rows.labels.shape[1:]])
+
+    return read
 
 
 def sorted_batches(encoded, *, batch_size, tokenizer, lengths=None, multiple_of=8, fill=False):
