@@ -215,6 +215,7 @@ def with_strong_adapter(family, variant):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family, variant", COMPILED)
 def test_every_variant_is_compiled_and_served_computes_in_bfloat16_and_goes_without_a_trace(
     family, variant, tmp_path, float32_policy, record_property

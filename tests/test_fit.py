@@ -245,7 +245,8 @@ def test_bad_settings_are_named(checkpoint, task, wordpiece, tmp_path, changes, 
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **{**SETTINGS, **changes})
 
 
-@pytest.mark.parametrize("mode", [pytest.param("full", marks=pytest.mark.slow), "top-1"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["full", "top-1"])
 def test_full_and_top_n_training_keep_what_they_trained(checkpoint, task, wordpiece, tmp_path, mode):
     model = new_model(checkpoint, mode)
     fit(model, task, wordpiece, output=tmp_path, **{**SETTINGS, "epochs": 1})

@@ -107,7 +107,8 @@ def test_debertas_convolution_is_computed_once():
     assert model.deberta.encoder.conv is not None
 
 
-@pytest.mark.parametrize("mode, fast, xla", [pytest.param("adapters", False, False, marks=pytest.mark.slow), pytest.param("adapters", True, False, marks=pytest.mark.slow), pytest.param("top-1", False, True, marks=pytest.mark.slow), ("head", False, False)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode, fast, xla", [("adapters", False, False), ("adapters", True, False), ("top-1", False, True), ("head", False, False)])
 def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp_path, mode, fast, xla):
     def train(folder, **arguments):
         keras.utils.set_random_seed(0)

@@ -241,6 +241,7 @@ def saved_adapters(tmp_path_factory):
     return {name: folder / name for name in ("news", "mail")}
 
 
+@pytest.mark.slow
 def test_saved_adapters_are_fused_trained_and_saved_together(saved_adapters, tmp_path):
     model, inputs = tiny_model(num_labels=3), tiny_inputs()
     fuse_adapters(model, saved_adapters, seed=0)

@@ -86,6 +86,7 @@ def test_lora_takes_nothing_in_a_file_of_another_runtime(checkpoint, tmp_path):
     np.testing.assert_allclose(runner(**{name: value.numpy() for name, value in inputs.items()})["logits"], model(inputs).logits, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_litert_computes_the_same_for_any_size(checkpoint, tmp_path, head):
@@ -124,6 +125,7 @@ def run(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_the_c_api_answers_texts(served, wordpiece):
     model, directory = served
     done = run(EXAMPLES / "c_api_client.py", directory, *(f"text={text}" for text in TEXTS))

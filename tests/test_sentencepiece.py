@@ -249,6 +249,7 @@ def test_the_model_outlives_seeds_and_cleared_sessions(tokenizers_of, family):
         assert function(tf.constant(["a great film"])).to_list() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", slow_but("albert"))
 def test_it_runs_in_tf_data_in_a_graph_and_in_a_saved_model_without_files(tokenizers_of, family, tmp_path):
     ours, _, _ = tokenizers_of(family)

@@ -120,6 +120,7 @@ def check(answers, bank):
     assert [answer["error"] for answer in answers] == ["", "", "unknown task 'nobody'"]
 
 
+@pytest.mark.slow
 def test_rest(served, rest):
     client = load_client()
     check(client.ask_rest(rest, "all", {"text": TEXTS, "task": NAMES}), served[1])

@@ -112,6 +112,7 @@ def test_smoothed_labels_by_hand():
     assert np.allclose(losses["loss"](binary, values), -(smooth * np.log(ones) + (1 - smooth) * np.log(1 - ones)).mean(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_smoothed_labels_train_are_kept_and_are_of_classification_alone(cli, train_arguments, sentences, tmp_path):
     outcome = cli(*train_arguments, "--epochs=1", "--label-smoothing=0.3", f"--output={tmp_path / 'smooth'}")
     assert outcome.status == 0, outcome.err

@@ -99,7 +99,8 @@ def test_a_killed_stream_goes_on_with_the_task_at_work(cli, streamed, folders, s
         assert content(tmp_path / "out" / name) == content(streamed / name), name
 
 
-@pytest.mark.parametrize("what", ["encoder", pytest.param("predictions", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["encoder", "predictions"])
 def test_a_change_is_found(cli, folders, settings, tmp_path, monkeypatch, what):
     real = module._verify
 

@@ -128,7 +128,7 @@ def test_only_the_active_adapter_trains():
     assert names(set_trainable(model, "adapters")) == adapters(BOTH, "a") | HEAD
 
 
-@pytest.mark.parametrize("mode", ["adapters", "top-2", pytest.param("layer-norm", marks=pytest.mark.slow), pytest.param("bias", marks=pytest.mark.slow), "head", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["adapters", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("top-2", "layer-norm", "bias", "head", "full"))])
 def test_frozen_weights_are_bit_equal_after_a_real_fit_and_every_chosen_one_moves(mode):
     model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=4), seed=0)
     add_adapters(model, AdapterConfig(bottleneck_size=4, train_layer_norm="all"), name="b", seed=1)
@@ -273,6 +273,7 @@ def test_what_goes_on_training_keeps_its_moments_and_the_optimizer_is_the_same_o
     assert names_that_move(model) == set()
 
 
+@pytest.mark.slow
 def test_a_loss_scale_does_not_hinder_another_choice(float32_policy):
     float32_policy("mixed_float16")
     model = compiled("head", keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(0.01)))

@@ -133,6 +133,7 @@ def test_variants_on_fast_blocks_compute_as_on_plain_ones(variant):
     np.testing.assert_allclose(*logits, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_several_variants_on_one_model_are_switched_after_tracing():
     model, inputs = tiny_model(), tiny_inputs()
     for name in ("pfeiffer", "parallel", "norm-before"):
@@ -183,6 +184,7 @@ def test_random_drop_leaves_out_the_lowest_blocks_of_a_step_and_none_in_inferenc
     np.testing.assert_allclose(model(inputs, training=False).logits, expected[0], atol=1e-6 if fast else 0)
 
 
+@pytest.mark.slow
 def test_the_drops_of_two_runs_of_one_seed_are_the_same():
     from tf_adapters.training.dropout import seed_dropout
 
