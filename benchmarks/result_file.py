@@ -5,8 +5,7 @@ import os
 import pathlib
 import time
 
-from provenance import provenance
-from worker_protocol import installed_versions
+from benchmarks.provenance import installed_versions, provenance
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 

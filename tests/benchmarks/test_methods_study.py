@@ -1,8 +1,8 @@
 """methods.py, with runs that are made up."""
 
-import methods
 import pytest
 
+from benchmarks.studies import methods
 from tests.benchmarks.support import step_result
 
 ENCODER = {"depth": 6, "hidden_size": 384, "intermediate_size": 1536, "layer_norm": {"none": 0, "encoder": 9216, "all": 9984}}

@@ -2,11 +2,10 @@
 
 import json
 
-import pretraining
 import pytest
-import table
-import training_runs
 
+from benchmarks import tables
+from benchmarks.studies import pretraining, training_runs
 from tests.benchmarks.support import run_script, step_result
 
 PERPLEXITIES = {"before": {"perplexity": 40.2}, "after": {"perplexity": 12.6}, "train_texts": 9, "held_out_texts": 3}
@@ -36,7 +35,7 @@ def test_summary_of_pretraining_by_hand():
     settings = {"model": "minilm", "rows": 2000, "steps": 1500, "fit_head_steps": 500, "epochs": 3}
     result = {"kind": "pretraining", "file": "a.json", "versions": {"tensorflow": "2.21.0"}, **about, "seeds": [0, 1]}
     result |= {"settings": settings, "tasks": summary}
-    text = table.make_tables([result])
+    text = tables.make_tables([result])
     assert "| tae/scierc | macro f1 | 1,000 | 40, 13 | 25.0 | 55.0 ± 7.1 | 70.0 ± 14.1 | +15.0 (-48.5 to +78.5) |" in text
     assert "1,500 steps of masked words, after 500 that fitted a new head" in text and "then 3 epochs, seeds 0, 1;" in text
     one = pretraining.summarise([run("alone", 0, 0.5), run("pretrained", 0, 0.6)], {"tae/scierc": PERPLEXITIES})
@@ -114,5 +113,5 @@ def test_pretraining_for_five_steps_makes_a_table_and_goes_on_with_nothing_left(
         done = run_script("pretraining.py", "--model", str(checkpoint), "--tasks", "tae/acl-arc", *options)
         assert done.returncode == 0, done.stderr
         assert len((tmp_path / "results" / "a" / "runs.jsonl").read_text().splitlines()) == 3
-    (result,) = table.read_results(tmp_path / "results")
-    assert result["tasks"]["tae/acl-arc"]["pretraining"]["train_texts"] == 40 and "| tae/acl-arc | " in table.make_tables([result])
+    (result,) = tables.read_results(tmp_path / "results")
+    assert result["tasks"]["tae/acl-arc"]["pretraining"]["train_texts"] == 40 and "| tae/acl-arc | " in tables.make_tables([result])

@@ -4,10 +4,9 @@ import json
 import math
 
 import pytest
-import quality
-import table
-import training_runs
 
+from benchmarks import tables
+from benchmarks.studies import quality, training_runs
 from tests.benchmarks.support import step_result
 
 
@@ -152,7 +151,7 @@ def test_table_of_the_study_and_of_the_newest_result_only(tmp_path):
     (tmp_path / "sst2" / "summary.json").write_text(json.dumps(summary))
     (tmp_path / "new.json").write_text(json.dumps(step_result(date="2026-02-01T00:00:00+00:00")))
     (tmp_path / "old.json").write_text(json.dumps(step_result(weights="pretrained")))
-    text = table.make_tables(table.read_results(tmp_path))
+    text = tables.make_tables(tables.read_results(tmp_path))
     assert "| **adapters** | 0.001 (edge of its grid) | encoder's | 0.01 | 89.00 | 1.41 | 1.00 | 10 |" in text
     assert "Adapters minus full fine-tuning: +0.00 points, 95 % interval -12.71 to +12.71 (paired t, 2 seeds). On 6,000 further rows" in text
     assert "**adapters** 89.00 %, full fine-tuning 89.00 %; +0.00 points, 95 %" in text

@@ -1,10 +1,11 @@
 """tasks.py, with runs that are made up."""
 
 import pytest
-import table
-import tasks as tasks_script
-import training_runs
-from table_parts import NOTES
+
+from benchmarks import tables
+from benchmarks.studies import tasks as tasks_script
+from benchmarks.studies import training_runs
+from benchmarks.table_parts import NOTES
 
 
 def test_summary_of_the_tasks_by_hand():
@@ -25,17 +26,17 @@ def test_summary_of_the_tasks_by_hand():
         "versions": {"tensorflow": "2.21.0"}, "machine": {"cpu": "A", "cores": 2}, "date": "2026-01-02", "file": "a.json",
         "git": {"commit": "0123456789", "dirty": False},
     }
-    text = table.make_tables([result])
+    text = tables.make_tables([result])
     assert "| ud/en_ewt | accuracy | 9 | 25.0 | 85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in text
     assert "| ud/en_ewt, zero-shot on ud/tr_imst | accuracy | 9 |  | 60.0 ± 14.1 | 40.0 ± 0.0 | 2 |" in text
     variants = tasks_script.summarise([*runs[:2], run("fast", 0, 0.9, 0.5), run("fast", 1, 0.9, 0.5)])
     assert tasks_script.methods_of(variants) == ["adapters", "fast"]
     results = [{**result, "tasks": variants}, result]
-    text = table.make_tables(results, NOTES)
+    text = tables.make_tables(results, NOTES)
     assert "| **adapters** | adapters, fast, bfloat16 | fast minus adapters, points | seeds |" in text
     # The differences are 0.1 and 0: mean 0.05, standard error 0.05, t of one degree of freedom 12.706.
     assert "| 85.0 ± 7.1 | 90.0 ± 0.0 | +5.00 (-58.53 to +68.53) | 2 |" in text
-    assert "85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in table.make_tables(results), "each summary has its place"
+    assert "85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in tables.make_tables(results), "each summary has its place"
     lines = tasks_script.describe(summary).splitlines()
     assert lines[1].split() == ["ud/en_ewt", "accuracy", "9", "25.0", "85.0", "±", "7.1", "90.0", "±", "0.0", "2"]
     assert lines[2].split() == ["on", "ud/tr_imst", "accuracy", "9", "60.0", "±", "14.1", "40.0", "±", "0.0", "2"]
@@ -46,7 +47,7 @@ def test_summary_of_the_tasks_by_hand():
     of_rates = tasks_script.summarise([*runs, *better])
     assert of_rates["ud/en_ewt"]["results"]["reported"]["full"]["mean"] == pytest.approx(0.3)
     of_two = {"ud/en_ewt": of_rates["ud/en_ewt"], "b": tasks_script.summarise(runs)["ud/en_ewt"]}
-    text = table.make_tables([{**result, "tasks": of_two}])
+    text = tables.make_tables([{**result, "tasks": of_two}])
     assert "by validation at the first seed: adapters 0.001, full 0.0001 or 0.001;" in text
 
 
