@@ -24,6 +24,11 @@ def provenance():
     }
 
 
+def log(line):
+    """Tell of progress, beside what is printed."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def command(arguments):
     """The command line as one string; of absolute paths only the last part is kept."""
     return shlex.join(["python", f"benchmarks/{pathlib.Path(arguments[0]).name}", *without_folders(arguments[1:])])

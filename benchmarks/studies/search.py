@@ -1,8 +1,6 @@
 """A search of adapter size and learning rate by `tf-adapters tune`: every pair of a grid, over seeds."""
 
-import argparse
 import json
-import os
 import pathlib
 import shlex
 import shutil
@@ -10,9 +8,10 @@ import sys
 import tempfile
 
 from benchmarks.pairing import mean_and_spread
-from benchmarks.provenance import ROOT, git_state, installed_versions, provenance, without_folders
+from benchmarks.provenance import ROOT, git_state, installed_versions, without_folders
 from benchmarks.result_file import RESULTS
-from benchmarks.table_parts import Table, of_settings, origin
+from benchmarks.studies import study
+from benchmarks.table_parts import Table, mean_and_sd, of_settings, origin
 
 
 def arguments_of(options, folder):
@@ -62,11 +61,8 @@ def cell_of(cells, size, rate):
 
 
 def shown(cell):
-    """Mean and standard deviation of a cell, in per cent, as text; of a trial that failed what its first seeds gave does not count."""
-    if cell is None or cell["message"]:
-        return "failed" if cell else "-"
-    spread = "" if cell["sd"] is None else f" ± {100 * cell['sd']:.1f}"
-    return f"{100 * cell['mean']:.1f}{spread}"
+    """A cell as text; of a trial that failed what its first seeds gave does not count."""
+    return "failed" if cell and cell["message"] else mean_and_sd(cell, "-")
 
 
 def table(result):
@@ -92,24 +88,15 @@ TABLE = Table(table, of_settings("task", "model", "rows", "epochs"))
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__ + " Rows are those of `--low-resource`: validation rows are held out of the training split, and the best "
-        "pair's adapter is tested on the task's own validation rows. The same command goes on where a killed one stopped.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--data-dir", required=True, help="folder that holds the task's files in its folders")
-    parser.add_argument("--task", default="glue/cola")
-    parser.add_argument("--model", default="minilm", help="minilm, a checkpoint directory, or a hub id")
+    parser = study.parser(
+        __doc__ + " Rows are those of `--low-resource`: validation rows are held out of the training split, and the best pair's adapter is "
+        "tested on the task's own validation rows. The same command goes on where a killed one stopped.",
+        "data_dir task model learning_rates rows epochs batch_size max_length output", task="glue/cola", output=RESULTS / "search-cola-minilm",
+    )  # fmt: skip
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 64, 256])
-    parser.add_argument("--learning-rates", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3])
-    parser.add_argument("--rows", type=int, default=2000, help="training rows, sampled by the seed")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / ".benchmark-search", help="folder of the search itself, for resuming")
     parser.add_argument("--smoke", action="store_true", help="two trials on 64 rows, whose result is not kept")
-    parser.add_argument("--output", type=pathlib.Path, default=RESULTS / "search-cola-minilm", help="folder")
     return parser.parse_args(arguments)
 
 
@@ -117,27 +104,31 @@ def main():
     options = parse()
     if options.smoke:
         options.sizes, options.learning_rates, options.rows, options.epochs, options.seeds = [4, 8], [1e-3], 64, 1, 1
-        options.work = pathlib.Path(tempfile.mkdtemp())
-    from tf_adapters.cli.main import main as tf_adapters
+        with tempfile.TemporaryDirectory() as work:
+            options.work, options.output = pathlib.Path(work), pathlib.Path(work) / "result"
+            search(options)
+    else:
+        search(options)
 
+
+def search(options):
+    """Search, or go on with it, and keep what it came to."""
     folder = options.work / options.task.replace("/", "-")
+    study.finish("search", options.output, lambda: outcome(options, folder), describe, kept=not options.smoke)
+    shutil.copyfile(folder / "trials.png", options.output / "trials.png")
+
+
+def outcome(options, folder):
+    """Search; where the result comes from, and the summary."""
+    from tf_adapters.cli.main import main as tf_adapters
+    from tf_adapters.tasks.registry import load_split
+
     git = git_state()  # now: a commit during the search does not change the code that runs
     status = tf_adapters([*arguments_of(options, folder), *(["--resume"] if (folder / "search.json").exists() else [])])
     if status:
         sys.exit(status)
-    search = json.loads((folder / "search.json").read_text(encoding="utf-8"))
-    from tf_adapters.tasks.registry import load_split
-
-    metric = load_split(options.task, "validation", data_dir=options.data_dir).metric
-    names = ("task", "rows", "epochs", "batch_size", "max_length", "seeds")
-    settings = {"model": os.path.basename(options.model), "metric": metric, **{name: getattr(options, name) for name in names}}
+    found = json.loads((folder / "search.json").read_text(encoding="utf-8"))
+    settings = study.settings_of(options, "task rows epochs batch_size max_length seeds")
+    settings["metric"] = load_split(options.task, "validation", data_dir=options.data_dir).metric
     versions = installed_versions("tensorflow", "tf-keras", "transformers", "keras-tuner", "numpy", "tf_adapters")
-    document = {"kind": "search", **provenance(), "git": git, "versions": versions, "settings": settings, **summarise(search)}
-    print(describe(document))
-    if options.smoke:
-        shutil.rmtree(options.work)
-        return
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "summary.json").write_text(json.dumps(document, indent=1) + "\n")
-    shutil.copyfile(folder / "trials.png", options.output / "trials.png")
-    print(f"Written to {os.path.relpath(options.output)}/summary.json")
+    return {"versions": versions, "git": git}, {"settings": settings, **summarise(found)}

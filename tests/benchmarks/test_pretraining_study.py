@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks import tables
-from benchmarks.studies import pretraining, training_runs
+from benchmarks.studies import pretraining, study, training_runs
 from tests.benchmarks.support import run_script, step_result
 
 PERPLEXITIES = {"before": {"perplexity": 40.2}, "after": {"perplexity": 12.6}, "train_texts": 9, "held_out_texts": 3}
@@ -66,23 +66,24 @@ def test_a_killed_study_of_pretraining_repeats_neither_the_pretraining_nor_a_run
             calls.append((seed, len(data.train), None if pretrained is None else pretrained.name.rpartition("-")[0]))
             if len(calls) == 4:
                 raise KeyboardInterrupt
-            return {"scores": {"reported": {"macro_f1": 0.5, "accuracy": 0.75}}}
+            return {"scores": {"reported": {"macro_f1": 0.5, "accuracy": 0.75}}, "validation_best": 0.5}
 
         return run
 
     monkeypatch.setattr(pretraining, "_pretrain", pretrain)
-    monkeypatch.setattr(pretraining, "make_run", make_run)
+    monkeypatch.setattr(study, "make_run", make_run)
     options = pretraining.parse(["--data-dir", str(tmp_path / "data"), "--work", str(tmp_path / "work"), "--seeds", "0", "1"])
-    settings = {"model": "minilm", "task": "tae/acl-arc", "rows": 12, "validation_rows": 4, "bottleneck": 4}
+    options.tasks = ["tae/acl-arc"]
+    settings = {"model": "minilm", "rows": 12, "validation_rows": 4, "bottleneck": 4, "max_length": 16}
 
-    def study(**changes):
-        return pretraining.study("tae/acl-arc", {**settings, **changes}, options, training_runs.Runs(tmp_path / "results"))
+    def conduct(**changes):
+        return pretraining.conduct({**settings, **changes}, options, training_runs.Runs(tmp_path / "results"))["tae/acl-arc"]
 
     with pytest.raises(KeyboardInterrupt):
-        study()
+        conduct()
     with open(tmp_path / "results" / "runs.jsonl", "a") as file:
         file.write('{"half a li')
-    assert study() == PERPLEXITIES
+    assert conduct() == PERPLEXITIES
     everything = ["pretraining", (0, 12, None), (0, 12, "tae-acl-arc"), (1, 12, None), (1, 12, "tae-acl-arc")]
     assert calls == [*everything[:4], *everything[3:]]
     runs = training_runs.Runs(tmp_path / "results").runs
@@ -90,15 +91,15 @@ def test_a_killed_study_of_pretraining_repeats_neither_the_pretraining_nor_a_run
     # The most frequent of two labels that are equally frequent: F1 of 2/3, and of 0.
     assert runs[1]["primary"] == 0.5 and runs[1]["constant"] == pytest.approx(1 / 3) and runs[1]["reported_rows"] == 8
     calls.clear()
-    assert study() == PERPLEXITIES and not calls
+    assert conduct() == PERPLEXITIES and not calls
     (folder,) = (tmp_path / "work" / "minilm").iterdir()
     (folder / "tf_adapters.json").unlink()
     folder.rmdir()
-    study()
+    conduct()
     assert calls == ["pretraining"]
     calls.clear()
     with pytest.raises(KeyboardInterrupt):
-        study(steps=9)  # other settings begin anew
+        conduct(steps=9)  # other settings begin anew
     assert calls[0] == "pretraining" and len(list((tmp_path / "work" / "minilm").iterdir())) == 2
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks import tables
+from benchmarks.studies import study, training_runs
 from benchmarks.studies import tasks as tasks_script
-from benchmarks.studies import training_runs
 from benchmarks.table_parts import NOTES
 
 
@@ -54,17 +54,15 @@ def test_summary_of_the_tasks_by_hand():
 def test_a_grid_of_rates_is_run_at_the_first_seed_and_its_best_at_the_others(tmp_path, monkeypatch):
     done = []
 
-    def run_task(name, settings, missing, options, runs):
-        for identity in missing:
-            done.append((identity["method"], identity["learning_rate"], identity["seed"]))
-            validation = None if identity["learning_rate"] == 1e-2 else identity["learning_rate"]
-            runs.add({**identity, "settings": settings, "validation_best": validation})
+    def train(trainer, task, identity):
+        done.append((identity["method"], identity["learning_rate"], identity["seed"]))
+        return {"validation_best": None if identity["learning_rate"] == 1e-2 else identity["learning_rate"]}
 
-    monkeypatch.setattr(tasks_script, "_run_task", run_task)
+    monkeypatch.setattr(study.Trainer, "__call__", train)
     words = ["--data-dir", str(tmp_path), "--tasks", "a", "--seeds", "0", "1", "--adapter-learning-rate", "1e-4", "1e-3", "1e-2"]
     runs = training_runs.Runs(tmp_path / "results")
     for _ in range(2):  # the second time nothing is missing
-        assert tasks_script.study(tasks_script.parse(words), runs) == {}
+        assert tasks_script.conduct(tasks_script.parse(words), runs) == {}
         assert done == [("adapters", 1e-4, 0), ("adapters", 1e-3, 0), ("adapters", 1e-2, 0), ("full", 5e-5, 0), ("adapters", 1e-3, 1), ("full", 5e-5, 1)]
 
 
@@ -81,13 +79,35 @@ def test_a_task_is_also_scored_on_the_languages_that_it_was_not_trained_on(tmp_p
         def run(data, reported, *, log, **identity):
             seen.update({name: len(rows) for name, rows in reported.items()})
             scores = {name: {"accuracy": 0.5} for name in reported}
-            return {"validation": 0.5, "scores": scores, "best_epoch": 1}
+            return {"validation_best": 0.5, "scores": scores, "best_epoch": 1}
 
         return run
 
-    monkeypatch.setattr(tasks_script, "make_run", make_run)
+    monkeypatch.setattr(study, "make_run", make_run)
     options = tasks_script.parse(["--data-dir", str(tmp_path), "--tasks", "ud/en_ewt", "--methods", "adapters", "--seeds", "0"])
     runs = training_runs.Runs(tmp_path / "results")
-    assert tasks_script.study(options, runs) == {}
+    assert tasks_script.conduct(options, runs) == {}
     assert seen == {"reported": 4, "ud/fr_sequoia": 4, "ud/tr_imst": 4}
     assert runs.runs[0]["primary"] == dict.fromkeys(seen, 0.5) and runs.runs[0]["constant"] == 0.5
+
+
+def test_a_task_without_files_is_passed_over_once_and_ends_a_study_that_needs_it(tmp_path):
+    calls = []
+
+    def train(task, identity):
+        calls.append((task, identity["method"], identity["seed"]))
+        if task == "a":
+            raise study.Missing("no such file")
+        return {"validation_best": None}
+
+    def conduct(**options):
+        arms = {method: [{"learning_rate": 1e-3}] for method in ("adapters", "full")}
+        study.conduct(training_runs.Runs(tmp_path), {}, ["a", "b"], arms, [0, 1], train, log=lambda line: None, **options)
+
+    passed_over = {}
+    conduct(passed_over=passed_over)
+    assert passed_over == {"a": "no such file"}
+    # What diverges is a finding like any other.
+    assert calls == [("a", "adapters", 0), ("b", "adapters", 0), ("b", "full", 0), ("b", "adapters", 1), ("b", "full", 1)]
+    with pytest.raises(RuntimeError, match="a: no such file"):
+        conduct()
