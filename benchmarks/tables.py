@@ -8,11 +8,12 @@ import sys
 
 from benchmarks.campaigns import conformance, fuzz, kills, load, options, soak
 from benchmarks.peers import adapterhub_parity
+from benchmarks.provenance import ROOT, log
+from benchmarks.result_file import RESULTS
 from benchmarks.steps import costs, padding, pipeline, profile_step, repeated, scale_out, step_table
 from benchmarks.studies import methods, pretraining, quality, search, tasks
 from benchmarks.table_parts import NOTES, README
 
-HERE = pathlib.Path(__file__).resolve().parent
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 # By the kind that a result names.
 TABLES = {
@@ -80,8 +81,8 @@ def main():
         description=f"{__doc__} They stand in {README} and {NOTES} between the lines {START} and {END}; everything else there "
         "stays as it is."
     )
-    parser.add_argument("--root", type=pathlib.Path, default=HERE.parent, help="folder of the READMEs; default: the repository")
-    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="default: benchmarks/results")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="folder of the READMEs; default: the repository")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="default: benchmarks/results")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a table is out of date")
     options = parser.parse_args()
     changed = {}
@@ -90,7 +91,7 @@ def main():
             old = (options.root / file).read_text(encoding="utf-8")
             new = replace_section(old, make_tables(read_results(options.results), file))
         except (OSError, ValueError) as error:
-            print(f"{options.root / file}: {error}", file=sys.stderr)
+            log(f"{options.root / file}: {error}")
             sys.exit(2)
         if new != old:
             changed[file] = new

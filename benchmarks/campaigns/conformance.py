@@ -1,11 +1,10 @@
 """Runs the conformance tests, every encoder family with every variant of adapter and every head, and keeps what each found."""
 
-import argparse
 import pathlib
 import sys
 
 from benchmarks.provenance import ROOT
-from benchmarks.result_file import add_arguments, finish, parse_arguments
+from benchmarks.result_file import finish, fresh_processes, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, origin
 
 EVERY = "slow or not slow or conformance"
@@ -13,16 +12,15 @@ SUITE = ROOT / "tests" / "test_families.py"
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " Families, variants and heads are those that pytest reports. A test that asserts several properties "
         "announces each before it does (`record_property('checks', ...)`), so that of a failed one it is known which; one that asserts a "
         "refusal hands over the reason (`record_property('refused', ...)`).",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="without --select the quick tests of DistilBERT",
     )
     parser.add_argument("--tests", type=pathlib.Path, default=SUITE, help="file of tests whose parameter `family` names an encoder family")
     parser.add_argument("--select", help="run these alone, an expression as pytest's -k")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time; each has one family's tests and ends with them")
-    add_arguments(parser, smoke="without --select the quick tests of DistilBERT")
     return parse_arguments(parser, arguments, "conformance")
 
 
@@ -89,9 +87,6 @@ def run(options):
 
     A family's tests have a process of their own: what XLA compiled stays in memory as long as the process.
     """
-    import concurrent.futures
-    import multiprocessing
-
     chosen = ["-m", EVERY] + (["-k", options.select] if options.select else [])
     if options.smoke and not options.select:
         chosen = ["-m", "not slow and not conformance", "-k", "distilbert"]
@@ -99,8 +94,7 @@ def run(options):
     parts = {}
     for test, case in cases.items():
         parts.setdefault(case["parameters"].get("family", ""), []).append(places[test])
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(options.workers, mp_context=spawn, max_tasks_per_child=1) as pool:
+    with fresh_processes(options.workers, max_tasks_per_child=1) as pool:
         for found, _ in pool.map(run_pytest, ([*tests, "-m", EVERY] for tests in parts.values())):
             cases |= found
     return {"cases": list(cases.values())}

@@ -1,6 +1,5 @@
 """Damaged and hostile files: each is loaded or refused in one sentence, in bounded time and memory, and changes nothing."""
 
-import argparse
 import collections
 import json
 import os
@@ -13,7 +12,8 @@ import tempfile
 import time
 import zipfile
 
-from benchmarks.result_file import add_arguments, finish, parse_arguments
+from benchmarks.provenance import log
+from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
 from benchmarks.start import command
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
@@ -22,22 +22,19 @@ KEPT_FAILURES = 100
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " Files are changed at random and with knowledge of their formats: adapter directories, AdapterHub's and PEFT's "
         "checkpoints, encoders, tokenizers and data files. It fails if anything else comes of one than a load or an InputError.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="200 cases",
     )
-    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--cases", type=at_least_1, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=30.0, help="that a case may take")
     parser.add_argument("--failures", type=pathlib.Path, default=pathlib.Path("fuzz-failures"), help="folder for the files of cases that fail")
     parser.add_argument("--replay", type=pathlib.Path, nargs="+", metavar="FILE", help="only try these files of --failures again, and keep no result")
-    add_arguments(parser, smoke="200 cases")
-    options = parse_arguments(parser, arguments, "fuzz")
-    if options.smoke:
-        options.cases = min(options.cases, 200)
-    if options.cases < 1 or not options.seconds > 0:
-        parser.error("--cases must be at least 1, and --seconds above 0.")
+    options = parse_arguments(parser, arguments, "fuzz", cases=200)
+    if not options.seconds > 0:
+        parser.error("--seconds must be above 0.")
     return options
 
 
@@ -141,11 +138,11 @@ def run(options, folder):
             if answer["outcome"] not in ALLOWED:
                 failures.append({"number": number, "kind": kind, "outcome": answer["outcome"], "detail": answer["detail"][-400:]})
                 if len(failures) <= KEPT_FAILURES:
-                    print(f"{keep(folder, options.failures, options.seed, number, answer)}: {answer['outcome']}", file=sys.stderr, flush=True)
+                    log(f"{keep(folder, options.failures, options.seed, number, answer)}: {answer['outcome']}")
             if time.perf_counter() - shown > 10:
                 shown = time.perf_counter()
                 left = (shown - started) / (number + 1) * (options.cases - number - 1)
-                print(f"{number + 1:,} of {options.cases:,} cases, {len(failures)} failures, {left / 60:.0f} min left", file=sys.stderr, flush=True)
+                log(f"{number + 1:,} of {options.cases:,} cases, {len(failures)} failures, {left / 60:.0f} min left")
     finally:
         worker.stop()
     return {

@@ -1,6 +1,5 @@
 """Commands that are killed (`kill -9`) at random moments and at chosen file operations, or whose disk is full: what is there is whole, and goes on."""
 
-import argparse
 import collections
 import contextlib
 import csv
@@ -19,7 +18,7 @@ import time
 
 from benchmarks.campaigns.file_operations import FileOperations
 from benchmarks.provenance import ROOT
-from benchmarks.result_file import add_arguments, finish, parse_arguments
+from benchmarks.result_file import finish, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 MOST_ATTEMPTS = 6
@@ -538,10 +537,10 @@ TABLE = Table(table, of_settings("kills", "exports"), in_notes)
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " After each the files that are there must be whole, and following the command's own advice must end in the "
         "same bytes as a run that was not killed, with nothing left behind. A campaign that is stopped goes on by --resume.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="two kills of each command",
     )
     parser.add_argument("--kills", type=int, default=50, help="of each of train, tune, pretrain and stream")
     parser.add_argument("--exports", type=int, default=20, help="kills of export, of a single adapter and of a bank each")
@@ -553,11 +552,7 @@ def parse(arguments=None):
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / ".benchmark-kills", help="folder of the cases; those that fail are kept")
     parser.add_argument("--resume", action="store_true", help="keep the cases of the same campaign that are done and did not fail")
     parser.add_argument("--seed", type=int, default=0)
-    add_arguments(parser, smoke="two kills of each command")
-    options = parse_arguments(parser, arguments, "kills")
-    if options.smoke:
-        options.kills, options.exports, options.failures = 3, 1, 1
-    return options
+    return parse_arguments(parser, arguments, "kills", kills=3, exports=1, failures=1)
 
 
 def main():

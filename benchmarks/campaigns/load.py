@@ -1,6 +1,5 @@
 """A bank called by many clients at once while its tasks come and go, and then its export by as many."""
 
-import argparse
 import faulthandler
 import os
 import pathlib
@@ -9,8 +8,8 @@ import tempfile
 import threading
 import time
 
-from benchmarks.provenance import resident_mib
-from benchmarks.result_file import add_arguments, finish, parse_arguments
+from benchmarks.provenance import log, resident_mib
+from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 TOLERANCE = 1e-5
@@ -22,27 +21,20 @@ PASSING_EVERY, TRIM_EVERY = 10, 25  # changes of a writer
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " Every row's logits are compared with those of the adapter's own model; a task that changes while a request runs may be "
         "answered as before or as after. It fails on the first wrong answer, and when no request ends for a time. The encoder is tiny and random.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="20 tasks and 300 requests of 8 clients",
     )
-    parser.add_argument("--clients", type=int, default=64, help="threads that send requests")
-    parser.add_argument("--writers", type=int, default=2, help="threads that add, replace and remove tasks without a pause")
-    parser.add_argument("--tasks", type=int, default=200, help="tasks in the bank")
-    parser.add_argument("--requests", type=int, default=20_000, help="to the bank, and as many to its export")
-    parser.add_argument("--rows", type=int, default=4, help="at most so many rows in a request")
+    parser.add_argument("--clients", type=at_least_1, default=64, help="threads that send requests")
+    parser.add_argument("--writers", type=at_least_1, default=2, help="threads that add, replace and remove tasks without a pause")
+    parser.add_argument("--tasks", type=at_least_1, default=200, help="tasks in the bank")
+    parser.add_argument("--requests", type=at_least_1, default=20_000, help="to the bank, and as many to its export")
+    parser.add_argument("--rows", type=at_least_1, default=4, help="at most so many rows in a request")
     parser.add_argument("--stall-seconds", type=float, default=300.0, help="without an answer, after which it has failed")
     parser.add_argument("--growth-mib", type=float, default=64.0, help="of resident memory in the second half, above which it has failed")
     parser.add_argument("--seed", type=int, default=0)
-    add_arguments(parser, smoke="20 tasks and 300 requests of 8 clients")
-    options = parse_arguments(parser, arguments, "load")
-    if options.smoke:
-        options.clients, options.tasks, options.requests = 8, 20, 300
-    for name in ("clients", "writers", "tasks", "requests", "rows"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be at least 1.")
-    return options
+    return parse_arguments(parser, arguments, "load", clients=8, tasks=20, requests=300)
 
 
 def table(result):
@@ -192,7 +184,7 @@ class Load:
                 memory.append(resident_mib())
             if now - shown > 10:
                 shown = now
-                print(f"{requests:,} requests, {self.tasks.changes:,} changes, {resident_mib():,.0f} MiB", file=sys.stderr, flush=True)
+                log(f"{requests:,} requests, {self.tasks.changes:,} changes, {resident_mib():,.0f} MiB")
         for thread in threads:
             thread.join(options.stall_seconds)
             if thread.is_alive():

@@ -1,6 +1,5 @@
 """Every option of every command with values that it cannot have: refused in a sentence, before TensorFlow where that is possible."""
 
-import argparse
 import contextlib
 import inspect
 import io
@@ -8,14 +7,13 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 import typing
 
-from benchmarks.result_file import add_arguments, finish, parse_arguments
-from benchmarks.start import command
+from benchmarks.provenance import log
+from benchmarks.result_file import apart, finish, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 NUMBERS = ("0", "-1", "nan", "inf", "-inf", "1e300", "1e-320", str(2**64))
@@ -183,24 +181,21 @@ def prepare(folder):
     shutil.copy(folder / "dev.csv", folder / "task" / "validation.csv")
     for words in (bases(folder, folder / "adapter")["train"][1] + ["--train-layer-norm", "none"], ["convert", folder / "adapter", "--output", folder / "hub"]):
         words = words if words[0] == "convert" else ["train", *words]
-        if main([str(word) for word in words]):
+        with contextlib.redirect_stdout(io.StringIO()):
+            status = main([str(word) for word in words])
+        if status:
             raise RuntimeError(f"The preparation failed: {words}")
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + f" Options are found in the commands themselves. Those that take numbers get {', '.join(NUMBERS)} and "
         "nothing; those that take words get nothing and 300 letters, and in the panels of settings the numbers too. What a command takes "
         "is run to its end on a tiny encoder. Nothing is timed, so the machine may be busy.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="two commands",
     )
     parser.add_argument("--commands", nargs="+", help="these commands alone")
-    parser.add_argument("--prepare", type=pathlib.Path, help=argparse.SUPPRESS)
-    add_arguments(parser, smoke="two commands")
-    options = parse_arguments(parser, arguments, "options")
-    if options.smoke:
-        options.commands = ["info", "tasks"]
-    return options
+    return parse_arguments(parser, arguments, "options", commands=["info", "tasks"])
 
 
 def campaign(names, folder):
@@ -225,7 +220,7 @@ def campaign(names, folder):
         found["tune"]["cases"] += len(varied)
         waiting += [("tune", case) for case in varied]
     for number, (name, case) in enumerate(waiting):
-        print(f"{number + 1} of {len(waiting)}: {name} {case[0][:60]}", file=sys.stderr, flush=True)
+        log(f"{number + 1} of {len(waiting)}: {name} {case[0][:60]}")
         from tf_adapters._keras import keras
 
         keras.backend.clear_session()
@@ -265,14 +260,11 @@ def describe(result):
 def main():
     options = parse()
     os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", HF_HUB_OFFLINE="1", COLUMNS="200")
-    if options.prepare:
-        prepare(options.prepare)
-        return
     names = options.commands or list(commands())
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         # Its TensorFlow stays out of this process.
-        subprocess.run(command("campaigns.options", f"--prepare={folder}", "--output=none.json"), stdout=subprocess.DEVNULL, check=True)
+        apart(prepare, pathlib.Path(folder))
         found = campaign(names, pathlib.Path(folder).resolve())
     finish("options", options, (), {"commands": found, "seconds": round(time.monotonic() - started)}, describe)
     if any(row["failures"] for row in found.values()):

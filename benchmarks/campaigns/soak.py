@@ -1,14 +1,13 @@
 """A bank under load: requests of mixed tasks from several threads while tasks are added, replaced and removed."""
 
-import argparse
 import pathlib
 import sys
 import tempfile
 import threading
 import time
 
-from benchmarks.provenance import resident_mib
-from benchmarks.result_file import add_arguments, finish, parse_arguments
+from benchmarks.provenance import log, resident_mib
+from benchmarks.result_file import finish, make_parser, parse_arguments
 from benchmarks.steps.bank_arm import noisy_copies, write_adapters
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
@@ -18,10 +17,10 @@ DATA_SETS = ("glue/sst2", "glue/cola")
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " Every row's logits are compared with those of the adapter's own model; a task that changes while a request "
         "runs may be answered as before or as after. It fails on the first wrong answer. Texts are validation sentences of SST-2 and CoLA.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="20 tasks and 100 requests",
     )
     parser.add_argument("--adapters", nargs="+", help="adapter directories of one encoder; default: random ones on MiniLM, of two sizes")
     parser.add_argument("--copies", type=int, default=1, help="adapters made of each directory, by noise on every trained weight")
@@ -31,7 +30,6 @@ def parse(arguments=None):
     parser.add_argument("--threads", type=int, default=2, help="that send requests")
     parser.add_argument("--pause-ms", type=float, default=20.0, help="between two changes")
     parser.add_argument("--seed", type=int, default=0)
-    add_arguments(parser, smoke="20 tasks and 100 requests")
     options = parse_arguments(parser, arguments, "soak")
     if options.smoke:
         options.tasks, options.requests = 20, 100
@@ -161,7 +159,7 @@ def soak(options, directories, folder):
         if time.perf_counter() - shown > 10 or not memory:
             shown = time.perf_counter()
             memory.append(resident_mib())
-            print(f"{counts['requests']:,} requests, {sum(changes.values()):,} changes, {memory[-1]:,.0f} MiB", file=sys.stderr, flush=True)
+            log(f"{counts['requests']:,} requests, {sum(changes.values()):,} changes, {memory[-1]:,.0f} MiB")
     for thread in threads:
         thread.join()
     memory.append(resident_mib())

@@ -1,6 +1,5 @@
 """Compares adapters with `adapters` and PEFT on PyTorch: their files imported here, and ours exported and loaded in `adapters`."""
 
-import argparse
 import json
 import pathlib
 import subprocess
@@ -8,19 +7,18 @@ import sys
 import tempfile
 
 from benchmarks.peers.adapterhub_torch import PEFT, compared, of_choices
-from benchmarks.result_file import add_arguments, finish, parse_arguments
+from benchmarks.result_file import finish, make_parser, parse_arguments
 from benchmarks.start import command
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " Models are tiny and random; every weight of an adapter and of a head is far from its initial value. What is compared is the "
         "last hidden states and the logits, in float32.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="the same",
     )
     parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")
-    add_arguments(parser, smoke="the same")
     return parse_arguments(parser, arguments, "adapterhub-parity")
 
 
@@ -55,7 +53,7 @@ def main():
     if torch_python is None:
         from benchmarks.peers.torch_environment import torch_python as make_environment
 
-        torch_python = make_environment(log=lambda line: print(line, file=sys.stderr))
+        torch_python = make_environment()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         _run(command("peers.adapterhub_torch", "make", folder, python=torch_python))

@@ -12,14 +12,14 @@ import sys
 import time
 import venv
 
-from benchmarks.provenance import ROOT
+from benchmarks.provenance import ROOT, log
 
 FOLDER = ROOT / ".benchmark-env"
 REQUIREMENTS = ("torch==2.13.0", "adapters==1.3.0", "peft==0.21.2", "safetensors", "numpy")
 STAMP = "tf_adapters_benchmark.json"
 
 
-def torch_python(folder=FOLDER, *, python=sys.executable, log=print):
+def torch_python(folder=FOLDER, *, python=sys.executable, log=log):
     """Path of the Python interpreter that has the peers; makes the environment if need be.
 
     Args:
@@ -76,9 +76,7 @@ def main():
     parser.add_argument("--python", default=sys.executable, help="interpreter to make it with (3.10 to 3.12)")
     arguments = parser.parse_args()
     try:
-        path = torch_python(
-            arguments.folder, python=arguments.python, log=lambda line: print(line, file=sys.stderr, flush=True)
-        )
+        path = torch_python(arguments.folder, python=arguments.python)
     except RuntimeError as error:
         sys.exit(str(error))
     print(path)

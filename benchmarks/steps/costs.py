@@ -1,6 +1,5 @@
 """Small costs: what importing takes, and what the training loop adds to its steps."""
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -8,7 +7,8 @@ import sys
 import time
 
 from benchmarks.pairing import paired_ratio
-from benchmarks.result_file import add_arguments, finish, parse_arguments
+from benchmarks.provenance import log
+from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, median_and_range, of_settings, origin
 
 IMPORTS = {
@@ -24,22 +24,19 @@ STEPS_PER_EXECUTION = 8
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " Imports are whole processes, one after the other in turns. The steps are those of adapter tuning "
         "on MiniLM with fast blocks, on batches of sentences of SST-2 sorted by length, by the function that `model.fit` calls "
         "for each batch and by `fit` itself, in turns.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="one round of 8 steps",
     )
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=80, help=f"of a turn; a multiple of {STEPS_PER_EXECUTION}")
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--rounds", type=at_least_1, default=7)
+    parser.add_argument("--steps", type=at_least_1, default=80, help=f"of a turn; a multiple of {STEPS_PER_EXECUTION}")
+    parser.add_argument("--batch-size", type=at_least_1, default=32)
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
-    add_arguments(parser, smoke="one round of 8 steps")
-    options = parse_arguments(parser, arguments, "costs")
-    if options.smoke:
-        options.rounds, options.steps = 1, STEPS_PER_EXECUTION
-    if options.steps < 1 or options.steps % STEPS_PER_EXECUTION or options.rounds < 1:
-        parser.error(f"--rounds {options.rounds} and --steps {options.steps}: at least 1, and a multiple of {STEPS_PER_EXECUTION}.")
+    options = parse_arguments(parser, arguments, "costs", rounds=1, steps=STEPS_PER_EXECUTION)
+    if options.steps % STEPS_PER_EXECUTION:
+        parser.error(f"--steps {options.steps} must be a multiple of {STEPS_PER_EXECUTION}.")
     return options
 
 
@@ -87,7 +84,7 @@ def time_imports(rounds):
             started = time.perf_counter()
             subprocess.run([sys.executable, "-c", statement], check=True, env=environment, stderr=subprocess.DEVNULL)
             seconds[name].append(time.perf_counter() - started)
-        _log("imports, s: " + ", ".join(f"{name} {values[-1]:.2f}" for name, values in seconds.items()))
+        log("imports, s: " + ", ".join(f"{name} {values[-1]:.2f}" for name, values in seconds.items()))
     return seconds
 
 
@@ -149,7 +146,7 @@ def time_loops(options):
             started = time.perf_counter()
             loops[name]()
             times[name].append((time.perf_counter() - started) * 1e3 / options.steps)
-        _log("ms a step: " + ", ".join(f"{name} {values[-1]:.1f}" for name, values in times.items()))
+        log("ms a step: " + ", ".join(f"{name} {values[-1]:.1f}" for name, values in times.items()))
     return times
 
 
@@ -169,7 +166,3 @@ def _line(name, spread, digits):
 
 def _spread(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": values}
-
-
-def _log(line):
-    print(line, file=sys.stderr, flush=True)

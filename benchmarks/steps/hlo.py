@@ -5,9 +5,8 @@ import json
 import os
 import pathlib
 import re
-import sys
 
-from benchmarks.provenance import installed_versions, provenance
+from benchmarks.provenance import installed_versions, log, provenance
 
 ARMS = ("fast", "adapters", "full")
 PRECISIONS = ("float32", "mixed_bfloat16")
@@ -62,7 +61,7 @@ def main():
             **provenance(),
         }  # fmt: skip
         (options.folder / f"{arm}.json").write_text(json.dumps(about, indent=1) + "\n")
-        print(f"{arm}: {len(program) / 2**20:.1f} MiB", file=sys.stderr, flush=True)
+        log(f"{arm}: {len(program) / 2**20:.1f} MiB")
     print(f"Next, where the GPU is: pip install 'jax[cuda12]', and python hlo_time.py {options.folder.name}")
 
 

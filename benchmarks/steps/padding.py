@@ -1,28 +1,21 @@
 """Padding of training batches: its share of all tokens, and how many shapes there are to compile."""
 
-import argparse
 
-from benchmarks.result_file import add_arguments, finish, parse_arguments
+from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " Every batch of an epoch of SST-2 is made as training makes it, by the way batches are padded. Nothing "
         "is timed, so the machine may be busy.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="200 rows",
     )
-    parser.add_argument("--batch-size", type=int, nargs="+", default=[16, 32], help="rows of a batch")
-    parser.add_argument("--rows", type=int, help="at most this many training rows; default: all")
+    parser.add_argument("--batch-size", type=at_least_1, nargs="+", default=[16, 32], help="rows of a batch")
+    parser.add_argument("--rows", type=at_least_1, help="at most this many training rows; default: all")
     parser.add_argument("--max-length", type=int, default=128, help="tokens kept of a text")
     parser.add_argument("--seed", type=int, default=0)
-    add_arguments(parser, smoke="200 rows")
-    options = parse_arguments(parser, arguments, "padding")
-    if options.smoke:
-        options.rows = 200
-    if min(options.batch_size) < 1 or options.rows is not None and options.rows < 1:
-        parser.error("--batch-size and --rows must be at least 1.")
-    return options
+    return parse_arguments(parser, arguments, "padding", rows=200)
 
 
 def table(result):

@@ -1,38 +1,27 @@
 """Input pipeline: rows per second against what a training step consumes, and memory by the size of a file."""
 
-import argparse
-import json
-import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 import time
 
-from benchmarks.provenance import resident_mib
-from benchmarks.result_file import add_arguments, finish, parse_arguments
-from benchmarks.start import command
+from benchmarks.provenance import log, resident_mib
+from benchmarks.result_file import apart, at_least_1, finish, make_parser, parse_arguments
 from benchmarks.table_parts import Table, of_settings, origin
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " The sentences of SST-2's training split are repeated, each with a number at its end, to make "
         "CSV files of the sizes asked for. For each size a fresh process reads the file as `tf-adapters train` does, "
         "and goes over batches of 32 that are sorted by length: once with the batches alone, and once with a step of "
         "adapter tuning on MiniLM after each.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="200 and 2,000 rows",
     )
-    parser.add_argument("--rows", type=int, nargs="+", default=[50_000, 5_000_000], help="sizes of the files")
-    parser.add_argument("--batches", type=int, default=2000, help="batches of the pipeline alone")
-    parser.add_argument("--steps", type=int, default=100, help="training steps")
-    parser.add_argument("--batch-size", type=int, default=32)
-    add_arguments(parser, smoke="200 and 2,000 rows")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    options = parse_arguments(parser, arguments, "pipeline")
-    if options.smoke:
-        options.rows, options.batches, options.steps = [200, 2000], 5, 2
-    return options
+    parser.add_argument("--rows", type=at_least_1, nargs="+", default=[50_000, 5_000_000], help="sizes of the files")
+    parser.add_argument("--batches", type=at_least_1, default=2000, help="batches of the pipeline alone")
+    parser.add_argument("--steps", type=at_least_1, default=100, help="training steps")
+    parser.add_argument("--batch-size", type=at_least_1, default=32)
+    return parse_arguments(parser, arguments, "pipeline", rows=[200, 2000], batches=5, steps=2)
 
 
 def table(result):
@@ -59,25 +48,13 @@ TABLE = Table(table, of_settings("batch_size"))
 
 def main():
     options = parse()
-    if options.worker:
-        print(json.dumps(measure(options)))
-        return
     with tempfile.TemporaryDirectory() as folder:
         sizes = []
         for rows in options.rows:
             path = pathlib.Path(folder) / f"{rows}.csv"
             write_rows(path, rows, options.data_dir)
-            print(f"{rows:,} rows, {path.stat().st_size / 2**20:.0f} MiB ...", file=sys.stderr, flush=True)
-            numbers = ("batches", "steps", "batch_size")
-            flags = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in numbers]
-            flags.append(f"--output={folder}/none")
-            done = subprocess.run(
-                command("steps.pipeline", f"--worker={path}", *flags),
-                capture_output=True, text=True, check=False, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-            )
-            if done.returncode:
-                sys.exit(f"The worker failed:\n{done.stderr[-3000:]}")
-            sizes.append({"rows": rows, "file_mib": path.stat().st_size / 2**20, **json.loads(done.stdout.splitlines()[-1])})
+            log(f"{rows:,} rows, {path.stat().st_size / 2**20:.0f} MiB ...")
+            sizes.append({"rows": rows, "file_mib": path.stat().st_size / 2**20, **apart(measure, path, options)})
             path.unlink()
     finish("pipeline", options, ("batch_size", "batches", "steps"), {"sizes": sizes}, describe)
 
@@ -97,7 +74,7 @@ def write_rows(path, rows, data_dir):
         writer.writerows((f"{sentences[row % count]} {row}", labels[row % count]) for row in range(rows))
 
 
-def measure(options):
+def measure(path, options):
     """One file in this process: seconds to read it, rows per second, and resident memory in MiB."""
     import tf_adapters
     from tf_adapters._keras import keras
@@ -109,7 +86,7 @@ def measure(options):
     wordpiece(["warm up"])
     before = resident_mib()
     started = time.perf_counter()
-    rows = rows_from_file(options.worker, kind="classification", labels=("0", "1"))
+    rows = rows_from_file(path, kind="classification", labels=("0", "1"))
     reading = time.perf_counter() - started
     after_reading = resident_mib()
     batches = training_batches(rows, wordpiece, batch_size=options.batch_size, epochs=1, seed=0)

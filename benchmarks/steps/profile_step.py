@@ -1,6 +1,5 @@
 """Where the time of a training step goes: TensorFlow's profiler, its operations put into groups."""
 
-import argparse
 import collections
 import pathlib
 import sys
@@ -8,7 +7,7 @@ import tempfile
 import time
 
 from benchmarks.provenance import usable_cores
-from benchmarks.result_file import add_arguments, finish, parse_arguments
+from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 #: Group of an operation: the first whose words are all in the operation's kind or path.
@@ -30,25 +29,18 @@ CONTAINERS = ("ExecutorState::", "KernelAndDeviceFunc::", "EagerLocalExecute", "
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " Adapter tuning on MiniLM, on rows of random tokens: a step's time does not depend on them. The "
         "groups' times are sums over threads, and may exceed the step's. Run it on an otherwise idle machine.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="2 steps of 2 rows",
     )
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--length", type=int, default=128, help="tokens of a row")
+    parser.add_argument("--batch-size", type=at_least_1, default=32)
+    parser.add_argument("--length", type=at_least_1, default=128, help="tokens of a row")
     parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="mixed_bfloat16")
     parser.add_argument("--plain", action="store_true", help="HuggingFace's operations, not fast blocks")
-    parser.add_argument("--steps", type=int, default=20, help="steps that are profiled")
-    parser.add_argument("--threads", type=int, default=usable_cores())
-    add_arguments(parser, smoke="2 steps of 2 rows")
-    options = parse_arguments(parser, arguments, "profile")
-    if options.smoke:
-        options.batch_size, options.steps = 2, 2
-    for name in ("batch_size", "length", "steps", "threads"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1.")
-    return options
+    parser.add_argument("--steps", type=at_least_1, default=20, help="steps that are profiled")
+    parser.add_argument("--threads", type=at_least_1, default=usable_cores())
+    return parse_arguments(parser, arguments, "profile", batch_size=2, steps=2)
 
 
 def table(result):

@@ -1,15 +1,10 @@
 """Resident memory of a process that trains one model after the other, beside Keras' own `fit` on the same encoder."""
 
-import argparse
-import json
 import pathlib
-import subprocess
-import sys
 import tempfile
 
-from benchmarks.provenance import resident_mib
-from benchmarks.result_file import add_arguments, finish, parse_arguments
-from benchmarks.start import command
+from benchmarks.provenance import log, resident_mib
+from benchmarks.result_file import apart, finish, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 ARMS = {
@@ -22,18 +17,14 @@ ROWS, LENGTH = 64, 32
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + f" Each arm is a process of its own, which builds MiniLM's encoder, trains it for an epoch of {ROWS} made-up "
         "rows, drops it, collects garbage and reads its resident memory, again and again. Nothing is timed, so the machine may be busy.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="two trainings",
     )
     parser.add_argument("--trainings", type=int, default=10)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    add_arguments(parser, smoke="two trainings")
-    options = parse_arguments(parser, arguments, "repeated")
-    if options.smoke:
-        options.trainings = 2
+    options = parse_arguments(parser, arguments, "repeated", trainings=2)
     if options.trainings < 2:
         parser.error(f"--trainings {options.trainings}: at least 2, of which the first is not counted.")
     return options
@@ -61,34 +52,29 @@ TABLE = Table(table, of_settings("trainings"), in_notes)
 
 def main():
     options = parse()
-    if options.worker:
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(list(trainings(options.worker, options.trainings, pathlib.Path(folder)))))
-        return
     found = {}
     for arm in options.arms:
-        print(f"{arm} ...", file=sys.stderr, flush=True)
-        words = command("steps.repeated", f"--worker={arm}", f"--trainings={options.trainings}", "--output=none.json")
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"The worker failed:\n{done.stderr[-3000:]}")
-        found[arm] = json.loads(done.stdout.splitlines()[-1])
+        log(f"{arm} ...")
+        found[arm] = apart(trainings, arm, options.trainings)
     finish("repeated", options, ("trainings",), {"resident_mib": found}, describe)
 
 
-def trainings(arm, count, folder):
-    """MiB after each of the trainings, one after the other."""
+def trainings(arm, count):
+    """MiB after each of the trainings, one after the other; a list."""
     import gc
 
     from tf_adapters._keras import keras
 
     train = {"fit": with_adapters, "fast": with_adapters, "keras": with_keras, "cleared": with_keras}[arm]
-    for number in range(count):
-        train(folder / str(number), fast=arm == "fast")
-        if arm == "cleared":
-            keras.backend.clear_session()
-        gc.collect()
-        yield resident_mib()
+    resident = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(count):
+            train(pathlib.Path(folder) / str(number), fast=arm == "fast")
+            if arm == "cleared":
+                keras.backend.clear_session()
+            gc.collect()
+            resident.append(resident_mib())
+    return resident
 
 
 def with_adapters(folder, fast):

@@ -1,17 +1,16 @@
 """Bytes that cross the network in a training step on two workers: adapters against full fine-tuning."""
 
-import argparse
+import faulthandler
 import json
 import os
 import pathlib
 import socket
-import subprocess
-import sys
 import tempfile
 import time
+import traceback
 
-from benchmarks.result_file import add_arguments, finish, parse_arguments
-from benchmarks.start import command
+from benchmarks.provenance import log
+from benchmarks.result_file import at_least_1, finish, fresh_processes, make_parser, parse_arguments
 from benchmarks.table_parts import METHOD_TITLES, Table, of_settings, origin
 
 MODES = ("adapters", "full")
@@ -20,21 +19,17 @@ WARM_UP = 3
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
+    parser = make_parser(
         description=__doc__ + " Both are processes of this machine under MultiWorkerMirroredStrategy, and what the loopback interface sent "
         "is read before and after a number of steps; what it sends while nothing trains is taken off. Needs Linux (/proc/net/dev).",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        smoke="one step of two rows",
     )
-    parser.add_argument("--steps", type=int, default=20, help="that are counted")
-    parser.add_argument("--batch-size", type=int, default=32, help="of both workers together")
-    parser.add_argument("--bottleneck", type=int, default=64, help="units of an adapter")
-    parser.add_argument("--worker", choices=MODES, help=argparse.SUPPRESS)
-    add_arguments(parser, smoke="one step of two rows")
-    options = parse_arguments(parser, arguments, "scale-out")
-    if options.smoke and not options.worker:
-        options.steps, options.batch_size = 1, 2
-    if options.steps < 1 or options.batch_size < 2:
-        parser.error(f"--steps {options.steps} and --batch-size {options.batch_size}: at least 1, and a row for each of two workers.")
+    parser.add_argument("--steps", type=at_least_1, default=20, help="that are counted")
+    parser.add_argument("--batch-size", type=at_least_1, default=32, help="of both workers together")
+    parser.add_argument("--bottleneck", type=at_least_1, default=64, help="units of an adapter")
+    options = parse_arguments(parser, arguments, "scale-out", steps=1, batch_size=2)
+    if options.batch_size < 2:
+        parser.error(f"--batch-size {options.batch_size} must have a row for each of two workers.")
     return options
 
 
@@ -60,13 +55,10 @@ TABLE = Table(table, of_settings("batch_size", "bottleneck"))
 
 def main():
     options = parse()
-    if options.worker:
-        print(json.dumps(train(options)))
-        return
     quiet = quiet_rate()
     modes = {}
     for mode in MODES:
-        _log(f"{mode} ...")
+        log(f"{mode} ...")
         modes[mode] = summarise(two_workers(mode, options), quiet)
     finish("scale-out", options, ("steps", "batch_size", "bottleneck"), {"model": "minilm", "quiet_bytes_per_s": quiet, "modes": modes}, describe)
 
@@ -91,28 +83,26 @@ def two_workers(mode, options):
     """What the first of two workers measured, a dict."""
     with socket.create_server(("localhost", 0)) as one, socket.create_server(("localhost", 0)) as other:
         addresses = [f"localhost:{server.getsockname()[1]}" for server in (one, other)]
-    words = command("steps.scale_out", "--worker", mode, "--smoke")
-    words += [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in ("steps", "batch_size", "bottleneck")]
-    workers = []
-    for index in (0, 1):
-        config = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
-        environment = {**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-        workers.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    with fresh_processes(2) as pool:
+        return [pool.submit(work, mode, options, addresses, index) for index in (0, 1)][0].result()
+
+
+def work(*arguments):
+    """One worker's `train`; if it fails or hangs its process dies, for the other one would wait for ever."""
+    faulthandler.dump_traceback_later(1800, exit=True)
     try:
-        out, err = workers[0].communicate(timeout=1800)
-        workers[1].communicate(timeout=300)
-    finally:
-        for worker in workers:
-            worker.kill()
-    if workers[0].returncode:
-        sys.exit(f"{mode}: the first worker ended with {workers[0].returncode}:\n" + "\n".join(err.splitlines()[-8:]))
-    return json.loads(out.splitlines()[-1])
+        return train(*arguments)
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)
 
 
-def train(options):
-    """One worker's part: the bytes of the counted steps, their seconds, and what trains."""
+def train(mode, options, addresses, index):
+    """The part of one of the workers: the bytes of the counted steps, their seconds, and what trains."""
     import dataclasses
 
+    cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+    os.environ.update(TF_CONFIG=json.dumps(cluster), CUDA_VISIBLE_DEVICES="-1")
     import numpy as np
 
     import tf_adapters
@@ -136,9 +126,9 @@ def train(options):
 
     with scope_of(strategy):
         model, wordpiece = load_for_task("minilm", task, max_length=128)
-        if options.worker == "adapters":
+        if mode == "adapters":
             tf_adapters.add_adapters(model, tf_adapters.AdapterConfig(options.bottleneck), seed=0)
-        tf_adapters.set_trainable(model, options.worker)
+        tf_adapters.set_trainable(model, mode)
     loaded = sent_bytes()
     with tempfile.TemporaryDirectory() as folder:
         tf_adapters.fit(
@@ -178,7 +168,3 @@ def describe(result):
         )
     full, adapters = (result["modes"][mode]["bytes_per_step_and_worker"] for mode in ("full", "adapters"))
     return "\n".join([*lines, f"full / adapters: {full / adapters:.1f}; without training {result['quiet_bytes_per_s']:.0f} bytes a second"])
-
-
-def _log(line):
-    print(line, file=sys.stderr, flush=True)

@@ -11,8 +11,8 @@ import time
 
 from benchmarks.pairing import paired_ratios, summarise_steps, tracing_seconds
 from benchmarks.peers.worker_protocol import Worker, WorkerError
-from benchmarks.provenance import available_memory_gib, busy_cores, git_state, provenance, usable_cores
-from benchmarks.result_file import RESULTS, write_result
+from benchmarks.provenance import available_memory_gib, busy_cores, git_state, log, provenance, usable_cores
+from benchmarks.result_file import RESULTS, at_least_1, write_result
 from benchmarks.start import command
 from benchmarks.steps.bank_arm import split_routed
 
@@ -214,9 +214,9 @@ def parse(arguments=None):
     )
     parser.add_argument("--data-dir", help="folder with tfds glue/sst2; without it, Rotten Tomatoes sentences")
     parser.add_argument("--split", default="validation", help="rows of that split; SST-2's train rows are phrases")
-    parser.add_argument("--batch-size", type=int, help="default: 16 for bert-base with t128, 32 otherwise")
-    parser.add_argument("--bottleneck", type=int, default=64, help="units of an adapter")
-    parser.add_argument("--rounds", type=int, default=7, help="turns that every arm gets")
+    parser.add_argument("--batch-size", type=at_least_1, help="default: 16 for bert-base with t128, 32 otherwise")
+    parser.add_argument("--bottleneck", type=at_least_1, default=64, help="units of an adapter")
+    parser.add_argument("--rounds", type=at_least_1, default=7, help="turns that every arm gets")
     parser.add_argument("--steps", type=int, help="steps in a turn; default: once over the batches (t128 4, short 8)")
     parser.add_argument(
         "--arms",
@@ -228,7 +228,7 @@ def parse(arguments=None):
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the arms")
     parser.add_argument("--xla", action="store_true", help="compile the TensorFlow arms with XLA")
-    parser.add_argument("--threads", type=int, default=usable_cores(), help="of each worker")
+    parser.add_argument("--threads", type=at_least_1, default=usable_cores(), help="of each worker")
     parser.add_argument("--seed", type=int, default=0, help="chooses the sentences and initial weights")
     parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")
     parser.add_argument("--output", type=pathlib.Path, help="new JSON file; default: dated, in benchmarks/results")
@@ -243,9 +243,6 @@ def parse(arguments=None):
         options.steps = count
     if options.steps < 1 or options.steps % count:
         parser.error(f"--steps {options.steps} must be a multiple of the {count} batches, so that turns are alike.")
-    for name in ("rounds", "batch_size", "bottleneck", "threads"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1.")
     if len(set(options.arms)) != len(options.arms):
         parser.error("--arms names an arm twice.")
     return parser, options
@@ -270,17 +267,17 @@ def main():
     }
     others = busy_cores(1.0)
     if others > BUSY:
-        _log(f"Something else uses {others:.1f} cores: the times will be too long, PyTorch's by far.")
+        log(f"Something else uses {others:.1f} cores: the times will be too long, PyTorch's by far.")
     if git_state()["dirty"]:
-        _log("Tracked files differ from the commit; the result will say so.")
+        log("Tracked files differ from the commit; the result will say so.")
     try:
         torch_python = options.torch_python
         if torch_python is None and {split_arm(arm)[0] for arm in options.arms} & set(TORCH_ARMS):
             from benchmarks.peers.torch_environment import torch_python as make_environment
 
-            torch_python = make_environment(log=_log)
+            torch_python = make_environment()
         result = measure(
-            settings, torch_python=torch_python, data_dir=options.data_dir, split=options.split, log=_log
+            settings, torch_python=torch_python, data_dir=options.data_dir, split=options.split, log=log
         )
     except (WorkerError, RuntimeError) as error:
         sys.exit(str(error))
@@ -288,7 +285,3 @@ def main():
     if output is not None:
         write_result(output, result)
         print(f"Written to {os.path.relpath(output)}")
-
-
-def _log(line):
-    print(line, file=sys.stderr, flush=True)
