@@ -102,15 +102,21 @@ def load(options, folder):
 class Tasks:
     """What each task's requests may be answered by: from the last change that was complete when a request began, on.
 
+    Args:
+        count: int, of tasks.
+        directories: paths of adapters.
+        versions: int, the tasks have the first so many of these.
+
     Attributes:
         history: dict from a name to the numbers of its directories, one after the other; None where it was removed.
         complete: dict from a name to the place in its history of the last change that was complete.
-        changes: int.
+        changes: dict from a kind of change to a number.
     """
 
-    def __init__(self, count, directories):
-        self.directories, self.changes = directories, 0
-        self.history = {f"task {number}": [number % PASSING] for number in range(count)}
+    def __init__(self, count, directories, versions=PASSING):
+        self.directories, self.versions = directories, versions
+        self.changes = {"added": 0, "replaced": 0, "removed": 0}
+        self.history = {f"task {number}": [number % versions] for number in range(count)}
         self.complete = dict.fromkeys(self.history, 0)
 
     def at_rest(self):
@@ -120,28 +126,32 @@ class Tasks:
         rest.complete = dict.fromkeys(rest.history, 0)
         return rest
 
+    def change(self, bank, names, random):
+        """Add, replace or remove one of the tasks of these names."""
+        name, version = names[random.integers(len(names))], int(random.integers(self.versions))
+        history = self.history[name]
+        if history[-1] is None:
+            kind = "added"
+        else:
+            kind = "removed" if random.integers(4) == 0 else "replaced"
+        history.append(None if kind == "removed" else version)
+        if kind == "removed":
+            bank.remove(name)
+        else:
+            (bank.add if kind == "added" else bank.replace)(name, self.directories[version])
+        self.complete[name] = len(history) - 1
+        self.changes[kind] += 1
+
 
 def change(bank, tasks, writers, seed, stop):
-    """Add, replace and remove this writer's tasks until it is told to stop."""
+    """Change this writer's tasks until it is told to stop."""
     import numpy as np
 
     random, passing = np.random.default_rng([seed, 1]), f"passing {seed}"
     names, number = list(tasks.history)[seed % writers :: writers], 0
     while names and not stop.is_set():
-        name, version = names[random.integers(len(names))], int(random.integers(PASSING))
-        history = tasks.history[name]
-        if history[-1] is None:
-            history.append(version)
-            bank.add(name, tasks.directories[version])
-        elif random.integers(4) == 0:
-            history.append(None)
-            bank.remove(name)
-        else:
-            history.append(version)
-            bank.replace(name, tasks.directories[version])
-        tasks.complete[name] = len(history) - 1
+        tasks.change(bank, names, random)
         number += 1
-        tasks.changes += 1
         if number % PASSING_EVERY == 0:
             bank.add(passing, tasks.directories[PASSING]).remove(passing)
         if number % TRIM_EVERY == 0:
@@ -152,7 +162,7 @@ class Load:
     """Requests of mixed tasks from many threads, each answer compared with what the adapters alone say.
 
     Args:
-        options: as `parse` returns them.
+        options: with `clients`, `requests`, `rows`, `seed` and `stall_seconds`, as `parse` has them.
         tasks: `Tasks`.
         texts: list of str.
         expected: list of float arrays `(texts, outputs)`, one for each directory.
@@ -184,7 +194,7 @@ class Load:
                 memory.append(resident_mib())
             if now - shown > 10:
                 shown = now
-                log(f"{requests:,} requests, {self.tasks.changes:,} changes, {resident_mib():,.0f} MiB")
+                log(f"{requests:,} requests, {sum(self.tasks.changes.values()):,} changes, {resident_mib():,.0f} MiB")
         for thread in threads:
             thread.join(options.stall_seconds)
             if thread.is_alive():
@@ -192,7 +202,7 @@ class Load:
                 break
         memory.append(resident_mib())
         return {
-            "requests": self.requests, "rows": self.rows, "wrong": self.wrong, "changes": self.tasks.changes,
+            "requests": self.requests, "rows": self.rows, "wrong": self.wrong, "changes": sum(self.tasks.changes.values()),
             "seconds": time.perf_counter() - started, "resident_mib": memory,
         }  # fmt: skip
 

@@ -3,15 +3,12 @@
 import pathlib
 import sys
 import tempfile
-import threading
-import time
 
-from benchmarks.provenance import log, resident_mib
-from benchmarks.result_file import finish, make_parser, parse_arguments
+from benchmarks.campaigns.load import Load, Tasks
+from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
 from benchmarks.steps.bank_arm import noisy_copies, write_adapters
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
-TOLERANCE = 1e-5
 TEXTS = 100  # of each data set
 DATA_SETS = ("glue/sst2", "glue/cola")
 
@@ -23,19 +20,16 @@ def parse(arguments=None):
         smoke="20 tasks and 100 requests",
     )
     parser.add_argument("--adapters", nargs="+", help="adapter directories of one encoder; default: random ones on MiniLM, of two sizes")
-    parser.add_argument("--copies", type=int, default=1, help="adapters made of each directory, by noise on every trained weight")
-    parser.add_argument("--tasks", type=int, default=1000, help="tasks in the bank, each with one of these adapters")
-    parser.add_argument("--requests", type=int, default=20_000)
-    parser.add_argument("--rows", type=int, default=8, help="at most so many rows in a request")
-    parser.add_argument("--threads", type=int, default=2, help="that send requests")
+    parser.add_argument("--copies", type=at_least_1, default=1, help="adapters made of each directory, by noise on every trained weight")
+    parser.add_argument("--tasks", type=at_least_1, default=1000, help="tasks in the bank, each with one of these adapters")
+    parser.add_argument("--requests", type=at_least_1, default=20_000)
+    parser.add_argument("--rows", type=at_least_1, default=8, help="at most so many rows in a request")
+    parser.add_argument("--threads", type=at_least_1, default=2, help="that send requests")
     parser.add_argument("--pause-ms", type=float, default=20.0, help="between two changes")
     parser.add_argument("--seed", type=int, default=0)
-    options = parse_arguments(parser, arguments, "soak")
-    if options.smoke:
-        options.tasks, options.requests = 20, 100
-    for name in ("copies", "tasks", "requests", "rows", "threads"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be at least 1.")
+    parser.add_argument("--stall-seconds", type=float, default=300.0, help="without an answer, after which it has failed")
+    options = parse_arguments(parser, arguments, "soak", tasks=20, requests=100)
+    options.clients = options.threads
     return options
 
 
@@ -86,87 +80,23 @@ def soak(options, directories, folder):
     import tf_adapters
     from tf_adapters.saving.settings import read_settings
 
-    tasks = [tf_adapters.load_task(name, data_dir=options.data_dir) for name in DATA_SETS]
-    texts = [text for task in tasks for text in task.validation.text.numpy()[:TEXTS].tolist()]
+    data_sets = [tf_adapters.load_task(name, data_dir=options.data_dir) for name in DATA_SETS]
+    texts = [text for task in data_sets for text in task.validation.text.numpy()[:TEXTS].tolist()]
     source = read_settings(directories[0])["backbone"]["source"]
     directories, expected = zip(*noisy_copies(directories, folder, options.copies, texts, options.seed))
-    bank = tf_adapters.AdapterBank(source)
+    bank, tasks = tf_adapters.AdapterBank(source), Tasks(options.tasks, directories, len(directories))
     for directory in directories:
         bank.reserve(2 * options.tasks // len(directories) + 2, directory)
-    # What a task's requests may be answered by: from the last change that was complete when a request began, on.
-    history, complete = {}, {}
-    for number in range(options.tasks):
-        chosen = number % len(directories)
-        history[f"task {number}"], complete[f"task {number}"] = [chosen], 0
-        bank.add(f"task {number}", directories[chosen])
-    names = list(history)
-    counts, wrong, lock, stop = {"requests": 0, "rows": 0}, [], threading.Lock(), threading.Event()
+    for name, versions in tasks.history.items():
+        bank.add(name, directories[versions[0]])
 
-    def ask(seed):
-        random = np.random.default_rng(seed)
-        while not stop.is_set():
-            rows = int(random.integers(1, options.rows + 1))
-            tasks = [names[place] for place in random.integers(0, len(names), rows)]
-            places = random.integers(0, len(texts), rows)
-            before = [complete[name] for name in tasks]
-            try:
-                answer = bank.answer([texts[place] for place in places], tasks)
-                logits, errors = answer["logits"].numpy(), answer["error"].numpy()
-            except Exception as error:
-                wrong.append(repr(error))
-                stop.set()
-                return
-            for row, (name, place) in enumerate(zip(tasks, places)):
-                allowed = history[name][before[row] :]
-                if errors[row]:
-                    right = None in allowed
-                else:
-                    right = any(
-                        version is not None and np.abs(logits[row, : expected[version].shape[1]] - expected[version][place]).max() < TOLERANCE
-                        for version in allowed
-                    )
-                if not right:
-                    wrong.append(f"{name}: {logits[row].tolist()}, {errors[row]!r}; allowed {allowed}")
-                    stop.set()
-            with lock:
-                counts["requests"] += 1
-                counts["rows"] += rows
-                if counts["requests"] >= options.requests:
-                    stop.set()
+    def change(seed, stop):
+        random = np.random.default_rng([seed, 1])
+        while not stop.wait(options.pause_ms / 1e3):
+            tasks.change(bank, list(tasks.history), random)
 
-    threads = [threading.Thread(target=ask, args=(options.seed + number,)) for number in range(options.threads)]
-    random, changes, memory = np.random.default_rng([options.seed, 1]), {"added": 0, "replaced": 0, "removed": 0}, []
-    bank.answer(texts[:1], names[:1])
-    for thread in threads:
-        thread.start()
-    started = shown = time.perf_counter()
-    while not stop.wait(options.pause_ms / 1e3):
-        name = names[random.integers(len(names))]
-        version = int(random.integers(len(directories)))
-        if history[name][-1] is None:
-            history[name].append(version)
-            bank.add(name, directories[version])
-            changes["added"] += 1
-        elif random.integers(4) == 0:
-            history[name].append(None)
-            bank.remove(name)
-            changes["removed"] += 1
-        else:
-            history[name].append(version)
-            bank.replace(name, directories[version])
-            changes["replaced"] += 1
-        complete[name] = len(history[name]) - 1
-        if time.perf_counter() - shown > 10 or not memory:
-            shown = time.perf_counter()
-            memory.append(resident_mib())
-            log(f"{counts['requests']:,} requests, {sum(changes.values()):,} changes, {memory[-1]:,.0f} MiB")
-    for thread in threads:
-        thread.join()
-    memory.append(resident_mib())
-    return {
-        **counts, "changes": changes, "wrong": wrong, "seconds": time.perf_counter() - started, "resident_mib": memory,
-        "adapters": len(directories),
-    }  # fmt: skip
+    measured = Load(options, tasks, texts, expected, lambda text, task: bank.answer(text, task)).run([change])
+    return {**measured, "changes": tasks.changes, "adapters": len(directories)}
 
 
 def describe(result):
