@@ -63,7 +63,7 @@ def finish(kind, options, settings, measured, describe):
         options: what `parse_arguments` returned.
         settings: names of the options to keep.
         measured: dict for JSON.
-        describe: function of the result that returns its text.
+        describe: function of the result that returns its text, perhaps its table.
     """
     result = {
         "kind": kind, **provenance(),
@@ -71,10 +71,15 @@ def finish(kind, options, settings, measured, describe):
         "settings": {name: getattr(options, name) for name in settings},
         **measured,
     }  # fmt: skip
-    print(describe(result))
+    print(describe(with_link(result, options.output or "not kept")))
     if options.output is not None:
         write_result(options.output, result)
         print(f"Written to {os.path.relpath(options.output)}")
+
+
+def with_link(result, path):
+    """A result as a table takes it, told of its file."""
+    return {**result, "file": pathlib.Path(path).name, "link": os.path.relpath(path)}
 
 
 def write_result(path, result):

@@ -64,7 +64,7 @@ def main():
     options = parse()
     with tempfile.TemporaryDirectory() as folder:
         measured = load(options, pathlib.Path(folder))
-    finish("load", options, ("clients", "writers", "tasks", "requests", "rows", "seed"), measured, describe)
+    finish("load", options, ("clients", "writers", "tasks", "requests", "rows", "seed"), measured, table)
     sys.stdout.flush()
     failed = any(one["wrong"] or growth(one) > options.growth_mib for one in (measured["bank"], measured["export"]))
     # Threads that hang would keep the process.
@@ -208,15 +208,18 @@ class Load:
 
     def _stalled(self, what):
         faulthandler.dump_traceback()
-        self.wrong.append(f"{what} for {self.options.stall_seconds:.0f} s")
+        self._fail(f"{what} for {self.options.stall_seconds:.0f} s")
+
+    def _fail(self, what):
+        log(what)
+        self.wrong.append(what)
         self.stop.set()
 
     def _guarded(self, function, seed):
         try:
             function(seed, self.stop)
         except Exception as error:
-            self.wrong.append(repr(error))
-            self.stop.set()
+            self._fail(repr(error))
 
     def _ask(self, seed, stop):
         import numpy as np
@@ -232,8 +235,7 @@ class Load:
             for row, (name, place) in enumerate(zip(tasks, places)):
                 allowed = history[name][before[row] :]
                 if not any(self._is_right(version, place, logits[row], errors[row], outputs[row]) for version in allowed):
-                    self.wrong.append(f"{name}: {logits[row].tolist()}, {errors[row]!r}; allowed {allowed}")
-                    stop.set()
+                    self._fail(f"{name}: {logits[row].tolist()}, {errors[row]!r}; allowed {allowed}")
             with self.lock:
                 self.requests += 1
                 self.rows += rows
@@ -306,16 +308,3 @@ def growth(measured):
     """MiB of resident memory in the second half of a load."""
     memory = measured["resident_mib"]
     return memory[-1] - memory[len(memory) // 2]
-
-
-def describe(result):
-    """The result as lines of text."""
-    lines = []
-    for name in ("bank", "export"):
-        one, memory = result[name], result[name]["resident_mib"]
-        lines.append(
-            f"{name}: {one['requests']:,} requests of {one['rows']:,} rows by {result['settings']['clients']} clients in {one['seconds']:.0f} s, "
-            f"{one['changes']:,} changes meanwhile; wrong: {len(one['wrong'])} {one['wrong'][:1] or ''}; "
-            f"resident memory, MiB: {memory[0]:,.0f} at first, {memory[len(memory) // 2]:,.0f} at half, {memory[-1]:,.0f} at the end"
-        )
-    return "\n".join(lines)

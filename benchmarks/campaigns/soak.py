@@ -60,7 +60,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         directories = options.adapters or random_adapters(folder)
         measured = {"random_adapters": not options.adapters, **soak(options, directories, pathlib.Path(folder) / "copies")}
-    finish("soak", options, ("copies", "tasks", "requests", "rows", "threads", "pause_ms", "seed"), measured, describe)
+    finish("soak", options, ("copies", "tasks", "requests", "rows", "threads", "pause_ms", "seed"), measured, table)
     if measured["wrong"]:
         sys.exit(1)
 
@@ -97,15 +97,3 @@ def soak(options, directories, folder):
 
     measured = Load(options, tasks, texts, expected, lambda text, task: bank.answer(text, task)).run([change])
     return {**measured, "changes": tasks.changes, "adapters": len(directories)}
-
-
-def describe(result):
-    """The result as lines of text."""
-    memory, changes = result["resident_mib"], result["changes"]
-    settled = memory[len(memory) // 4]
-    return (
-        f"{result['requests']:,} requests of {result['rows']:,} rows in {result['seconds']:.0f} s, on {result['settings']['tasks']:,} tasks; meanwhile "
-        f"{changes['added']:,} added, {changes['replaced']:,} replaced, {changes['removed']:,} removed\n"
-        f"wrong answers: {len(result['wrong'])} {result['wrong'][:1] or ''}\n"
-        f"resident memory, MiB: {memory[0]:,.0f} at first, {settled:,.0f} after a quarter, {max(memory):,.0f} at most, {memory[-1]:,.0f} at the end"
-    )

@@ -72,7 +72,7 @@ def main():
         "loops_ms": {name: _spread(steps) for name, steps in times.items()},
         "ratios": {f"{name} / {first}": paired_ratio(turns[name], turns[first]) for name in LOOPS[1:]},
     }
-    finish("costs", options, ("rounds", "steps", "batch_size", "precision"), measured, describe)
+    finish("costs", options, ("rounds", "steps", "batch_size", "precision"), measured, table)
 
 
 def time_imports(rounds):
@@ -148,20 +148,6 @@ def time_loops(options):
             times[name].append((time.perf_counter() - started) * 1e3 / options.steps)
         log("ms a step: " + ", ".join(f"{name} {values[-1]:.1f}" for name, values in times.items()))
     return times
-
-
-def describe(result):
-    """The result as lines of text."""
-    lines = [f"{'import, s':40}{'median':>9}{'min':>9}{'max':>9}"]
-    lines += [_line(name, spread, 2) for name, spread in result["imports_s"].items()]
-    lines.append(f"{'step, ms':40}{'median':>9}{'min':>9}{'max':>9}")
-    lines += [_line(name, spread, 1) for name, spread in result["loops_ms"].items()]
-    lines += [f"{name}: {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})" for name, ratio in result["ratios"].items()]
-    return "\n".join(lines)
-
-
-def _line(name, spread, digits):
-    return f"{name:40}" + "".join(f"{spread[key]:9.{digits}f}" for key in ("median", "min", "max"))
 
 
 def _spread(values):

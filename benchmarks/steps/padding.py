@@ -32,7 +32,7 @@ TABLE = Table(table, of_settings(), in_notes)
 
 def main():
     options = parse()
-    finish("padding", options, ("batch_size", "max_length", "seed"), measure(options), describe)
+    finish("padding", options, ("batch_size", "max_length", "seed"), measure(options), table)
 
 
 def measure(options):
@@ -74,11 +74,3 @@ def shares(batches):
         tokens, places = tokens + int(mask.sum()), places + mask.size
         shapes.add(mask.shape)
     return {"tokens": tokens, "padding": places / tokens - 1, "shapes": len(shapes)}
-
-
-def describe(result):
-    """The result as lines of text."""
-    lines = [f"{'batch':>6}  {'way':36}{'padding beside the tokens':>26}{'shapes':>8}"]
-    for way in result["ways"]:
-        lines.append(f"{way['batch_size']:6}  {way['way']:36}{100 * way['padding']:24.1f} %{way['shapes']:8}")
-    return "\n".join(lines)

@@ -56,7 +56,7 @@ def main():
             log(f"{rows:,} rows, {path.stat().st_size / 2**20:.0f} MiB ...")
             sizes.append({"rows": rows, "file_mib": path.stat().st_size / 2**20, **apart(measure, path, options)})
             path.unlink()
-    finish("pipeline", options, ("batch_size", "batches", "steps"), {"sizes": sizes}, describe)
+    finish("pipeline", options, ("batch_size", "batches", "steps"), {"sizes": sizes}, table)
 
 
 def write_rows(path, rows, data_dir):
@@ -118,16 +118,3 @@ def measure(path, options):
         "ratio": pipeline / training,
         "resident_mib": {"libraries": before, "after_reading": after_reading, "peak_of_batches": peak},
     }
-
-
-def describe(result):
-    """The result as lines of text."""
-    lines = [f"{'rows':>12}{'file MiB':>10}{'read, s':>9}{'rows/s':>9}{'training':>10}{'ratio':>8}{'MiB before':>12}{'read':>8}{'peak':>8}"]
-    for size in result["sizes"]:
-        memory = size["resident_mib"]
-        lines.append(
-            f"{size['rows']:12,}{size['file_mib']:10.0f}{size['reading_s']:9.1f}{size['pipeline_rows_s']:9.0f}"
-            f"{size['training_rows_s']:10.0f}{size['ratio']:8.1f}{memory['libraries']:12.0f}"
-            f"{memory['after_reading']:8.0f}{memory['peak_of_batches']:8.0f}"
-        )
-    return "\n".join(lines)

@@ -64,7 +64,7 @@ TABLE = Table(table, of_settings("batch_size", "length", "precision", "plain"), 
 def main():
     options = parse()
     settings = ("batch_size", "length", "precision", "plain", "steps", "threads")
-    finish("profile", options, settings, measure(options), describe)
+    finish("profile", options, settings, measure(options), table)
 
 
 def measure(options):
@@ -139,11 +139,3 @@ def group_of(name):
     if ":" not in name or name.startswith(CONTAINERS):
         return None
     return next((group for group, words in GROUPS if all(word in name for word in words)), "other operations")
-
-
-def describe(result):
-    """The result as lines of text."""
-    lines = [f"{'group':30}{'ms a step':>10}{'operations':>12}"]
-    lines += [f"{name:30}{group['ms']:10.1f}{group['operations']:12.0f}" for name, group in result["groups"].items()]
-    return "\n".join([*lines, f"{'sum over threads':30}{sum(group['ms'] for group in result['groups'].values()):10.1f}",
-                      f"{'step':30}{result['step_ms']:10.1f}"])

@@ -56,7 +56,7 @@ def main():
     for arm in options.arms:
         log(f"{arm} ...")
         found[arm] = apart(trainings, arm, options.trainings)
-    finish("repeated", options, ("trainings",), {"resident_mib": found}, describe)
+    finish("repeated", options, ("trainings",), {"resident_mib": found}, table)
 
 
 def trainings(arm, count):
@@ -116,11 +116,3 @@ def made_up():
 
     numbers = np.arange(ROWS)
     return tf.constant([f"the number {number}" for number in numbers]), (numbers % 2).astype(np.int32)
-
-
-def describe(result):
-    """The result as lines of text."""
-    return "\n".join(
-        f"{arm:8} {', '.join(f'{value:,.0f}' for value in memory)} MiB: {growth(memory):,.0f} a training"
-        for arm, memory in result["resident_mib"].items()
-    )

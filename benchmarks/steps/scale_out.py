@@ -60,7 +60,7 @@ def main():
     for mode in MODES:
         log(f"{mode} ...")
         modes[mode] = summarise(two_workers(mode, options), quiet)
-    finish("scale-out", options, ("steps", "batch_size", "bottleneck"), {"model": "minilm", "quiet_bytes_per_s": quiet, "modes": modes}, describe)
+    finish("scale-out", options, ("steps", "batch_size", "bottleneck"), {"model": "minilm", "quiet_bytes_per_s": quiet, "modes": modes}, table)
 
 
 def sent_bytes(interface="lo", text=None):
@@ -156,15 +156,3 @@ def summarise(measured, quiet):
         "dense_gradient_bytes": 4 * (measured["trained_parameters"] - measured["parameters_of_sparse_gradients"]),
         "step_s": measured["seconds"] / steps,
     }
-
-
-def describe(result):
-    """The result as lines of text."""
-    lines = [f"{'trains':10}{'parameters':>12}{'dense gradient, MB':>20}{'sent by a worker in a step, MB':>32}{'s a step':>10}"]
-    for mode, row in result["modes"].items():
-        lines.append(
-            f"{mode:10}{row['trained_parameters']:12,}{row['dense_gradient_bytes'] / 1e6:20.2f}{row['bytes_per_step_and_worker'] / 1e6:32.2f}"
-            f"{row['step_s']:10.2f}"
-        )
-    full, adapters = (result["modes"][mode]["bytes_per_step_and_worker"] for mode in ("full", "adapters"))
-    return "\n".join([*lines, f"full / adapters: {full / adapters:.1f}; without training {result['quiet_bytes_per_s']:.0f} bytes a second"])

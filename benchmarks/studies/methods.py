@@ -4,7 +4,7 @@ from benchmarks.pairing import mean_and_spread, paired_difference
 from benchmarks.result_file import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs
-from benchmarks.table_parts import MODEL_TITLES, Table, in_points, mean_and_sd, of_settings, origin, short_difference
+from benchmarks.table_parts import MODEL_TITLES, Table, mean_and_sd, of_settings, origin, short_difference
 
 # Method -> the config's name, the field that is its size, and what else it has. LayerNorms train where the paper's do.
 METHODS = {
@@ -76,20 +76,6 @@ def summarise(chosen, rates):
     return summary
 
 
-def describe(summary):
-    """The summary as lines of text, in per cent."""
-    lines = []
-    for task, row in summary.items():
-        lines.append(f"{task}, {row['metric']} (constant answer: {100 * row['constant']:.1f})")
-        lines.append(f"  {'method':10}{'trained':>10}{'best rate':>11}{'mean %':>9}{'sd':>7}   minus houlsby")
-        for method, numbers in row["methods"].items():
-            lines.append(
-                f"  {method:10}{numbers['trained_parameters']:10,}{numbers['learning_rate']:11g}{in_points(numbers['mean']):>9}{in_points(numbers['sd'], '-'):>7}   "
-                f"{short_difference(numbers['minus houlsby'], '-')}" + ("  (rate at the edge of its grid)" if numbers["at_edge_of_grid"] else "")
-            )
-    return "\n".join(lines)
-
-
 def parse(arguments=None):
     parser = study.parser(
         __doc__ + " The rate is chosen at the first seed, and the epoch always, on rows of the training split that nothing else uses; reported "
@@ -125,7 +111,7 @@ TABLE = Table(table, of_settings("model", "rows", "epochs", "parameters"))
 
 def main():
     options = parse()
-    study.finish("methods", options.output, lambda: outcome(options), lambda summary: describe(summary["tasks"]))
+    study.finish("methods", options.output, lambda: outcome(options), table)
 
 
 def outcome(options):

@@ -37,17 +37,6 @@ def summarise(runs, pretrained):
     return summary
 
 
-def describe(summary):
-    """The summary as lines of text, in per cent."""
-    lines = []
-    for task, row in summary.items():
-        before, after = (row["pretraining"][name]["perplexity"] for name in ("before", "after"))
-        lines.append(f"{task}, {row['metric']} (constant answer {100 * row['constant']:.1f}); held-out perplexity {before:.1f} to {after:.1f}")
-        lines += [f"  {method:12}{mean_and_sd(row[method])}" for method in METHODS]
-        lines.append(f"  difference  {short_difference(row['pretrained - alone'], digits=1)}")
-    return "\n".join(lines)
-
-
 def table(result):
     """Markdown of one result."""
     settings = result["settings"]
@@ -90,7 +79,7 @@ def parse(arguments=None):
 
 def main():
     options = parse()
-    study.finish("pretraining", options.output, lambda: outcome(options, Runs(options.output)), lambda summary: describe(summary["tasks"]))
+    study.finish("pretraining", options.output, lambda: outcome(options, Runs(options.output)), table)
 
 
 def outcome(options, runs):

@@ -40,16 +40,6 @@ def summarise(search):
     return {"cells": cells, "best": best["values"], "test": search["test"], "train_command": shlex.join(without_folders(shlex.split(search["command"])))}
 
 
-def describe(summary):
-    """A grid of text: a row for each size, a column for each rate."""
-    sizes, rates = axes(summary["cells"])
-    lines = [f"{'size':>6}" + "".join(f"{rate:>16g}" for rate in rates)]
-    for size in sizes:
-        cells = (cell_of(summary["cells"], size, rate) for rate in rates)
-        lines.append(f"{size:6}" + "".join(f"{shown(cell):>16}" for cell in cells))
-    return "\n".join(lines)
-
-
 def axes(cells):
     """The sizes and the rates of the cells, each ascending."""
     return [sorted({cell[name] for cell in cells}) for name in ("bottleneck_size", "learning_rate")]
@@ -114,7 +104,7 @@ def main():
 def search(options):
     """Search, or go on with it, and keep what it came to."""
     folder = options.work / options.task.replace("/", "-")
-    study.finish("search", options.output, lambda: outcome(options, folder), describe, kept=not options.smoke)
+    study.finish("search", options.output, lambda: outcome(options, folder), table, kept=not options.smoke)
     shutil.copyfile(folder / "trials.png", options.output / "trials.png")
 
 

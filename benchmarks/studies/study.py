@@ -9,6 +9,7 @@ import statistics
 import sys
 
 from benchmarks.provenance import log, provenance
+from benchmarks.result_file import with_link
 from benchmarks.studies.training_runs import held_out_of_train, make_run
 
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
@@ -228,7 +229,7 @@ def finish(kind, folder, outcome, describe, *, kept=True):
         kind: str, by which `tables.py` knows it.
         folder: path.
         outcome: function that does the runs, and returns a run, whose versions and commit count, and a dict for JSON.
-        describe: function of that dict that returns its text.
+        describe: function of that dict that returns its text, perhaps its table.
         kept: bool, tell where it was written to.
     """
     try:
@@ -242,6 +243,6 @@ def finish(kind, folder, outcome, describe, *, kept=True):
     document = {"kind": kind, **provenance(), **summary, "versions": run["versions"], "git": run["git"]}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").write_text(json.dumps(document, indent=1) + "\n")
-    print(describe(summary))
+    print(describe(with_link(document, folder / "summary.json")))
     if kept:
         print(f"Written to {os.path.relpath(folder)}/summary.json")

@@ -70,29 +70,6 @@ def _summarise_task(by_method):
     return summary
 
 
-def describe(summary):
-    """The summary as lines of text, in per cent: mean and standard deviation."""
-    methods = methods_of(summary)
-    lines = [f"{'task':34}{'metric':18}{'rows':>7}{'constant':>9}{''.join(f'{method:>15}' for method in methods)}  n"]
-    for name, task in summary.items():
-        for scored, result in task["results"].items():
-            title = name if scored == "reported" else f"  on {scored}"
-            constant = task["constant"] if scored == "reported" else None
-            cells = [f"{mean_and_sd(result.get(method), '-'):>15}" for method in methods]
-            n = max(result[method]["n"] for method in methods if method in result)
-            lines.append(
-                f"{title:34}{task['metric']:18}{task['train_rows']:7,}{'' if constant is None else f'{100 * constant:.1f}':>9}"
-                f"{''.join(cells)}  {n}"
-            )
-    return "\n".join(lines)
-
-
-def methods_of(summary):
-    """The methods that a summary's tasks were run with."""
-    results = [result for task in summary.values() for result in task["results"].values()]
-    return [method for method in (*METHODS, *VARIANTS) if any(method in result for result in results)]
-
-
 def parse(arguments=None):
     parser = study.parser(
         __doc__ + " Tasks whose files are not below --data-dir are named and passed over. More --seeds are added to those that are there.",
@@ -172,7 +149,7 @@ TABLE = Table(
 def main():
     options = parse()
     runs = Runs(options.output)
-    study.finish("tasks", options.output, lambda: outcome(options, runs), lambda summary: describe(summary["tasks"]))
+    study.finish("tasks", options.output, lambda: outcome(options, runs), table)
 
 
 def outcome(options, runs):
