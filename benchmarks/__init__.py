@@ -1,1 +1,1 @@
-"""What the package is measured, attacked and compared by. Each command is a script of this folder, which README.md lists."""
+"""What the package is measured and attacked by; the scripts of this folder are its commands."""

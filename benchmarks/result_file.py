@@ -45,7 +45,7 @@ def parse_arguments(parser, arguments, name, **smoke):
 
 
 def fresh_processes(number, **options):
-    """A pool of processes that have nothing of this one; when one dies, all end. Options are those of `ProcessPoolExecutor`."""
+    """A pool of processes that have nothing of this one; when one dies, all end. Options: of `ProcessPoolExecutor`."""
     return concurrent.futures.ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"), **options)
 
 

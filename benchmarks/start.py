@@ -1,4 +1,4 @@
-"""Runs a module of this package: `python benchmarks/NAME.py` for a command, `python benchmarks/start.py MODULE` for a worker."""
+"""Runs a module of this package: by a command's script, or of a worker `python benchmarks/start.py MODULE`."""
 
 import importlib
 import os

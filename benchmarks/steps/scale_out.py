@@ -60,7 +60,8 @@ def main():
     for mode in MODES:
         log(f"{mode} ...")
         modes[mode] = summarise(two_workers(mode, options), quiet)
-    finish("scale-out", options, ("steps", "batch_size", "bottleneck"), {"model": "minilm", "quiet_bytes_per_s": quiet, "modes": modes}, table)
+    measured = {"model": "minilm", "quiet_bytes_per_s": quiet, "modes": modes}
+    finish("scale-out", options, ("steps", "batch_size", "bottleneck"), measured, table)
 
 
 def sent_bytes(interface="lo", text=None):

@@ -101,15 +101,16 @@ def conduct(settings, options, runs):
         folders[name] = options.work / settings["model"] / f"{name.replace('/', '-')}-{digest}"
         done = runs.find(of_task, {"method": "pretraining"})
         if done is None or not (folders[name] / "tf_adapters.json").exists():
-            done = {"method": "pretraining", "seed": 0, "settings": of_task, **_pretrain(trainer.load(name), settings, options, folders[name])}
-            runs.add(done)
+            done = _pretrain(trainer.load(name), settings, options, folders[name])
+            runs.add({"method": "pretraining", "seed": 0, "settings": of_task, **done})
         pretrained[name] = {key: done[key] for key in ("before", "after", "train_texts", "held_out_texts")}
 
     def train(name, identity):
         folder = folders[name] if identity["method"] == "pretrained" else None
         run = trainer(name, identity, method="adapters", dropout=0.0, config=adapters_of(settings), pretrained=folder)
         if run["primary"] is None:
-            raise RuntimeError(f"{name}, {identity['method']}, seed {identity['seed']}: {run['failure']}; give a lower --learning-rate.")
+            what = f"{name}, {identity['method']}, seed {identity['seed']}"
+            raise RuntimeError(f"{what}: {run['failure']}; give a lower --learning-rate.")
         return {**run, "primary": run["primary"]["reported"]}
 
     points = [{"learning_rate": options.learning_rate}]

@@ -17,7 +17,7 @@ POINT = ("learning_rate", "dropout", "init_stddev")
 
 
 def conduct(settings, *, grids, seeds, runs, train, finalists=1, further_rows=None, log=log):
-    """Do what is missing, as `study.conduct`, and once more the best runs that report no further rows, or another number of them.
+    """Do what is missing, as `study.conduct`, and again the best runs that report another number of further rows.
 
     Returns: dict from method to its runs at the best point, in the order of the seeds.
     """
@@ -87,7 +87,8 @@ def make_trainer(settings, options):
     def split(task, settings, seed):
         needed = settings["rows"] + settings["validation_rows"] + options.further_rows
         if needed > len(task.train):
-            sys.exit(f"--rows, --validation-rows and --further-rows ask for {needed} rows, and the training split has {len(task.train)}.")
+            there = len(task.train)
+            sys.exit(f"--rows, --validation-rows and --further-rows ask for {needed} rows; the training split has {there}.")
         data, reported, further = held_out_of_train(task, settings["rows"], settings["validation_rows"], seed)
         return data, {"reported": reported, "further": further(options.further_rows)}
 
@@ -189,7 +190,8 @@ def main():
     grids = {method: [dict(zip(POINT, point)) for point in itertools.product(*axes)] for method, axes in values.items()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.output or (pathlib.Path(temporary) if options.smoke else RESULTS / "sst2-minilm")
-        study.finish("quality", folder, lambda: outcome(options, grids, Runs(folder)), describe, kept=options.output or not options.smoke)
+        kept = options.output or not options.smoke
+        study.finish("quality", folder, lambda: outcome(options, grids, Runs(folder)), describe, kept=kept)
 
 
 def outcome(options, grids, runs):

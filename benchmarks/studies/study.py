@@ -1,4 +1,4 @@
-"""What every study of accuracy does: options, the runs that are missing, the choice among them, and the file of the outcome."""
+"""What the studies of accuracy share: options, the runs that are missing, the choice among them, the result."""
 
 import argparse
 import dataclasses
@@ -31,7 +31,10 @@ _OPTIONS = {
     "precision": {"choices": ("float32", "mixed_bfloat16"), "default": "float32"},
     "output": {"type": pathlib.Path, "help": "folder"},
 }  # fmt: skip
-_GOES_ON = " Each finished run is one line of runs.jsonl in the output folder: the same command goes on where a killed one stopped."
+_GOES_ON = (
+    " Each finished run is one line of runs.jsonl in the output folder: the same command goes on where a killed one "
+    "stopped."
+)
 
 
 def parser(description, names, **defaults):
@@ -53,8 +56,8 @@ def settings_of(options, names):
 def conduct(runs, settings, tasks, arms, seeds, train, *, finalists=1, passed_over=None, log=log):
     """Do the runs that are missing, seed by seed, so that a stopped study has every task.
 
-    All points of an arm are run at the first seed. The validation rows, which the reported rows have no part in, choose those that
-    are run at the others, and of these the one with the best mean over the seeds.
+    All points of an arm are run at the first seed. The validation rows, which the reported rows have no part in,
+    choose those that are run at the others, and of these the one with the best mean over the seeds.
 
     Args:
         runs: `Runs`.
@@ -62,9 +65,11 @@ def conduct(runs, settings, tasks, arms, seeds, train, *, finalists=1, passed_ov
         tasks: names.
         arms: dict from a method to its points, dicts of the values that tell its runs apart.
         seeds: ints.
-        train: function of a task's name and what identifies the run, method, point and seed, that returns the results, a dict.
+        train: function of a task's name and what identifies the run (method, point and seed) that returns the
+            results, a dict.
         finalists: int, how many points of an arm are run at every seed.
-        passed_over: dict that is told why a task's files cannot be read; without it that, or an arm that always diverges, ends the study.
+        passed_over: dict that is told why a task's files cannot be read; without it that ends the study, and so does
+            an arm that diverges at every point.
         log: function for progress lines.
 
     Returns: dict from task to a dict from method to its runs at the best point, in the order of the seeds.
@@ -117,7 +122,7 @@ def diverged(run):
 
 
 def rank(runs):
-    """Runs of one seed, the best by validation first; of equal ones that of the smallest rate, and those that diverged last."""
+    """Runs of one seed, the best by validation first, of equal ones the smallest rate; diverged ones are last."""
     return sorted(runs, key=lambda run: (diverged(run), -(run.get("validation_best") or 0.0), run["learning_rate"]))
 
 
@@ -140,7 +145,8 @@ def at_edge(rate, rates):
 
 def describe_point(point):
     """A point's values in words."""
-    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in point.items() if isinstance(value, (int, float)))
+    numbers = {name: value for name, value in point.items() if isinstance(value, (int, float))}
+    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in numbers.items())
 
 
 class Missing(Exception):
@@ -148,12 +154,13 @@ class Missing(Exception):
 
 
 class Trainer:
-    """Trains and scores one run; loads TensorFlow, the vocabulary and a task when the first run of that task needs them.
+    """Trains and scores one run; loads TensorFlow, the vocabulary and a task when a run needs them.
 
     Args:
         options: with `model` and `data_dir`.
         settings: as `make_run` takes them.
-        split: function of a task, the settings and a seed: the task at the study's budget, and the labelled rows to score, by name.
+        split: function of a task, the settings and a seed: the task at the study's budget, and the labelled rows to
+            score, by name.
         lengths: dict from a kind of tasks to the tokens kept of its texts, in place of the settings'.
         others: dict from a task to further ones whose test split is scored by the same model (zero-shot).
     """
@@ -180,7 +187,7 @@ class Trainer:
         return self.task
 
     def __call__(self, name, identity, **others):
-        """One run's results; `others` is what the function of `make_run` takes beside the run's identity, or in place of it."""
+        """One run's results; `others` goes to the function of `make_run` beside the run's identity, or in its place."""
         from tf_adapters.tasks.metrics import METRICS
 
         task = self.load(name)
@@ -188,10 +195,11 @@ class Trainer:
         done = self.run(data, {**scored, **self.zero_shot}, **{**identity, **others}, log=log)
         metric, scores, reported = METRICS[task.metric].primary, done["scores"], scored["reported"]
         primary = scores and {name: numbers[metric] for name, numbers in scores.items()}
-        log("  " + (", ".join(f"{name} {100 * value:.1f} %" for name, value in primary.items()) if scores else done["failure"]))
+        shown = [f"{name} {100 * value:.1f} %" for name, value in primary.items()] if scores else [done["failure"]]
+        log(f"  {', '.join(shown)}")
         return {
-            **done, "metric": metric, "train_rows": len(data.train), "reported_rows": len(reported), "constant": constant_score(task, reported),
-            "primary": primary,
+            **done, "metric": metric, "train_rows": len(data.train), "reported_rows": len(reported),
+            "constant": constant_score(task, reported), "primary": primary,
         }  # fmt: skip
 
 
@@ -223,7 +231,7 @@ def constant_score(task, reported):
 
 
 def finish(kind, folder, outcome, describe, *, kept=True):
-    """Print what a study comes to, and write it to `summary.json` with where it comes from; a stop and a failure end the command.
+    """Print what a study comes to, and write it to `summary.json`; a stop or a failure ends the command.
 
     Args:
         kind: str, by which `tables.py` knows it.

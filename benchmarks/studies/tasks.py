@@ -72,7 +72,8 @@ def _summarise_task(by_method):
 
 def parse(arguments=None):
     parser = study.parser(
-        __doc__ + " Tasks whose files are not below --data-dir are named and passed over. More --seeds are added to those that are there.",
+        __doc__ + " Tasks whose files are not below --data-dir are named and passed over. More --seeds are added to those "
+        "that are there.",
         "data_dir tasks model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds precision output",
         tasks=list(TASKS),
     )  # fmt: skip
@@ -86,7 +87,8 @@ def parse(arguments=None):
     parser.add_argument("--init-stddev", type=float, default=0.03, help="of the adapters")
     parser.add_argument("--full-learning-rate", type=float, nargs="+", default=[5e-5], help="of full fine-tuning" + rates)
     options = parser.parse_args(arguments)
-    options.output = options.output or RESULTS / ("variants-minilm" if set(options.methods) & set(VARIANTS) else "tasks-minilm")
+    usual = "variants-minilm" if set(options.methods) & set(VARIANTS) else "tasks-minilm"
+    options.output = options.output or RESULTS / usual
     return options
 
 
@@ -163,7 +165,8 @@ def outcome(options, runs):
 
 def conduct(options, runs):
     """Do the runs that are missing; returns why tasks were not run, a dict."""
-    settings = study.settings_of(options, "rows validation_rows epochs batch_size bottleneck train_layer_norm max_length precision")
+    names = "rows validation_rows epochs batch_size bottleneck train_layer_norm max_length precision"
+    settings = study.settings_of(options, names)
     adapters = {"dropout": 0.0, "init_stddev": options.init_stddev}
     points = {
         "adapters": adapters, "full": {"dropout": None, "init_stddev": None}, "fast": {**adapters, "precision": "mixed_bfloat16"},
