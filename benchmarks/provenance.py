@@ -1,6 +1,7 @@
 """Where a result comes from: commit, machine, command."""
 
 import datetime
+import importlib.metadata
 import os
 import pathlib
 import platform
@@ -21,6 +22,11 @@ def provenance():
         "git": git_state(),
         "machine": machine(),
     }
+
+
+def log(line):
+    """Tell of progress, beside what is printed."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def command(arguments):
@@ -67,6 +73,17 @@ def machine():
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
     }
+
+
+def installed_versions(*names):
+    """Dict of the installed packages' versions, Python's included."""
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in names:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return versions
 
 
 def usable_cores():

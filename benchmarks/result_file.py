@@ -1,31 +1,58 @@
-"""What the benchmark commands that write one JSON file have in common."""
+"""What the commands that write one JSON file share: options, a process of its own for a part, and the file."""
 
+import argparse
+import concurrent.futures
 import json
+import multiprocessing
 import os
 import pathlib
 import time
 
-from provenance import provenance
-from worker_protocol import installed_versions
+from benchmarks.provenance import ROOT, installed_versions, provenance
 
-RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 
 
-def add_arguments(parser, *, smoke):
-    """The options `--data-dir`, `--output` and `--smoke`; `smoke` says what the last one does."""
+def make_parser(description, *, smoke):
+    """A parser with the options `--data-dir`, `--output` and `--smoke`; `smoke` says what the last one does."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--data-dir", help="folder with tfds glue/sst2; default: tensorflow_datasets' own")
     parser.add_argument("--output", type=pathlib.Path, help="new JSON file; default: dated, in benchmarks/results")
     parser.add_argument("--smoke", action="store_true", help=f"{smoke}, nothing kept: does it run?")
+    return parser
 
 
-def parse_arguments(parser, arguments, name):
-    """The parsed options; their `output` is the file to write, or None of a smoke run. A file that is there is refused."""
+def at_least_1(text):
+    """An option's type: an integer of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be an integer of at least 1.")
+    return int(text)
+
+
+def parse_arguments(parser, arguments, name, **smoke):
+    """The parsed options; a smoke run has the values of `smoke` in place of those given.
+
+    Their `output` is the file to write, or None of a smoke run. A file that is there is refused.
+    """
     options = parser.parse_args(arguments)
-    if options.output is None and not options.smoke:
+    if options.smoke:
+        vars(options).update(smoke)
+    elif options.output is None:
         options.output = RESULTS / f"{name}-{time.strftime('%Y-%m-%d')}.json"
     if options.output is not None and options.output.exists():
         parser.error(f"{options.output} exists, and results are added, never edited: give another --output.")
     return options
+
+
+def fresh_processes(number, **options):
+    """A pool of processes that have nothing of this one; when one dies, all end. Options: of `ProcessPoolExecutor`."""
+    return concurrent.futures.ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"), **options)
+
+
+def apart(function, *arguments):
+    """What a function of a module returns in a fresh process."""
+    with fresh_processes(1) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def finish(kind, options, settings, measured, describe):
@@ -36,7 +63,7 @@ def finish(kind, options, settings, measured, describe):
         options: what `parse_arguments` returned.
         settings: names of the options to keep.
         measured: dict for JSON.
-        describe: function of the result that returns its text.
+        describe: function of the result that returns its text, perhaps its table.
     """
     result = {
         "kind": kind, **provenance(),
@@ -44,10 +71,15 @@ def finish(kind, options, settings, measured, describe):
         "settings": {name: getattr(options, name) for name in settings},
         **measured,
     }  # fmt: skip
-    print(describe(result))
+    print(describe(with_link(result, options.output or "not kept")))
     if options.output is not None:
         write_result(options.output, result)
         print(f"Written to {os.path.relpath(options.output)}")
+
+
+def with_link(result, path):
+    """A result as a table takes it, told of its file."""
+    return {**result, "file": pathlib.Path(path).name, "link": os.path.relpath(path)}
 
 
 def write_result(path, result):

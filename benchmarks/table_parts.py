@@ -30,21 +30,24 @@ def in_notes(result):
     return NOTES
 
 
-def mean_and_sd(numbers):
+def mean_and_sd(numbers, missing=""):
     """Of a dict of mean and sd, or None, in per cent."""
     if numbers is None:
-        return ""
+        return missing
     return f"{100 * numbers['mean']:.1f}" + ("" if numbers["sd"] is None else f" ± {100 * numbers['sd']:.1f}")
 
 
-def short_difference(difference):
+def in_points(value, missing=""):
+    """Of a share, or None, in per cent with two digits."""
+    return missing if value is None else f"{100 * value:.2f}"
+
+
+def short_difference(difference, missing="", digits=2):
     """Of a dict of mean and interval, or None, in points."""
     if difference is None:
-        return ""
-    text = f"{100 * difference['mean']:+.2f}"
-    if difference["interval"]:
-        text += " ({:+.2f} to {:+.2f})".format(*(100 * bound for bound in difference["interval"]))
-    return text
+        return missing
+    mean, *bounds = (f"{100 * value:+.{digits}f}" for value in (difference["mean"], *(difference["interval"] or ())))
+    return mean + (f" ({bounds[0]} to {bounds[1]})" if bounds else "")
 
 
 def median_and_range(spread, digits):

@@ -3,10 +3,9 @@
 import json
 import random
 
-import fuzz
-import fuzz_changes
 import pytest
 
+from benchmarks.campaigns import fuzz, fuzz_changes
 from tests.benchmarks.support import run_script
 
 

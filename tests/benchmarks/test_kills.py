@@ -5,17 +5,17 @@ import signal
 import subprocess
 import sys
 
-import kills
 import numpy as np
 import pytest
-import table
-from table_parts import NOTES
 
+from benchmarks import tables
+from benchmarks.campaigns import kills
+from benchmarks.table_parts import NOTES
 from tests.benchmarks.support import BENCHMARKS, run_script, step_result
 
 WORK = """
 import os, pathlib, shutil, sys
-from file_operations import FileOperations
+from benchmarks.campaigns.file_operations import FileOperations
 folder = pathlib.Path(sys.argv[1])
 FileOperations(folder, file=open(sys.argv[2], "wb"), at=int(sys.argv[3]), event=sys.argv[4]).install()
 (folder / "0123456789abcdef").mkdir()
@@ -48,7 +48,7 @@ def test_a_process_is_killed_right_before_or_after_an_operation(tmp_path, at, ev
     folder = tmp_path / "folder"
     folder.mkdir()
     command = [sys.executable, "-c", WORK, str(folder), str(tmp_path / "operations"), str(at), event]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=BENCHMARKS, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=BENCHMARKS.parent, check=False)
     if at < 9:
         assert done.returncode == -signal.SIGKILL if event.startswith("kill") else ("Read-only" if at == 2 else "No space left") in done.stderr
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == left
@@ -94,7 +94,7 @@ def test_a_table_has_a_row_for_each_command():
         "failures": 10, "failed": 1,
     }  # fmt: skip
     result = {"kind": "kills", "settings": {"kills": 50, "exports": 20, "seed": 0}, "commands": {"train": row}, "failed": []}
-    shown = table.make_tables([{**step_result(), **result, "versions": {}, "file": "a.json"}], NOTES)
+    shown = tables.make_tables([{**step_result(), **result, "versions": {}, "file": "a.json"}], NOTES)
     assert "| `train` | 20 | 30 (17 of 18) | 12 | 10 | 1 |" in shown and "60 cases, seed 0" in shown
 
 

@@ -4,20 +4,15 @@ import json
 import os
 import threading
 
-import adapterhub_parity
-import conformance
-import load
 import numpy as np
-import padding
-import profile_step
-import provenance
 import pytest
-import repeated
-import scale_out
-import table
 import tensorflow as tf
-from table_parts import NOTES
 
+from benchmarks import provenance, tables
+from benchmarks.campaigns import conformance, load
+from benchmarks.peers import adapterhub_parity
+from benchmarks.steps import padding, profile_step, repeated, scale_out
+from benchmarks.table_parts import NOTES
 from tests.benchmarks.support import run_script, step_result
 
 
@@ -84,7 +79,7 @@ def test_a_table_of_a_soak_counts_wrong_answers():
         "settings": {"tasks": 1000, "copies": 6, "threads": 2}, "random_adapters": False, "adapters": 24, "requests": 20000, "rows": 90000,
         "changes": {"added": 1, "replaced": 2, "removed": 3}, "wrong": ["x"], "seconds": 10.0, "resident_mib": [100.0, 200.0, 300.0, 250.0],
     }  # fmt: skip
-    text = table.make_tables([result], NOTES)
+    text = tables.make_tables([result], NOTES)
     assert "| wrong answers | 1 |" in text and "100, 200, 300, 250" in text and "1,000 tasks" in text
 
 
@@ -99,7 +94,7 @@ def test_a_short_load_is_answered_rightly_and_its_table_says_so(tmp_path):
     assert measured["bank"]["changes"] > 0 and measured["export"]["changes"] == 0
     settings = {"clients": 8, "writers": 2, "tasks": 10}
     about = {"kind": "load", "file": "a.json", "link": "a.json", "versions": {}, "settings": settings}
-    text = table.make_tables([{**step_result(), **about, **measured}], NOTES)
+    text = tables.make_tables([{**step_result(), **about, **measured}], NOTES)
     assert "| wrong answers | 0 | 0 |" in text and "called by 8 clients" in text
     assert load.growth({"resident_mib": [1.0, 5.0, 7.0]}) == 2.0
 
@@ -179,7 +174,7 @@ def test_conformance_keeps_what_each_test_said(tmp_path):
     done = run_script("conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--output", str(tmp_path / "a.json"))
     assert done.returncode == 1 and "9 tests" in done.stdout and "6 passed, 2 failed, 1 skipped" in done.stdout, done.stdout + done.stderr
     result = {**json.loads((tmp_path / "a.json").read_text()), "file": "a.json"}
-    text = table.make_tables([result], NOTES)
+    text = tables.make_tables([result], NOTES)
     assert "| | albert | bert |\n|---|---|---|\n" in text
     assert "| **a variant works** (starts; trains; is saved) | | |\n" in text
     # Of a failed test what held before, and nothing of what it did not come to.

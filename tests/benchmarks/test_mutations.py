@@ -1,8 +1,8 @@
 """mutations.py."""
 
-import mutations
 import pytest
 
+from benchmarks.campaigns import mutations
 from tests.benchmarks.support import run_script
 
 

@@ -5,9 +5,9 @@ import io
 import pathlib
 import shutil
 
-import options
 import pytest
 
+from benchmarks.campaigns import options
 from tests.benchmarks.support import step_result
 from tf_adapters.ranges import RANGES
 

@@ -2,8 +2,9 @@
 
 import math
 
-import pairing
 import pytest
+
+from benchmarks import pairing
 
 
 def test_summary_of_steps_by_hand():

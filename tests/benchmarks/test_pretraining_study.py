@@ -2,11 +2,10 @@
 
 import json
 
-import pretraining
 import pytest
-import table
-import training_runs
 
+from benchmarks import tables
+from benchmarks.studies import pretraining, study, training_runs
 from tests.benchmarks.support import run_script, step_result
 
 PERPLEXITIES = {"before": {"perplexity": 40.2}, "after": {"perplexity": 12.6}, "train_texts": 9, "held_out_texts": 3}
@@ -28,19 +27,15 @@ def test_summary_of_pretraining_by_hand():
     assert list(summary) == ["tae/scierc"] and row["seeds"] == [0, 1] and row["alone"]["values"] == [0.5, 0.6]
     # Differences 0.1 and 0.2: mean 0.15, standard error 0.05; t(0.975, 1) = 12.7062.
     assert row["pretrained - alone"]["interval"] == pytest.approx([0.15 - 0.05 * 12.7062, 0.15 + 0.05 * 12.7062], abs=1e-5)
-    assert pretraining.describe(summary).splitlines() == [
-        "tae/scierc, macro_f1 (constant answer 25.0); held-out perplexity 40.2 to 12.6",
-        "  alone       55.0 ± 7.1", "  pretrained  70.0 ± 14.1", "  difference  +15.0 (-48.5 to +78.5)",
-    ]  # fmt: skip
     about = {name: step_result()[name] for name in ("date", "machine", "git")}
     settings = {"model": "minilm", "rows": 2000, "steps": 1500, "fit_head_steps": 500, "epochs": 3}
     result = {"kind": "pretraining", "file": "a.json", "versions": {"tensorflow": "2.21.0"}, **about, "seeds": [0, 1]}
     result |= {"settings": settings, "tasks": summary}
-    text = table.make_tables([result])
+    text = tables.make_tables([result])
     assert "| tae/scierc | macro f1 | 1,000 | 40, 13 | 25.0 | 55.0 ± 7.1 | 70.0 ± 14.1 | +15.0 (-48.5 to +78.5) |" in text
     assert "1,500 steps of masked words, after 500 that fitted a new head" in text and "then 3 epochs, seeds 0, 1;" in text
     one = pretraining.summarise([run("alone", 0, 0.5), run("pretrained", 0, 0.6)], {"tae/scierc": PERPLEXITIES})
-    assert pretraining.describe(one).splitlines()[1:] == ["  alone       50.0", "  pretrained  60.0", "  difference  +10.0"]
+    assert "| 50.0 | 60.0 | +10.0 |" in tables.make_tables([{**result, "tasks": one}])
 
 
 def write_citations(folder, rows):
@@ -67,23 +62,24 @@ def test_a_killed_study_of_pretraining_repeats_neither_the_pretraining_nor_a_run
             calls.append((seed, len(data.train), None if pretrained is None else pretrained.name.rpartition("-")[0]))
             if len(calls) == 4:
                 raise KeyboardInterrupt
-            return {"scores": {"reported": {"macro_f1": 0.5, "accuracy": 0.75}}}
+            return {"scores": {"reported": {"macro_f1": 0.5, "accuracy": 0.75}}, "validation_best": 0.5}
 
         return run
 
     monkeypatch.setattr(pretraining, "_pretrain", pretrain)
-    monkeypatch.setattr(pretraining, "make_run", make_run)
+    monkeypatch.setattr(study, "make_run", make_run)
     options = pretraining.parse(["--data-dir", str(tmp_path / "data"), "--work", str(tmp_path / "work"), "--seeds", "0", "1"])
-    settings = {"model": "minilm", "task": "tae/acl-arc", "rows": 12, "validation_rows": 4, "bottleneck": 4}
+    options.tasks = ["tae/acl-arc"]
+    settings = {"model": "minilm", "rows": 12, "validation_rows": 4, "bottleneck": 4, "max_length": 16}
 
-    def study(**changes):
-        return pretraining.study("tae/acl-arc", {**settings, **changes}, options, training_runs.Runs(tmp_path / "results"))
+    def conduct(**changes):
+        return pretraining.conduct({**settings, **changes}, options, training_runs.Runs(tmp_path / "results"))["tae/acl-arc"]
 
     with pytest.raises(KeyboardInterrupt):
-        study()
+        conduct()
     with open(tmp_path / "results" / "runs.jsonl", "a") as file:
         file.write('{"half a li')
-    assert study() == PERPLEXITIES
+    assert conduct() == PERPLEXITIES
     everything = ["pretraining", (0, 12, None), (0, 12, "tae-acl-arc"), (1, 12, None), (1, 12, "tae-acl-arc")]
     assert calls == [*everything[:4], *everything[3:]]
     runs = training_runs.Runs(tmp_path / "results").runs
@@ -91,15 +87,15 @@ def test_a_killed_study_of_pretraining_repeats_neither_the_pretraining_nor_a_run
     # The most frequent of two labels that are equally frequent: F1 of 2/3, and of 0.
     assert runs[1]["primary"] == 0.5 and runs[1]["constant"] == pytest.approx(1 / 3) and runs[1]["reported_rows"] == 8
     calls.clear()
-    assert study() == PERPLEXITIES and not calls
+    assert conduct() == PERPLEXITIES and not calls
     (folder,) = (tmp_path / "work" / "minilm").iterdir()
     (folder / "tf_adapters.json").unlink()
     folder.rmdir()
-    study()
+    conduct()
     assert calls == ["pretraining"]
     calls.clear()
     with pytest.raises(KeyboardInterrupt):
-        study(steps=9)  # other settings begin anew
+        conduct(steps=9)  # other settings begin anew
     assert calls[0] == "pretraining" and len(list((tmp_path / "work" / "minilm").iterdir())) == 2
 
 
@@ -114,5 +110,5 @@ def test_pretraining_for_five_steps_makes_a_table_and_goes_on_with_nothing_left(
         done = run_script("pretraining.py", "--model", str(checkpoint), "--tasks", "tae/acl-arc", *options)
         assert done.returncode == 0, done.stderr
         assert len((tmp_path / "results" / "a" / "runs.jsonl").read_text().splitlines()) == 3
-    (result,) = table.read_results(tmp_path / "results")
-    assert result["tasks"]["tae/acl-arc"]["pretraining"]["train_texts"] == 40 and "| tae/acl-arc | " in table.make_tables([result])
+    (result,) = tables.read_results(tmp_path / "results")
+    assert result["tasks"]["tae/acl-arc"]["pretraining"]["train_texts"] == 40 and "| tae/acl-arc | " in tables.make_tables([result])

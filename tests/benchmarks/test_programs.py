@@ -3,9 +3,9 @@
 import importlib.util
 import json
 
-import hlo
 import pytest
 
+from benchmarks.steps import hlo
 from tests.benchmarks.support import run_script
 
 

@@ -4,16 +4,15 @@ import json
 import math
 
 import pytest
-import quality
-import table
-import training_runs
 
+from benchmarks import tables
+from benchmarks.studies import quality, study, training_runs
 from tests.benchmarks.support import step_result
 
 
 def fake_run(accuracy, validation=0.5, rate=1e-3, seed=0):
     return {
-        "accuracy": accuracy, "validation_best": validation, "learning_rate": rate, "seed": seed, "best_epoch": 1,
+        "accuracy": accuracy, "validation_best": None if accuracy is None else validation, "learning_rate": rate, "seed": seed, "best_epoch": 1,
         "seconds": 1.0, "trained_parameters": 10, "further_accuracy": accuracy, "further_rows": 6000,
     }
 
@@ -28,14 +27,14 @@ GRIDS = {"adapters": [point(1e-3), point(3e-3, 0.0, 0.03)], "full": [point(1e-5)
 def test_the_study_chooses_by_validation_and_runs_the_other_seeds_at_the_best_rate(tmp_path):
     calls = []
 
-    def train(method, learning_rate, dropout, init_stddev, seed):
-        calls.append((method, learning_rate, dropout, init_stddev, seed))
+    def train(task, identity):
+        calls.append(tuple(identity.values()))
         # The rate that is worse on the reported rows is the better one on the validation rows.
-        good = learning_rate in (3e-3, 5e-5)
+        good = identity["learning_rate"] in (3e-3, 5e-5)
         return {**fake_run(0.8 if good else 0.9, 0.95 if good else 0.6)}
 
-    best = quality.study(
-        {"rows": 1}, grids=GRIDS, seeds=[5, 6], runs=training_runs.Runs(tmp_path), train=train, log=lambda line: None
+    best = quality.conduct(
+        {"task": "a", "rows": 1}, grids=GRIDS, seeds=[5, 6], runs=training_runs.Runs(tmp_path), train=train, log=lambda line: None
     )
     assert calls == [
         ("adapters", 1e-3, None, None, 5), ("adapters", 3e-3, 0.0, 0.03, 5),
@@ -50,15 +49,15 @@ def test_the_study_chooses_by_validation_and_runs_the_other_seeds_at_the_best_ra
 def test_a_killed_study_goes_on_without_repeating_a_run(tmp_path):
     calls = []
 
-    def train(**run):
-        calls.append(tuple(run.values()))
+    def train(task, identity):
+        calls.append(tuple(identity.values()))
         if len(calls) == 3:
             raise KeyboardInterrupt
         return fake_run(0.9)
 
     def run_study(settings):
-        return quality.study(
-            settings, grids=GRIDS, seeds=[0, 1], runs=training_runs.Runs(tmp_path), train=train, log=lambda _: None
+        return quality.conduct(
+            {"task": "a", **settings}, grids=GRIDS, seeds=[0, 1], runs=training_runs.Runs(tmp_path), train=train, log=lambda _: None
         )
 
     with pytest.raises(KeyboardInterrupt):
@@ -77,31 +76,30 @@ def test_a_killed_study_goes_on_without_repeating_a_run(tmp_path):
 def test_the_best_runs_of_before_the_further_rows_are_done_again(tmp_path):
     calls = []
 
-    def study(further_rows):
-        def train(method, seed, **point):
-            calls.append((method, seed))
+    def conduct(further_rows):
+        def train(task, identity):
+            calls.append((identity["method"], identity["seed"]))
             return fake_run(0.9) | {"further_rows": further_rows}
 
         grids, runs = {method: grid[:1] for method, grid in GRIDS.items()}, training_runs.Runs(tmp_path)
-        return quality.study(
-            {}, grids=grids, seeds=[0, 1], runs=runs, train=train, further_rows=further_rows, log=lambda line: None
+        return quality.conduct(
+            {"task": "a"}, grids=grids, seeds=[0, 1], runs=runs, train=train, further_rows=further_rows, log=lambda line: None
         )
 
     everything = [(method, seed) for method in GRIDS for seed in (0, 1)]
     for further_rows in (None, 100, 200):
-        best = study(further_rows)
+        best = conduct(further_rows)
         assert sorted(calls) == sorted(everything)
         assert all(run["further_rows"] == further_rows for runs in best.values() for run in runs)
         calls.clear()
-        study(further_rows)
+        conduct(further_rows)
         assert not calls
 
 
 def test_of_equal_rates_the_smaller_is_chosen_and_a_diverged_one_never():
     runs = [fake_run(0.9, 0.7, 3e-3), fake_run(0.8, 0.7, 1e-3), fake_run(None, 0.99, 1e-2), fake_run(0.8, 0.8, 1e-4)]
-    assert [run["learning_rate"] for run in quality.rank(runs)] == [1e-4, 1e-3, 3e-3]
-    with pytest.raises(RuntimeError, match="every learning rate"):
-        quality.rank(runs[2:3])
+    assert [run["learning_rate"] for run in study.rank(runs)] == [1e-4, 1e-3, 3e-3, 1e-2]
+    assert [study.diverged(run) for run in study.rank(runs)] == [False, False, False, True]
 
 
 @pytest.mark.parametrize("later, chosen", [(0.95, 1e-3), (0.69, 3e-3), (None, 3e-3)])
@@ -110,13 +108,13 @@ def test_of_the_finalists_the_best_mean_over_the_seeds_is_chosen(tmp_path, later
     validation = {3e-3: (0.9, 0.7), 1e-3: (0.89, later), 1e-2: (0.5, 0.99)}
     calls = []
 
-    def train(learning_rate, seed, **others):
-        calls.append((learning_rate, seed))
-        number = validation[learning_rate][seed]
+    def train(task, identity):
+        calls.append((identity["learning_rate"], identity["seed"]))
+        number = validation[identity["learning_rate"]][identity["seed"]]
         return fake_run(None if number is None else 0.8, number or 0.99) | {"failure": "diverged"}
 
-    best = quality.study(
-        {}, grids={"full": [point(rate) for rate in validation]}, seeds=[0, 1], runs=training_runs.Runs(tmp_path),
+    best = quality.conduct(
+        {"task": "a"}, grids={"full": [point(rate) for rate in validation]}, seeds=[0, 1], runs=training_runs.Runs(tmp_path),
         train=train, finalists=2, log=lambda line: None,
     )  # fmt: skip
     assert calls == [(3e-3, 0), (1e-3, 0), (1e-2, 0), (3e-3, 1), (1e-3, 1)]
@@ -152,7 +150,7 @@ def test_table_of_the_study_and_of_the_newest_result_only(tmp_path):
     (tmp_path / "sst2" / "summary.json").write_text(json.dumps(summary))
     (tmp_path / "new.json").write_text(json.dumps(step_result(date="2026-02-01T00:00:00+00:00")))
     (tmp_path / "old.json").write_text(json.dumps(step_result(weights="pretrained")))
-    text = table.make_tables(table.read_results(tmp_path))
+    text = tables.make_tables(tables.read_results(tmp_path))
     assert "| **adapters** | 0.001 (edge of its grid) | encoder's | 0.01 | 89.00 | 1.41 | 1.00 | 10 |" in text
     assert "Adapters minus full fine-tuning: +0.00 points, 95 % interval -12.71 to +12.71 (paired t, 2 seeds). On 6,000 further rows" in text
     assert "**adapters** 89.00 %, full fine-tuning 89.00 %; +0.00 points, 95 %" in text

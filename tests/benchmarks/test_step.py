@@ -5,28 +5,23 @@ import math
 import sys
 import textwrap
 
-import bank_arm
-import batches as batches_script
 import numpy as np
 import pytest
-import step
-import step_table
-import table
-import tf_worker
-import torch_environment
-import worker_protocol
 
+from benchmarks import tables
+from benchmarks.peers import torch_environment, worker_protocol
+from benchmarks.steps import bank_arm, step, step_table, tf_worker
+from benchmarks.steps import batches as batches_script
 from tests.benchmarks.support import BENCHMARKS, run_script, step_result
 
-FAKE_WORKER = f"""
+FAKE_WORKER = """
 import sys, time
-sys.path.insert(0, {str(BENCHMARKS)!r})
-from worker_protocol import serve
+from benchmarks.peers.worker_protocol import serve
 
 class Arm:
     trained_parameters = 7
     batch_count = 2
-    details = {{"versions": {{"fake": "1"}}}}
+    details = {"versions": {"fake": "1"}}
     def __init__(self, settings):
         print("a library's chatter on standard output")
         self.settings, self.seen = settings, []
@@ -40,7 +35,7 @@ class Arm:
             print("last words", file=sys.stderr, flush=True)
             os._exit(3)
         with open(self.settings["trace"], "a") as file:
-            file.write(f"{{self.settings['arm']}} {{index}}\\n")
+            file.write(f"{self.settings['arm']} {index}\\n")
     def save(self, directory):
         with open(directory + "/weights", "wb") as file:
             file.write(b"x" * 1234)
@@ -55,7 +50,8 @@ def fake_worker(tmp_path):
     made = []
 
     def make(arm):
-        made.append(worker_protocol.Worker(arm, [sys.executable, str(script)], log=tmp_path / f"{arm}.log"))
+        words, environment = [sys.executable, str(script)], {"PYTHONPATH": str(BENCHMARKS.parent)}
+        made.append(worker_protocol.Worker(arm, words, environment=environment, log=tmp_path / f"{arm}.log"))
         return made[-1]
 
     yield make
@@ -175,7 +171,7 @@ def test_a_table_of_banks_says_what_an_adapter_takes():
     bank = {**row, "resident": 1000, "bytes_per_adapter": 3.06e6, "weights_per_adapter": 3e6, "build_s": 12.3, "built_rss_mib": 4321.0}
     bank |= {"saved_bytes": 3.2e9, "export_s": 30.1, "load_s": 4.26, "first_answer_s": 0.84, "loaded_rss_mib": 5678.0}
     result["arms"] = {arm: row, "routed-1000": bank, "routed-1000-single": {**bank, "resident": 1000}}
-    text = table.make_tables([result])
+    text = tables.make_tables([result])
     assert "**bank of 1,000 adapters, each row its own task**" in text and "| the same, one row at a time |" in text.replace("forward only, ", "")
     assert text.count("| 1,000 | 3.00 | 1.020 times | 12 | 4,321 | 3,200 | 4.3 | 0.8 | 5,678 |") == 1
     note = step.resident_note("routed-1000", bank)

@@ -2,8 +2,7 @@
 
 import json
 
-import table
-
+from benchmarks import tables
 from tests.benchmarks.support import BENCHMARKS, run_script, step_result
 
 STEP_TABLE = """\
@@ -23,7 +22,7 @@ STEP_TABLE = """\
 
 def test_table_of_a_step_result(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(step_result()))
-    assert table.make_tables(table.read_results(tmp_path)) == STEP_TABLE
+    assert tables.make_tables(tables.read_results(tmp_path)) == STEP_TABLE
 
 
 def test_the_readmes_are_checked_and_written(tmp_path):
@@ -39,11 +38,11 @@ def test_the_readmes_are_checked_and_written(tmp_path):
     done = run_script(*arguments)
     assert done.returncode == 2 and "benchmarks:start" in done.stderr
     for path in (readme, notes):
-        path.write_text(f"before\n{table.START}\nold\n{table.END}\nafter\n")
+        path.write_text(f"before\n{tables.START}\nold\n{tables.END}\nafter\n")
     assert run_script(*arguments, "--check").returncode == 1
     assert "old" in readme.read_text()
     assert run_script(*arguments).returncode == 0
-    assert readme.read_text() == f"before\n{table.START}\n{STEP_TABLE}\n{table.END}\nafter\n"
+    assert readme.read_text() == f"before\n{tables.START}\n{STEP_TABLE}\n{tables.END}\nafter\n"
     assert "| 16 | sorted | 12.5 | 3 |" in notes.read_text() and "[b.json](results/b.json)" in notes.read_text()
     assert run_script(*arguments, "--check").returncode == 0
     readme.write_text(readme.read_text().replace("5 rounds", "6 rounds"))
@@ -52,8 +51,8 @@ def test_the_readmes_are_checked_and_written(tmp_path):
 
 
 def test_the_results_in_the_repository_make_tables():
-    results = table.read_results(BENCHMARKS / "results")
-    assert "No results" not in table.make_tables(results)
+    results = tables.read_results(BENCHMARKS / "results")
+    assert "No results" not in tables.make_tables(results)
 
 
 def test_the_tables_in_the_repository_are_those_of_its_results():

@@ -1,10 +1,11 @@
 """tasks.py, with runs that are made up."""
 
 import pytest
-import table
-import tasks as tasks_script
-import training_runs
-from table_parts import NOTES
+
+from benchmarks import tables
+from benchmarks.studies import study, training_runs
+from benchmarks.studies import tasks as tasks_script
+from benchmarks.table_parts import NOTES
 
 
 def test_summary_of_the_tasks_by_hand():
@@ -25,20 +26,16 @@ def test_summary_of_the_tasks_by_hand():
         "versions": {"tensorflow": "2.21.0"}, "machine": {"cpu": "A", "cores": 2}, "date": "2026-01-02", "file": "a.json",
         "git": {"commit": "0123456789", "dirty": False},
     }
-    text = table.make_tables([result])
+    text = tables.make_tables([result])
     assert "| ud/en_ewt | accuracy | 9 | 25.0 | 85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in text
     assert "| ud/en_ewt, zero-shot on ud/tr_imst | accuracy | 9 |  | 60.0 ± 14.1 | 40.0 ± 0.0 | 2 |" in text
     variants = tasks_script.summarise([*runs[:2], run("fast", 0, 0.9, 0.5), run("fast", 1, 0.9, 0.5)])
-    assert tasks_script.methods_of(variants) == ["adapters", "fast"]
     results = [{**result, "tasks": variants}, result]
-    text = table.make_tables(results, NOTES)
+    text = tables.make_tables(results, NOTES)
     assert "| **adapters** | adapters, fast, bfloat16 | fast minus adapters, points | seeds |" in text
     # The differences are 0.1 and 0: mean 0.05, standard error 0.05, t of one degree of freedom 12.706.
     assert "| 85.0 ± 7.1 | 90.0 ± 0.0 | +5.00 (-58.53 to +68.53) | 2 |" in text
-    assert "85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in table.make_tables(results), "each summary has its place"
-    lines = tasks_script.describe(summary).splitlines()
-    assert lines[1].split() == ["ud/en_ewt", "accuracy", "9", "25.0", "85.0", "±", "7.1", "90.0", "±", "0.0", "2"]
-    assert lines[2].split() == ["on", "ud/tr_imst", "accuracy", "9", "60.0", "±", "14.1", "40.0", "±", "0.0", "2"]
+    assert "85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in tables.make_tables(results), "each summary has its place"
     # Of several rates that one counts which is the best at the first seed, whatever the others report.
     others = [run("full", 0, 1.0, 1.0, rate=1e-4, validation=0.4), {**run("full", 0, 1.0, 1.0, rate=1e-2), "validation_best": None}]
     assert tasks_script.summarise([*others, *runs]) == summary
@@ -46,24 +43,22 @@ def test_summary_of_the_tasks_by_hand():
     of_rates = tasks_script.summarise([*runs, *better])
     assert of_rates["ud/en_ewt"]["results"]["reported"]["full"]["mean"] == pytest.approx(0.3)
     of_two = {"ud/en_ewt": of_rates["ud/en_ewt"], "b": tasks_script.summarise(runs)["ud/en_ewt"]}
-    text = table.make_tables([{**result, "tasks": of_two}])
+    text = tables.make_tables([{**result, "tasks": of_two}])
     assert "by validation at the first seed: adapters 0.001, full 0.0001 or 0.001;" in text
 
 
 def test_a_grid_of_rates_is_run_at_the_first_seed_and_its_best_at_the_others(tmp_path, monkeypatch):
     done = []
 
-    def run_task(name, settings, missing, options, runs):
-        for identity in missing:
-            done.append((identity["method"], identity["learning_rate"], identity["seed"]))
-            validation = None if identity["learning_rate"] == 1e-2 else identity["learning_rate"]
-            runs.add({**identity, "settings": settings, "validation_best": validation})
+    def train(trainer, task, identity):
+        done.append((identity["method"], identity["learning_rate"], identity["seed"]))
+        return {"validation_best": None if identity["learning_rate"] == 1e-2 else identity["learning_rate"]}
 
-    monkeypatch.setattr(tasks_script, "_run_task", run_task)
+    monkeypatch.setattr(study.Trainer, "__call__", train)
     words = ["--data-dir", str(tmp_path), "--tasks", "a", "--seeds", "0", "1", "--adapter-learning-rate", "1e-4", "1e-3", "1e-2"]
     runs = training_runs.Runs(tmp_path / "results")
     for _ in range(2):  # the second time nothing is missing
-        assert tasks_script.study(tasks_script.parse(words), runs) == {}
+        assert tasks_script.conduct(tasks_script.parse(words), runs) == {}
         assert done == [("adapters", 1e-4, 0), ("adapters", 1e-3, 0), ("adapters", 1e-2, 0), ("full", 5e-5, 0), ("adapters", 1e-3, 1), ("full", 5e-5, 1)]
 
 
@@ -80,13 +75,35 @@ def test_a_task_is_also_scored_on_the_languages_that_it_was_not_trained_on(tmp_p
         def run(data, reported, *, log, **identity):
             seen.update({name: len(rows) for name, rows in reported.items()})
             scores = {name: {"accuracy": 0.5} for name in reported}
-            return {"validation": 0.5, "scores": scores, "best_epoch": 1}
+            return {"validation_best": 0.5, "scores": scores, "best_epoch": 1}
 
         return run
 
-    monkeypatch.setattr(tasks_script, "make_run", make_run)
+    monkeypatch.setattr(study, "make_run", make_run)
     options = tasks_script.parse(["--data-dir", str(tmp_path), "--tasks", "ud/en_ewt", "--methods", "adapters", "--seeds", "0"])
     runs = training_runs.Runs(tmp_path / "results")
-    assert tasks_script.study(options, runs) == {}
+    assert tasks_script.conduct(options, runs) == {}
     assert seen == {"reported": 4, "ud/fr_sequoia": 4, "ud/tr_imst": 4}
     assert runs.runs[0]["primary"] == dict.fromkeys(seen, 0.5) and runs.runs[0]["constant"] == 0.5
+
+
+def test_a_task_without_files_is_passed_over_once_and_ends_a_study_that_needs_it(tmp_path):
+    calls = []
+
+    def train(task, identity):
+        calls.append((task, identity["method"], identity["seed"]))
+        if task == "a":
+            raise study.Missing("no such file")
+        return {"validation_best": None}
+
+    def conduct(**options):
+        arms = {method: [{"learning_rate": 1e-3}] for method in ("adapters", "full")}
+        study.conduct(training_runs.Runs(tmp_path), {}, ["a", "b"], arms, [0, 1], train, log=lambda line: None, **options)
+
+    passed_over = {}
+    conduct(passed_over=passed_over)
+    assert passed_over == {"a": "no such file"}
+    # What diverges is a finding like any other.
+    assert calls == [("a", "adapters", 0), ("b", "adapters", 0), ("b", "full", 0), ("b", "adapters", 1), ("b", "full", 1)]
+    with pytest.raises(RuntimeError, match="a: no such file"):
+        conduct()

@@ -10,7 +10,9 @@ import contextlib
 
 import numpy as np
 import torch
-from worker_protocol import installed_versions, serve
+
+from benchmarks.peers.worker_protocol import serve
+from benchmarks.provenance import installed_versions
 
 
 class TorchArm:
@@ -142,5 +144,5 @@ def _read_batches(path):
     return batches
 
 
-if __name__ == "__main__":
+def main():
     serve(make_arm)

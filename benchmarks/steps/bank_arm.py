@@ -8,8 +8,8 @@ import tempfile
 import time
 
 import numpy as np
-from provenance import available_memory_gib
-from worker_protocol import installed_versions
+
+from benchmarks.provenance import available_memory_gib, installed_versions
 
 DIRECTORIES = 4
 

@@ -9,8 +9,7 @@ import pathlib
 import tempfile
 import time
 
-from provenance import git_state
-from worker_protocol import installed_versions
+from benchmarks.provenance import git_state, installed_versions
 
 
 class Runs:

@@ -8,7 +8,6 @@ Requests: {"do": "build", ...settings}, {"do": "warm-up"}, {"do": "steps", "coun
 {"do": "finish"}. Answers: {"ok": {...}} or {"error": "..."}.
 """
 
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -145,17 +144,6 @@ def peak_rss_mib():
 def directory_bytes(directory):
     """Bytes of all files below a directory."""
     return sum(path.stat().st_size for path in pathlib.Path(directory).rglob("*") if path.is_file())
-
-
-def installed_versions(*names):
-    """Dict of the installed packages' versions, Python's included."""
-    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in names:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    return versions
 
 
 def _timed(arm, index):

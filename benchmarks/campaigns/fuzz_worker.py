@@ -13,9 +13,10 @@ import tempfile
 import time
 import traceback
 
-from fuzz_changes import change_file
+from benchmarks.campaigns.fuzz_changes import change_file
+from benchmarks.provenance import ROOT
 
-FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "tests" / "adapterhub" / "bert"
+FIXTURES = ROOT / "tests" / "adapterhub" / "bert"
 HUB = ("double_seq_bn", "seq_bn", "scaled_par_bn", "norm_before", "lora", "lora_values", "fusion")
 PEFT = ("peft", "peft-pattern")
 TEXTS = ["the film was good", "", "\u00e9t\u00e9 \u4e2d\u6587 a\u0301 \U0001f642", "x" * 200]
@@ -382,7 +383,3 @@ def main():
         outcome, detail = try_case(kinds[kind], target, random.Random(request.get("choice", choice)), watch)
         seconds = time.perf_counter() - started
         print(json.dumps({"outcome": outcome, "detail": detail, "seconds": seconds}), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()

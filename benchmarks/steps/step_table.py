@@ -1,7 +1,7 @@
 """The tables of step.py's results."""
 
-from pairing import tracing_seconds
-from table_parts import MODEL_TITLES, NOTES, README, Table, of_settings, origin
+from benchmarks.pairing import tracing_seconds
+from benchmarks.table_parts import MODEL_TITLES, NOTES, README, Table, of_settings, origin
 
 ARMS = {
     "adapters": "**adapters**, tf_adapters",

@@ -7,12 +7,13 @@ milliseconds that no training pays.
 """
 
 import functools
-import os
 import tempfile
 
 import numpy as np
-from bank_arm import RoutedArm
-from worker_protocol import installed_versions, serve
+
+from benchmarks.peers.worker_protocol import serve
+from benchmarks.provenance import installed_versions
+from benchmarks.steps.bank_arm import RoutedArm
 
 
 class TrainingArm:
@@ -253,6 +254,5 @@ def _count(variables):
     return int(sum(variable.shape.num_elements() for variable in variables))
 
 
-if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+def main():
     serve(make_arm)

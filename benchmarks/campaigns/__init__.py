@@ -1,0 +1,1 @@
+"""Attacks that must come to nothing: damaged files, kills, wrong options, load, and every test of every family."""

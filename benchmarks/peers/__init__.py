@@ -1,0 +1,1 @@
+"""What runs beside adapters on PyTorch, in an environment and processes of its own."""

@@ -1,0 +1,82 @@
+"""Makes, once, the environment in which the PyTorch peers run: PyTorch, AdapterHub's `adapters` and PEFT.
+
+The package itself never needs PyTorch, so its peers live in a virtual environment of
+their own: `.benchmark-env/` in the repository's root, which git ignores.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import time
+import venv
+
+from benchmarks.provenance import ROOT, log
+
+FOLDER = ROOT / ".benchmark-env"
+REQUIREMENTS = ("torch==2.13.0", "adapters==1.3.0", "peft==0.21.2", "safetensors", "numpy")
+STAMP = "tf_adapters_benchmark.json"
+
+
+def torch_python(folder=FOLDER, *, python=sys.executable, log=log):
+    """Path of the Python interpreter that has the peers; makes the environment if need be.
+
+    Args:
+        folder: path of the virtual environment.
+        python: the interpreter that it is made with.
+        log: function that is told of progress, one line each.
+
+    Returns: `pathlib.Path`.
+
+    Raises:
+        RuntimeError: pip failed, or the peers cannot be imported; the message has pip's last lines.
+    """
+    folder = pathlib.Path(folder)
+    interpreter = folder / "bin" / "python"
+    stamp = folder / STAMP
+    wanted = {"requirements": list(REQUIREMENTS)}
+    # The stamp is written last, so an interrupted installation is taken up again.
+    if interpreter.exists() and stamp.exists() and json.loads(stamp.read_text()) == wanted:
+        return interpreter
+    if not interpreter.exists():
+        log(f"Making a virtual environment for the PyTorch peers in {folder}")
+        if pathlib.Path(python) == pathlib.Path(sys.executable):
+            venv.EnvBuilder(with_pip=True).create(folder)
+        else:
+            _run([python, "-m", "venv", str(folder)], log)
+    log(f"Installing {', '.join(REQUIREMENTS)}; the wheels are large, this takes minutes")
+    started = time.monotonic()
+    _run([str(interpreter), "-m", "pip", "install", "--progress-bar", "off", *REQUIREMENTS], log)
+    _run([str(interpreter), "-c", "import torch, adapters, peft, transformers"], log)
+    stamp.write_text(json.dumps(wanted))
+    log(f"Installed in {time.monotonic() - started:.0f} s")
+    return interpreter
+
+
+def _run(command, log):
+    """Run a command and pass on what it says; RuntimeError with its last lines if it fails."""
+    lines = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if line.startswith(("Collecting", "Installing", "Successfully", "ERROR")):
+                log(f"  {line.rstrip()[:100]}")
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command[:4])} ... failed:\n" + "\n".join(lines[-15:]))
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=f"Make the environment of the PyTorch peers ({', '.join(REQUIREMENTS)}) and print its Python's "
+        "path. Nothing happens if it is there already. pip's own configuration decides where packages come from; "
+        "to get PyTorch's CPU build where the plain index serves the CUDA build, set PIP_INDEX_URL accordingly."
+    )
+    parser.add_argument("--folder", type=pathlib.Path, default=FOLDER, help="default: .benchmark-env in the repository")
+    parser.add_argument("--python", default=sys.executable, help="interpreter to make it with (3.10 to 3.12)")
+    arguments = parser.parse_args()
+    try:
+        path = torch_python(arguments.folder, python=arguments.python)
+    except RuntimeError as error:
+        sys.exit(str(error))
+    print(path)

@@ -1,0 +1,171 @@
+"""Writes the checkpoint's place and the token ids that every arm of step.py gets. A process of its own.
+
+    t128   batches of rows of 128 tokens: the sentences one after the other, cut every
+           126 tokens, with [CLS] and [SEP]; nothing is padding
+    short  batches of sentences as they are, sorted by length over all batches, each padded
+           to its own longest sentence
+"""
+
+import argparse
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+
+BATCH_COUNTS = {"t128": 4, "short": 8}
+ROW_LENGTH = 128
+
+
+def pack(rows, count, length, cls_id, sep_id):
+    """Concatenate token lists and cut them into `count` full rows.
+
+    Args:
+        rows: iterable of lists of ids without special tokens.
+        count: int, rows wanted.
+        length: int, ids in a row, the two special tokens included.
+        cls_id, sep_id: ints.
+
+    Returns: int32 array `(count, length)`, or None if the text is too short.
+    """
+    width = length - 2
+    ids = [token for row in rows for token in row][: count * width]
+    if len(ids) < count * width:
+        return None
+    packed = np.empty((count, length), np.int32)
+    packed[:, 0], packed[:, -1] = cls_id, sep_id
+    packed[:, 1:-1] = np.reshape(ids, (count, width))
+    return packed
+
+
+def sort_into_batches(rows, labels, batch_size, pad_id):
+    """Sort rows by length, cut them into batches, pad each to its longest.
+
+    Args:
+        rows: list of lists of ids, special tokens included; a multiple of `batch_size`.
+        labels: sequence of ints, one a row.
+
+    Returns: list of `(input_ids, attention_mask, labels)`.
+    """
+    order = np.argsort([len(row) for row in rows], kind="stable")
+    batches = []
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        length = max(len(rows[index]) for index in chosen)
+        ids = np.full((batch_size, length), pad_id, np.int32)
+        mask = np.zeros((batch_size, length), np.int32)
+        for place, index in enumerate(chosen):
+            ids[place, : len(rows[index])] = rows[index]
+            mask[place, : len(rows[index])] = 1
+        batches.append((ids, mask, np.asarray([labels[index] for index in chosen], np.int32)))
+    return batches
+
+
+def write_random_bert(directory, *, vocab_size=None, seed=0):
+    """Write a checkpoint with BERT-base's configuration and random weights; for speed, not for quality."""
+    import transformers
+    from safetensors.numpy import save_file
+
+    config = transformers.BertConfig(**({} if vocab_size is None else {"vocab_size": vocab_size}))
+    random = np.random.default_rng(seed)
+    size, inner = config.hidden_size, config.intermediate_size
+    arrays = {}
+
+    def dense(name, outputs, inputs):
+        arrays[f"{name}.weight"] = random.standard_normal((outputs, inputs), np.float32) * config.initializer_range
+        arrays[f"{name}.bias"] = np.zeros(outputs, np.float32)
+
+    def layer_norm(name):
+        arrays[f"{name}.weight"], arrays[f"{name}.bias"] = np.ones(size, np.float32), np.zeros(size, np.float32)
+
+    tables = {
+        "word": config.vocab_size,
+        "position": config.max_position_embeddings,
+        "token_type": config.type_vocab_size,
+    }
+    for name, count in tables.items():
+        values = random.standard_normal((count, size), np.float32) * config.initializer_range
+        arrays[f"embeddings.{name}_embeddings.weight"] = values
+    layer_norm("embeddings.LayerNorm")
+    for block in range(config.num_hidden_layers):
+        prefix = f"encoder.layer.{block}"
+        for name in ("query", "key", "value"):
+            dense(f"{prefix}.attention.self.{name}", size, size)
+        dense(f"{prefix}.attention.output.dense", size, size)
+        layer_norm(f"{prefix}.attention.output.LayerNorm")
+        dense(f"{prefix}.intermediate.dense", inner, size)
+        dense(f"{prefix}.output.dense", size, inner)
+        layer_norm(f"{prefix}.output.LayerNorm")
+    dense("pooler.dense", size, size)
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True)
+    save_file(arrays, str(directory / "model.safetensors"), metadata={"format": "pt"})
+    values = config.to_dict() | {"architectures": ["BertModel"]}
+    (directory / "config.json").write_text(json.dumps(values))
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Write the batches of step.py, which calls this.")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="where batches.npz and batches.json go")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--batches", choices=sorted(BATCH_COUNTS), required=True)
+    parser.add_argument("--batch-size", type=int, required=True)
+    parser.add_argument("--data-dir")
+    parser.add_argument("--split", default="validation")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+
+    import tf_adapters
+    from tf_adapters.models.loading import find_files
+    from tf_adapters.tasks.registry import load_split
+
+    random_weights = arguments.model == "bert-base"
+    # MiniLM's vocabulary is bert-base-uncased's.
+    directory = find_files("minilm" if random_weights else arguments.model)
+    text_directory = directory
+    task = "glue/sst2" if arguments.data_dir else "rotten-tomatoes"
+    rows = load_split(task, arguments.split, data_dir=arguments.data_dir).rows
+    wordpiece = tf_adapters.WordPiece.from_directory(text_directory, max_length=ROW_LENGTH)
+    if random_weights:
+        directory = arguments.folder / "bert-base"
+        write_random_bert(directory, vocab_size=len(wordpiece.vocabulary), seed=arguments.seed)
+
+    order = np.random.RandomState(arguments.seed).permutation(len(rows))
+    wanted = BATCH_COUNTS[arguments.batches] * arguments.batch_size
+    if arguments.batches == "short":
+        if wanted > len(rows):
+            parser.error(f"{wanted} rows are needed and the split has {len(rows)}: use --split train.")
+        chosen = order[:wanted]
+        import tensorflow as tf
+
+        encoded = wordpiece.encode(tf.gather(rows.text, chosen))["input_ids"].to_list()
+        batches = sort_into_batches(encoded, rows.labels[chosen], arguments.batch_size, wordpiece.pad_id)
+    else:
+        import tensorflow as tf
+
+        tokens = wordpiece.tokenize(tf.gather(rows.text, order)).to_list()
+        packed = pack(tokens, wanted, ROW_LENGTH, wordpiece.cls_id, wordpiece.sep_id)
+        if packed is None:
+            parser.error(f"the split has too little text for {wanted} rows: use --split train.")
+        labels = np.resize(rows.labels[order], wanted).astype(np.int32)
+        size = arguments.batch_size
+        batches = [
+            (packed[start : start + size], np.ones((size, ROW_LENGTH), np.int32), labels[start : start + size])
+            for start in range(0, wanted, size)
+        ]
+
+    arrays, digest = {}, hashlib.sha256()
+    for index, batch in enumerate(batches):
+        for name, array in zip(("input_ids", "attention_mask", "labels"), batch):
+            arrays[f"{name}_{index}"] = array
+            digest.update(np.ascontiguousarray(array).tobytes())
+    np.savez(arguments.folder / "batches.npz", **arrays)
+    about = {
+        "directory": str(directory),
+        "weights": "random" if random_weights else "pretrained",
+        "text": f"{task}, {arguments.split} split",
+        "lengths": [int(batch[0].shape[1]) for batch in batches],
+        "tokens": int(sum(batch[1].sum() for batch in batches)),
+        "sha256": digest.hexdigest(),
+    }
+    (arguments.folder / "batches.json").write_text(json.dumps(about))

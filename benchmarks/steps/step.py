@@ -1,0 +1,287 @@
+"""Times one training step of adapter tuning, full fine-tuning and their PyTorch peers, in alternation."""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from benchmarks.pairing import paired_ratios, summarise_steps, tracing_seconds
+from benchmarks.peers.worker_protocol import Worker, WorkerError
+from benchmarks.provenance import available_memory_gib, busy_cores, git_state, log, provenance, usable_cores
+from benchmarks.result_file import RESULTS, at_least_1, write_result
+from benchmarks.start import command
+from benchmarks.steps.bank_arm import split_routed
+
+TF_ARMS = ("adapters", "full", "checkpointed-adapters", "checkpointed-full", "checkpointed-fast", "forward-plain", "forward-adapters", "fast", "fast-upper", "fast-upper-cached", "forward-fast", "lora", "fast-lora", "products")
+TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters", "torch-switch")
+DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
+PRECISIONS = ("float32", "mixed_bfloat16")
+BATCH_COUNTS = {"t128": 4, "short": 8}
+BUSY = 0.15  # cores; PyTorch's threads wait for each other by spinning, and one that is kept waiting stops all
+PAUSE_S = 0.3  # lets the spinning threads of the last worker fall asleep
+
+
+def alternate(workers, *, rounds, steps, log=print, pause=PAUSE_S, busy=busy_cores):
+    """Let the workers compute in turns.
+
+    Every round gives each worker one turn of `steps` steps; the order is reversed in
+    every second round, so that a slow drift of the machine favours none.
+
+    Args:
+        workers: dict from arm to Worker, warmed up.
+        rounds, steps: ints.
+        log: function for progress lines.
+        pause: float, seconds before each turn, in which no worker computes.
+        busy: function that waits so long and returns how many cores were busy meanwhile.
+
+    Returns: dict from arm to its turns, lists of step times in ms, and the mean of busy
+        cores in the pauses, which should be nearly 0.
+    """
+    turns, others = {arm: [] for arm in workers}, []
+    for number in range(rounds):
+        order = list(workers) if number % 2 == 0 else list(reversed(workers))
+        for arm in order:
+            others.append(busy(pause))
+            turns[arm].append(workers[arm].ask("steps", count=steps)["step_ms"])
+        means = ", ".join(f"{arm} {sum(turns[arm][-1]) / steps:.0f}" for arm in workers)
+        log(f"round {number + 1}/{rounds}, ms a step: {means}")
+    return turns, sum(others) / len(others)
+
+
+def split_arm(arm, precision=None):
+    """What an arm computes, and its precision: `full@float32`, or the one that all others have."""
+    kind, _, own = arm.partition("@")
+    return kind, own or precision
+
+
+def _arm(text):
+    kind, precision = split_arm(text)
+    if kind.startswith("routed"):
+        try:
+            split_routed(kind)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    elif kind not in (*TF_ARMS, *TORCH_ARMS):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-N, routed-single")
+    if precision not in (None, *PRECISIONS) or text.endswith("@"):
+        raise argparse.ArgumentTypeError(f"{text!r}: a precision of its own is @{' or @'.join(PRECISIONS)}")
+    return text
+
+
+def measure(settings, *, torch_python, data_dir, split, log):
+    """Run the whole comparison and return the result, a dict for JSON.
+
+    Args:
+        settings: dict: model, batches, batch_size, bottleneck, rounds, steps, arms, precision,
+            threads, seed, learning_rate, xla.
+        torch_python: path of the Python that has the peers, or None without PyTorch arms.
+        data_dir, split: where the sentences come from; see batches.py.
+        log: function for progress lines.
+    """
+    result = {"kind": "step", **provenance(), "settings": settings}
+    with tempfile.TemporaryDirectory(prefix="tf_adapters-benchmark-") as folder:
+        folder = pathlib.Path(folder)
+        about = _write_batches(folder, settings, data_dir, split, log)
+        result["batches"] = {key: value for key, value in about.items() if key not in ("directory", "weights")}
+        result["weights"] = about["weights"]
+        environment = {
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": str(settings["threads"]),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TF_USE_LEGACY_KERAS": "1",
+        }
+        workers, arms = {}, {}
+        try:
+            for arm in settings["arms"]:
+                kind, precision = split_arm(arm, settings["precision"])
+                is_torch = kind in TORCH_ARMS
+                words = command("peers.torch_worker", python=torch_python) if is_torch else command("steps.tf_worker")
+                workers[arm] = Worker(arm, words, environment=environment, log=folder / f"{arm}.log")
+                log(f"{arm}: building ...")
+                arms[arm] = workers[arm].ask(
+                    "build",
+                    arm=kind,
+                    precision=precision,
+                    directory=about["directory"],
+                    batches=str(folder / "batches.npz"),
+                    **{key: settings[key] for key in _FOR_WORKERS},
+                )
+                arms[arm] |= workers[arm].ask("warm-up")
+                log(
+                    f"{arm}: {arms[arm]['trained_parameters']:,} parameters train, first step "
+                    f"{arms[arm]['first_step_s']:.1f} s, peak {arms[arm]['peak_rss_mib']:,.0f} MiB; "
+                    f"{available_memory_gib():.1f} GiB left for the others"
+                )
+            turns, others = alternate(workers, rounds=settings["rounds"], steps=settings["steps"], log=log)
+            for arm, worker in workers.items():
+                arms[arm] |= worker.ask("finish")
+        finally:
+            for worker in workers.values():
+                worker.close()
+    versions = {"tensorflow": {}, "torch": {}}
+    for arm, row in arms.items():
+        versions["torch" if split_arm(arm)[0] in TORCH_ARMS else "tensorflow"] = row.pop("versions")
+        row |= {**summarise_steps(turns[arm], settings["batch_size"]), "turns_ms": _rounded(turns[arm])}
+    result["versions"] = versions
+    result["arms"] = arms
+    result["ratios"] = paired_ratios(turns)
+    result["busy_cores_in_pauses"] = round(others, 2)
+    if others > BUSY:
+        log(f"Something else used {others:.1f} cores during the run: do not trust these times.")
+    return result
+
+
+_FOR_WORKERS = ("bottleneck", "threads", "seed", "learning_rate", "xla")
+
+
+def describe(result):
+    """The result as lines of text."""
+    lines = [f"{'arm':24}{'ms/step':>9}{'min':>9}{'max':>9}{'ex/s':>8}{'trace s':>9}{'peak MiB':>10}{'trained':>13}{'saved MB':>10}"]
+    for arm, row in result["arms"].items():
+        saved = f"{row['saved_bytes'] / 1e6:.2f}" if row["saved_bytes"] else "-"
+        step, tracing = row["step_ms"], tracing_seconds(row, len(result["batches"]["lengths"]))
+        lines.append(
+            f"{arm:24}{step['median']:9.1f}{step['min']:9.1f}{step['max']:9.1f}{row['examples_per_second']:8.1f}{tracing:9.1f}"
+            f"{row['peak_rss_mib']:10,.0f}{row['trained_parameters']:13,}{saved:>10}"
+        )
+    lines += [resident_note(arm, row) for arm, row in result["arms"].items() if "resident" in row]
+    for name, ratio in result["ratios"].items():
+        low, high = ratio["interval"] or (ratio["min"], ratio["max"])
+        kind = "95 % interval" if ratio["interval"] else "range"
+        lines.append(f"{name}: {ratio['median']:.3f} ({kind} {low:.3f} to {high:.3f}, {len(ratio['rounds'])} rounds)")
+    return "\n".join(lines)
+
+
+def resident_note(arm, row):
+    """What the adapters of a bank take, as a line of text."""
+    share = row["bytes_per_adapter"] / row["weights_per_adapter"]
+    loaded = ""
+    if "load_s" in row:
+        loaded = (
+            f"; SavedModel written in {row['export_s']:.1f} s, read in {row['load_s']:.1f} s, {row['first_answer_s']:.1f} s to the first "
+            f"answer, peak {row['loaded_rss_mib']:,.0f} MiB"
+        )
+    return (
+        f"{arm}: {row['resident']:,} adapters of {row['weights_per_adapter'] / 1e6:.2f} MB of weights, {row['bytes_per_adapter'] / 1e6:.2f} MB "
+        f"in the bank ({share:.3f} times), ready after {row['build_s']:.1f} s, {row['built_rss_mib']:,.0f} MiB{loaded}"
+    )
+
+
+def _write_batches(folder, settings, data_dir, split, log):
+    # In a process of its own: the driver stays small, and its memory is not the workers'.
+    log("Tokenizing the batches ...")
+    words = command("steps.batches", "--folder", folder, "--split", split)
+    for name in ("model", "batches", "batch_size", "seed"):
+        words += [f"--{name.replace('_', '-')}", str(settings["model_source" if name == "model" else name])]
+    if data_dir:
+        words += ["--data-dir", str(data_dir)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise WorkerError("The batches could not be made:\n" + "\n".join(done.stderr.splitlines()[-8:]))
+    settings.pop("model_source")
+    about = json.loads((folder / "batches.json").read_text())
+    lengths = about["lengths"]
+    log(f"{len(lengths)} batches of {settings['batch_size']} rows, {about['text']}, lengths {lengths}")
+    return about
+
+
+def _rounded(turns):
+    return [[round(value, 3) for value in turn] for turn in turns]
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__ + " Each arm is a process of its own with a memory peak of its own, and only one computes "
+        "at a time. The result is a new JSON file. Run it on an otherwise idle machine.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--model",
+        default="minilm",
+        help="minilm; bert-base, which is BERT-base's configuration with random weights; or a checkpoint directory",
+    )
+    parser.add_argument(
+        "--batches",
+        choices=sorted(BATCH_COUNTS),
+        default="t128",
+        help="t128: rows packed to 128 tokens, no padding; short: sentences sorted by length",
+    )
+    parser.add_argument("--data-dir", help="folder with tfds glue/sst2; without it, Rotten Tomatoes sentences")
+    parser.add_argument("--split", default="validation", help="rows of that split; SST-2's train rows are phrases")
+    parser.add_argument("--batch-size", type=at_least_1, help="default: 16 for bert-base with t128, 32 otherwise")
+    parser.add_argument("--bottleneck", type=at_least_1, default=64, help="units of an adapter")
+    parser.add_argument("--rounds", type=at_least_1, default=7, help="turns that every arm gets")
+    parser.add_argument("--steps", type=int, help="steps in a turn; default: once over the batches (t128 4, short 8)")
+    parser.add_argument(
+        "--arms",
+        nargs="+",
+        type=_arm,
+        default=list(DEFAULT_ARMS),
+        metavar="ARM",
+        help=f"of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-single, routed-N; full@float32 has a precision of its own",
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the arms")
+    parser.add_argument("--xla", action="store_true", help="compile the TensorFlow arms with XLA")
+    parser.add_argument("--threads", type=at_least_1, default=usable_cores(), help="of each worker")
+    parser.add_argument("--seed", type=int, default=0, help="chooses the sentences and initial weights")
+    parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")
+    parser.add_argument("--output", type=pathlib.Path, help="new JSON file; default: dated, in benchmarks/results")
+    parser.add_argument("--smoke", action="store_true", help="batches of 2 rows, one round, nothing kept: does it run?")
+    options = parser.parse_args(arguments)
+    if options.smoke:
+        options.rounds, options.batch_size = 1, 2
+    if options.batch_size is None:
+        options.batch_size = 16 if options.model == "bert-base" and options.batches == "t128" else 32
+    count = BATCH_COUNTS[options.batches]
+    if options.steps is None:
+        options.steps = count
+    if options.steps < 1 or options.steps % count:
+        parser.error(f"--steps {options.steps} must be a multiple of the {count} batches, so that turns are alike.")
+    if len(set(options.arms)) != len(options.arms):
+        parser.error("--arms names an arm twice.")
+    return parser, options
+
+
+def main():
+    parser, options = parse()
+    name = pathlib.Path(options.model).resolve().name
+    output = options.output
+    if output is None and not options.smoke:
+        kind = f"{options.batches}-{options.precision}" + ("-xla" if options.xla else "")
+        output = RESULTS / f"{name}-{kind}-{time.strftime('%Y-%m-%d')}.json"
+    if output is not None and output.exists():
+        parser.error(f"{output} exists, and results are added, never edited: give another --output.")
+    settings = {
+        "model": name,
+        "model_source": options.model,
+        **{key: getattr(options, key) for key in ("batches", "batch_size", "bottleneck", "rounds", "steps", "arms")},
+        **{key: getattr(options, key) for key in ("precision", "xla", "threads", "seed")},
+        # The rate does not change the time of a step; small, so that no arm diverges.
+        "learning_rate": 1e-5,
+    }
+    others = busy_cores(1.0)
+    if others > BUSY:
+        log(f"Something else uses {others:.1f} cores: the times will be too long, PyTorch's by far.")
+    if git_state()["dirty"]:
+        log("Tracked files differ from the commit; the result will say so.")
+    try:
+        torch_python = options.torch_python
+        if torch_python is None and {split_arm(arm)[0] for arm in options.arms} & set(TORCH_ARMS):
+            from benchmarks.peers.torch_environment import torch_python as make_environment
+
+            torch_python = make_environment()
+        result = measure(
+            settings, torch_python=torch_python, data_dir=options.data_dir, split=options.split, log=log
+        )
+    except (WorkerError, RuntimeError) as error:
+        sys.exit(str(error))
+    print(describe(result))
+    if output is not None:
+        write_result(output, result)
+        print(f"Written to {os.path.relpath(output)}")

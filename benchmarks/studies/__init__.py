@@ -1,0 +1,1 @@
+"""Accuracy of methods and tasks over seeds, of whole trainings."""

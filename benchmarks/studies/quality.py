@@ -1,0 +1,207 @@
+"""SST-2 on MiniLM: adapter tuning against full fine-tuning, each at its own best learning rate and dropout."""
+
+import itertools
+import pathlib
+import sys
+import tempfile
+
+from benchmarks.pairing import mean_and_spread, paired_difference
+from benchmarks.provenance import log
+from benchmarks.result_file import RESULTS
+from benchmarks.studies import study
+from benchmarks.studies.training_runs import Runs, held_out_of_train
+from benchmarks.table_parts import METHOD_TITLES, MODEL_TITLES, Table, in_points, of_settings, origin
+
+# What the grid is over; None stands for the encoder's own dropout and for the paper's 0.01.
+POINT = ("learning_rate", "dropout", "init_stddev")
+
+
+def conduct(settings, *, grids, seeds, runs, train, finalists=1, further_rows=None, log=log):
+    """Do what is missing, as `study.conduct`, and again the best runs that report another number of further rows.
+
+    Returns: dict from method to its runs at the best point, in the order of the seeds.
+    """
+    task = settings["task"]
+    best = study.conduct(runs, settings, [task], grids, seeds, train, finalists=finalists, log=log)[task]
+
+    def complete(run):
+        if study.diverged(run) or further_rows in (None, run.get("further_rows")):
+            return run
+        identity = {name: run.get(name) for name in ("method", *POINT, "seed")}
+        log(f"Once more, for the further rows: {run['method']}, {study.describe_point(identity)} ...")
+        runs.add({**train(task, identity), **identity, "settings": {**settings, "task": task}})
+        return runs.runs[-1]
+
+    return {method: [complete(run) for run in of_method] for method, of_method in best.items()}
+
+
+def summarise(best, grids):
+    """Means, spreads and the paired difference, as a dict for JSON; accuracies from 0 to 1."""
+    methods = {}
+    for method, runs in best.items():
+        study.check_finished(method, runs)
+        rate = runs[0]["learning_rate"]
+        methods[method] = {
+            "learning_rate": rate,
+            "dropout": runs[0].get("dropout"),
+            "init_stddev": runs[0].get("init_stddev"),
+            "grid": grids[method],
+            "at_edge_of_grid": study.at_edge(rate, [point["learning_rate"] for point in grids[method]]),
+            "trained_parameters": runs[0]["trained_parameters"],
+            "accuracies": [run["accuracy"] for run in runs],
+            **mean_and_spread([run["accuracy"] for run in runs]),
+            "further": mean_and_spread([run["further_accuracy"] for run in runs]),
+            "further_accuracies": [run["further_accuracy"] for run in runs],
+            "validation_mean": study.mean_validation(runs),
+            "seconds": mean_and_spread([run["seconds"] for run in runs])["mean"],
+        }
+    differences = {
+        name: paired_difference(methods["adapters"][values], methods["full"][values])
+        for name, values in (("adapters - full", "accuracies"), ("adapters - full, further rows", "further_accuracies"))
+    }
+    return {"methods": methods, **differences}
+
+
+def describe(summary):
+    """The summary as lines of text, in percentage points."""
+    titles = f"{'method':10}{'best rate':>10}{'dropout':>9}{'init':>6}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}{'s/run':>8}"
+    lines = [f"{titles}  accuracies"]
+    for method, row in summary["methods"].items():
+        accuracies = " ".join(f"{100 * value:.2f}" for value in row["accuracies"])
+        edge = "  (rate at the edge of its grid)" if row["at_edge_of_grid"] else ""
+        lines.append(
+            f"{method:10}{row['learning_rate']:10g}{_value(row['dropout']):>9}{_value(row['init_stddev']):>6}{in_points(row['mean']):>9}{in_points(row['sd'], '-'):>7}"
+            f"{in_points(row['sem'], '-'):>8}{row['trained_parameters']:13,}{row['seconds']:8.0f}  {accuracies}{edge}"
+        )
+    lines += [f"{name}: {_difference(summary[name])}" for name in ("adapters - full", "adapters - full, further rows")]
+    return "\n".join(lines)
+
+
+def _value(value):
+    return "-" if value is None else f"{value:g}"
+
+
+def make_trainer(settings, options):
+    """The function that trains and scores one run."""
+
+    def split(task, settings, seed):
+        needed = settings["rows"] + settings["validation_rows"] + options.further_rows
+        if needed > len(task.train):
+            there = len(task.train)
+            sys.exit(f"--rows, --validation-rows and --further-rows ask for {needed} rows; the training split has {there}.")
+        data, reported, further = held_out_of_train(task, settings["rows"], settings["validation_rows"], seed)
+        return data, {"reported": reported, "further": further(options.further_rows)}
+
+    trainer = study.Trainer(options, settings, split=split)
+
+    def train(task, identity):
+        run = trainer(task, identity)
+        scores = run.pop("scores")
+        if scores is None:
+            return {"accuracy": None, **run}
+        accuracies = {"accuracy": scores["reported"]["accuracy"], "further_accuracy": scores["further"]["accuracy"]}
+        return {**run, **accuracies, "further_rows": options.further_rows}
+
+    return train
+
+
+def parse(arguments=None):
+    parser = study.parser(
+        __doc__ + " Learning rate, dropout and epoch are chosen on validation rows that are sampled from the training split; the "
+        "accuracies reported are those of the task's own validation split (SST-2: 872 rows), which chooses nothing.",
+        "task model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds precision output",
+        task="glue/sst2", rows=8000, validation_rows=1000,
+    )  # fmt: skip
+    parser.add_argument("--data-dir", help="folder with tfds glue/sst2; default: tensorflow_datasets' own")
+    parser.add_argument("--further-rows", type=int, default=6000, help="rows of the training split that nothing else uses, scored too")
+    parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3, 3e-3])
+    parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4, 2e-4])
+    number = {"type": lambda text: None if text == "default" else float(text), "nargs": "+", "metavar": "X"}
+    parser.add_argument("--adapter-dropouts", default=[0.0], **number, help="of the encoder; `default` for its own")
+    parser.add_argument("--full-dropouts", default=[None], **number, help="the same for full fine-tuning")
+    parser.add_argument("--init-stddevs", default=[None, 0.03], **number, help="of the adapters; `default` for 0.01")
+    parser.add_argument("--finalists", type=int, default=2, help="points of a grid that are run at every seed")
+    parser.add_argument("--smoke", action="store_true", help="64 rows, 1 epoch, 2 seeds, nothing kept: does it run?")
+    options = parser.parse_args(arguments)
+    if options.smoke:
+        options.rows, options.validation_rows, options.further_rows, options.epochs = 64, 32, 32, 1
+        options.seeds = [0, 1]
+        options.adapter_learning_rates, options.full_learning_rates, options.init_stddevs = [1e-3], [5e-5], [None]
+    if options.finalists < 1:
+        parser.error(f"--finalists {options.finalists} must be at least 1.")
+    if len(set(options.seeds)) != len(options.seeds):
+        parser.error("--seeds names a seed twice.")
+    return options
+
+
+def table(result):
+    """Markdown of one summary of quality.py."""
+    settings = result["settings"]
+    model = MODEL_TITLES.get(settings["model"], settings["model"])
+    lines = [
+        f"**{settings['task']}, {model}: {settings['rows']:,} training rows, {settings['epochs']} epochs, accuracy on "
+        f"{result['reported_rows']:,} rows that chose nothing**",
+        "",
+        "| | best learning rate | dropout | adapters' init | accuracy, % | sd | s.e.m. | trained parameters |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for method, row in result["methods"].items():
+        lines.append(
+            f"| {METHOD_TITLES[method]} | {row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''} "
+            f"| {_dropout(row['dropout'])} | {_init(method, row)} | {100 * row['mean']:.2f} | {in_points(row['sd'])} | {in_points(row['sem'])} "
+            f"| {row['trained_parameters']:,} |"
+        )
+    lines += ["", f"Adapters minus full fine-tuning: {_difference(result['adapters - full'])}."]
+    if "further_rows" in result:
+        means = ", ".join(f"{METHOD_TITLES[method]} {100 * row['further']['mean']:.2f} %" for method, row in result["methods"].items())
+        lines[-1] += (
+            f" On {result['further_rows']:,} further rows of the training split, phrases of the same sentences as the training rows: "
+            f"{means}; {_difference(result['adapters - full, further rows'])}."
+        )
+    lines += ["", origin(result, f"seeds {', '.join(map(str, result['seeds']))}")]
+    return "\n".join(lines)
+
+
+def _difference(difference):
+    text = f"{100 * difference['mean']:+.2f} points"
+    if difference["interval"]:
+        low, high = difference["interval"]
+        text += f", 95 % interval {100 * low:+.2f} to {100 * high:+.2f} (paired t, {difference['n']} seeds)"
+    return text
+
+
+def _dropout(rate):
+    return "encoder's" if rate is None else f"{rate:g}"
+
+
+def _init(method, row):
+    return "" if method == "full" else "0.01" if row["init_stddev"] is None else f"{row['init_stddev']:g}"
+
+
+TABLE = Table(table, of_settings("task", "model", "rows", "epochs"))
+
+
+def main():
+    options = parse()
+    values = {
+        "adapters": (options.adapter_learning_rates, options.adapter_dropouts, options.init_stddevs),
+        "full": (options.full_learning_rates, options.full_dropouts, [None]),
+    }
+    grids = {method: [dict(zip(POINT, point)) for point in itertools.product(*axes)] for method, axes in values.items()}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.output or (pathlib.Path(temporary) if options.smoke else RESULTS / "sst2-minilm")
+        kept = options.output or not options.smoke
+        study.finish("quality", folder, lambda: outcome(options, grids, Runs(folder)), describe, kept=kept)
+
+
+def outcome(options, grids, runs):
+    """Do the runs; a run and the summary."""
+    names = "task rows validation_rows epochs batch_size bottleneck train_layer_norm max_length precision"
+    settings = study.settings_of(options, names)
+    best = conduct(
+        settings, grids=grids, seeds=options.seeds, runs=runs, train=make_trainer(settings, options), finalists=options.finalists,
+        further_rows=options.further_rows,
+    )  # fmt: skip
+    first = best["adapters"][0]
+    rows = {name: first[name] for name in ("reported_rows", "further_rows")}
+    return first, {"settings": settings, "seeds": options.seeds, **summarise(best, grids), **rows}

@@ -1,0 +1,182 @@
+"""Every task at a small budget: adapter tuning and full fine-tuning on MiniLM beside the constant answer."""
+
+import collections
+import sys
+
+from benchmarks.pairing import mean_and_spread, paired_difference
+from benchmarks.result_file import RESULTS
+from benchmarks.studies import study
+from benchmarks.studies.training_runs import Runs
+from benchmarks.table_parts import METHOD_TITLES, MODEL_TITLES, NOTES, README, Table, mean_and_sd, of_settings, origin, short_difference
+
+METHODS = ("adapters", "full")
+# Further ways of adapter tuning, which should change nothing but its speed.
+VARIANTS = ("fast", "unsorted")
+# Each name, and further ones whose test split is scored by the same model (zero-shot).
+TASKS = {
+    "glue/cola": (), "glue/sst2": (), "glue/mrpc": (), "glue/rte": (), "glue/stsb": (), "glue/wnli": (),
+    "tae/chemprot": (), "tae/acl-arc": (), "tae/scierc": (),
+    "crowdflower/airline": (), "crowdflower/corporate-messaging": (), "crowdflower/emotion": (),
+    "crowdflower/global-warming": (), "sms-spam": (),
+    "ud/en_ewt": ("ud/fr_sequoia", "ud/tr_imst"), "ner/ncbi-disease": (), "xquad/en": (),
+}  # fmt: skip
+# Questions come with a paragraph.
+LENGTHS = {"question-answering": 256}
+
+
+def summarise(runs):
+    """Means, spreads and paired differences by task, as a dict for JSON.
+
+    Args:
+        runs: list of runs, as `runs.jsonl` has them.
+
+    Returns: dict from task to metric, rows, constant score, and for each set of reported rows
+        ("reported", and the names of zero-shot ones) and method mean, sd, sem and n.
+    """
+    by_task = collections.defaultdict(lambda: collections.defaultdict(list))
+    for run in runs:
+        by_task[run["settings"]["task"]][run["method"]].append(run)
+    chosen = {
+        name: {method: {run["seed"]: run for run in at_best_rate(of_method)} for method, of_method in by_method.items()}
+        for name, by_method in by_task.items()
+    }
+    return {name: _summarise_task(by_method) for name, by_method in chosen.items()}
+
+
+def at_best_rate(runs):
+    """Of one method's runs on a task those at one learning rate: the best by validation at the first seed that was run."""
+    best = study.rank([run for run in runs if run["seed"] == runs[0]["seed"]])[0]
+    return [run for run in runs if run["learning_rate"] == best["learning_rate"]]
+
+
+def _summarise_task(by_method):
+    any_run = next(run for runs in by_method.values() for run in runs.values())
+    summary = {name: any_run[name] for name in ("metric", "train_rows", "reported_rows", "constant")}
+    summary["results"] = {}
+    for scored in any_run["primary"]:
+        values = {
+            method: {seed: run["primary"][scored] for seed, run in runs.items() if run["primary"] is not None}
+            for method, runs in by_method.items()
+        }
+        result = {
+            method: {**mean_and_spread(list(scores.values())), "learning_rate": next(iter(by_method[method].values()))["learning_rate"]}
+            for method, scores in values.items() if scores
+        }  # fmt: skip
+        for one, other in [("adapters", "full"), *[(variant, "adapters") for variant in VARIANTS]]:
+            both = [seed for seed in values.get(one, ()) if seed in values.get(other, ())]
+            if both:
+                result[f"{one} - {other}"] = paired_difference(*[[values[method][seed] for seed in both] for method in (one, other)])
+        summary["results"][scored] = result
+    return summary
+
+
+def parse(arguments=None):
+    parser = study.parser(
+        __doc__ + " Tasks whose files are not below --data-dir are named and passed over. More --seeds are added to those "
+        "that are there.",
+        "data_dir tasks model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds precision output",
+        tasks=list(TASKS),
+    )  # fmt: skip
+    parser.add_argument(
+        "--methods", nargs="+", default=METHODS, choices=(*METHODS, *VARIANTS), metavar="METHOD",
+        help="adapters, full; fast: adapters with fast blocks in mixed_bfloat16; unsorted: adapters on batches of random rows, not "
+        "of rows of like length",
+    )
+    rates = "; of several, a task has the best by validation at the first seed"
+    parser.add_argument("--adapter-learning-rate", type=float, nargs="+", default=[1e-3], help="of adapter tuning, without dropout" + rates)
+    parser.add_argument("--init-stddev", type=float, default=0.03, help="of the adapters")
+    parser.add_argument("--full-learning-rate", type=float, nargs="+", default=[5e-5], help="of full fine-tuning" + rates)
+    options = parser.parse_args(arguments)
+    usual = "variants-minilm" if set(options.methods) & set(VARIANTS) else "tasks-minilm"
+    options.output = options.output or RESULTS / usual
+    return options
+
+
+def table(result):
+    """Markdown of one summary of tasks.py."""
+    settings = result["settings"]
+    model = MODEL_TITLES.get(settings["model"], settings["model"])
+    scores = [numbers for task in result["tasks"].values() for numbers in task["results"].values()]
+    methods = [method for method in METHOD_TITLES if any(method in numbers for numbers in scores)]
+    variants = [method for method in methods if method in VARIANTS]
+    columns = "".join(f" {METHOD_TITLES[method]} |" for method in methods)
+    columns += "".join(f" {method} minus adapters, points |" for method in variants)
+    title = "Variants of adapter tuning" if variants else "Tasks"
+    lines = [
+        f"**{title}, {model}: at most {settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard "
+        "deviation over seeds, in %**",
+        "",
+        f"| | metric | training rows | constant answer |{columns} seeds |",
+        "|---|---|---:|---:|" + "---:|" * (len(methods) + len(variants) + 1),
+    ]
+    for name, task in result["tasks"].items():
+        for scored, numbers in task["results"].items():
+            own = scored == "reported"
+            constant = f"{100 * task['constant']:.1f}" if own and task["constant"] is not None else ""
+            cells = " | ".join(
+                [mean_and_sd(numbers.get(method)) for method in methods]
+                + [short_difference(numbers.get(f"{variant} - adapters")) for variant in variants]
+            )
+            seeds = max(numbers[method]["n"] for method in methods if method in numbers)
+            lines.append(
+                f"| {name if own else f'{name}, zero-shot on {scored}'} | {task['metric'].replace('_', ' ')} "
+                f"| {task['train_rows']:,} | {constant} | {cells} | {seeds} |"
+            )
+    for name, problem in result["passed_over"].items():
+        lines.append(f"| {name} | not run: {problem.splitlines()[0]} |" + " |" * (len(methods) + len(variants) + 3))
+    lines += ["", origin(result, "tasks.py" + _rates(scores, methods))]
+    return "\n".join(lines)
+
+
+def _rates(scores, methods):
+    """The learning rates that the methods had, where there were several, in words."""
+    rates = {method: sorted({numbers[method]["learning_rate"] for numbers in scores if "learning_rate" in numbers.get(method, {})}) for method in methods}
+    if all(len(of_method) < 2 for of_method in rates.values()):
+        return ""
+    listed = ", ".join(f"{method} {' or '.join(f'{rate:g}' for rate in of_method)}" for method, of_method in rates.items())
+    return f"; learning rates, chosen for each task by validation at the first seed: {listed}"
+
+
+def _methods(result):
+    return sorted({name for task in result["tasks"].values() for numbers in task["results"].values() for name in numbers})
+
+
+TABLE = Table(
+    table,
+    lambda result: (*of_settings("model", "rows", "epochs")(result), *_methods(result)),
+    lambda result: NOTES if set(VARIANTS) & set(_methods(result)) else README,
+)
+
+
+def main():
+    options = parse()
+    runs = Runs(options.output)
+    study.finish("tasks", options.output, lambda: outcome(options, runs), table)
+
+
+def outcome(options, runs):
+    """Do the runs that are missing; a run and the summary of all that are there."""
+    passed_over = conduct(options, runs)
+    if not runs.runs:
+        sys.exit(f"No task's files were found below {options.data_dir}: {passed_over}")
+    settings = {name: value for name, value in runs.runs[-1]["settings"].items() if name != "task"}
+    return runs.runs[-1], {"passed_over": passed_over, "tasks": summarise(runs.runs), "settings": settings}
+
+
+def conduct(options, runs):
+    """Do the runs that are missing; returns why tasks were not run, a dict."""
+    names = "rows validation_rows epochs batch_size bottleneck train_layer_norm max_length precision"
+    settings = study.settings_of(options, names)
+    adapters = {"dropout": 0.0, "init_stddev": options.init_stddev}
+    points = {
+        "adapters": adapters, "full": {"dropout": None, "init_stddev": None}, "fast": {**adapters, "precision": "mixed_bfloat16"},
+        "unsorted": adapters,
+    }  # fmt: skip
+    rates = {"full": options.full_learning_rate}
+    arms = {
+        method: [{**points[method], "learning_rate": rate} for rate in rates.get(method, options.adapter_learning_rate)]
+        for method in options.methods
+    }
+    passed_over, trainer = {}, study.Trainer(options, settings, lengths=LENGTHS, others=TASKS)
+    study.conduct(runs, settings, options.tasks, arms, options.seeds, trainer, passed_over=passed_over)
+    return passed_over

@@ -1,0 +1,104 @@
+"""Makes the benchmark tables of the two READMEs from the JSON files of benchmarks/results."""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+
+from benchmarks.campaigns import conformance, fuzz, kills, load, options, soak
+from benchmarks.peers import adapterhub_parity
+from benchmarks.provenance import ROOT, log
+from benchmarks.result_file import RESULTS
+from benchmarks.steps import costs, padding, pipeline, profile_step, repeated, scale_out, step_table
+from benchmarks.studies import methods, pretraining, quality, search, tasks
+from benchmarks.table_parts import NOTES, README
+
+START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
+# By the kind that a result names.
+TABLES = {
+    "adapterhub-parity": adapterhub_parity.TABLE,
+    "conformance": conformance.TABLE,
+    "costs": costs.TABLE,
+    "fuzz": fuzz.TABLE,
+    "kills": kills.TABLE,
+    "load": load.TABLE,
+    "methods": methods.TABLE,
+    "options": options.TABLE,
+    "padding": padding.TABLE,
+    "pipeline": pipeline.TABLE,
+    "pretraining": pretraining.TABLE,
+    "profile": profile_step.TABLE,
+    "quality": quality.TABLE,
+    "repeated": repeated.TABLE,
+    "scale-out": scale_out.TABLE,
+    "search": search.TABLE,
+    "soak": soak.TABLE,
+    "step": step_table.TABLE,
+    "tasks": tasks.TABLE,
+}
+
+
+def read_results(folder):
+    """All results below a folder: step results as `*.json`, studies as `*/summary.json`.
+
+    Of results with the same key (model, batches, settings) only the newest counts.
+
+    Returns: list of dicts, ordered by what they measure, so that the table never depends on
+        the order of files.
+    """
+    folder = pathlib.Path(folder)
+    newest = {}
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*/summary.json")]):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        key = (result["kind"], *TABLES[result["kind"]].key(result))
+        if key not in newest or newest[key]["date"] < result["date"]:
+            newest[key] = {**result, "file": path.relative_to(folder).as_posix()}
+    return [newest[key] for key in sorted(newest)]
+
+
+def make_tables(results, file=README):
+    """Markdown of the results that have their place in `file`, a path from the repository's root."""
+    links = os.path.relpath("benchmarks/results", os.path.dirname(file) or ".")
+    tables = [
+        TABLES[result["kind"]].make({**result, "link": f"{links}/{result['file']}"})
+        for result in results
+        if TABLES[result["kind"]].place(result) == file
+    ]
+    return "\n\n".join(tables) or "No results yet."
+
+
+def replace_section(text, tables):
+    """The README's text with `tables` between the two marker lines; ValueError without them."""
+    if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
+        raise ValueError(f"it must hold the lines {START} and {END}, once each and in this order")
+    before, rest = text.split(START)
+    return f"{before}{START}\n{tables}\n{END}{rest.split(END)[1]}"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=f"{__doc__} They stand in {README} and {NOTES} between the lines {START} and {END}; everything else there "
+        "stays as it is."
+    )
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="folder of the READMEs; default: the repository")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="default: benchmarks/results")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a table is out of date")
+    options = parser.parse_args()
+    changed = {}
+    for file in (README, NOTES):
+        try:
+            old = (options.root / file).read_text(encoding="utf-8")
+            new = replace_section(old, make_tables(read_results(options.results), file))
+        except (OSError, ValueError) as error:
+            log(f"{options.root / file}: {error}")
+            sys.exit(2)
+        if new != old:
+            changed[file] = new
+    if options.check:
+        if changed:
+            sys.exit(f"The tables of {' and '.join(changed)} are out of date: run python benchmarks/table.py")
+        return
+    for file, text in changed.items():
+        (options.root / file).write_text(text, encoding="utf-8")
+    print(f"Updated {' and '.join(changed)}." if changed else "Nothing to do.")
