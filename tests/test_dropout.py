@@ -100,3 +100,11 @@ def test_a_killed_run_with_dropout_ends_bit_equal(family, checkpoint_gradients, 
         run("killed", reporter=KillAt(8), checkpoint_seconds=0)
     run("killed", resume=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_a_mask_of_a_given_shape_is_shared_where_the_shape_has_a_one():
+    dropout = SeededDropout(0.5, noise_shape=(None, 1, 8), seed=0)
+    dropped = tf.function(lambda inputs: dropout(inputs, training=True), input_signature=[tf.TensorSpec((None, None, 8))])
+    outputs = dropped(tf.ones((16, 3, 8))).numpy()
+    assert (outputs == outputs[:, :1]).all() and set(outputs.ravel()) == {0.0, 2.0}
+    assert len({row.tobytes() for row in outputs}) > 8

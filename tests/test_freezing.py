@@ -86,7 +86,7 @@ def test_importance_is_how_much_an_adapter_changes_the_representation_of_real_to
         vars(layer)["call"] = call
     importances = freezing.importances()
     assert sorted(importances) == sorted(layers)
-    assert not any({"call", "_adapt"} & set(vars(site)) for _, site, _ in freezing._places)
+    assert not any({"call", "adapt"} & set(vars(site)) for _, site, _ in freezing._places)
     rows = np.unique(np.linspace(0, 149, 32).astype(int))
     real = [len(wordpiece.encode(task.train.text[row : row + 1])["input_ids"][0]) for row in rows]
     assert len(set(real)) > 3

@@ -1,13 +1,137 @@
-"""What tf_keras, TensorFlow and transformers keep to themselves and is needed here, each with why. tests/test_keras_internals.py tries
-them at both ends of the versions."""
+"""What TensorFlow, tf_keras, transformers and their companions keep to themselves and is needed here.
+
+No other file touches it. Each function says why the public interface does not do. tests/test_keras_internals.py tries
+each at both ends of the versions.
+"""
+
+import contextlib
 
 import tensorflow as tf
+from tensorflow.python.framework import ops
+
+# An object whose variables checkpoints and SavedModels see. The public `tf.Module` would do that too, but Keras counts
+# its variables among the weights of a layer that holds it.
+AutoTrackable = tf.__internal__.tracking.AutoTrackable
+
+
+# A layer and its layers
+
+
+def layers_of(layer):
+    """A layer and all layers in it, as an iterator; metrics are none.
+
+    `submodules` finds the same, and takes eighty times as long for an encoder of twelve blocks.
+    """
+    return layer._flatten_layers()
+
+
+def replace_layer(owner, name, layer):
+    """Set `owner.name` to another layer, or list of layers, at the same place among its layers.
+
+    Setting the attribute alone puts the new one behind all others, and with it its weights.
+    """
+    replaced = getattr(owner, name)
+    if replaced is layer:
+        return
+    place = next(place for place, other in enumerate(owner._self_tracked_trackables) if other is replaced)
+    setattr(owner, name, layer)
+    # The list is another one now.
+    owner._self_tracked_trackables.insert(place, owner._self_tracked_trackables.pop())
+
+
+def reference_counts(layer):
+    """The dict in which Keras counts how many attributes of a layer hold an object; it is changed in place.
+
+    Attributes that are put back without Keras' knowledge need their counts put back too: a layer in it that has none
+    stays among its layers when the attribute is deleted. Keras offers no public way to them.
+    """
+    return layer._obj_reference_counts._storage
+
+
+# A layer's own weights and whether they train
+
+
+def own_weights(layer):
+    """The variables that a layer itself owns, without those of its layers: a list of what trains and one of the others.
+
+    The public `trainable_weights` has those of all layers inside too, and none of a frozen layer.
+    """
+    return list(layer._trainable_weights), list(layer._non_trainable_weights)
+
+
+def set_own_weights(layer, trains, others):
+    """Let some of a layer's own variables train, and others not.
+
+    Keras' `trainable` is for a layer as a whole, with all layers inside.
+    """
+    layer._trainable_weights[:], layer._non_trainable_weights[:] = trains, others
+
+
+def set_trainable_alone(layer, trainable):
+    """Set a layer's `trainable`, and that of no layer inside, which the public setter changes too."""
+    layer._trainable = trainable
+
+
+def in_order_made(layer, variables):
+    """A layer's own variables in the order in which they were made, whatever trained since.
+
+    The public lists tell the order of those that train and that of the others, but not how they stood together.
+    """
+    places = {id(child.ref): place for place, child in enumerate(layer._self_unconditional_checkpoint_dependencies)}
+    return sorted(variables, key=lambda variable: places.get(id(variable), len(places)))
+
+
+def exchange_variable(layer, attribute, new):
+    """Set `layer.attribute`, a variable of its own, to another, at the same place in its weights and checkpoints.
+
+    Setting the attribute alone lets it train where `set_own_weights` said that the old one does not, and checkpoints go
+    on with the old one where `add_weight` was given another name.
+    """
+    old, (trains, others) = getattr(layer, attribute), own_weights(layer)
+    setattr(layer, attribute, new)
+    set_own_weights(layer, *([new if other is old else other for other in before] for before in (trains, others)))
+    for name, dependency in list(layer._self_unconditional_dependency_names.items()):
+        if dependency is old:
+            layer._track_trackable(new, name=name, overwrite=True)
+
+
+# Precision
+
+
+def compute_in(layer, policy):
+    """Give a layer that was made already another precision policy.
+
+    The public `dtype_policy` can only be read. By Keras' design a layer's policy never changes (tensorflow/community
+    pull request 293).
+    """
+    layer._set_dtype_policy(policy)
+
+
+def uncast(variable):
+    """A variable's value as a tensor in the variable's own dtype.
+
+    Within a layer's `call`, whatever reads a variable publicly gets it in the dtype that the layer computes in.
+    """
+    return tf.convert_to_tensor(getattr(variable, "_variable", variable))
+
+
+def loss_scale_variables(optimizer):
+    """The variables of an optimizer's loss scale, if it has one; `optimizer.variables` leaves them out.
+
+    Of the scale there is publicly the value alone, and a run that goes on has to set it.
+    """
+    scale = getattr(optimizer, "_loss_scale", None)
+    return [getattr(scale, name) for name in ("current_loss_scale", "counter") if hasattr(scale, name)]
+
+
+# Training
 
 
 def go_on_with(optimizer, variables):
-    """Let an optimizer that has trained some variables train others: those that it had before keep their moments, new ones start.
+    """Let an optimizer that has trained some variables train others; of those that it had before it keeps the moments.
 
-    Without it Keras' optimizers fail with a `KeyError` at the first step, for they know only what they were built with.
+    Without it Keras' optimizers fail with a `KeyError` at the first step, for they know only what they were built
+    with.
 
     Args:
         optimizer: of Keras, a `LossScaleOptimizer` too; the object stays the same.
@@ -20,8 +144,9 @@ def go_on_with(optimizer, variables):
     slots = {
         name: list(values)
         for name, values in vars(inner).items()
-        if isinstance(values, list) and name != "_variables" and len(values) == len(before) and all(isinstance(v, tf.Variable) for v in values)
-    }
+        if isinstance(values, list) and name != "_variables" and len(values) == len(before)
+        and all(isinstance(value, tf.Variable) for value in values)
+    }  # fmt: skip
     moments = {id(variable) for values in slots.values() for variable in values}
     inner._variables = [variable for variable in inner._variables if id(variable) not in moments]
     inner._built = False
@@ -30,3 +155,100 @@ def go_on_with(optimizer, variables):
         for key, value in zip(before, values):
             if key in inner._index_dict:
                 getattr(inner, name)[inner._index_dict[key]].assign(value)
+
+
+def train_what_is_chosen(model):
+    """Let a compiled model's `fit` train the layers that are trainable now.
+
+    While `fit` trains, every layer's `trainable` is what it was in `compile`. Publicly another `compile` helps, which
+    needs all its arguments again.
+    """
+    vars(model)["_compiled_trainable_state"] = model._get_trainable_state()
+
+
+def strategy_made_under(model):
+    """The `tf.distribute.Strategy` in whose scope a Keras model was made, or None.
+
+    The public `distribute_strategy` is the current one for a model that was made under none.
+    """
+    return getattr(model, "_distribution_strategy", None)
+
+
+def registered_gradients():
+    """The dict from name to gradient in which TensorFlow keeps those of `tf.custom_gradient`; empty if that is gone.
+
+    Publicly a gradient can be added (`tf.RegisterGradient`), and neither be seen nor be removed.
+    """
+    return getattr(getattr(ops, "gradient_registry", None), "_registry", {})
+
+
+# Files and operations
+
+
+def file_on_hub(source, name, revision):
+    """Path of a file of a HuggingFace repository, downloaded if need be; None if there is no such file or no network.
+
+    Publicly `cached_file` raises the same OSError for a file that is not there as for anything else that goes wrong.
+    """
+    from transformers.utils import cached_file
+
+    return cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+
+
+def sentencepiece_operations():
+    """tensorflow-text's SentencePiece operations.
+
+    The public `SentencepieceTokenizer` gives its resource no name, and is gone after `tf.random.set_seed`
+    (tensorflow/text issue 570).
+    """
+    # Costs seconds, hence not at the top.
+    from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
+
+    return gen_sentencepiece_tokenizer
+
+
+# keras-tuner
+
+
+def find_successor_now(oracle, trial):
+    """Let a `GridSearchOracle` propose what follows a trial before that has ended.
+
+    It would wait, in case that new hyperparameters appear, and publicly nothing says that none will.
+    """
+    oracle._populate_next.append(trial.trial_id)
+
+
+def answer_workers(server, oracle):
+    """Have a gRPC server answer keras-tuner's workers for an oracle.
+
+    keras-tuner's own server is to be had from `Tuner.search` alone, and a second chief could listen at the same port.
+    """
+    from keras_tuner.src import protos
+    from keras_tuner.src.distribute.oracle_chief import OracleServicer
+
+    protos.get_service_grpc().add_OracleServicer_to_server(OracleServicer(oracle), server)
+
+
+def line_to_chief(channel):
+    """The calls of keras-tuner's chief over a gRPC channel, and an empty request for its `GetSpace`.
+
+    keras-tuner's own client has these calls wait for an hour, and is private too.
+    """
+    from keras_tuner.src import protos
+
+    return protos.get_service_grpc().OracleStub(channel), protos.get_service().GetSpaceRequest()
+
+
+@contextlib.contextmanager
+def without_tracebacks():
+    """While the block runs, keras-tuner prints no traceback of a trial that fails; the trial keeps its message.
+
+    What decides that is a constant of the library.
+    """
+    from keras_tuner.src import config
+
+    before, config.DEBUG = config.DEBUG, False
+    try:
+        yield
+    finally:
+        config.DEBUG = before

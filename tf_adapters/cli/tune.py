@@ -225,7 +225,7 @@ def _run_search(console, hypermodel, oracle, output, settings):
             row = self.row(trial)
             found = f"{self.objective_name} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
             console.print(f"Trial {trial.trial_id}: {found}")
-            if self.role is None or self.role.is_chief:
+            if not self.is_worker:
                 write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
 
         @property
@@ -243,8 +243,7 @@ def _run_search(console, hypermodel, oracle, output, settings):
             raise
         raise error.__cause__ from None
     except KeyboardInterrupt:
-        works = search.role is not None and not search.role.is_chief
-        console.print("Stopped; the finished trials are kept. Go on with the same command" + ("." if works else " and --resume."))
+        console.print("Stopped; the finished trials are kept. Go on with the same command" + ("." if search.is_worker else " and --resume."))
         raise typer.Exit(130) from None
     return search
 

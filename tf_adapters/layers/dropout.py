@@ -38,9 +38,12 @@ class SeededDropout(keras.layers.Dropout):
             return tf.identity(inputs)
 
         def drop():
+            shape = self.noise_shape
+            if shape is not None:
+                shape = tf.stack([tf.shape(inputs)[axis] if size is None else size for axis, size in enumerate(shape)])
             seed = self.generator.make_seeds()[:, 0]
             return tf.nn.experimental.stateless_dropout(
-                inputs, self.rate, seed=seed, noise_shape=self._get_noise_shape(inputs), rng_alg="philox"
+                inputs, self.rate, seed=seed, noise_shape=shape, rng_alg="philox"
             )
 
         if isinstance(training, (bool, int)):

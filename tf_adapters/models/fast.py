@@ -10,6 +10,7 @@ from transformers.activations_tf import get_tf_activation
 from transformers.modeling_tf_outputs import TFBaseModelOutputWithPastAndCrossAttentions
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import uncast
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.fused.activation import ACTIVATIONS, biased_activation
 from tf_adapters.layers.fused.attention import dot_product_attention
@@ -22,7 +23,7 @@ from tf_adapters.models.site import AdapterBlock, AdapterSite
 
 def _value(variable, dtype):
     """A variable as a tensor, cast once from float32 whatever Keras would cast it to."""
-    return tf.cast(tf.convert_to_tensor(getattr(variable, "_variable", variable)), dtype)
+    return tf.cast(uncast(variable), dtype)
 
 
 def _rows(tensor):

@@ -4,7 +4,8 @@ import contextlib
 import weakref
 
 import tensorflow as tf
-from tensorflow.python.framework import ops  # there is no public way to the gradients that it registers
+
+from tf_adapters._keras_internals import registered_gradients
 
 COLLECTION = "tf_adapters/custom_gradients"
 
@@ -20,7 +21,7 @@ def hold_gradients_weakly():
     graph is left alone, unless it is of the sums that Keras' optimizers ask of tf.distribute: it works in imported copies too, which
     may outlive the graph. Any other works in the graph itself only.
     """
-    registry = getattr(getattr(ops, "gradient_registry", None), "_registry", {})
+    registry = registered_gradients()
     for name in list(registry):  # other threads may trace meanwhile
         entry = registry.get(name) if name.startswith("CustomGradient-") else None
         gradient = entry and entry.get("type")

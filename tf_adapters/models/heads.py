@@ -1,6 +1,7 @@
 """Task heads: what stands on the pretrained encoder."""
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import compute_in, layers_of
 
 
 class TwoLayerHead(keras.layers.Layer):
@@ -80,8 +81,8 @@ def keep_float32(model, state):
     """
     float32 = keras.mixed_precision.Policy("float32")
     # A head with tied embeddings owns the encoder's embedding layer too.
-    inside = {id(layer) for layer in state.family.main_layer(model)._flatten_layers()}
+    inside = {id(layer) for layer in layers_of(state.family.main_layer(model))}
     for outer in head_layers(model, state):
-        for layer in outer._flatten_layers():
+        for layer in layers_of(outer):
             if layer.compute_dtype != "float32" and id(layer) not in inside:
-                layer._set_dtype_policy(float32)
+                compute_in(layer, float32)

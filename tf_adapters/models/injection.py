@@ -7,12 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import own_weights, replace_layer, set_own_weights, set_trainable_alone
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.heads import keep_float32
-from tf_adapters.models.site import RandomDrop, replace_layer, without
+from tf_adapters.models.site import RandomDrop, without
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction, uninterrupted
@@ -63,7 +64,7 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
         state.fast = bool(fast)
         state.switched = {"norms": state.layer_norm_variables(model), "head": state.head_variables(model)}
         state.freezing = [
-            (layer, layer._trainable, list(layer._trainable_weights), list(layer._non_trainable_weights))
+            (layer, layer.trainable, *own_weights(layer))
             for layer in [model, *model.submodules]
             if isinstance(layer, keras.layers.Layer)
         ]
@@ -130,8 +131,8 @@ def remove_adapters(model, *, name=None):
         replace_layer(owner, part, original)
     state.family.set_blocks(model, state.original_blocks)
     for layer, trainable, trains, frozen in state.freezing:
-        layer._trainable = trainable
-        layer._trainable_weights[:], layer._non_trainable_weights[:] = trains, frozen
+        set_trainable_alone(layer, trainable)
+        set_own_weights(layer, trains, frozen)
     for owner, attribute, dropout, _ in state.dropouts:
         setattr(owner, attribute, dropout)
     state.trainable, state.freezing, state.dropouts, state.fast = None, [], [], False

@@ -8,13 +8,13 @@ import warnings
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import file_on_hub, replace_layer
 from tf_adapters.errors import InputError
 from tf_adapters.models.config_file import read_config
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.heads import keep_float32, use_two_layer_head
 from tf_adapters.models.names import named_weights
-from tf_adapters.models.site import replace_layer
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import open_weights, shard_names
 
@@ -179,26 +179,19 @@ def find_files(source, *, revision=None, config_only=False):
 def _fetch(source, revision, config_only):
     from transformers.utils import cached_file
 
-    options = dict(
-        revision=revision,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_gated_repo=True,
-        _raise_exceptions_for_connection_errors=True,
-    )
     try:
-        # With that flag off, transformers returns None without a network too, as if the repository had no such file.
-        config = cached_file(source, "config.json", **{**options, "_raise_exceptions_for_missing_entries": True})
+        config = cached_file(source, "config.json", revision=revision)
         if config is None:
             raise InputError(f"model={source!r}: the hub's repository has no config.json.")
         for name in () if config_only else WEIGHT_FILES:
-            path = cached_file(source, name, **options)
+            path = file_on_hub(source, name, revision)
             if path is not None and name.endswith(".index.json"):
                 for shard in shard_names(path):
-                    cached_file(source, shard, **options)
+                    file_on_hub(source, shard, revision)
             if path is not None:
                 break
         for name in () if config_only else TEXT_FILES:
-            cached_file(source, name, **options)
+            file_on_hub(source, name, revision)
     except (OSError, ValueError) as error:
         raise InputError(
             f"model={source!r} is neither a directory here nor an alias ({', '.join(ALIASES)}), and the hub gave: "

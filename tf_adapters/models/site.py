@@ -5,11 +5,12 @@ import contextlib
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import AutoTrackable, replace_layer
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm
 
 
-class RandomDrop(tf.__internal__.tracking.AutoTrackable):
+class RandomDrop(AutoTrackable):
     """How many of the lowest adapted blocks do without their adapters in a training step.
 
     Args:
@@ -28,7 +29,7 @@ class RandomDrop(tf.__internal__.tracking.AutoTrackable):
         self.number.assign(tf.random.stateless_uniform([], seed, 0, self.most + 1, tf.int32))
 
 
-class Acting(tf.__internal__.tracking.AutoTrackable):
+class Acting(AutoTrackable):
     """Which adapter of a model acts, as a variable that every graph of the model reads at its lowest site.
 
     Attributes:
@@ -51,7 +52,7 @@ class Acting(tf.__internal__.tracking.AutoTrackable):
         return tf.where(known, 1.0, float("nan"))
 
 
-class Switch(tf.__internal__.tracking.AutoTrackable):
+class Switch(AutoTrackable):
     """The variables that say which adapter acts at a site.
 
     Checkpoints and SavedModels see them; Keras does not count them among the weights.
@@ -86,17 +87,6 @@ def replaced(changes):
     finally:
         for (layer, name, _), value in zip(changes, before):
             vars(layer)[name] = value
-
-
-def replace_layer(owner, name, layer):
-    """Set `owner.name` to another layer, or list of layers, at the same place among its layers, so that weights keep their order."""
-    replaced = getattr(owner, name)
-    if replaced is layer:
-        return
-    place = next(place for place, other in enumerate(owner._self_tracked_trackables) if other is replaced)
-    setattr(owner, name, layer)
-    # The list is another one now.
-    owner._self_tracked_trackables.insert(place, owner._self_tracked_trackables.pop())
 
 
 class Site:
@@ -217,7 +207,7 @@ class AdapterSite(Site):
 
     def finish(self, hidden_states, input_tensor, training):
         """What follows the sub-layer: the adapter, the sum with the sub-layer's input, the LayerNorm."""
-        return self._normalise(self._adapt(hidden_states, input_tensor, training) + input_tensor)
+        return self._normalise(self.adapt(hidden_states, input_tensor, training) + input_tensor)
 
     def _normalise(self, summed):
         norm = self.LayerNorm
@@ -225,7 +215,9 @@ class AdapterSite(Site):
             return self.guarded(norm(inputs=summed))
         return layer_norm(summed, self.guarded(tf.convert_to_tensor(norm.gamma)), tf.convert_to_tensor(norm.beta), norm.epsilon)
 
-    def _adapt(self, hidden_states, input_tensor, training):
+    def adapt(self, hidden_states, input_tensor, training):
+        """The sub-layer's output after the adapter that acts, if one does."""
+
         def act(name, gate=None):
             return self._act(name, hidden_states, input_tensor, training, gate)
 

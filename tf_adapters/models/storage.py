@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import exchange_variable
 from tf_adapters.errors import InputError
 from tf_adapters.models.heads import head_layers
 from tf_adapters.models.state import state_of
@@ -60,17 +61,11 @@ def cast_frozen(model):
 def _cast(layer, attribute, variable):
     """Replace a variable that `layer` owns; returns the new one."""
     new = tf.Variable(
-        tf.cast(tf.convert_to_tensor(getattr(variable, "_variable", variable)), layer.compute_dtype),
+        tf.cast(variable, layer.compute_dtype),
         trainable=variable.trainable,
         name=variable.name.removesuffix(":0"),
     )
-    lists = [list(layer._trainable_weights), list(layer._non_trainable_weights)]
-    setattr(layer, attribute, new)
-    for own, before in zip((layer._trainable_weights, layer._non_trainable_weights), lists):
-        own[:] = [new if other is variable else other for other in before]
-    for name, dependency in list(layer._self_unconditional_dependency_names.items()):
-        if dependency is variable:
-            layer._track_trackable(new, name=name, overwrite=True)
+    exchange_variable(layer, attribute, new)
     return new
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 from tf_adapters._keras import keras
-from tf_adapters._keras_internals import go_on_with
+from tf_adapters._keras_internals import go_on_with, in_order_made, own_weights, set_own_weights, train_what_is_chosen
 from tf_adapters.errors import InputError
 from tf_adapters.models.heads import keep_float32
 from tf_adapters.models.origin import digest_of
@@ -91,8 +91,7 @@ def _follow(model):
     """Let a model that was compiled, or trained already, train what is chosen now."""
     model.train_function = model.train_tf_function = None
     if getattr(model, "optimizer", None) is not None:
-        # Keras trains what was chosen when `compile` was called, whatever layers say since.
-        vars(model)["_compiled_trainable_state"] = model._get_trainable_state()
+        train_what_is_chosen(model)
         with model.distribute_strategy.scope():
             go_on_with(model.optimizer, model.trainable_variables)
 
@@ -140,15 +139,14 @@ def learned_variables(adapter):
 
 def _freeze_all_but(layer, chosen):
     """Set what trains of the weights that `layer` itself owns."""
-    own = layer._trainable_weights + layer._non_trainable_weights
+    own = sum(own_weights(layer), [])
     if not own:
         return
     if not any(isinstance(child, keras.layers.Layer) for child in layer.submodules):
         # First back to where they were made, for an earlier choice may have moved some.
-        order = {id(child.ref): place for place, child in enumerate(layer._self_unconditional_checkpoint_dependencies)}
-        own = sorted(own, key=lambda variable: order.get(id(variable), len(order)))
-        layer._trainable_weights[:] = [variable for variable in own if variable.trainable]
-        layer._non_trainable_weights[:] = [variable for variable in own if not variable.trainable]
+        own = in_order_made(layer, own)
+        trained = [variable for variable in own if variable.trainable]
+        set_own_weights(layer, trained, [variable for variable in own if not variable.trainable])
         trains = [id(variable) in chosen for variable in own]
         layer.trainable = any(trains)
         if all(trains) or not any(trains):
@@ -156,8 +154,8 @@ def _freeze_all_but(layer, chosen):
     # A frozen layer hides its children from Keras, so an owner with children (the
     # embeddings, with their LayerNorm) stays trainable and its weights are moved; so are a
     # layer's of which some train and others do not.
-    layer._trainable_weights[:] = [variable for variable in own if id(variable) in chosen]
-    layer._non_trainable_weights[:] = [variable for variable in own if id(variable) not in chosen]
+    trains = [variable for variable in own if id(variable) in chosen]
+    set_own_weights(layer, trains, [variable for variable in own if id(variable) not in chosen])
 
 
 @dataclasses.dataclass(frozen=True)

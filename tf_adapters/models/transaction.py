@@ -6,6 +6,7 @@ import signal
 import threading
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import layers_of, reference_counts
 from tf_adapters.models.state import state_of
 
 
@@ -61,7 +62,7 @@ class _Undo:
         self._held = [(held, dict(held)) for held in map(vars, objects)]
         # Keras changes its own containers in place.
         containers = [value for held, _ in self._held for value in held.values() if type(value) in (list, dict, set)]
-        containers += [one._obj_reference_counts._storage for one in objects if isinstance(one, keras.layers.Layer)]
+        containers += [reference_counts(one) for one in objects if isinstance(one, keras.layers.Layer)]
         self._contents = [(container, container.copy()) for container in containers]
 
     def remember(self, variable):
@@ -86,7 +87,7 @@ class _Undo:
 
 def _objects(model, state):
     """Everything that operations on a model change: its layers, their switches, the package's own notes, the optimizer."""
-    layers = list(model._flatten_layers())
+    layers = list(layers_of(model))
     switches = [switch for layer in layers if (switch := getattr(layer, "switch", None)) is not None]
     optimizer = getattr(model, "optimizer", None)
     optimizers = [optimizer, getattr(optimizer, "inner_optimizer", None)]

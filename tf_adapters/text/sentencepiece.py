@@ -11,6 +11,7 @@ from typing import Dict, NamedTuple, Tuple
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters._keras_internals import sentencepiece_operations
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each
@@ -313,11 +314,8 @@ class _Pieces(tf.saved_model.experimental.TrackableResource):
     """
 
     def __init__(self, model):
-        # Costs seconds, hence not at the top.
-        from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
-
         super().__init__()
-        self._model, self._operations = model, gen_sentencepiece_tokenizer
+        self._model, self._operations = model, sentencepiece_operations()
         try:
             self.resource_handle  # noqa: B018
         except tf.errors.OpError as error:

@@ -6,6 +6,7 @@ import pathlib
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import loss_scale_variables
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.models.state import state_of
@@ -81,6 +82,7 @@ def fit(model, task, tokenizer, output, settings, *, kind=None, resume=False, re
         trained.compile(steps, losses)
         for note in getattr(examples, "notes", ()):
             reporter.note(note)
+        optimizer = trained.keras_model.optimizer
         run = Run(
             trained=trained,
             task=task,
@@ -90,7 +92,7 @@ def fit(model, task, tokenizer, output, settings, *, kind=None, resume=False, re
             compared=_compared(model, task, tokenizer, trained, steps),
             variables={
                 "trainable": model.trainable_variables,
-                "optimizer": _optimizer_variables(trained.keras_model.optimizer),
+                "optimizer": [*optimizer.variables, *loss_scale_variables(optimizer)],
                 "dropout": [layer.generator.state for layer in (*dropout_layers, *trained.dropouts)],
                 "metric": workers.per_replica([variable for metric in tf.nest.flatten(losses["metrics"]) for variable in metric.variables]),
             },
@@ -187,13 +189,3 @@ def _compared(model, task, tokenizer, trained, steps):
         "training_data": task.train.digest(),
         "validation_data": task.validation.digest(),
     }
-
-
-def _optimizer_variables(optimizer):
-    variables = list(optimizer.variables)
-    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
-        known = {id(variable) for variable in variables}
-        scale = optimizer._loss_scale
-        extra = [getattr(scale, name, None) for name in ("_current_loss_scale", "_counter")]
-        variables += [variable for variable in extra if variable is not None and id(variable) not in known]
-    return variables

@@ -74,13 +74,13 @@ class AdapterFreezing(Change):
         mask = inputs["attention_mask"].numpy().astype(bool)
 
         def record(site, key, hidden_states, input_tensor, training):
-            outputs = type(site)._adapt(site, hidden_states, input_tensor, training)
+            outputs = type(site).adapt(site, hidden_states, input_tensor, training)
             before, after = (tf.cast(tensor, tf.float64).numpy()[mask] for tensor in (hidden_states, outputs))
             found[key] = max(found.get(key, 0.0), 1 - linear_cka(before, after))
             return outputs
 
         for _, site, key in self._places:
-            vars(site)["_adapt"] = functools.partial(record, site, key)
+            vars(site)["adapt"] = functools.partial(record, site, key)
             if isinstance(site, FastSite):
                 # Its own computation has no step to the adapter.
                 vars(site)["call"] = functools.partial(AdapterSite.call, site)
@@ -89,7 +89,7 @@ class AdapterFreezing(Change):
             state_of(self.model).family.main_layer(self.model)(inputs, output_hidden_states=True, training=False)
         finally:
             for _, site, _ in self._places:
-                vars(site).pop("_adapt", None), vars(site).pop("call", None)
+                vars(site).pop("adapt", None), vars(site).pop("call", None)
         return found
 
     def left_out(self):

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import uncast
 from tf_adapters.errors import InputError
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.method import MethodLayer
@@ -56,7 +57,7 @@ class Mixout(Change):
     def computing(self, training):
         changes = []
         for owners, initial, dropout in self._mixed:
-            current = tf.cast(tf.convert_to_tensor(getattr(owners[0][2], "_variable", owners[0][2])), tf.float32)
+            current = tf.cast(uncast(owners[0][2]), tf.float32)
             mixed = initial + dropout(current - initial, training=training)
             changes += [(layer, attribute, tf.cast(mixed, layer.compute_dtype)) for layer, attribute, _ in owners]
         return replaced(changes)

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import strategy_made_under
 from tf_adapters.errors import InputError
 from tf_adapters.training.cluster import STRATEGIES, meet, read_cluster
 from tf_adapters.training.layout import RESUME_FOLDER
@@ -137,7 +138,7 @@ def in_scope(function):
     def inside(model, *arguments, strategy=None, **settings):
         if strategy is None and tf.distribute.has_strategy():
             strategy = tf.distribute.get_strategy()
-        made_under = getattr(model, "_distribution_strategy", None)
+        made_under = strategy_made_under(model)
         if made_under is not strategy:
             raise InputError(
                 f"strategy={strategy!r}: the model was made under {made_under!r}; load it and add its adapters inside "

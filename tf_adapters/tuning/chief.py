@@ -9,6 +9,7 @@ from concurrent import futures
 
 import grpc
 
+from tf_adapters._keras_internals import answer_workers, find_successor_now
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.saving.atomic import write_text
@@ -168,7 +169,7 @@ class Chief:
                 return {**step, "status": trial.status}
             if isinstance(oracle, keras_tuner.oracles.GridSearchOracle):
                 # It would find a trial's successor when the trial ends, in case that new hyperparameters appear: one worker would do.
-                oracle._populate_next.append(trial.trial_id)
+                find_successor_now(oracle, trial)
             return {**step, "trial": trial.trial_id, "values": trial.hyperparameters.values}
         if kind == "update":
             oracle.update_trial(step["trial"], step["metrics"])
@@ -211,13 +212,10 @@ def serve(chief, role):
     Raises:
         InputError: the address cannot be listened at.
     """
-    from keras_tuner.src import protos
-    from keras_tuner.src.distribute.oracle_chief import OracleServicer
-
     role.check_free()
     # With the port shared, as is gRPC's custom, a second chief would start and hand out the same trials.
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=1), options=[("grpc.so_reuseport", 0)])
-    protos.get_service_grpc().add_OracleServicer_to_server(OracleServicer(chief), server)
+    answer_workers(server, chief)
     server.add_insecure_port(role.address)
     server.start()
     try:

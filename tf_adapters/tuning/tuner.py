@@ -6,6 +6,7 @@ import time
 
 import tensorflow as tf
 
+from tf_adapters._keras_internals import without_tracebacks
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.saving.atomic import reason, remove_file
@@ -46,6 +47,7 @@ class AdapterTuner(keras_tuner.Tuner):
 
     Attributes:
         role: `Role`, or None in a search of one process.
+        is_worker: bool, whether it is a worker of a search of several.
 
     Raises:
         InputError: the hypermodel is another one, or varies the epochs, which Hyperband chooses; the environment variables contradict
@@ -62,8 +64,9 @@ class AdapterTuner(keras_tuner.Tuner):
         # Three learning rates in a row that are too high are no reason to stop.
         oracle.max_consecutive_failed_trials = None
         self.role = read_role()
+        self.is_worker = self.role is not None and not self.role.is_chief
         project = pathlib.Path(directory, project_name)
-        if self._is_worker():
+        if self.is_worker:
             stub = worker.ChiefStub(self.role)
             # Before there is anything in a folder that is the chief's to make.
             stub.meet()
@@ -71,10 +74,10 @@ class AdapterTuner(keras_tuner.Tuner):
         with _files_of(project):
             if self.role is None:
                 _forget_state(project, oracle)
-            elif not self._is_worker():
+            elif not self.is_worker:
                 _remove_state(project)
             super().__init__(oracle=oracle, hypermodel=hypermodel, directory=directory, project_name=project_name, **kwargs)
-        if self._is_worker():
+        if self.is_worker:
             self.oracle.stub = stub
         self._waits = False
 
@@ -85,13 +88,14 @@ class AdapterTuner(keras_tuner.Tuner):
             InputError: the folder cannot be written to; a chief cannot listen at its address, or another one or a worker of the same id is at work on this search.
             FatalError: of keras-tuner; training came to an error, or the chief does not answer.
         """
-        with _without_tracebacks(), _files_of(self.project_dir):
+        # keras-tuner prints one for each trial that diverged, beside the message that it keeps.
+        with without_tracebacks(), _files_of(self.project_dir):
             return self._search_in_role(*arguments, **settings)
 
     def _search_in_role(self, *arguments, **settings):
         if self.role is None:
             return super().search(*arguments, **settings)
-        if self._is_worker():
+        if self.is_worker:
             # keras-tuner gives two of one id the same trial.
             taken = f"{NAME}={self.role.name!r} is at work on this search already: give each process an id of its own."
             with holding(self._lock(f"process-{self.role.name}"), message=taken):
@@ -135,7 +139,7 @@ class AdapterTuner(keras_tuner.Tuner):
         """
         try:
             with contextlib.ExitStack() as stack:
-                if self._is_worker():
+                if self.is_worker:
                     stack.enter_context(worker.heard(self.oracle, self.tuner_id))
                     # One that the chief thought gone may still train it, and then this one finds it done.
                     stack.enter_context(holding(self._lock(self.folder(trial).name)))
@@ -187,18 +191,6 @@ class AdapterTuner(keras_tuner.Tuner):
 
     def _lock(self, name):
         return pathlib.Path(self.project_dir, LOCKS_FOLDER, name)
-
-
-@contextlib.contextmanager
-def _without_tracebacks():
-    """keras-tuner prints one for each trial that diverged, beside the message that it keeps."""
-    from keras_tuner.src import config
-
-    before, config.DEBUG = config.DEBUG, False
-    try:
-        yield
-    finally:
-        config.DEBUG = before
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import time
 
 import grpc
 
+from tf_adapters._keras_internals import line_to_chief
 from tf_adapters.errors import InputError
 from tf_adapters.tuning.hypermodel import keras_tuner
 from tf_adapters.tuning.role import CHIEF, HOST, NAME, PORT
@@ -31,13 +32,10 @@ class ChiefStub:
     """
 
     def __init__(self, role):
-        from keras_tuner.src import protos
-
         self._role = role
         # gRPC would come to wait two minutes between two attempts.
         channel = grpc.insecure_channel(role.address, options=[("grpc.max_reconnect_backoff_ms", 2000)])
-        self._stub = protos.get_service_grpc().OracleStub(channel)
-        self._first = protos.get_service().GetSpaceRequest()
+        self._stub, self._first = line_to_chief(channel)
         self._met = False
 
     def meet(self):
