@@ -53,6 +53,7 @@ CONFIGS = {
 MODES = ("adapters", "full", "top-1", "layer-norm", "bias", "head")
 NAMES = st.sampled_from(["a", "b", "c"])
 INTERRUPTED = ("add", "add", "remove", "choose", "activate", "suspend")
+COUNTS = st.lists(st.integers(0, 70), min_size=3, max_size=6)
 # Lines that write are few among all that run.
 FILES = st.sampled_from([("",), ("injection.py", "site.py"), ("state.py",), ("directory.py", "state.py")])
 INPUTS = {name: value.numpy() for name, value in tiny_inputs(2, 6).items()}
@@ -428,8 +429,8 @@ class Lifecycle(RuleBasedStateMachine):
         graph()
         self.graphs = [*self.graphs, (graph, self.numbers())][-2:]
 
-    @rule(count=st.integers(0, 70), files=FILES, what=st.sampled_from(INTERRUPTED), name=NAMES)
-    def interrupt(self, count, files, what, name):
+    @rule(counts=COUNTS, files=FILES, what=st.sampled_from(INTERRUPTED), name=NAMES)
+    def interrupt(self, counts, files, what, name):
         """Ctrl-C anywhere in an operation."""
         model = self.model
         operations = {
@@ -437,15 +438,15 @@ class Lifecycle(RuleBasedStateMachine):
             "remove": lambda: remove_adapters(model), "choose": lambda: set_trainable(model, "full"),
             "activate": lambda: set_active(model, name), "suspend": lambda: disable_adapters(model).__enter__(),
         }  # fmt: skip
-        if self.interrupted(operations[what], count, files):
+        if self.ends(operations[what], counts, files):
             self.catch_up(what, name)
 
     @precondition(lambda self: any(self.loadable()))
-    @rule(count=st.integers(0, 70), files=FILES, which=st.integers(0, 9))
-    def interrupt_a_load(self, count, files, which):
+    @rule(counts=COUNTS, files=FILES, which=st.integers(0, 9))
+    def interrupt_a_load(self, counts, files, which):
         loadable = list(self.loadable())
         directory, saved, name = loadable[which % len(loadable)]
-        if self.interrupted(functools.partial(load_adapter, self.model, directory, name=name), count, files):
+        if self.ends(functools.partial(load_adapter, self.model, directory, name=name), counts, files):
             self.loaded(saved, name)
 
     def loadable(self):
@@ -455,9 +456,9 @@ class Lifecycle(RuleBasedStateMachine):
                 if self.why_not(directory, saved, name) is None:
                     yield directory, saved, name
 
-    def interrupted(self, operation, count, files):
-        """Whether an operation came to its end; if not, nothing has changed."""
-        before, done = picture(self.model), False
+    def ends(self, operation, counts, files):
+        """Whether an operation came to its end in one of several tries, each interrupted elsewhere; before that nothing changes."""
+        done = False
 
         def operate():
             nonlocal done
@@ -465,8 +466,11 @@ class Lifecycle(RuleBasedStateMachine):
                 operation()
                 done = True
 
-        interrupted_at(count, operate, files)
-        if not done:
+        for count in counts:
+            before = picture(self.model)
+            interrupted_at(count, operate, files)
+            if done:
+                break
             assert_same(before, picture(self.model))
         return done
 
