@@ -10,14 +10,9 @@ Reference: Houlsby et al. 2019, https://arxiv.org/abs/1902.00751.
 import argparse
 import pathlib
 
-import numpy as np
 import tf_keras as keras
 
 import tf_adapters
-from tf_adapters.kinds.scoring import Scorer
-from tf_adapters.saving.settings import directory_size
-from tf_adapters.tasks.rows import sample_rows
-from tf_adapters.text.batching import training_batches
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="minilm", help="minilm, a directory, or a hub id")
@@ -27,16 +22,16 @@ options = parser.parse_args()
 
 keras.utils.set_random_seed(0)
 task = tf_adapters.load_task("rotten-tomatoes")
-rows = sample_rows(task.train, count=options.rows, seed=0)
+rows = tf_adapters.tasks.sample_rows(task.train, count=options.rows, seed=0)
 
 model = tf_adapters.load_backbone(options.model, labels=list(task.labels))
-wordpiece = tf_adapters.WordPiece.from_directory(tf_adapters.backbone_directory(model), max_length=64)
+tokenizer = tf_adapters.load_tokenizer(model, max_length=64)
 tf_adapters.add_adapters(model, tf_adapters.get_recipe("houlsby-2019").adapter, seed=0)
 tf_adapters.set_trainable(model, "adapters")
 print(tf_adapters.parameter_counts(model))
 
 # A tf.data.Dataset of (inputs, labels): sorted by length within shuffled windows, padded to the batch's longest row.
-batches = training_batches(rows, wordpiece, batch_size=32, epochs=1, seed=0)
+batches = tf_adapters.text.training_batches(rows, tokenizer, batch_size=32, epochs=1, seed=0)
 model.compile(
     optimizer=keras.optimizers.Adam(1e-3),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -44,8 +39,8 @@ model.compile(
 )
 model.fit(batches)
 
-tf_adapters.save_adapter(model, options.output, text=wordpiece)
+tf_adapters.save_adapter(model, options.output, text=tokenizer)
 
-fresh, _ = tf_adapters.load_trained(options.output)
-logits = Scorer(fresh, wordpiece).logits(task.test.text)
-print(f"test accuracy {np.mean(logits.argmax(-1) == task.test.labels):.4f}, saved {directory_size(options.output):,} bytes")
+numbers = tf_adapters.evaluate(options.output, task.test)
+size = sum(file.stat().st_size for file in options.output.iterdir())
+print(f"test accuracy {numbers['accuracy']:.4f}, saved {size:,} bytes")

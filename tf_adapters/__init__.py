@@ -21,43 +21,26 @@ except ImportError as error:
         raise
     _installation_error = error
 
+# What most programs need. The rest is public in its room: `tf_adapters.models.freeze`, `tf_adapters.text.WordPiece`.
 _PUBLIC = {
     "AdapterBank": "serving.bank",
     "AdapterConfig": "methods.bottleneck",
-    "AdapterLayer": "methods.bottleneck",
-    "FusionConfig": "methods.fusion",
-    "IA3Config": "methods.ia3",
+    "Experiment": "training.experiment",
     "InputError": "errors",
     "LoraConfig": "methods.lora",
-    "Experiment": "training.experiment",
-    "Recipe": "recipes",
     "TrainingSettings": "training.settings",
-    "WordPiece": "text.wordpiece",
-    "ByteLevelBpe": "text.byte_bpe",
-    "SentencePiece": "text.sentencepiece",
-    "load_tokenizer": "text.loading",
-    "active_adapter": "models.injection",
-    "adapter_names": "models.injection",
     "add_adapters": "models.injection",
-    "backbone_digest": "models.state",
-    "backbone_directory": "models.state",
-    "cast_frozen": "models.storage",
-    "change_head": "models.loading",
     "disable_adapters": "models.injection",
     "evaluate": "pipeline",
     "export_bank": "serving.export_bank",
     "export_saved_model": "serving.export",
     "fit": "training.fit",
-    "freeze": "models.trainable",
-    "fuse_adapters": "saving.fusing",
-    "frozen_digest": "models.trainable",
     "get_recipe": "recipes",
     "load_adapter": "saving.directory",
     "load_backbone": "models.loading",
-    "load_pretrained_adapter": "saving.pretrained",
     "load_task": "tasks",
+    "load_tokenizer": "text.loading",
     "load_trained": "saving.directory",
-    "make_strategy": "training.strategies",
     "merge_adapter": "models.merging",
     "parameter_counts": "models.trainable",
     "predict": "pipeline",
@@ -67,20 +50,38 @@ _PUBLIC = {
     "set_active": "models.injection",
     "set_trainable": "models.trainable",
     "task_from_files": "tasks",
-    "texts_from_files": "tasks.unlabelled",
-    "without_labels": "tasks.unlabelled",
 }
-# They need an extra, and so are not in __all__: `from tf_adapters import *` works without it.
-_OF_EXTRAS = {
-    "AdapterHyperModel": "tuning.hypermodel",
-    "AdapterTuner": "tuning.tuner",
+# Names that stood at the top before they had their rooms.
+_OF_ROOMS = {
+    "AdapterHyperModel": "tuning",
+    "AdapterLayer": "methods",
+    "AdapterTuner": "tuning",
+    "ByteLevelBpe": "text",
+    "FusionConfig": "methods",
+    "IA3Config": "methods",
+    "Recipe": "recipes",
+    "SentencePiece": "text",
+    "WordPiece": "text",
+    "active_adapter": "models",
+    "adapter_names": "models",
+    "backbone_digest": "models",
+    "backbone_directory": "models",
+    "cast_frozen": "models",
+    "change_head": "models",
+    "freeze": "models",
+    "frozen_digest": "models",
+    "fuse_adapters": "saving",
+    "load_pretrained_adapter": "saving",
+    "make_strategy": "training",
+    "texts_from_files": "tasks",
+    "without_labels": "tasks",
 }
 __all__ = ["__version__", *sorted(_PUBLIC)]
 _submodule = submodules_of(__name__)
 
 
 def __getattr__(name):
-    module = _PUBLIC.get(name) or _OF_EXTRAS.get(name)
+    module = _PUBLIC.get(name) or _OF_ROOMS.get(name)
     if module is None:
         return _submodule(name)
     value = getattr(importlib.import_module(f"tf_adapters.{module}"), name)
@@ -89,4 +90,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted([*globals(), *__all__, *_OF_EXTRAS])
+    return sorted([*globals(), *__all__])

@@ -1,13 +1,20 @@
-"""Submodules that are imported at first use, so that a name such as `tf_adapters.text.wordpiece` needs no import of its own."""
+"""Names that are imported at first use: submodules, so that `tf_adapters.text.wordpiece` needs no import of its own, and what is public in them."""
 
 import importlib
 import importlib.util
 
 
-def submodules_of(package):
-    """A package's `__getattr__`, which imports the submodule of a name, or raises AttributeError where there is none."""
+def submodules_of(package, **public):
+    """A package's `__getattr__`, which imports what a name stands for, or raises AttributeError.
+
+    Args:
+        package: str, its name.
+        public: the submodule of each of its public names.
+    """
 
     def find(name):
+        if name in public:
+            return getattr(importlib.import_module(f"{package}.{public[name]}"), name)
         module = f"{package}.{name}"
         if name.startswith("_") or importlib.util.find_spec(module) is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

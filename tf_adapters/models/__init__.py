@@ -10,4 +10,7 @@ logging.getLogger("transformers.modeling_tf_utils").addFilter(
     lambda record: "TensorFlow and JAX classes are deprecated" not in record.getMessage()
 )
 
-__getattr__ = submodules_of(__name__)
+__getattr__ = submodules_of(
+    __name__, active_adapter="injection", adapter_names="injection", backbone_digest="state", backbone_directory="state",
+    cast_frozen="storage", change_head="loading", freeze="trainable", frozen_digest="trainable",
+)  # fmt: skip

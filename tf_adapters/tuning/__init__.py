@@ -2,4 +2,4 @@
 
 from tf_adapters._submodules import submodules_of
 
-__getattr__ = submodules_of(__name__)
+__getattr__ = submodules_of(__name__, AdapterHyperModel="hypermodel", AdapterTuner="tuner")

