@@ -53,9 +53,9 @@ CONFIGS = {
 MODES = ("adapters", "full", "top-1", "layer-norm", "bias", "head")
 NAMES = st.sampled_from(["a", "b", "c"])
 INTERRUPTED = ("add", "add", "remove", "choose", "activate", "suspend")
-COUNTS = st.lists(st.integers(0, 70), min_size=3, max_size=6)
-# Lines that write are few among all that run.
-FILES = st.sampled_from([("",), ("injection.py", "site.py"), ("state.py",), ("directory.py", "state.py")])
+# Lines that write are few among all that run, and some come last: files, and how many of their lines a load has.
+FILES = st.sampled_from([(("",), 450), (("injection.py", "site.py"), 95), (("state.py",), 55), (("directory.py", "state.py"), 125), (("directory.py",), 70)])
+SHARES = st.lists(st.floats(0, 1), min_size=4, max_size=8).map(sorted)
 INPUTS = {name: value.numpy() for name, value in tiny_inputs(2, 6).items()}
 
 
@@ -429,8 +429,8 @@ class Lifecycle(RuleBasedStateMachine):
         graph()
         self.graphs = [*self.graphs, (graph, self.numbers())][-2:]
 
-    @rule(counts=COUNTS, files=FILES, what=st.sampled_from(INTERRUPTED), name=NAMES)
-    def interrupt(self, counts, files, what, name):
+    @rule(shares=SHARES, files=FILES, what=st.sampled_from(INTERRUPTED), name=NAMES)
+    def interrupt(self, shares, files, what, name):
         """Ctrl-C anywhere in an operation."""
         model = self.model
         operations = {
@@ -438,15 +438,15 @@ class Lifecycle(RuleBasedStateMachine):
             "remove": lambda: remove_adapters(model), "choose": lambda: set_trainable(model, "full"),
             "activate": lambda: set_active(model, name), "suspend": lambda: disable_adapters(model).__enter__(),
         }  # fmt: skip
-        if self.ends(operations[what], counts, files):
+        if self.ends(operations[what], shares, files):
             self.catch_up(what, name)
 
     @precondition(lambda self: any(self.loadable()))
-    @rule(counts=COUNTS, files=FILES, which=st.integers(0, 9))
-    def interrupt_a_load(self, counts, files, which):
+    @rule(shares=SHARES, files=FILES, which=st.integers(0, 9))
+    def interrupt_a_load(self, shares, files, which):
         loadable = list(self.loadable())
         directory, saved, name = loadable[which % len(loadable)]
-        if self.ends(functools.partial(load_adapter, self.model, directory, name=name), counts, files):
+        if self.ends(functools.partial(load_adapter, self.model, directory, name=name), shares, files):
             self.loaded(saved, name)
 
     def loadable(self):
@@ -456,7 +456,7 @@ class Lifecycle(RuleBasedStateMachine):
                 if self.why_not(directory, saved, name) is None:
                     yield directory, saved, name
 
-    def ends(self, operation, counts, files):
+    def ends(self, operation, shares, files):
         """Whether an operation came to its end in one of several tries, each interrupted elsewhere; before that nothing changes."""
         done = False
 
@@ -466,9 +466,9 @@ class Lifecycle(RuleBasedStateMachine):
                 operation()
                 done = True
 
-        for count in counts:
-            before = picture(self.model)
-            interrupted_at(count, operate, files)
+        (names, lines), before = files, picture(self.model)
+        for share in shares:
+            interrupted_at(round(share * lines), operate, names)
             if done:
                 break
             assert_same(before, picture(self.model))
