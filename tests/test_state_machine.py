@@ -52,7 +52,6 @@ CONFIGS = {
 }
 MODES = ("adapters", "full", "top-1", "layer-norm", "bias", "head")
 NAMES = st.sampled_from(["a", "b", "c"])
-INTERRUPTED = ("add", "add", "remove", "choose", "activate", "suspend")
 # Lines that write are few among all that run, and some come last: files, and how many of their lines a load has.
 FILES = st.sampled_from([(("",), 450), (("injection.py", "site.py"), 95), (("state.py",), 55), (("directory.py", "state.py"), 125), (("directory.py",), 70)])
 SHARES = st.lists(st.floats(0, 1), min_size=4, max_size=8).map(sorted)
@@ -144,6 +143,12 @@ class Lifecycle(RuleBasedStateMachine):
         backbone_digest(self.model)  # what is trained before the first look at the encoder belongs to it
         self.folder = tempfile.mkdtemp()
         self.contexts, self.saved, self.graphs = [], [], []
+        # A directory to load from the beginning on.
+        self.add("a", "two", 0)
+        self.choose("adapters")
+        self.train(0)
+        self.save()
+        self.remove("a")
 
     # What is compared after every step.
 
@@ -195,15 +200,16 @@ class Lifecycle(RuleBasedStateMachine):
 
     # What is done.
 
-    @rule(name=NAMES, kind=st.sampled_from(sorted(CONFIGS)), seed=st.integers(0, 9))
-    def add(self, name, kind, seed):
+    @rule(name=NAMES, kind=st.sampled_from(sorted(CONFIGS)), seed=st.integers(0, 9), shares=SHARES, files=FILES)
+    def add(self, name, kind, seed, shares=(), files=None):
         operation = functools.partial(add_adapters, self.model, CONFIGS[kind], name=name, seed=seed)
         if name in self.reference.adapters:
             self.refused(operation, "already has an adapter")
             return
         if not self.reference.adapters:
             self.graphs = []  # they know of no adapters
-        operation()
+        if not self.ends(operation, shares, files):
+            operation()
         self.reference.adapters[name] = kind, self.adapter_weights(name), dict(self.reference.plain)
         self.reference.active, self.reference.blocks = name, None
 
@@ -278,15 +284,16 @@ class Lifecycle(RuleBasedStateMachine):
         del self.saved[:-4]
 
     @precondition(lambda self: self.saved)
-    @rule(which=st.integers(0, 3), name=NAMES)
-    def load_saved(self, which, name):
+    @rule(which=st.integers(0, 3), name=NAMES, shares=SHARES, files=FILES)
+    def load_saved(self, which, name, shares, files):
         directory, saved = self.saved[which % len(self.saved)]
         operation = functools.partial(load_adapter, self.model, directory, name=name)
         message = self.why_not(directory, saved, name)
         if message:
             self.refused(operation, message)
         else:
-            operation()
+            if not self.ends(operation, shares, files):
+                operation()
             self.loaded(saved, name)
 
     def why_not(self, directory, saved, name):
@@ -429,32 +436,16 @@ class Lifecycle(RuleBasedStateMachine):
         graph()
         self.graphs = [*self.graphs, (graph, self.numbers())][-2:]
 
-    @rule(shares=SHARES, files=FILES, what=st.sampled_from(INTERRUPTED), name=NAMES)
+    @rule(shares=SHARES, files=FILES, what=st.sampled_from(["remove", "choose", "activate", "suspend"]), name=NAMES)
     def interrupt(self, shares, files, what, name):
         """Ctrl-C anywhere in an operation."""
         model = self.model
         operations = {
-            "add": lambda: add_adapters(model, CONFIGS["two"], name="interrupted", seed=0),
             "remove": lambda: remove_adapters(model), "choose": lambda: set_trainable(model, "full"),
             "activate": lambda: set_active(model, name), "suspend": lambda: disable_adapters(model).__enter__(),
         }  # fmt: skip
         if self.ends(operations[what], shares, files):
             self.catch_up(what, name)
-
-    @precondition(lambda self: any(self.loadable()))
-    @rule(shares=SHARES, files=FILES, which=st.integers(0, 9))
-    def interrupt_a_load(self, shares, files, which):
-        loadable = list(self.loadable())
-        directory, saved, name = loadable[which % len(loadable)]
-        if self.ends(functools.partial(load_adapter, self.model, directory, name=name), shares, files):
-            self.loaded(saved, name)
-
-    def loadable(self):
-        """Directories, what they hold, and names under which they can be loaded."""
-        for directory, saved in self.saved:
-            for name in ("a", "b", "c"):
-                if self.why_not(directory, saved, name) is None:
-                    yield directory, saved, name
 
     def ends(self, operation, shares, files):
         """Whether an operation came to its end in one of several tries, each interrupted elsewhere; before that nothing changes."""
@@ -466,8 +457,8 @@ class Lifecycle(RuleBasedStateMachine):
                 operation()
                 done = True
 
-        (names, lines), before = files, picture(self.model)
         for share in shares:
+            (names, lines), before = files, picture(self.model)
             interrupted_at(round(share * lines), operate, names)
             if done:
                 break
@@ -476,14 +467,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     def catch_up(self, what, name):
         """The operation was over before it could be interrupted."""
-        if what == "add":
-            remove_adapters(self.model, name="interrupted")
-            if self.reference.active:
-                set_active(self.model, self.reference.active, blocks=self.reference.blocks)
-            else:
-                self.reference.trains = self.reference.mode = None
-                self.graphs = []
-        elif what == "remove":
+        if what == "remove":
             self.reference.adapters, self.reference.active, self.reference.blocks = {}, None, None
             self.reference.trains = self.reference.mode = None
         elif what == "choose":
