@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric, probabilities
+from tf_adapters.tasks.metrics import METRICS, check_metric, probabilities
+from tf_adapters.tasks.readers import READERS, metric_of
 
 
 def logits_of(classes, count):
@@ -96,12 +97,12 @@ def test_every_metric_returns_floats_and_its_primary_number():
 
 
 def test_each_kind_has_a_default_metric_of_its_own_kind():
-    for kind in ("classification", "regression", "multi-label"):
-        check_metric(default_metric(kind), kind=kind)
+    for kind, reader in READERS.items():
+        check_metric(metric_of(kind), kind=reader.scored_as or kind)
     with pytest.raises(
         InputError, match="kind is 'ranking' and must be one of classification, regression, multi"
     ):
-        default_metric("ranking")
+        metric_of("ranking")
 
 
 @pytest.mark.parametrize(

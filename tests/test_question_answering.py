@@ -29,9 +29,10 @@ from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.kinds.spans import QuestionAnswering, best_spans, position_crossentropy
 from tf_adapters.tasks.answers import Answer, Answers, n_best_spans
 from tf_adapters.tasks.files import BadRows
-from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric
+from tf_adapters.tasks.metrics import METRICS, check_metric
 from tf_adapters.tasks.metrics.spans import normalize_answer
 from tf_adapters.tasks.own_files import rows_from_file
+from tf_adapters.tasks.readers import metric_of
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task, sample_rows
 from tf_adapters.tasks.spans import SpanRowsBuilder
@@ -159,7 +160,7 @@ def test_metric_agrees_with_transformers_on_random_answers():
 
 
 def test_metric_is_registered_and_names_what_it_lacks():
-    assert default_metric("question-answering") == "squad" and SQUAD.primary == "f1"
+    assert metric_of("question-answering") == "squad" and SQUAD.primary == "f1"
     check_metric("squad", kind="question-answering", labels=())
     with pytest.raises(InputError, match="metric 'accuracy' is not for question-answering tasks: use one of squad"):
         check_metric("accuracy", kind="question-answering")

@@ -32,9 +32,10 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.kinds.tokens import WordCrossentropy, WordCrossentropyMean, WordOutputs
 from tf_adapters.tasks.files import BadRows
-from tf_adapters.tasks.metrics import METRICS, check_metric, default_metric
+from tf_adapters.tasks.metrics import METRICS, check_metric
 from tf_adapters.tasks.named_entities import ENTITY_TASKS, wikiann
 from tf_adapters.tasks.own_files import rows_from_file
+from tf_adapters.tasks.readers import metric_of
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task, sample_rows
 from tf_adapters.tasks.universal_dependencies import UPOS, find_treebanks
@@ -576,7 +577,7 @@ def test_the_usual_metric_follows_from_the_labels():
         (("O",), "token-accuracy"),
         (None, "token-accuracy"),
     ):
-        assert default_metric("token-classification", labels) == metric
+        assert metric_of("token-classification", labels=labels) == metric
         check_metric(metric, kind="token-classification", labels=labels)
     with pytest.raises(
         InputError, match="'entity-f1' needs tags such as B-PER, I-PER and O, and the labels are ADJ, ADP"
@@ -586,7 +587,7 @@ def test_the_usual_metric_follows_from_the_labels():
         InputError, match="metric 'accuracy' is not for token-classification tasks: use one of token-accuracy, "
     ):
         check_metric("accuracy", kind="token-classification")
-    assert default_metric("classification") == "accuracy"
+    assert metric_of("classification") == "accuracy"
 
 
 # Prediction

@@ -4,8 +4,6 @@ import dataclasses
 import os
 import warnings
 
-import tensorflow as tf
-
 from tf_adapters.errors import InputError, shown
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
@@ -15,10 +13,7 @@ from tf_adapters.models.trainable import freeze
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.settings import task_of
-from tf_adapters.tasks.metrics import check_metric, default_metric
-from tf_adapters.tasks.rows import Rows
-from tf_adapters.tasks.spans import SpanRowsBuilder
-from tf_adapters.tasks.words import WordChunk
+from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.text.loading import load_tokenizer
 
 
@@ -104,8 +99,7 @@ def evaluate(model, rows, *, metric=None, kind=None, tokenizer=None, backbone=No
     pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
     if getattr(rows, "labels", None) is None:
         raise InputError(f"rows={shown(rows)} have no labels to compare with: give labelled rows, such as task.validation.")
-    metric = metric or pipeline.metric or default_metric(pipeline.kind.name, pipeline.labels)
-    check_metric(metric, kind=pipeline.kind.name, labels=pipeline.labels)
+    metric = metric_of(pipeline.kind.name, metric or pipeline.metric, pipeline.labels)
     return pipeline.kind.score(metric, rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress))
 
 
@@ -139,7 +133,7 @@ class _Pipeline:
         kind = get_kind(kind)
         if kind.head != head:
             raise InputError(f"kind={kind.name!r} needs a model with the head {kind.head!r}, and this one has {head!r}.")
-        labels = () if kind.name in ("regression", "question-answering") else tuple(config.id2label[i] for i in range(config.num_labels))
+        labels = tuple(config.id2label[i] for i in range(config.num_labels)) if get_reader(kind.name).named else ()
         return cls(Scorer(model, tokenizer or load_tokenizer(model), batch_size=batch_size), kind, labels)
 
     def rows(self, texts, text_pairs):
@@ -149,23 +143,5 @@ class _Pipeline:
         texts, text_pairs = list(texts), None if text_pairs is None else list(text_pairs)
         if text_pairs is not None and len(text_pairs) != len(texts):
             raise InputError(f"text_pairs has {len(text_pairs)} texts and texts {len(texts)}: give one for each.")
-        if self.kind.name == "token-classification":
-            texts = [text.split() if isinstance(text, str) else list(text) for text in texts]
-        for number, text in enumerate([*texts, *(text_pairs or ())]):
-            words = text if self.kind.name == "token-classification" else [text]
-            if not words or not all(isinstance(word, str) for word in words):
-                raise InputError(f"texts: number {number % len(texts)} is {shown(text)}; give a text.")
-        if self.kind.name == "token-classification":
-            if text_pairs is not None:
-                raise InputError("text_pairs: token classification has no pairs of texts; leave it out.")
-            return WordChunk([word for words in texts for word in words], [len(words) for words in texts]).rows() if texts else ()
-        if self.kind.name == "question-answering":
-            if text_pairs is None:
-                raise InputError("text_pairs=None: give the context of each question.")
-            builder = SpanRowsBuilder(labelled=False)
-            for number, (question, context) in enumerate(zip(texts, text_pairs)):
-                builder.add(str(number), question, context)
-            return builder.rows()
-        with tf.device("CPU:0"):
-            pairs = None if text_pairs is None else tf.constant(text_pairs, tf.string)
-            return Rows(tf.constant(texts, tf.string), pairs, value_range=None if self.value_range is None else tuple(self.value_range))
+        rows = get_reader(self.kind.name).of_texts(texts, text_pairs) if texts else ()
+        return rows if self.value_range is None or not texts else dataclasses.replace(rows, value_range=tuple(self.value_range))

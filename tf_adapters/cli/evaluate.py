@@ -98,13 +98,12 @@ def evaluate(
     from tf_adapters.pipeline import load_pipeline
     from tf_adapters.saving.atomic import write_text
     from tf_adapters.tasks.files import BadRows
-    from tf_adapters.tasks.metrics import check_metric, default_metric
     from tf_adapters.tasks.own_files import rows_from_file
+    from tf_adapters.tasks.readers import metric_of
 
     kind, labels = task_of(settings)
     trained = settings["task"] or {}
-    metric = metric or trained.get("metric") or default_metric(kind, labels)
-    check_metric(metric, kind=kind, labels=labels)
+    metric = metric_of(kind, metric or trained.get("metric"), labels)
     columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
     bad_rows = BadRows() if skip_bad_rows else None
     if input_file:

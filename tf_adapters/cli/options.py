@@ -7,6 +7,16 @@ import typer
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, check_seeds, checked
+from tf_adapters.tasks.readers import READERS
+
+
+def _files_of_kinds():
+    """What the files of each kind of task are, in words."""
+    kinds = {}
+    for kind, reader in READERS.items():
+        kinds.setdefault(reader.files, []).append(f"`{kind}`")
+    return "; ".join(f"{', '.join(names)} ({files})" for files, names in kinds.items())
+
 
 BatchSize = Annotated[int, typer.Option(help="Rows per batch.")]
 DataDir = Annotated[
@@ -34,8 +44,7 @@ LabelColumn = Annotated[
 Kind = Annotated[
     Optional[str],
     typer.Option(
-        help="What your labels are: `classification` (the default), `regression`, `multi-label`, "
-        "`token-classification` (.conllu and column files) or `question-answering` (SQuAD's JSON).",
+        help=f"What your labels are, and what your files hold: {_files_of_kinds()}. Default: `classification`.",
         rich_help_panel="Data",
     ),
 ]

@@ -23,12 +23,13 @@ class Kind:
         name: str, as `Task.kind` and `--kind`.
         head: str, as in `load_backbone`.
         choices: tuple of names of those fields of `TrainingSettings` that only some kinds have, and this one has.
+        without: tuple of names of fields of `TrainingSettings` that this kind cannot have.
         max_length: int, the usual `Tokenizer.max_length` where a recipe's is not for it, or None.
     """
 
     name = None
     head = "classification"
-    choices = ()
+    choices, without = (), ()
     max_length = None
 
     def num_labels(self, labels):
@@ -81,6 +82,10 @@ class Kind:
         """Training examples of rows, for `training_batches`."""
         return rows
 
+    def padder(self, tokenizer, examples):
+        """The `Tokenizer` that pads `examples` to batches, which `batch` takes; its `max_length` holds the longest."""
+        return tokenizer
+
     def predict(self, scorer, rows, *, progress=None):
         """What the model says of each row, in the rows' order.
 
@@ -117,14 +122,18 @@ class Kind:
         return bootstrap_interval(score, len(rows), resamples=1000 if len(rows) <= 20_000 else 100)
 
     def served_texts(self, task):
-        """Names of the string inputs of a served model, each `(rows,)`; `task` is an adapter directory's settings of it."""
+        """Names of the string inputs of a served model; `task` is an adapter directory's settings of it."""
         raise NotImplementedError
+
+    def served_spec(self, name):
+        """The `TensorSpec` of one of `served_texts`; its first axis are the rows."""
+        return tf.TensorSpec([None], tf.string, name=name)
 
     def serve(self, texts, tokenizer, forward, names, task):
         """What a served model answers to texts, in a graph.
 
         Args:
-            texts: list of string tensors `(rows,)`, as `served_texts` names them.
+            texts: list of string tensors, as `served_texts` names them and `served_spec` describes them.
             tokenizer: `Tokenizer`.
             forward: function of ragged encoded examples, as of `Tokenizer.encode`, that returns their float32 logits as
                 `Scorer.batches` describes them.

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.models.graphs import hold_gradients_weakly
-from tf_adapters.models.outputs import logits_of
+from tf_adapters.models.outputs import logits_of_rows
 from tf_adapters.models.state import state_of
 from tf_adapters.text.batching import padding_multiple, sorted_batches
 
@@ -29,13 +29,12 @@ class Scorer:
         self.lengths = lengths
         self.multiple_of = padding_multiple(fast=state_of(model).fast)
         # What is compiled for each shape should meet few.
-        family = state_of(model).family
         self.fill = jit_compile or state_of(model).fast
         specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
 
         @tf.function(input_signature=[specs], jit_compile=jit_compile or None)
         def forward(inputs):
-            logits = logits_of(model(family.inputs(inputs), training=False))
+            logits = logits_of_rows(model, inputs)
             hold_gradients_weakly()
             return logits
 

@@ -6,6 +6,7 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.ranges import is_int
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
+from tf_adapters.tasks.readers import get_reader
 from tf_adapters.tasks.unlabelled import check_has_task
 
 FORMAT_VERSION = 1
@@ -95,7 +96,7 @@ def task_of(settings):
     head = settings["head"]
     kind = (settings["task"] or {}).get("kind", "classification")
     check_has_task(kind)
-    if kind in ("regression", "question-answering"):
+    if not get_reader(kind).named:
         return kind, ()
     # Names that transformers gives by default are not stored.
     return kind, tuple(head["labels"] or (f"LABEL_{index}" for index in range(head["num_labels"])))

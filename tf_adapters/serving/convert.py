@@ -10,9 +10,10 @@ import tensorflow as tf
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.models.merging import merged
-from tf_adapters.models.outputs import logits_of
+from tf_adapters.models.outputs import logits_of_rows
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import replacing
+from tf_adapters.tasks.readers import get_reader
 
 FORMATS = ("onnx", "litert")
 # The newest set of operations that current runtimes all have.
@@ -53,7 +54,7 @@ def export_file(model, path, *, format, text=None, task=None):
     @tf.function(input_signature=specs, autograph=state_of(model).family.autograph)
     def function(*ids):
         inputs = dict(zip(names, ids))
-        logits = tf.cast(logits_of(model(inputs, training=False)), tf.float32)
+        logits = tf.cast(logits_of_rows(model, inputs), tf.float32)
         if kind.name == "question-answering":
             return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
         return {"logits": logits}
@@ -61,7 +62,7 @@ def export_file(model, path, *, format, text=None, task=None):
     labels = [model.config.id2label[index] for index in range(model.config.num_labels)]
     about = {
         "task": json.dumps(task or {}),
-        "labels": json.dumps(labels if kind.name not in ("regression", "question-answering") else []),
+        "labels": json.dumps(labels if get_reader(kind.name).named else []),
         "text": json.dumps(None if text is None else text.settings()),
         "backbone_sha256": state_of(model).digest(model),
     }

@@ -13,11 +13,12 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import NOT_FINITE
 from tf_adapters.layers.fused.compiled import uncompiled
 from tf_adapters.models.merging import merged
-from tf_adapters.models.outputs import logits_of
+from tf_adapters.models.outputs import logits_of_rows
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import folder_beside, reason, remove_dead
 from tf_adapters.serving.answers import NOT_UTF8, is_utf8
+from tf_adapters.tasks.readers import get_reader
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import Tokenizer
 
@@ -157,12 +158,12 @@ def _served(model, text, kind, task, names, storage):
 
     The model is not a part of it: its layers' own functions would be saved too.
     """
-    names = tf.constant(names) if kind.name not in ("regression", "question-answering") else None
+    names = tf.constant(names) if get_reader(kind.name).named else None
     stored, family = stored_as(model, storage), state_of(model).family
 
     def logits(inputs):
         with uncompiled(), replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
-            return tf.cast(logits_of(model(family.inputs(inputs), training=False)), tf.float32)
+            return tf.cast(logits_of_rows(model, inputs), tf.float32)
 
     compiled = tf.function(logits, jit_compile=True, autograph=family.autograph)
     if family.autograph:
@@ -175,14 +176,16 @@ def _served(model, text, kind, task, names, storage):
                 longest = tf.reduce_min(tf.boolean_mask(lengths, lengths >= longest))
             return score(text.pad(encoded, length=longest))
 
-        readable = tf.reduce_all([is_utf8(strings) for strings in texts], 0)
+        readable = [is_utf8(strings) for strings in texts]
+        # Of several strings in a row all count.
+        readable = tf.reduce_all([each if each.shape.rank == 1 else tf.reduce_all(each, 1) for each in readable], 0)
         answers = kind.serve(texts, text, forward, names, task)
         finite = answers.pop("finite")
         answers = {name: tf.where(_like(finite, values), values, tf.zeros([], values.dtype)) for name, values in answers.items()}
         return {**answers, "error": tf.where(finite, tf.where(readable, "", NOT_UTF8), NOT_FINITE)}
 
     lengths, nothing = tf.constant(default_lengths(text.max_length), tf.int64), tf.zeros([0, 0], tf.int32)
-    texts = [tf.TensorSpec([None], tf.string, name=name) for name in kind.served_texts(task)]
+    texts = [kind.served_spec(name) for name in kind.served_texts(task)]
     ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in _INPUTS]
 
     @tf.function(input_signature=ids, autograph=False)

@@ -246,7 +246,7 @@ def _usable(rows, path, text_column, text_pair_column, bad_rows):
                 raise record
             for column in (text_column, text_pair_column):
                 if column is not None:
-                    _check_text(record[column], path, line, column)
+                    check_cell(record[column], path, line, column)
         except BadRow as problem:
             if bad_rows is None:
                 raise
@@ -346,7 +346,8 @@ def fail(path, line, problem):
     raise bad_row(path, line, problem)
 
 
-def _check_text(value, path, line, column):
+def check_cell(value, path, line, column):
+    """Raise the BadRow of a line whose text is none."""
     if value is None or (isinstance(value, float) and value != value):
         fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
     if not isinstance(value, str):
@@ -419,7 +420,8 @@ def _read_txt(path, columns):
         yield line, problem or {columns[0]: text.rstrip("\r\n")}
 
 
-def _read_jsonl(path, columns):
+def read_records(path, columns=()):
+    """The objects of JSON lines: the line of each, and the dict, in which all of `columns` are, or the BadRow that it is."""
     for line, text, problem in without_blank_lines(read_lines(path), path):
         yield line, problem or _json_record(path, line, text, columns)
 
@@ -453,7 +455,7 @@ def _read_tsv(path, columns):
     yield from _with_header(rows, path, columns)
 
 
-_READERS = {"csv": _read_csv, "tsv": _read_tsv, "jsonl": _read_jsonl, "txt": _read_txt}
+_READERS = {"csv": _read_csv, "tsv": _read_tsv, "jsonl": read_records, "txt": _read_txt}
 
 
 class _CsvLines:

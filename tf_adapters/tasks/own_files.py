@@ -1,15 +1,9 @@
 """A task from the user's own files."""
 
-import functools
 import os
 
-from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import read_chunks, read_rows
-from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels, usable_cells
-from tf_adapters.tasks.metrics import check_metric, default_metric
-from tf_adapters.tasks.rows import Rows, Task
-from tf_adapters.tasks.squad import read_question_chunks, read_questions
-from tf_adapters.tasks.words import read_word_chunks, read_words
+from tf_adapters.tasks.readers import get_reader, metric_of
+from tf_adapters.tasks.rows import Task
 
 
 def task_from_files(
@@ -47,7 +41,7 @@ def task_from_files(
 
     Raises: InputError, naming file, line and fix, for anything unusable.
     """
-    check_metric(metric or default_metric(kind), kind=kind)
+    metric_of(kind, metric)
     reading = {
         "kind": kind,
         "text_column": text_column,
@@ -57,9 +51,8 @@ def task_from_files(
         "format": format,
         "bad_rows": bad_rows,
     }
-    rows, labels = _read(train, labels=None, **reading)
-    metric = metric or default_metric(kind, labels)
-    check_metric(metric, kind=kind, labels=labels)
+    rows, labels = get_reader(kind).read(train, labels=None, **reading)
+    metric = metric_of(kind, metric, labels)
     splits = {"train": rows}
     for split, path in (("validation", validation), ("test", test)):
         if path is not None:
@@ -86,7 +79,7 @@ def rows_from_file(path, *, kind, labels, **reading):
 
     Raises: InputError, for anything unusable, a label that is not in `labels` included.
     """
-    return _read(path, kind=kind, labels=labels, **reading)[0]
+    return get_reader(kind).read(path, kind=kind, labels=labels, **reading)[0]
 
 
 def unlabelled_chunks(path, *, kind, text_column=None, text_pair_column=None, chunk_rows=1024, format=None):
@@ -103,53 +96,4 @@ def unlabelled_chunks(path, *, kind, text_column=None, text_pair_column=None, ch
 
     Raises: InputError, naming file, line and fix, for anything unusable.
     """
-    reading = {"chunk_rows": chunk_rows, "format": format}
-    if kind == "token-classification":
-        if text_pair_column is not None:
-            raise InputError(f"text_pair_column={text_pair_column!r}: {kind} has no pairs of texts, leave it out.")
-        return read_word_chunks(path, text_column=text_column, **reading)
-    if kind == "question-answering":
-        return read_question_chunks(path, text_column=text_column, text_pair_column=text_pair_column, **reading)
-    return read_chunks(path, text_column=text_column or "text", text_pair_column=text_pair_column, **reading)
-
-
-def _read(path, *, kind, labels, **reading):
-    """Rows and labels of a file; the labels are found if they are None."""
-    return _READERS.get(kind, _read_sentences)(path, kind=kind, labels=labels, **reading)
-
-
-def _read_sentences(
-    path,
-    *,
-    kind,
-    labels,
-    text_column=None,
-    text_pair_column=None,
-    label_column=None,
-    label_separator="|",
-    format=None,
-    bad_rows=None,
-):
-    check_kind(kind)
-    if not label_separator:
-        raise InputError(f"label_separator is {label_separator!r} and must have at least one character.")
-    reading = {"kind": kind, "path": path, "separator": label_separator}
-    usable = functools.partial(usable_cells, labels=labels, bad_rows=bad_rows, **reading)
-    table = read_rows(
-        path,
-        text_column=text_column or "text",
-        text_pair_column=text_pair_column,
-        label_column=label_column or "label",
-        format=format,
-        bad_rows=bad_rows,
-        usable=None if bad_rows is None else usable,
-    )
-    cells, lines = table.labels, table.lines
-    if labels is None:
-        labels = find_labels(cells, lines=lines, **reading)
-    numbers = encode_labels(cells, labels=labels, lines=lines, **reading)
-    return Rows(text=table.text, text_pair=table.text_pair, labels=numbers), labels
-
-
-# Kinds whose files are no tables. A reader takes what `_read_sentences` does, and refuses what it has no use for.
-_READERS = {"token-classification": read_words, "question-answering": read_questions}
+    return get_reader(kind).chunks(path, text_column=text_column, text_pair_column=text_pair_column, chunk_rows=chunk_rows, format=format)

@@ -24,6 +24,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.about import About
 from tf_adapters.tasks.files import BadRow, file_format, read_chunks, read_lines, shown_name
+from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Splits
 from tf_adapters.tasks.spans import SpanRowsBuilder
 
@@ -390,3 +391,18 @@ def _text(value, key, path, place):
     if "\0" in text:
         raise InputError(f"{shown_name(path)}: {key!r} of {place} holds a NUL character; remove it.")
     return text
+
+
+def questions_of_texts(questions, contexts):
+    """`SpanRows` of lists of questions and of their contexts."""
+    if contexts is None:
+        raise InputError("text_pairs=None: give the context of each question.")
+    check_texts(questions)
+    check_texts(contexts)
+    builder = SpanRowsBuilder(labelled=False)
+    for number, (question, context) in enumerate(zip(questions, contexts)):
+        builder.add(str(number), question, context)
+    return builder.rows()
+
+
+QUESTIONS = Reader(_KIND, "SQuAD's JSON", read_questions, read_question_chunks, questions_of_texts, "squad", named=False)

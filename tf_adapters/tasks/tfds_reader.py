@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.metrics import default_metric
+from tf_adapters.tasks.readers import metric_of
 from tf_adapters.tasks.rows import Rows, Splits
 
 VALIDATION_NAMES = ("validation", "dev", "valid", "val")
@@ -130,7 +130,7 @@ def read_splits(
     return Splits(
         kind=kind,
         labels=labels,
-        metric=metric or default_metric(kind),
+        metric=metric or metric_of(kind),
         rows=rows,
         source=f"{builder.info.full_name} of TensorFlow Datasets, columns {read}."
         + (" About a tenth of train is held out as validation by a fixed hash." if held_out else "")

@@ -25,6 +25,8 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.files import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
+from tf_adapters.tasks.metrics.words import default_word_metric
+from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 
 FORMATS = ("conllu", "columns", "txt")
@@ -170,7 +172,7 @@ def read_words(
         return WordRows(words, words.with_values(tf.constant(found)), tuple(labels)), tuple(labels)
 
 
-def read_word_chunks(path, *, chunk_rows=1024, format=None, text_column=None):
+def read_word_chunks(path, *, chunk_rows=1024, format=None, text_column=None, text_pair_column=None):
     """Yield a file's sentences as `WordChunk`s of at most `chunk_rows` without labels, to predict.
 
     The first chunk is read, and the file's first mistakes are found, at the first `next`.
@@ -179,10 +181,12 @@ def read_word_chunks(path, *, chunk_rows=1024, format=None, text_column=None):
         path: str or path-like; "-" is standard input.
         chunk_rows: int, at least 1.
         format: "conllu", "columns" or "txt" in place of the extension's.
-        text_column: as in `read_words`.
+        text_column, text_pair_column: as in `read_words`.
 
     Raises: InputError, naming file, line and fix, if the file cannot be read or a row is malformed.
     """
+    if text_pair_column is not None:
+        raise InputError(f"text_pair_column={text_pair_column!r}: sentences of words have no pairs, leave it out.")
     if chunk_rows < 1:
         raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
     columns = {"word": text_column, "label": None}
@@ -408,3 +412,15 @@ def _blocks(path, *, skipped):
             block = []
     if block:
         yield block
+
+
+def words_of_texts(texts, text_pairs):
+    """`WordRows` of a list of lists of words, or of texts that are cut at white space."""
+    if text_pairs is not None:
+        raise InputError("text_pairs: token classification has no pairs of texts; leave it out.")
+    texts = [text.split() if isinstance(text, str) else text for text in texts]
+    check_texts(texts, "a text, or a list of words", lambda words: isinstance(words, (list, tuple)) and words and all(isinstance(word, str) for word in words))
+    return WordChunk([word for words in texts for word in words], [len(words) for words in texts]).rows()
+
+
+WORDS = Reader("token-classification", ".conllu and column files", read_words, read_word_chunks, words_of_texts, default_word_metric)

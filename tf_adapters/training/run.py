@@ -149,7 +149,7 @@ class Run(keras.callbacks.Callback):
         settings, examples, started = self.settings, self.trained.examples, time.monotonic()
         if not self.done:
             self.save()
-        inputs_of, states = None, None
+        inputs_of, states, padder = None, None, self.kind.padder(self.tokenizer, examples)
         try:
             with _stop_at_signals(self.asked):
                 if self.trained.depth and self.done < self.steps:
@@ -160,12 +160,12 @@ class Run(keras.callbacks.Callback):
                     epoch, offset = divmod(self.done, self.steps_per_epoch)
                     batches = training_batches(
                         examples,
-                        self.tokenizer,
+                        padder,
                         batch_size=settings.batch_size,
                         epochs=passes,
                         seed=settings.seed,
                         start_step=self.done,
-                        lengths=self._lengths,
+                        lengths=default_lengths(padder.max_length) if settings.jit_compile else None,
                         multiple_of=self.compared["padded_to"],
                         drop_remainder=settings.jit_compile,
                         inputs_of=inputs_of,

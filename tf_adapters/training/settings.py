@@ -188,7 +188,8 @@ class TrainingSettings:
     def check_kind(self, kind):
         """Raise InputError if a choice is given that is not for this `Kind` of task."""
         for name, choice in choices().items():
-            if choice.of_kinds and name not in kind.choices and is_given(name, getattr(self, name)):
+            fits = name not in kind.without and (not choice.of_kinds or name in kind.choices)
+            if not fits and is_given(name, getattr(self, name)):
                 raise InputError(f"{{{name}}} is not for tasks of the kind {kind.name!r}: leave it out.", **{name: getattr(self, name)})
 
     def to_dict(self):

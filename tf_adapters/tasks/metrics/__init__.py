@@ -1,4 +1,4 @@
-"""Metrics by name. A new one is an entry in the file of its kind; a new kind is a file and two lines here.
+"""Metrics by name. A new one is an entry in the file of its kind.
 
 Each is better when greater. A metric returns all its numbers by name; the one
 that `primary` names chooses the best epoch. scikit-learn, SciPy and seqeval
@@ -10,28 +10,12 @@ from tf_adapters.errors import InputError
 from tf_adapters.tasks.metrics.masked import Perplexity
 from tf_adapters.tasks.metrics.sentences import SENTENCE_METRICS, Metric, probabilities
 from tf_adapters.tasks.metrics.spans import SPAN_METRICS
-from tf_adapters.tasks.metrics.words import WORD_METRICS, are_entity_tags, default_word_metric
+from tf_adapters.tasks.metrics.words import WORD_METRICS, are_entity_tags
 
-__all__ = ["METRICS", "Metric", "check_metric", "default_metric", "probabilities"]
+__all__ = ["METRICS", "Metric", "check_metric", "probabilities"]
 __getattr__ = submodules_of(__name__)
 
 METRICS = {metric.name: metric for metric in (*SENTENCE_METRICS, *WORD_METRICS, *SPAN_METRICS, Perplexity())}
-# A metric's name, or a function of the label names (None where they are not known yet) that returns it.
-_DEFAULTS = {
-    "classification": "accuracy",
-    "regression": "pearson-spearman",
-    "multi-label": "multi-label",
-    "token-classification": default_word_metric,
-    "question-answering": "squad",
-}
-
-
-def default_metric(kind, labels=None):
-    """The metric that a kind of task, with these labels if they are known, has unless another is asked for."""
-    if kind not in _DEFAULTS:
-        raise InputError(f"kind is {kind!r} and must be one of {', '.join(_DEFAULTS)}.")
-    default = _DEFAULTS[kind]
-    return default(labels) if callable(default) else default
 
 
 def check_metric(name, *, kind, labels=None):
