@@ -2,6 +2,7 @@
 
 from tf_adapters._submodules import submodules_of
 from tf_adapters.errors import InputError
+from tf_adapters.kinds.choices import MultipleChoice
 from tf_adapters.kinds.sentences import Classification, MultiLabel, Regression
 from tf_adapters.kinds.spans import QuestionAnswering
 from tf_adapters.kinds.tokens import TokenClassification
@@ -9,7 +10,7 @@ from tf_adapters.tasks.unlabelled import check_has_task
 
 _KINDS = {
     kind.name: kind
-    for kind in (Classification(), Regression(), MultiLabel(), TokenClassification(), QuestionAnswering())
+    for kind in (Classification(), Regression(), MultiLabel(), TokenClassification(), QuestionAnswering(), MultipleChoice())
 }
 __getattr__ = submodules_of(__name__)
 

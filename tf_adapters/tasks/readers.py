@@ -1,12 +1,13 @@
 """The readers of all kinds of tasks. A new kind has a file here that reads it, and a line below."""
 
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.choices import CHOICES
 from tf_adapters.tasks.metrics import check_metric
 from tf_adapters.tasks.sentences import SENTENCES
 from tf_adapters.tasks.squad import QUESTIONS
 from tf_adapters.tasks.words import WORDS
 
-READERS = {reader.kind: reader for reader in (*SENTENCES, WORDS, QUESTIONS)}
+READERS = {reader.kind: reader for reader in (*SENTENCES, WORDS, QUESTIONS, CHOICES)}
 
 
 def get_reader(kind):

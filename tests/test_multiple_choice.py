@@ -1,0 +1,184 @@
+"""Texts with several choices: files, batches, training, answers and the served graph."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import VOCABULARY, write_checkpoint
+from tf_adapters import InputError, WordPiece, evaluate, load_trained, predict, task_from_files
+from tf_adapters.kinds import get_kind
+from tf_adapters.tasks.choices import read_choice_chunks, read_choices
+from tf_adapters.tasks.files import BadRows
+from tf_adapters.text.batching import training_batches
+
+KIND = get_kind("multiple-choice")
+
+
+@pytest.fixture(scope="module")
+def one_block(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder") / "one-block"
+    write_checkpoint(folder, num_hidden_layers=1)
+    return folder
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def learnable(count, seed):
+    """The right one of three choices is "good"."""
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        label = int(random.integers(3))
+        choices = ["a bad plot", "an awful dull film", "not fun"]
+        choices[label] = "good"
+        yield {"text": " ".join(random.choice(["the", "film", "movie", "is", "was"], int(random.integers(1, 6)))), "choices": choices, "label": label}
+
+
+SHAPES = [
+    {"text": "the film", "choices": ["is good", "is bad"], "label": 1},
+    {"ctx": "the film", "endings": ["is good", "is bad"], "label": "1", "split": "x"},
+    {"sent1": "the film", "sent2": "", "ending0": "is good", "ending1": "is bad", "label": 1},
+]
+
+
+@pytest.mark.parametrize("row", SHAPES)
+def test_rows_of_each_shape_are_the_same(row, tmp_path):
+    rows, labels = read_choices(write(tmp_path / "rows.jsonl", [row, row]))
+    assert labels == () and rows.text.numpy().tolist() == [b"the film"] * 2 and rows.labels.tolist() == [1, 1]
+    assert rows.choices.numpy().tolist() == [[b"is good", b"is bad"]] * 2
+    (chunk,) = read_choice_chunks(tmp_path / "rows.jsonl")
+    assert chunk.labels is None and chunk.rows().choices.shape == (2, 2)
+    assert rows.digest() == read_choices(write(tmp_path / "first.jsonl", [SHAPES[0]] * 2))[0].digest() != chunk.digest()
+
+
+def test_an_ending_of_swag_stands_behind_what_begins_its_sentence(tmp_path):
+    row = {"sent1": "the film", "sent2": "it", "ending0": "is good", "ending1": "is bad", "label": 0}
+    rows, _ = read_choices(write(tmp_path / "swag.jsonl", [row]))
+    assert rows.choices.numpy().tolist() == [[b"it is good", b"it is bad"]]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"label": 2}, "line 2: the label is 2; give the place of the right choice, from 0 to 1"),
+        ({"label": True}, "the label is True"), ({"label": "A"}, "the label is 'A'"), ({"label": None}, "the label is None"),
+        ({"choices": ["one"]}, "has 1 choices; give 2 to 100"), ({"choices": "good"}, "has no list of choices under 'choices'"),
+        ({"choices": ["a", "b", "c"]}, "has 3 choices where the rows before have 2"), ({"choices": ["a", 3]}, "is 3, which is not a string"),
+        ({"text": ""}, "column 'text' is empty"),
+    ],
+)  # fmt: skip
+def test_a_row_that_cannot_be_used_is_named_or_left_out(changes, message, tmp_path):
+    path = write(tmp_path / "rows.jsonl", [SHAPES[0], {**SHAPES[0], **changes}, SHAPES[0]])
+    with pytest.raises(InputError, match=message):
+        read_choices(path)
+    left_out = BadRows()
+    assert len(read_choices(path, bad_rows=left_out)[0]) == 2 and left_out.count == 1
+
+
+def test_files_that_are_none_of_choices_are_named(tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label\na,0\n")
+    for path, message in ((tmp_path / "rows.csv", "are read from JSON lines"), (write(tmp_path / "empty.jsonl", []), "is empty"),
+                          (write(tmp_path / "keys.jsonl", [{"question": "a"}]), "has no key 'text'; name the text's by --text-column")):
+        with pytest.raises(InputError, match=message):
+            read_choices(path)
+    rows = write(tmp_path / "other.jsonl", [{"q": "the film", "options": ["good", "bad"], "answer": 0}])
+    read, _ = read_choices(rows, text_column="q", text_pair_column="options", label_column="answer")
+    assert read.labels.tolist() == [0]
+    with pytest.raises(InputError, match="has no key 'label'; name the label's by --label-column"):
+        read_choices(rows, text_column="q", text_pair_column="options")
+
+
+def test_a_batch_has_each_choice_behind_its_text(tmp_path):
+    rows, _ = read_choices(write(tmp_path / "rows.jsonl", learnable(5, seed=0)))
+    tokenizer = WordPiece(VOCABULARY, max_length=12)
+    examples = KIND.examples(rows, tokenizer)
+    batches = training_batches(examples, KIND.padder(tokenizer, examples), batch_size=2, epochs=1, seed=0)
+    seen = []
+    for inputs, labels in batches:
+        inputs, labels = KIND.batch(inputs, labels, None, tokenizer)
+        assert inputs["input_ids"].shape[:2] == (len(labels), 3) and inputs["input_ids"].shape[2] <= 12
+        for number, label in enumerate(labels.numpy()):
+            seen.append((int(label), {name: tensor[number].numpy() for name, tensor in inputs.items()}))
+    expected = []
+    for number in range(5):
+        text, choices = rows.text[number].numpy().decode(), [choice.decode() for choice in rows.choices[number].numpy()]
+        expected.append((int(rows.labels[number]), tokenizer([text] * 3, choices)))
+    assert len(seen) == 5
+    for label, inputs in seen:
+        def alike(other, values):
+            width = values["input_ids"].shape[1]
+            return other == label and all(
+                np.array_equal(inputs[name][:, :width], values[name][:, : inputs[name].shape[1]]) for name in inputs
+            )
+        assert sum(alike(*each) for each in expected) == 1
+
+
+def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
+    for split, count in (("train", 300), ("validation", 60)):
+        write(tmp_path / f"{split}.jsonl", learnable(count, seed=count))
+    words = ["--train", tmp_path / "train.jsonl", "--validation", tmp_path / "validation.jsonl", "--kind", "multiple-choice"]
+    outcome = cli(
+        "train", "--model", one_block, *words, "--output", tmp_path / "a", "--epochs", 3, "--batch-size", 16, "--learning-rate", "1e-2",
+        "--max-length", 16, "--adapter-size", 8,
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    rows = task_from_files(train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl", kind="multiple-choice").validation
+    accuracy = evaluate(tmp_path / "a", rows)["accuracy"]
+    assert accuracy > 0.8
+    outcome = cli("evaluate", tmp_path / "a", "--input", tmp_path / "validation.jsonl", "--output", tmp_path / "numbers.json")
+    assert json.loads((tmp_path / "numbers.json").read_text())["metrics"] == {"accuracy": accuracy}, outcome.err
+    outcome = cli("predict", tmp_path / "a", "--input", tmp_path / "validation.jsonl")
+    answers = [json.loads(line) for line in outcome.out.splitlines()]
+    texts = [text.decode() for text in rows.text.numpy()]
+    choices = [[choice.decode() for choice in each] for each in rows.choices.numpy()]
+    assert predict(tmp_path / "a", texts, choices) == answers and predict(tmp_path / "a", [], []) == []
+    assert np.mean([answer["choice"] == label for answer, label in zip(answers, rows.labels)]) == accuracy
+    assert [answer["answer"] for answer in answers] == [each[answer["choice"]] for each, answer in zip(choices, answers)]
+    # The model itself takes all choices of a row at once.
+    model, _ = load_trained(tmp_path / "a")
+    tokenizer = WordPiece.from_directory(one_block, max_length=16)
+    inputs = {name: tensor[tf.newaxis] for name, tensor in tokenizer(texts[:1] * 3, choices[0]).items()}
+    np.testing.assert_allclose(tf.nn.softmax(model(inputs).logits[0]), answers[0]["probabilities"], atol=1e-5)
+    assert cli("export", tmp_path / "a", "--output", tmp_path / "served" / "1").status == 0
+    served = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
+    answer = served(text=tf.constant(texts), choices=tf.constant(choices))
+    assert answer["choice"].numpy().tolist() == [each["choice"] for each in answers]
+    np.testing.assert_allclose(answer["probabilities"], [each["probabilities"] for each in answers], atol=1e-5)
+    assert [text.decode() for text in answer["answer"].numpy()] == [each["answer"] for each in answers]
+    broken = served(text=tf.constant(texts[:2]), choices=tf.constant([[b"\xff", b"a", b"b"], [b"a", b"b", b"c"]]))
+    assert b"UTF-8" in broken["error"].numpy()[0] and broken["error"].numpy()[1] == b""
+    assert served(text=tf.constant([], tf.string), choices=tf.zeros([0, 3], tf.string))["choice"].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "option, message",
+    [
+        (["--cache-frozen", "--dropout", "0", "--trainable", "head"], "--cache-frozen is not for tasks of the kind 'multiple-choice'"),
+        (["--freeze-adapters", "0.1"], "--freeze-adapters 0.1 is not for tasks of the kind 'multiple-choice'"),
+    ],
+)
+def test_what_it_cannot_have_is_named(option, message, one_block, cli, tmp_path):
+    path = write(tmp_path / "rows.jsonl", learnable(20, seed=0))
+    outcome = cli(
+        "train", "--model", one_block, "--train", path, "--validation", path, "--kind", "multiple-choice", "--output", tmp_path / "a", "--max-length", 16, *option
+    )
+    assert outcome.status == 2 and message in outcome.err
+
+
+def test_texts_and_choices_from_python_are_checked(one_block):
+    from tf_adapters import load_backbone
+
+    model = load_backbone(one_block, head="multiple-choice")
+    assert len(predict(model, ["the film"], [["is good", "is bad"]])) == 1
+    for choices, message in (
+        (None, "give a list of the choices of each text"), (["good"], "number 0 is 'good'; give a list of 2 texts"),
+        ([["good"]], "give a list of 2 texts"), ([["good", 3]], "give a list of 2 texts"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            predict(model, ["the film"], choices)
+    with pytest.raises(InputError, match="text_pairs has 1 texts and texts 2"):
+        predict(model, ["a", "b"], [["good", "bad"]])

@@ -1,0 +1,210 @@
+"""Texts with several continuations or answers, of which one is right: multiple choice.
+
+JSON lines, an object a row, of any of these shapes:
+
+| text | choices | label | as in |
+|---|---|---|---|
+| `text` | `choices`, a list | `label` | |
+| `ctx` | `endings`, a list | `label` | HellaSwag |
+| `sent1` | `ending0`, `ending1`, ..., each behind `sent2` if it is there | `label` | SWAG |
+
+The label is the place of the right choice, from 0. All rows of a file have the same number of choices. Other keys are not looked at.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+from typing import Optional
+
+import numpy as np
+
+from tf_adapters.errors import InputError, shown
+from tf_adapters.tasks.files import BadRow, check_cell, fail, file_format, no_usable_row, read_records, shown_name
+from tf_adapters.tasks.reader import Reader, check_texts
+from tf_adapters.tasks.rows import Rows
+
+#: Keys of the text and of the list of choices that are looked for.
+TEXT_KEYS, CHOICES_KEYS = ("text", "ctx", "sent1"), ("choices", "endings")
+MOST_CHOICES = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceRows:
+    """The rows of one split, held once.
+
+    Attributes:
+        text: string tensor, `(rows,)`.
+        choices: string tensor, `(rows, choices)`.
+        labels: int32 array, `(rows,)`, places of the right choices, or None where they are unknown.
+    """
+
+    text: "tf.Tensor"  # noqa: F821
+    choices: "tf.Tensor"  # noqa: F821
+    labels: Optional[np.ndarray] = None
+
+    def __len__(self):
+        return int(self.text.shape[0])
+
+    def take(self, chosen):
+        """The rows at the indices `chosen` (int array), in that order."""
+        import tensorflow as tf
+
+        labels = None if self.labels is None else self.labels[chosen]
+        return ChoiceRows(tf.gather(self.text, chosen), tf.gather(self.choices, chosen), labels)
+
+    def plain(self):
+        """Each text with each of its choices, without labels, as `Rows`."""
+        return self.pairs(np.arange(len(self)))
+
+    def pairs(self, index):
+        """Each of some rows' texts with each of its choices, one after the other, as `Rows`; also in a graph."""
+        import tensorflow as tf
+
+        choices = tf.gather(self.choices, index)
+        return Rows(tf.repeat(tf.gather(self.text, index), self.choices.shape[1]), tf.reshape(choices, [-1]))
+
+    def rows(self):
+        """These rows: chunks of files of every kind have this method."""
+        return self
+
+    def digest(self):
+        """SHA-256 of texts, choices and labels, by hashes of the texts that TensorFlow computes."""
+        import tensorflow as tf
+
+        digest = hashlib.sha256(str(self.choices.shape[1]).encode())
+        for texts in (self.text, self.choices):
+            digest.update(tf.strings.to_hash_bucket_fast(texts, 2**62).numpy().tobytes())
+        if self.labels is not None:
+            digest.update(self.labels.tobytes())
+        return digest.hexdigest()
+
+
+def read_choices(
+    path,
+    *,
+    kind="multiple-choice",
+    labels=None,
+    text_column=None,
+    text_pair_column=None,
+    label_column=None,
+    label_separator="|",
+    format=None,
+    bad_rows=None,
+):
+    """Read a whole labelled file.
+
+    Args:
+        path: str or path-like; "-" is standard input.
+        kind, labels: here so that all kinds of files are read by the same call; choices have no label names.
+        text_column, text_pair_column, label_column: keys of the text, the list of choices and the label, or None for
+            the usual ones.
+        label_separator: has no meaning here, and is refused.
+        format: "jsonl" in place of the extension's.
+        bad_rows: `files.BadRows` that counts unusable rows, which are then left out, or None.
+
+    Returns: `ChoiceRows`, and () for the label names.
+
+    Raises: InputError, naming file, line and fix, for anything unusable.
+    """
+    if label_separator != "|":
+        raise InputError(f"label_separator is {label_separator!r}, but {kind} has no label cells: leave it out.")
+    keys = {"text": text_column, "choices": text_pair_column, "label": label_column or "label"}
+    rows = list(_rows(path, keys, format, bad_rows))
+    if not rows and bad_rows is not None and bad_rows.count:
+        raise no_usable_row(path, bad_rows)
+    return _tensors(rows, path), ()
+
+
+def read_choice_chunks(path, *, text_column=None, text_pair_column=None, chunk_rows=1024, format=None):
+    """Yield a file's rows as `ChoiceRows` of at most `chunk_rows` without labels, to predict.
+
+    Args and Raises: as in `read_choices`.
+    """
+    rows = _rows(path, {"text": text_column, "choices": text_pair_column, "label": None}, format, None)
+    yield _tensors(list(itertools.islice(rows, chunk_rows)), path)
+    while chunk := list(itertools.islice(rows, chunk_rows)):
+        yield _tensors(chunk, path)
+
+
+def choices_of_texts(texts, choices):
+    """`ChoiceRows` of a list of texts, and a list of the choices of each."""
+    if choices is None:
+        raise InputError("text_pairs=None: give a list of the choices of each text.")
+    check_texts(texts)
+    count = len(choices[0]) if isinstance(choices[0], (list, tuple)) else 0
+    check_texts(
+        choices, f"a list of {max(2, count)} texts, as many for each",
+        lambda each: isinstance(each, (list, tuple)) and len(each) == count > 1 and all(isinstance(choice, str) for choice in each),
+    )  # fmt: skip
+    return _tensors([(text, list(each), None) for text, each in zip(texts, choices)], None)
+
+
+CHOICES = Reader(
+    "multiple-choice", "JSON lines with `text`, `choices` and `label`, or with the keys of SWAG or HellaSwag",
+    read_choices, read_choice_chunks, choices_of_texts, "accuracy", scored_as="classification", named=False,
+)  # fmt: skip
+
+
+def _tensors(rows, path):
+    import tensorflow as tf
+
+    if not rows:
+        raise InputError(f"{shown_name(path)} is empty: give a file with at least one row.")
+    texts, choices, labels = zip(*rows)
+    with tf.device("CPU:0"):
+        return ChoiceRows(tf.constant(texts), tf.constant(choices), None if labels[0] is None else np.array(labels, np.int32))
+
+
+def _rows(path, keys, format, bad_rows):
+    """The text, the choices and the label, or None, of each row that can be used."""
+    if file_format(path, format or ("jsonl" if str(path) == "-" else None)) != "jsonl":
+        raise InputError(f"{shown_name(path)}: texts with choices are read from JSON lines; give such a file, or say the format.")
+    count = None
+    for line, record in read_records(path):
+        try:
+            if isinstance(record, BadRow):
+                raise record
+            row = _row(record, path, line, keys)
+            count = count or len(row[1])
+            if len(row[1]) != count:
+                fail(path, line, f"has {len(row[1])} choices where the rows before have {count}; give each row as many.")
+        except BadRow as problem:
+            if bad_rows is None:
+                raise
+            bad_rows.add(problem)
+            continue
+        yield row
+
+
+def _row(record, path, line, keys):
+    key = keys["text"] or next((key for key in TEXT_KEYS if key in record), TEXT_KEYS[0])
+    if key not in record:
+        fail(path, line, f"has no key {key!r}; name the text's by --text-column.")
+    text, choices = record[key], _choices(record, path, line, keys["choices"])
+    check_cell(text, path, line, key)
+    for choice in choices:
+        check_cell(choice, path, line, "choices")
+    if not 2 <= len(choices) <= MOST_CHOICES:
+        fail(path, line, f"has {len(choices)} choices; give 2 to {MOST_CHOICES}.")
+    label = None
+    if keys["label"] is not None:
+        if keys["label"] not in record:
+            fail(path, line, f"has no key {keys['label']!r}; name the label's by --label-column.")
+        cell = record[keys["label"]]
+        label = int(cell) if isinstance(cell, str) and cell.isascii() and cell.isdecimal() and len(cell) < 4 else cell
+        if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < len(choices):
+            place = f"give the place of the right choice, from 0 to {len(choices) - 1}"
+            fail(path, line, f"the label is {shown(cell)}; {place}.")
+    return text, choices, label
+
+
+def _choices(record, path, line, key):
+    key = key or next((key for key in CHOICES_KEYS if key in record), None)
+    if key is None and "ending0" in record:
+        endings = (record.get(f"ending{number}") for number in range(MOST_CHOICES + 1))
+        begun = record.get("sent2")
+        begun = f"{begun} " if isinstance(begun, str) and begun else ""
+        return [begun + ending if isinstance(ending, str) else ending for ending in itertools.takewhile(lambda ending: ending is not None, endings)]
+    if key is None or not isinstance(record.get(key), list):
+        fail(path, line, f"has no list of choices under {key or CHOICES_KEYS[0]!r}; name its key by --text-pair-column.")
+    return record[key]
