@@ -482,8 +482,10 @@ def test_the_command_converts_in_both_directions(cli, tmp_path):
     predicted = json.loads(cli("predict", tmp_path / "several", "--input", "-", stdin=b"w1\n").out)
     assert set(predicted["labels"]) == {label for label, probability in predicted["probabilities"].items() if probability > 0.5}
     assert list(predicted["probabilities"]) == ["x", "y", "z"]
-    choices = cli("convert", FILES / "bert" / "multiple-choice", "--model", encoder, "--output", tmp_path / "x")
-    assert choices.status == 2 and "no kind of task here: give --no-head" in choices.err
+    assert cli("convert", FILES / "bert" / "multiple-choice", "--model", encoder, "--output", tmp_path / "choices").status == 0
+    row = json.dumps({"text": "w1 w2", "choices": ["w3", "w4", "w5"]}).encode()
+    (answer,) = map(json.loads, cli("predict", tmp_path / "choices", "--input", "-", "--format", "jsonl", stdin=row).out.splitlines())
+    assert answer["answer"] == ["w3", "w4", "w5"][answer["choice"]] and abs(sum(answer["probabilities"]) - 1) < 1e-5
     again = cli("convert", source, "--model", encoder, "--output", ours)
     assert again.status == 2 and "is there already" in again.err
     long = cli("convert", source, "--model", encoder, "--output", tmp_path / "x", "--max-length", 10**6)

@@ -90,8 +90,6 @@ def _from_hub(directory, output, source, head, max_length):
 
 def _kind(described):
     """The kind of task that a head is for."""
-    if described.head == "multiple-choice":
-        raise InputError(f"{described.path} is of a head for multiple choice, for which there is no kind of task here: give --no-head.")
     if described.head != "classification":
         return described.head
     if described.flexible is not None and described.flexible["head_type"] == "multilabel_classification":

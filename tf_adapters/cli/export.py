@@ -107,7 +107,7 @@ def _export_one(directory, output, storage, model):
     with console.status("Tracing and writing ..."):
         export_saved_model(scorer.model, output, text=scorer.tokenizer, task=settings["task"], storage=storage)
     kind, _ = task_of(settings)
-    examples = {"text": "a quiet , moving film", "text_pair": "it moves", "question": "Who sang?", "context": "Ada sang, Bob danced."}
+    examples = {"text": "a quiet , moving film", "text_pair": "it moves", "question": "Who sang?", "context": "Ada sang, Bob danced.", "choices": ["It moves.", "It rests."]}
     names = get_kind(kind).served_texts(settings["task"] or {})
     return ", ".join(f"{name}=tf.constant([{json.dumps(examples[name])}])" for name in names)
 

@@ -31,7 +31,7 @@ def task_from_files(
             the same in all files; None for the kind's usual ones, which are "text",
             no pair, and "label" in tables of sentences.
         kind: "classification", "regression", "multi-label", "token-classification" (see
-            `tasks.words`) or "question-answering" (see `tasks.squad`).
+            `tasks.words`), "question-answering" (see `tasks.squad`) or "multiple-choice" (see `tasks.choices`).
         metric: name in `tasks.metrics.METRICS`, or None for the kind's usual one.
         label_separator: str between the labels of a multi-label cell.
         format: "csv", "tsv" or "jsonl", or another of the kind's formats, in place of the files' extensions.
