@@ -1,17 +1,32 @@
 """Texts with several choices: files, batches, training, answers and the served graph."""
 
 import json
+import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.conftest import VOCABULARY, write_checkpoint
-from tf_adapters import InputError, WordPiece, evaluate, load_trained, predict, task_from_files
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    evaluate,
+    fit,
+    load_backbone,
+    load_trained,
+    predict,
+    set_trainable,
+    task_from_files,
+)
+from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.choices import read_choice_chunks, read_choices
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.text.batching import training_batches
+from tf_adapters.training.run import Reporter
 
 KIND = get_kind("multiple-choice")
 
@@ -154,6 +169,29 @@ def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
     assert served(text=tf.constant([], tf.string), choices=tf.zeros([0, 3], tf.string))["choice"].shape == (0,)
 
 
+@pytest.mark.slow
+def test_it_trains_in_parts_under_xla_and_goes_on_after_a_stop_as_without_one(one_block, tmp_path):
+    path = write(tmp_path / "rows.jsonl", learnable(40, seed=0))
+    task = task_from_files(train=path, validation=path, kind="multiple-choice")
+    tokenizer = WordPiece.from_directory(one_block, max_length=16)
+
+    class Stop(Reporter):
+        def step(self, done, numbers):
+            if done == 3:
+                signal.raise_signal(signal.SIGINT)
+
+    def run(output, **settings):
+        keras.utils.set_random_seed(0)
+        model = set_trainable(add_adapters(load_backbone(one_block, head="multiple-choice"), AdapterConfig(4), seed=0))
+        fit(model, task, tokenizer, output, epochs=2, learning_rate=1e-3, batch_size=8, jit_compile=True, accumulate=2, **settings)
+        return [variable.numpy() for variable in model.trainable_variables]
+
+    whole = run(tmp_path / "whole")
+    run(tmp_path / "parts", reporter=Stop())
+    for one, other in zip(whole, run(tmp_path / "parts", resume=True), strict=True):
+        assert np.array_equal(one, other)
+
+
 @pytest.mark.parametrize(
     "option, message",
     [
@@ -170,8 +208,6 @@ def test_what_it_cannot_have_is_named(option, message, one_block, cli, tmp_path)
 
 
 def test_texts_and_choices_from_python_are_checked(one_block):
-    from tf_adapters import load_backbone
-
     model = load_backbone(one_block, head="multiple-choice")
     assert len(predict(model, ["the film"], [["is good", "is bad"]])) == 1
     for choices, message in (
