@@ -170,7 +170,8 @@ def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_trains_in_parts_under_xla_and_goes_on_after_a_stop_as_without_one(one_block, tmp_path):
+@pytest.mark.parametrize("settings", [{"jit_compile": True}, {"accumulate": 2}], ids=["xla", "parts"])
+def test_a_run_that_was_stopped_goes_on_as_without_it(settings, one_block, tmp_path):
     path = write(tmp_path / "rows.jsonl", learnable(40, seed=0))
     task = task_from_files(train=path, validation=path, kind="multiple-choice")
     tokenizer = WordPiece.from_directory(one_block, max_length=16)
@@ -180,10 +181,10 @@ def test_it_trains_in_parts_under_xla_and_goes_on_after_a_stop_as_without_one(on
             if done == 3:
                 signal.raise_signal(signal.SIGINT)
 
-    def run(output, **settings):
+    def run(output, **others):
         keras.utils.set_random_seed(0)
         model = set_trainable(add_adapters(load_backbone(one_block, head="multiple-choice"), AdapterConfig(4), seed=0))
-        fit(model, task, tokenizer, output, epochs=2, learning_rate=1e-3, batch_size=8, jit_compile=True, accumulate=2, **settings)
+        fit(model, task, tokenizer, output, epochs=2, learning_rate=1e-3, batch_size=8, **settings, **others)
         return [variable.numpy() for variable in model.trainable_variables]
 
     whole = run(tmp_path / "whole")
