@@ -25,7 +25,7 @@ def test_programs_of_steps_are_written_and_run_without_tensorflow(tmp_path):
     done = run_script("hlo.py", str(tmp_path), "--batch-size", "2", "--length", "8", "--arms", "fast", "full")
     assert done.returncode == 0, done.stderr
     about = json.loads((tmp_path / "fast.json").read_text())
-    assert about["trained_parameters"] == 753_026 and len(about["donated"]) > 3 * 78
+    assert about["trained_parameters"] == 753_026 and len(about["donated"]) > 3 * 76  # a weight and its two moments
     assert {path.name for path in tmp_path.glob("*.hlo")} == {"fast.hlo", "full.hlo"}
     if importlib.util.find_spec("jax") is None:
         return
