@@ -356,7 +356,7 @@ def test_labels_that_are_not_given_are_found_and_sorted(tmp_path):
 
 def test_published_files_that_are_others_are_named(tmp_path):
     rows = [f"t{i},a" for i in range(20)]
-    with refused("Task 'small' is read from files: give the folder that holds a.csv as data_dir (--data-dir)."):
+    with refused("Task 'small' is read from files: give the folder that holds a.csv as data_dir."):
         small(tmp_path).load(ALL_SPLITS)
     with refused(f"Task 'small': {tmp_path} does not hold b.csv or c/b.csv. Origin: a shop."):
         small(tmp_path, files={"all": ("b.csv", "c/b.csv")}).load(ALL_SPLITS, data_dir=tmp_path)
@@ -645,7 +645,7 @@ def test_xnli_labels_are_those_of_mnli_so_that_its_adapters_can_be_evaluated():
     assert len(LANGUAGES) == 16
     with refused("Task 'xnli/sw': /nowhere holds none of XNLI-MT-1.0/multinli/multinli.train.sw.tsv, "):
         load_split("xnli/sw", "test", data_dir="/nowhere")
-    with refused("Task 'xnli/sw' is read from files: give their folder as data_dir (--data-dir). Origin: XNLI-1.0.zip"):
+    with refused("Task 'xnli/sw' is read from files: give their folder as data_dir. Origin: XNLI-1.0.zip"):
         load_split("xnli/sw", "test")
 
 

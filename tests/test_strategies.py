@@ -267,7 +267,7 @@ def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkp
         (["--strategy=mirrored", "--xla"], "--xla cannot be together with --strategy mirrored"),
         (["--strategy=multi-worker", "--seeds=2"], "--seeds cannot be together with --strategy multi-worker"),
         (["--strategy=tpu"], "--strategy tpu needs --xla"),
-        (["--strategy=mirrored"], "--strategy 'mirrored' needs two devices or more"),
+        (["--strategy=mirrored"], "--strategy mirrored needs two devices or more"),
     ],
 )
 def test_the_command_refuses_before_it_trains(cli, train_arguments, tmp_path, monkeypatch, arguments, message):

@@ -497,7 +497,7 @@ def test_hyperband_and_the_space_do_not_both_choose_the_epochs(new, tmp_path):
         (["--vary=epochs=2,4", "--tuner=hyperband"], "--space none|space is empty"),
         (["--vary=adapter-size=2,4", "--trials=0"], "--trials 0 must be an integer of at least 1."),
         (["--vary=adapter-size=2,4", "--resume"], "holds no search; start one without --resume."),
-        (["--vary=adapter-size=2,4", "--objective=median"], "--objective 'median' is unknown: use 'mean' or 'best'"),
+        (["--vary=adapter-size=2,4", "--objective=median"], "--objective median is unknown: use 'mean' or 'best'"),
     ],
 )
 def test_bad_options_are_one_sentence(cli, folder, tmp_path, options, message):

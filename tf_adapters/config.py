@@ -85,18 +85,18 @@ class MethodConfig:
         if self.blocks is None:
             return
         if isinstance(self.blocks, (str, bytes)) or not hasattr(self.blocks, "__iter__"):
-            raise InputError(f"blocks={shown(self.blocks)} must be a sequence of block indices, or None for all blocks.")
+            raise InputError("{blocks} must be a sequence of block indices, or None for all blocks.", blocks=self.blocks)
         blocks = tuple(self.blocks)
         if not blocks or any(not is_int(block) or block < 0 for block in blocks):
-            raise InputError(f"blocks={shown(blocks)} must hold at least one index, counted from 0; None means all blocks.")
+            raise InputError("{blocks} must hold at least one index, counted from 0; None means all blocks.", blocks=blocks)
         if len(set(blocks)) != len(blocks):
-            raise InputError(f"blocks={shown(blocks)} names a block twice.")
+            raise InputError("{blocks} names a block twice.", blocks=blocks)
         object.__setattr__(self, "blocks", tuple(sorted(int(block) for block in blocks)))
 
     def _adapted_blocks(self, depth):
         blocks = tuple(range(depth)) if self.blocks is None else self.blocks
         if blocks[-1] >= depth:
-            raise InputError(f"blocks={shown(blocks)}: the encoder has {depth} blocks, the last is {depth - 1}.")
+            raise InputError(f"{{blocks}}: the encoder has {depth} blocks, the last is {depth - 1}.", blocks=blocks)
         return blocks
 
 
@@ -104,19 +104,20 @@ def check_sharing(sharing):
     """Raise InputError for what `AdapterConfig.sharing` cannot be."""
     if isinstance(sharing, str):
         if sharing not in ("none", "layer"):
-            raise InputError(f"sharing={sharing!r:.60} is unknown: use 'none', 'layer' or an integer of at least 2.")
+            raise InputError("{sharing} is unknown: use 'none', 'layer' or an integer of at least 2.", sharing=sharing)
     elif not is_int(sharing) or not 2 <= sharing < 2**31:
         raise InputError(
-            f"sharing={sharing!r:.60} must be 'none', 'layer' or an integer of at least 2 ('layer' is the sharing within one block)."
+            "{sharing} must be 'none', 'layer' or an integer of at least 2 ('layer' is the sharing within one block).",
+            sharing=sharing,
         )
 
 
 def check_scaling(scaling):
     """Raise InputError for what `AdapterConfig.scaling` cannot be."""
     if scaling != "learned" and (not is_real(scaling) or scaling == 0):
-        raise InputError(f"scaling={scaling!r:.60} must be a number other than 0, of those that float32 holds, or 'learned'.")
+        raise InputError("{scaling} must be a number other than 0, of those that float32 holds, or 'learned'.", scaling=scaling)
 
 
 def check_choice(name, value, choices):
     if value not in choices:
-        raise InputError(f"{name}={shown(value)} is unknown: use one of {', '.join(repr(c) for c in choices)}.")
+        raise InputError(f"{{{name}}} is unknown: use one of {', '.join(repr(c) for c in choices)}.", **{name: value})

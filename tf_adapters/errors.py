@@ -1,6 +1,10 @@
 """What stands for a user's mistake, and a kind of it that a search expects."""
 
 
+#: Stands for an argument's name alone.
+NAME = object()
+
+
 class InputError(ValueError):
     """A value that the caller gave cannot be used.
 
@@ -10,7 +14,8 @@ class InputError(ValueError):
 
     Args:
         message: str, in which `{name}` stands for each of the `values`.
-        values: arguments by name, and what was given. Python spells them `name=value`, the command line `--name value`.
+        values: arguments by name, and what was given, or `NAME` where no value is to be named. Python spells them `name=value`, the
+            command line `--name value`.
 
     Example:
     >>> raise InputError("{batch_size} is above the 2 training examples.", batch_size=4)
@@ -19,7 +24,7 @@ class InputError(ValueError):
 
     def __init__(self, message, **values):
         self.template, self.values = message, values
-        super().__init__(self.spelled(lambda name, value: f"{name}={shown(value)}"))
+        super().__init__(self.spelled(lambda name, value: name if value is NAME else f"{name}={shown(value)}"))
 
     def spelled(self, spell):
         """The message with `spell(name, value)` in place of each argument."""

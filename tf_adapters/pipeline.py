@@ -78,7 +78,7 @@ def predict(model, texts, text_pairs=None, *, kind=None, tokenizer=None, backbon
     pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
     if pipeline.text_pairs not in (None, text_pairs is not None) and pipeline.kind.name != "question-answering":
         trained = "pairs of texts" if pipeline.text_pairs else "single texts"
-        raise InputError(f"text_pairs={'given' if text_pairs is not None else None}: {model} was trained on {trained}, give it these.")
+        raise InputError(f"{{text_pairs}}: {model} was trained on {trained}, give it these.", text_pairs='given' if text_pairs is not None else None)
     rows = pipeline.rows(texts, text_pairs)
     return pipeline.kind.records(rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress), pipeline.labels) if len(rows) else []
 
@@ -98,7 +98,7 @@ def evaluate(model, rows, *, metric=None, kind=None, tokenizer=None, backbone=No
     """
     pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
     if getattr(rows, "labels", None) is None:
-        raise InputError(f"rows={shown(rows)} have no labels to compare with: give labelled rows, such as task.validation.")
+        raise InputError("{rows} have no labels to compare with: give labelled rows, such as task.validation.", rows=rows)
     metric = metric_of(pipeline.kind.name, metric or pipeline.metric, pipeline.labels)
     return pipeline.kind.score(metric, rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress))
 
@@ -132,7 +132,7 @@ class _Pipeline:
             kind = ("regression" if config.num_labels == 1 else "classification") if head == "classification" else head
         kind = get_kind(kind)
         if kind.head != head:
-            raise InputError(f"kind={kind.name!r} needs a model with the head {kind.head!r}, and this one has {head!r}.")
+            raise InputError(f"{{kind}} needs a model with the head {kind.head!r}, and this one has {head!r}.", kind=kind.name)
         labels = tuple(config.id2label[i] for i in range(config.num_labels)) if get_reader(kind.name).named else ()
         return cls(Scorer(model, tokenizer or load_tokenizer(model), batch_size=batch_size), kind, labels)
 

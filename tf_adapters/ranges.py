@@ -119,7 +119,7 @@ def checked(name, value, *, shown=None):
     """
     problem = RANGES[name].problem(value)
     if problem is not None:
-        raise InputError(f"{f'{name}={value!r:.60}' if shown is None else shown} {problem}.")
+        raise InputError(f"{shown or f'{{{name}}}'} {problem}.", **{name: value})
     return int(value) if isinstance(RANGES[name], Whole) else float(value)
 
 
@@ -153,7 +153,7 @@ def check_seeds(seed, seeds):
     """Raise InputError unless there are that many seeds from one on."""
     most = RANGES["seed"].most
     if seed + seeds - 1 > most:
-        raise InputError(f"seeds={seeds!r} from {seed} on are more than there are: the last seed is {most}.")
+        raise InputError(f"{{seeds}} from {seed} on are more than there are: the last seed is {most}.", seeds=seeds)
 
 
 def _rounded(value):

@@ -266,7 +266,7 @@ RECIPES = {
 def get_recipe(name):
     """Return the `Recipe` called `name`; raises InputError with the known names otherwise."""
     if name not in RECIPES:
-        raise InputError(f"recipe={name!r} is unknown: the recipes are {', '.join(RECIPES)}.")
+        raise InputError(f"{{recipe}} is unknown: the recipes are {', '.join(RECIPES)}.", recipe=name)
     return RECIPES[name]
 
 

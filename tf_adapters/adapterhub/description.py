@@ -68,7 +68,7 @@ class HeadDescription:
         try:
             return [label for label, _ in sorted(self.label2id.items(), key=lambda item: int(item[1]))]
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise InputError(f"{self.path} does not name the labels of the head ({error}): pass head=False (--no-head).") from None
+            raise InputError(f"{self.path} does not name the labels of the head ({error}): pass {{head}}.", head=False) from None
 
     @property
     def head_layers(self):
@@ -83,7 +83,7 @@ def read_head_description(directory):
     path = pathlib.Path(directory) / "head_config.json"
     settings = read_json(path, "restore it, or pass head=False (--no-head)")
     if not isinstance(settings.get("config") or {}, dict):
-        raise InputError(f"{path} is no description of a head: restore it, or pass head=False (--no-head).")
+        raise InputError(f"{path} is no description of a head: restore it, or pass {{head}}.", head=False)
     flexible = settings.get("config") or None
     theirs = str(settings.get("model_class") if flexible is None else flexible.get("head_type"))
     for head, (suffix, types) in HEAD_TYPES.items():
@@ -93,4 +93,4 @@ def read_head_description(directory):
     kind, known = ("head of", [f"...{suffix}" for suffix, _ in HEAD_TYPES.values()])
     if flexible is not None:
         kind, known = ("flexible head", [name for _, types in HEAD_TYPES.values() for name in types])
-    raise InputError(f"{path} is of a {kind} {shown(theirs)}: {', '.join(known)} are read; pass head=False (--no-head).")
+    raise InputError(f"{path} is of a {kind} {shown(theirs)}: {', '.join(known)} are read; pass {{head}}.", head=False)

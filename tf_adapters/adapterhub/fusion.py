@@ -28,7 +28,7 @@ def read(model, directory, settings, adapters=None):
     names = settings.get("adapter_names") or name.split(",")
     _check_names(names, f"{directory}: adapter_names={shown(names)}")
     if adapters is not None and set(adapters) != set(names):
-        raise InputError(f"adapters={adapters!r} must name the directories of {', '.join(map(repr, names))}, which the fusion is of.")
+        raise InputError(f"{{adapters}} must name the directories of {', '.join(map(repr, names))}, which the fusion is of.", adapters=adapters)
     configs, saved = {}, {}
     for adapter in names:
         folder = _folder(directory, adapter) if adapters is None else pathlib.Path(adapters[adapter])

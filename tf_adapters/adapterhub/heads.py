@@ -80,7 +80,7 @@ def head_files(model, state, name):
     """
     head = state.family.head_of(model)
     if head not in HEAD_TYPES:
-        raise InputError(f"The head of a {type(model).__name__} cannot be exported: pass head=False (--no-head).")
+        raise InputError(f"The head of a {type(model).__name__} cannot be exported: pass {{head}}.", head=False)
     labels = {label: index for index, label in model.config.id2label.items()}
     named = {key: to_pytorch(*target) for key, target in named_weights(state.head_variables(model)).items()}
     if not state.newly_initialized and not isinstance(getattr(model, "classifier", None), TwoLayerHead):

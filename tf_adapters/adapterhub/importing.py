@@ -35,7 +35,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     method, settings = read_description(directory)
     read, read_its_head, _ = _methods(method, settings, directory)
     if adapters is not None and method != "fusion":
-        raise InputError(f"adapters={adapters!r} are what a fusion is of, and {directory} holds none: leave it out.")
+        raise InputError(f"{{adapters}} are what a fusion is of, and {directory} holds none: leave it out.", adapters=adapters)
     _check_encoder(model, method, settings, directory)
     found, config, values = read(model, directory, settings, **({} if adapters is None else {"adapters": adapters}))
     name = found if name is None else name

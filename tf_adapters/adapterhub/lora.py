@@ -131,8 +131,9 @@ def config_for_hub(config, depth):
     """The `config` of an `adapter_config.json` for a `LoraConfig`; InputError for what it cannot say."""
     if "attention_output" in config.targets:
         raise InputError(
-            f"targets={config.targets!r} cannot be exported to AdapterHub: its LoRA has no place at 'attention_output', the dense layer "
-            "behind the attention."
+            "{targets} cannot be exported to AdapterHub: its LoRA has no place at 'attention_output', the dense layer "
+            "behind the attention.",
+            targets=config.targets,
         )
     matrices = [letter for letter, place in _MATRICES.items() if place in config.targets]
     return {

@@ -81,7 +81,7 @@ def describe_head(directory, settings):
         return None
     head = _head_of(settings)
     if head is None:
-        raise InputError(f"{path} has a head, and adapter_config.json does not say for what task: pass head=False (--no-head).")
+        raise InputError(f"{path} has a head, and adapter_config.json does not say for what task: pass {{head}}.", head=False)
     return HeadDescription(path, head, name=None, flexible=None, label2id={f"LABEL_{number}": number for number in range(len(last))})
 
 

@@ -3,7 +3,6 @@
 import errno
 import functools
 import inspect
-import re
 import sys
 
 import typer
@@ -21,7 +20,7 @@ from tf_adapters.cli.submit import submit
 from tf_adapters.cli.tasks import tasks
 from tf_adapters.cli.train import train
 from tf_adapters.cli.tune import tune
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.training.settings import choices, option_of
 
 app = typer.Typer(
@@ -33,7 +32,6 @@ app = typer.Typer(
     help="Adapters for the TensorFlow encoders of HuggingFace transformers: train, evaluate, predict, export.",
 )
 # Arguments of the Python interface whose option has another name.
-# A message of the library starts with `argument=value`.
 _OPTION_NAMES = {
     "bottleneck_size": "--adapter-size",
     "count": "--max-train-rows",
@@ -64,13 +62,12 @@ def _command(function):
     options = {name: f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
     options = {**options, **{name: option_of(name) for name in choices() if option_of(name) in options.values()}, **_OPTION_NAMES}
 
-    def option(match):
-        return f"{options[match[1]]} " if match[1] in options else match[0]
-
     def spelled(name, value):
         if name not in options:
-            return f"{name}={shown(value)}"
-        return options[name] if value is True else f"{options[name]} {value}"
+            return name if value is NAME else f"{name}={shown(value)}"
+        if value is False:
+            return options[name].replace("--", "--no-", 1)
+        return options[name] if value is True or value is NAME else f"{options[name]} {value if isinstance(value, str) else shown(value)}"
 
     @functools.wraps(function)
     def run(**arguments):
@@ -78,7 +75,7 @@ def _command(function):
             check_numbers(arguments)
             function(**arguments)
         except InputError as error:
-            print(f"error: {re.sub(r'^([a-z_]+)=', option, error.spelled(spelled))}", file=sys.stderr)
+            print(f"error: {error.spelled(spelled)}", file=sys.stderr)
             raise typer.Exit(2) from None
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:

@@ -19,5 +19,5 @@ def get_kind(name):
     """The `Kind` of that name; raises InputError with the known ones otherwise."""
     check_has_task(name)
     if name not in _KINDS:
-        raise InputError(f"kind={name!r} is unknown: use one of {', '.join(_KINDS)}.")
+        raise InputError(f"{{kind}} is unknown: use one of {', '.join(_KINDS)}.", kind=name)
     return _KINDS[name]

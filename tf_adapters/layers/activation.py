@@ -3,7 +3,7 @@
 import functools
 
 from tf_adapters._keras import keras
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import InputError
 
 # Keras spells these otherwise, or leaves the choice to a default argument.
 _NAMED = {
@@ -34,5 +34,5 @@ def get_activation(name):
         known = sorted(
             {*_NAMED, *(n for n, f in vars(keras.activations).items() if callable(f))} - _NO_ACTIVATIONS
         )
-        raise InputError(f"activation={shown(name)} is unknown: Keras has {', '.join(known)}.")
+        raise InputError(f"{{activation}} is unknown: Keras has {', '.join(known)}.", activation=name)
     return found

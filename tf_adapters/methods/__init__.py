@@ -1,7 +1,7 @@
 """Methods of adaptation, one a file: what it is like, and its layer."""
 
 from tf_adapters._submodules import submodules_of
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import InputError
 
 # `method` of a saved config, which is the name of its file -> its class. A new one is a file and a line here.
 _CONFIGS = {
@@ -21,5 +21,5 @@ def config_from_dict(values):
     """The configuration that an adapter directory holds: an `AdapterConfig`, `LoraConfig`, `IA3Config` or `FusionConfig`."""
     method = values.get("method", _UNNAMED) if isinstance(values, dict) else _UNNAMED
     if not isinstance(method, str) or method not in _CONFIGS:
-        raise InputError(f"method={shown(method)} is unknown: it is one of {', '.join(map(repr, _CONFIGS))}.")
+        raise InputError(f"{{method}} is unknown: it is one of {', '.join(map(repr, _CONFIGS))}.", method=method)
     return __getattr__(_CONFIGS[method]).from_dict(values)

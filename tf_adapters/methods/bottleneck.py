@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.config import MethodConfig, check_choice, check_scaling, check_sharing
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import InputError
 from tf_adapters.layers.activation import get_activation
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm
@@ -94,7 +94,7 @@ class AdapterConfig(MethodConfig):
         if self.scaling != "learned":
             object.__setattr__(self, "scaling", float(self.scaling))
         if not isinstance(self.activation, str):
-            raise InputError(f"activation={shown(self.activation)} must be the name of a Keras activation.")
+            raise InputError("{activation} must be the name of a Keras activation.", activation=self.activation)
         get_activation(self.activation)
 
     def parameters_per_adapter(self, hidden_size):
@@ -117,7 +117,7 @@ class AdapterConfig(MethodConfig):
         """
         blocks = self._adapted_blocks(depth)
         if is_int(self.sharing) and self.sharing > len(blocks):
-            raise InputError(f"sharing={self.sharing}: {len(blocks)} blocks have adapters; give {len(blocks)} for one adapter of them all, or less.")
+            raise InputError(f"{{sharing}}: {len(blocks)} blocks have adapters; give {len(blocks)} for one adapter of them all, or less.", sharing=self.sharing)
         places = ("attention", "ffn") if self.placement == "both" else (self.placement,)
         keys = {}
         for position, block in enumerate(blocks):

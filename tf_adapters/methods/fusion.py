@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.config import MethodConfig
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import InputError
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.ranges import check_fields
@@ -39,7 +39,7 @@ class FusionConfig(MethodConfig):
     def __post_init__(self):
         check_fields(self)
         if not isinstance(self.adapters, dict) or len(self.adapters) < 2:
-            raise InputError(f"adapters={shown(self.adapters)} must be a dict of at least two adapters' configs.")
+            raise InputError("{adapters} must be a dict of at least two adapters' configs.", adapters=self.adapters)
         configs = {
             name: config if isinstance(config, AdapterConfig) else AdapterConfig.from_dict(config) for name, config in self.adapters.items()
         }
@@ -54,7 +54,7 @@ class FusionConfig(MethodConfig):
                     )
         for name, config in configs.items():
             if "." in name or not name:
-                raise InputError(f"adapters={list(configs)!r}: the name {name!r} must have no '.'.")
+                raise InputError(f"{{adapters}}: the name {name!r} must have no '.'.", adapters=list(configs))
             if config.interaction != "add":
                 raise InputError(f"The adapter {name!r} has interaction={config.interaction!r}: what is fused is added.")
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.config import DENSE_PLACES, MethodConfig
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import InputError
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.ranges import check_fields
@@ -51,7 +51,7 @@ class LoraConfig(MethodConfig):
         targets = (self.targets,) if isinstance(self.targets, str) else self.targets
         listed = isinstance(targets, (list, tuple, set, frozenset)) and all(isinstance(place, str) for place in targets)
         if not listed or not targets or not set(targets) <= set(DENSE_PLACES) or len(set(targets)) != len(targets):
-            raise InputError(f"targets={shown(self.targets)} must be some of {', '.join(map(repr, DENSE_PLACES))}.")
+            raise InputError(f"{{targets}} must be some of {', '.join(map(repr, DENSE_PLACES))}.", targets=self.targets)
         object.__setattr__(self, "targets", tuple(place for place in DENSE_PLACES if place in targets))
         object.__setattr__(self, "alpha", float(self.rank if self.alpha is None else self.alpha))
         self._check_blocks_and_norms()

@@ -6,7 +6,7 @@ import importlib
 from typing import Callable, Dict, Optional, Tuple
 
 from tf_adapters._keras import keras
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import InputError
 from tf_adapters.models.site import replace_layer
 
 # model_type of config.json -> module with a FAMILY. A new family is a file and a line here.
@@ -192,7 +192,8 @@ def get_family(model_type):
     """The Family for a `model_type`; raises InputError with the supported ones otherwise."""
     if not isinstance(model_type, str) or model_type not in _MODULES:
         raise InputError(
-            f"model_type={shown(model_type)} is not supported: tf_adapters has adapters for {', '.join(sorted(_MODULES))}."
+            f"{{model_type}} is not supported: tf_adapters has adapters for {', '.join(sorted(_MODULES))}.",
+            model_type=model_type,
         )
     return importlib.import_module(_MODULES[model_type]).FAMILY
 
@@ -202,7 +203,8 @@ def family_of(model):
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type is None:
         raise InputError(
-            f"model={type(model).__name__} is not a transformers TensorFlow model: build one with "
-            "tf_adapters.load_backbone or a TFBertFor... class."
+            "{model} is not a transformers TensorFlow model: build one with "
+            "tf_adapters.load_backbone or a TFBertFor... class.",
+            model=type(model).__name__,
         )
     return get_family(model_type)

@@ -47,13 +47,14 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
     state = state_of(model)
     config = AdapterConfig() if config is None else config
     if not isinstance(config, MethodConfig):
-        raise InputError(f"config={config!r} must be an AdapterConfig or its like; a recipe's is get_recipe(NAME).adapter.")
+        raise InputError("{config} must be an AdapterConfig or its like; a recipe's is get_recipe(NAME).adapter.", config=config)
     if not isinstance(name, str) or not name or any(not (c.isalnum() or c in "_-.") for c in name):
-        raise InputError(f"name={name!r} must consist of letters, digits, '_', '-' and '.'.")
+        raise InputError("{name} must consist of letters, digits, '_', '-' and '.'.", name=name)
     if name in state.adapters:
         raise InputError(
-            f"name={name!r}: the model already has an adapter of that name; remove_adapters(model, name={name!r}) "
-            "takes it out, another name adds a second one."
+            f"{{name}}: the model already has an adapter of that name; remove_adapters(model, name={name!r}) "
+            "takes it out, another name adds a second one.",
+            name=name,
         )
     check_fast(state, fast)
     blocks = state.family.blocks(model)
@@ -165,7 +166,7 @@ def set_active(model, name, *, blocks=None):
     except TypeError:
         stand = False
     if not stand:
-        raise InputError(f"blocks={blocks!r} must be a list of some of {adapted}, the blocks in which the adapter {name!r} stands, or None.")
+        raise InputError(f"{{blocks}} must be a list of some of {adapted}, the blocks in which the adapter {name!r} stands, or None.", blocks=blocks)
     state.let(model, active=name, active_blocks=chosen)
 
 
@@ -216,7 +217,7 @@ def _replace_blocks(model, state, blocks):
         block_class = family.fast_block_class
         if block_class is None:
             state.fast = False
-            raise InputError(f"fast=True: {family.model_type} has no fast blocks; leave it out (on the command line --fast).")
+            raise InputError(f"{{fast}}: {family.model_type} has no fast blocks; leave it out (on the command line --fast).", fast=True)
     state.original_blocks = blocks
     state.original_parts = [
         (block.attention, name, getattr(block.attention, name)) for block in blocks for name in block_class.replaced_parts
@@ -270,13 +271,13 @@ def check_name(state, name):
     """Raise InputError if the model has no adapter of a name."""
     if not isinstance(name, str) or name not in state.adapters:
         known = ", ".join(repr(other) for other in state.adapters) or "none"
-        raise InputError(f"name={name!r}: the model has no such adapter; it has {known}.")
+        raise InputError(f"{{name}}: the model has no such adapter; it has {known}.", name=name)
 
 
 def check_fast(state, fast):
     """Raise InputError if an adapter that is to be added asks for other blocks than the model's are."""
     if state.adapters and fast not in (None, state.fast):
-        raise InputError(f"fast={fast}: the model's blocks have fast={state.fast}, which its first adapter decided.")
+        raise InputError(f"{{fast}}: the model's blocks have fast={state.fast}, which its first adapter decided.", fast=fast)
 
 
 def _forget_traces(model):

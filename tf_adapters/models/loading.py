@@ -108,17 +108,17 @@ def _finish(model, family, source, directory, skip=()):
 
 def _check_head(num_labels, labels, head, head_layers):
     if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
-        raise InputError(f"head_layers={head_layers!r} must be 1, or 2 for head='classification'.")
+        raise InputError("{head_layers} must be 1, or 2 for head='classification'.", head_layers=head_layers)
     if labels is None and (not isinstance(num_labels, int) or num_labels < 1):
-        raise InputError(f"num_labels={num_labels!r} must be an integer of at least 1.")
+        raise InputError("{num_labels} must be an integer of at least 1.", num_labels=num_labels)
 
 
 def _build(family, config, head, num_labels, labels, head_layers):
     """A model with random weights."""
     if head not in family.heads:
-        raise InputError(f"head={head!r} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.")
+        raise InputError(f"{{head}} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.", head=head)
     if head_layers == 2 and not family.pooled_classifier:
-        raise InputError(f"head_layers=2: the classifier of {family.model_type} has two layers of its own; leave it out.")
+        raise InputError(f"{{head_layers}}: the classifier of {family.model_type} has two layers of its own; leave it out.", head_layers=2)
     config.num_labels = num_labels if labels is None else len(labels)
     if labels is not None:
         config.id2label = dict(enumerate(labels))
@@ -165,14 +165,14 @@ def find_files(source, *, revision=None, config_only=False):
         module, folder, command = ALIASES[source]
         spec = importlib.util.find_spec(module)
         if spec is None:
-            raise InputError(f"model={source!r} comes from a Python package that is not installed: run `{command}`.")
+            raise InputError(f"{{model}} comes from a Python package that is not installed: run `{command}`.", model=source)
         return pathlib.Path(spec.origin).parent / folder
     if os.path.isdir(source):
         return pathlib.Path(source)
     if os.path.isfile(source):
-        raise InputError(f"model={source!r} is a file: give the directory that holds config.json and the weights.")
+        raise InputError("{model} is a file: give the directory that holds config.json and the weights.", model=source)
     if source.startswith((".", "/", "~")) or source.count("/") > 1 or "\\" in source or not source:
-        raise InputError(f"model={source!r}: there is no such directory.")
+        raise InputError("{model}: there is no such directory.", model=source)
     return _fetch(source, revision, config_only)
 
 
@@ -182,7 +182,7 @@ def _fetch(source, revision, config_only):
     try:
         config = cached_file(source, "config.json", revision=revision)
         if config is None:
-            raise InputError(f"model={source!r}: the hub's repository has no config.json.")
+            raise InputError("{model}: the hub's repository has no config.json.", model=source)
         for name in () if config_only else WEIGHT_FILES:
             path = file_on_hub(source, name, revision)
             if path is not None and name.endswith(".index.json"):
@@ -194,8 +194,9 @@ def _fetch(source, revision, config_only):
             file_on_hub(source, name, revision)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"model={source!r} is neither a directory here nor an alias ({', '.join(ALIASES)}), and the hub gave: "
-            f"{str(error).splitlines()[0]}"
+            f"{{model}} is neither a directory here nor an alias ({', '.join(ALIASES)}), and the hub gave: "
+            f"{str(error).splitlines()[0]}",
+            model=source,
         ) from None
     return pathlib.Path(config).parent
 

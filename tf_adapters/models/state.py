@@ -255,7 +255,8 @@ def state_of(model):
         family_of(model)
         if not model.built or not model.weights:
             raise InputError(
-                f"model={type(model).__name__} has no weights yet: call it once, or model.build_in_name_scope(), first."
+                "{model} has no weights yet: call it once, or model.build_in_name_scope(), first.",
+                model=type(model).__name__,
             )
         state = model._tf_adapters = ModelState(model)
     return state

@@ -50,14 +50,15 @@ def set_trainable(model, mode="adapters", *, head=True):
     saving = dict.fromkeys((before["trainable"], "full"))
     if before["trainable"] != "adapters" and mode not in saving:
         raise InputError(
-            f"mode={mode!r}: the encoder's own weights are those of {before['directory']}, which only {' or '.join(map(repr, saving))} "
-            "saves again."
+            f"{{mode}}: the encoder's own weights are those of {before['directory']}, which only {' or '.join(map(repr, saving))} "
+            "saves again.",
+            mode=mode,
         )
     if not head:
         frozen = {id(variable) for variable in state.head_variables(model)}
         variables = [variable for variable in variables if id(variable) not in frozen]
         if not variables:
-            raise InputError(f"head=False: with mode={mode!r} nothing would train.")
+            raise InputError("{head}: with {mode} nothing would train.", head=False, mode=mode)
     check_not_cast(state, variables, f"mode={mode!r}")
     chosen = {id(variable) for variable in variables}
     keep_float32(model, state)
@@ -109,22 +110,23 @@ def _chosen_variables(model, state, mode):
     if mode == "adapters":
         if active is None:
             raise InputError(
-                "mode='adapters': the model has no adapters; call add_adapters(model, config) first, or choose "
-                "'full', 'top-N', 'layer-norm', 'bias' or 'head'."
+                "{mode}: the model has no adapters; call add_adapters(model, config) first, or choose "
+                "'full', 'top-N', 'layer-norm', 'bias' or 'head'.",
+                mode="adapters",
             )
         norms = state.layer_norm_variables(model, active.config.train_layer_norm, active.config.blocks)
         return head + learned_variables(active) + norms
     blocks = family.blocks(model)
     match = re.fullmatch(r"top-(\d{1,4})", mode) if isinstance(mode, str) else None
     if match and not 1 <= int(match[1]) <= len(blocks):
-        raise InputError(f"mode={mode!r}: N must be from 1 to {len(blocks)}, the number of the encoder's blocks.")
+        raise InputError(f"{{mode}}: N must be from 1 to {len(blocks)}, the number of the encoder's blocks.", mode=mode)
     if mode == "full" or (match and int(match[1]) == len(blocks)):
         return head + state.backbone_variables(model) + (learned_variables(active) if mode == "full" and active else [])
     if match:
         adapters = {id(variable) for variable in state.adapter_variables()}
         top = blocks[-int(match[1]) :] + ([family.pooler(model)] if family.reads_pooler(model) else [])
         return head + [v for layer in top for v in layer.weights if id(v) not in adapters]
-    raise InputError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}, with a number for N.")
+    raise InputError(f"{{mode}} is unknown: use one of {', '.join(MODES)}, with a number for N.", mode=mode)
 
 
 def _is_bias(variable):

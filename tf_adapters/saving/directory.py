@@ -17,7 +17,7 @@ import os
 import pathlib
 import shutil
 
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.injection import add_adapters, check_fast, set_active
 from tf_adapters.models.loading import load_backbone
@@ -61,9 +61,9 @@ def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics
     try:
         directory = pathlib.Path(directory)
     except TypeError:
-        raise InputError(f"directory={directory!r} must be a path.") from None
+        raise InputError("{directory} must be a path.", directory=directory) from None
     if directory.exists() and not directory.is_dir():
-        raise InputError(f"directory={str(directory)!r} is a file: give a directory.")
+        raise InputError("{directory} is a file: give a directory.", directory=str(directory))
     if state.trainable is None:
         raise InputError("The model was not trained: call set_trainable(model, ...) first, so that it is known what to save.")
     for name, value in (("recipe", recipe), ("task", task), ("metrics", metrics), ("training", training)):
@@ -171,13 +171,13 @@ def load_adapter(model, directory, *, name="default", head=True, fast=None):
         _check_head(model, state, settings, arrays, directory)
     if config is None:
         if fast not in (None, state.fast):
-            raise InputError(f"fast={fast}: {directory} holds no adapter, which fast blocks come with: leave it out.")
+            raise InputError(f"{{fast}}: {directory} holds no adapter, which fast blocks come with: leave it out.", fast=fast)
     elif name not in state.adapters:
         add_adapters(model, config, name=name, seed=0, fast=fast)
     else:
         check_fast(state, fast)
         if state.adapters[name].config != config:
-            raise InputError(f"name={name!r}: the model's adapter of that name has another config than {directory}.")
+            raise InputError(f"{{name}}: the model's adapter of that name has another config than {directory}.", name=name)
         set_active(model, name)
         # What the directory does not have is as it was in the encoder that it was trained on.
         plain = state.values_of(state.plain)
@@ -220,10 +220,10 @@ def load_trained(directory, *, backbone=None, fast=None):
     """
     settings = read_settings(directory)
     if fast and settings["adapter"] is None:
-        raise InputError(f"fast=True (--fast) is for adapters, and {directory} holds none: leave it out.")
+        raise InputError(f"{{fast}} is for adapters, and {directory} holds none: leave it out.", fast=True)
     source = settings["backbone"]["source"] if backbone is None else backbone
     if source is None:
-        raise InputError(f"{directory} does not say where its encoder came from: give backbone (--model).")
+        raise InputError(f"{directory} does not say where its encoder came from: give {{backbone}}.", backbone=NAME)
     head = settings["head"]
     try:
         model = load_backbone(

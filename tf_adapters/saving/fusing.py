@@ -35,7 +35,7 @@ def fuse_adapters(model, directories, *, name="fusion", value_regularization=0.0
     Reference: Pfeiffer et al. 2021, sections 3.1 and 3.2.
     """
     if not isinstance(directories, dict) or len(directories) < 2:
-        raise InputError(f"directories={directories!r} must be a dict of at least two adapters' names and directories.")
+        raise InputError("{directories} must be a dict of at least two adapters' names and directories.", directories=directories)
     state, saved, configs = state_of(model), {}, {}
     for adapter, directory in directories.items():
         settings, arrays = read_adapter(directory)

@@ -77,11 +77,11 @@ class AdapterBank(keras.Model):
     def __init__(self, backbone, *, storage="float32"):
         super().__init__(name="adapter_bank")
         if storage not in ("float32", "bfloat16", "float16"):
-            raise InputError(f"storage={storage!r} is unknown: use 'float32', 'bfloat16' or 'float16'.")
+            raise InputError("{storage} is unknown: use 'float32', 'bfloat16' or 'float16'.", storage=storage)
         self.storage = storage
         self.backbone = load_backbone(backbone, head="none")
         if state_of(self.backbone).family.model_type != "bert":
-            raise InputError(f"backbone={str(backbone)!r} has model_type={self.backbone.config.model_type!r}: a bank is for bert alone.")
+            raise InputError(f"{{backbone}} has model_type={self.backbone.config.model_type!r}: a bank is for bert alone.", backbone=str(backbone))
         self._encoder = Encoder.of(self.backbone)
         family = self._family = state_of(self.backbone).family
         self._places = {place: number for number, place in enumerate(site_places(self._encoder.depth))}
@@ -437,7 +437,7 @@ class AdapterBank(keras.Model):
 
     def _put(self, name, directory, new):
         if not isinstance(name, str) or not name or not is_encodable(name):
-            raise InputError(f"name={name!r} must be a string of characters, and not empty.")
+            raise InputError("{name} must be a string of characters, and not empty.", name=name)
         self._check_name(name, new)
         parts = self._parts(directory)
         with self._change():
@@ -561,10 +561,10 @@ class AdapterBank(keras.Model):
 
     def _check_name(self, name, new):
         if new and name in self._book.tasks:
-            raise InputError(f"name={name!r}: the bank has a task of that name; replace() puts another adapter in its place.")
+            raise InputError("{name}: the bank has a task of that name; replace() puts another adapter in its place.", name=name)
         if not new and name not in self._book.tasks:
             known = ", ".join(map(repr, list(self._book.tasks)[:20])) or "none"
-            raise InputError(f"name={name!r}: the bank has no such task; it has {known}.")
+            raise InputError(f"{{name}}: the bank has no such task; it has {known}.", name=name)
 
 
 class _Book:

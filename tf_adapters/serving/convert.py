@@ -41,13 +41,13 @@ def export_file(model, path, *, format, text=None, task=None):
             counterpart, which the message names.
     """
     if format not in FORMATS:
-        raise InputError(f"format={format!r} is unknown: use one of {', '.join(map(repr, FORMATS))}.")
+        raise InputError(f"{{format}} is unknown: use one of {', '.join(map(repr, FORMATS))}.", format=format)
     path = check_new_file(path)
     if state_of(model).fast:
         raise InputError("A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False.")
     kind = get_kind((task or {}).get("kind", "classification"))
     if type(model) is not state_of(model).family.heads[kind.head]:
-        raise InputError(f"task={task!r} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.")
+        raise InputError(f"{{task}} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.", task=task)
     names = list(state_of(model).family.inputs(dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"))))
     specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
 

@@ -65,14 +65,14 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
     """
     directory = check_version_directory(directory)
     if storage not in STORAGES:
-        raise InputError(f"storage={storage!r} is unknown: use one of {', '.join(map(repr, STORAGES))}.")
+        raise InputError(f"{{storage}} is unknown: use one of {', '.join(map(repr, STORAGES))}.", storage=storage)
     if not isinstance(text, Tokenizer):
-        raise InputError(f"text={text!r} must be the tokenizer of training.")
+        raise InputError("{text} must be the tokenizer of training.", text=text)
     task = task or {}
     kind = get_kind(task.get("kind", "classification"))
     heads = state_of(model).family.heads
     if type(model) is not heads[kind.head]:
-        raise InputError(f"task={task!r} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.")
+        raise InputError(f"{{task}} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.", task=task)
     names = [model.config.id2label[index] for index in range(model.config.num_labels)]
     about = {
         "task": task,

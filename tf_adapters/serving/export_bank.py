@@ -40,9 +40,9 @@ def export_bank(bank, directory, *, storage="float32"):
     """
     directory = check_version_directory(directory)
     if storage not in STORAGES:
-        raise InputError(f"storage={storage!r} is unknown: use one of {', '.join(map(repr, STORAGES))}.")
+        raise InputError(f"{{storage}} is unknown: use one of {', '.join(map(repr, STORAGES))}.", storage=storage)
     if not isinstance(bank, AdapterBank) or not bank.tasks:
-        raise InputError(f"bank={bank!r} must be an AdapterBank with at least one task: add(name, directory).")
+        raise InputError("{bank} must be an AdapterBank with at least one task: add(name, directory).", bank=bank)
     bank.trim()
     stored = stored_as(bank.backbone, storage)
     encoder = [*bank.backbone.weights, *(variable for _, _, variable in stored)]

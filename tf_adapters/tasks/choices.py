@@ -129,7 +129,7 @@ def read_choice_chunks(path, *, text_column=None, text_pair_column=None, chunk_r
 def choices_of_texts(texts, choices):
     """`ChoiceRows` of a list of texts, and a list of the choices of each."""
     if choices is None:
-        raise InputError("text_pairs=None: give a list of the choices of each text.")
+        raise InputError("{text_pairs}: give a list of the choices of each text.", text_pairs=None)
     check_texts(texts)
     count = len(choices[0]) if isinstance(choices[0], (list, tuple)) else 0
     check_texts(

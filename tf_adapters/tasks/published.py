@@ -9,7 +9,7 @@ from typing import Mapping, Optional, Tuple, Union
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.about import About
 from tf_adapters.tasks.published_files import Layout, collect, read_records
 from tf_adapters.tasks.rows import Splits
@@ -154,8 +154,8 @@ def find_files(task, split, data_dir, *, missing_ok=False):
     shown = " or ".join(" with ".join(place) for place in places)
     if data_dir is None:
         raise InputError(
-            f"Task {task.name!r} is read from files: give the folder that holds {shown} as data_dir "
-            f"(--data-dir). Origin: {task.origin}"
+            f"Task {task.name!r} is read from files: give the folder that holds {shown} as {{data_dir}}. Origin: {task.origin}",
+            data_dir=NAME,
         )
     data_dir = os.fspath(data_dir)
     if not os.path.isdir(data_dir):

@@ -20,7 +20,7 @@ import os
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.about import About
 from tf_adapters.tasks.files import BadRow, file_format, read_chunks, read_lines, shown_name
@@ -176,15 +176,15 @@ QUESTION_TASKS = (Squad(), *(Xquad(language) for language in XQUAD_LANGUAGES))
 
 def _find(task, file, data_dir):
     if data_dir is None:
-        raise InputError(f"Task {task!r} reads {file} from a folder of yours: give it as data_dir (--data-dir).")
+        raise InputError(f"Task {task!r} reads {file} from a folder of yours: give it as {{data_dir}}.", data_dir=NAME)
     folders = [os.path.join(os.fspath(data_dir), *part) for part in ((), ("squad",), ("xquad",))]
     for folder in folders:
         for name in (file, f"{file}.gz"):
             if os.path.isfile(os.path.join(folder, name)):
                 return os.path.join(folder, name)
     raise InputError(
-        f"Task {task!r} needs {file}, which is not in {', '.join(folders)}: give the folder that holds it as data_dir "
-        "(--data-dir)."
+        f"Task {task!r} needs {file}, which is not in {', '.join(folders)}: give the folder that holds it as {{data_dir}}.",
+        data_dir=NAME,
     )
 
 
@@ -396,7 +396,7 @@ def _text(value, key, path, place):
 def questions_of_texts(questions, contexts):
     """`SpanRows` of lists of questions and of their contexts."""
     if contexts is None:
-        raise InputError("text_pairs=None: give the context of each question.")
+        raise InputError("{text_pairs}: give the context of each question.", text_pairs=None)
     check_texts(questions)
     check_texts(contexts)
     builder = SpanRowsBuilder(labelled=False)

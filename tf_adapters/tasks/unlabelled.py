@@ -50,7 +50,7 @@ def texts_from_files(*, train, validation=None, text_column=None, text_pair_colu
         return Task(name="files", kind=KIND, labels=(), metric=METRIC, train=rows, validation=read(validation), source=source)
     count = min(MOST_HELD_OUT, -(-len(rows) // HELD_OUT_SHARE))
     if count >= len(rows):
-        raise InputError(f"train={str(train)!r} has {len(rows)} text(s), of which none can be held out: give more, or validation.")
+        raise InputError(f"{{train}} has {len(rows)} text(s), of which none can be held out: give more, or validation.", train=str(train))
     order = np.random.RandomState(seed).permutation(len(rows))
     held_out, rest = (rows.take(np.sort(part)) for part in (order[:count], order[count:]))
     source = f"The user's file {shown}, of whose {len(rows)} texts {count} were held out."

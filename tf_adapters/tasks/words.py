@@ -186,7 +186,7 @@ def read_word_chunks(path, *, chunk_rows=1024, format=None, text_column=None, te
     Raises: InputError, naming file, line and fix, if the file cannot be read or a row is malformed.
     """
     if text_pair_column is not None:
-        raise InputError(f"text_pair_column={text_pair_column!r}: sentences of words have no pairs, leave it out.")
+        raise InputError("{text_pair_column}: sentences of words have no pairs, leave it out.", text_pair_column=text_pair_column)
     if chunk_rows < 1:
         raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
     columns = {"word": text_column, "label": None}

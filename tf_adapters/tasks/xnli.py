@@ -10,7 +10,7 @@ languages, and one file a language (`sw.genre.dev.tsv`, columns `sentence1_sw` a
 import dataclasses
 import os
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.about import About
 from tf_adapters.tasks.published_files import Layout, collect, read_records
 from tf_adapters.tasks.rows import Splits
@@ -57,7 +57,7 @@ class XnliTask:
         """
         if data_dir is None:
             raise InputError(
-                f"Task {self.name!r} is read from files: give their folder as data_dir (--data-dir). Origin: {ORIGIN}"
+                f"Task {self.name!r} is read from files: give their folder as {{data_dir}}. Origin: {ORIGIN}", data_dir=NAME
             )
         places = {split: self.places(split) for split in ("train", "validation", "test")}
         found = {split: _first(places[split], data_dir) for split in places}

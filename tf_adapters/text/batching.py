@@ -21,8 +21,8 @@ def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
     _check_positive(batch_size, "batch_size")
     steps = rows_count // batch_size if drop_remainder else -(-rows_count // batch_size)
     if steps == 0:
-        raise InputError(f"batch_size={batch_size} exceeds the {rows_count} rows and drop_remainder drops "
-                         f"them all: give a batch_size of at most {rows_count}.")
+        raise InputError(f"{{batch_size}} exceeds the {rows_count} rows and drop_remainder drops "
+                         f"them all: give a batch_size of at most {rows_count}.", batch_size=batch_size)
     return steps
 
 
@@ -181,10 +181,10 @@ def _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder):
     steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=drop_remainder)
     _check_positive(epochs, "epochs")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
-        raise InputError(f"seed={seed!r} must be an integer from 0 to 2**63 - 1.")
+        raise InputError("{seed} must be an integer from 0 to 2**63 - 1.", seed=seed)
     is_integer = isinstance(start_step, (int, np.integer)) and not isinstance(start_step, bool)
     if not is_integer or not 0 <= start_step <= steps * epochs:
-        raise InputError(f"start_step={start_step!r} must be an integer from 0 to the {steps * epochs} steps of {epochs} epochs of {steps}.")
+        raise InputError(f"{{start_step}} must be an integer from 0 to the {steps * epochs} steps of {epochs} epochs of {steps}.", start_step=start_step)
     return steps
 
 
@@ -250,11 +250,11 @@ def _checked_lengths(lengths, tokenizer):
     for length in lengths:
         _check_positive(length, "an entry of lengths")
     if not lengths or list(lengths) != sorted(set(lengths)):
-        raise InputError(f"lengths={lengths} must be one or more ascending integers, such as "
-                         f"default_lengths({tokenizer.max_length}).")
+        raise InputError(f"{{lengths}} must be one or more ascending integers, such as "
+                         f"default_lengths({tokenizer.max_length}).", lengths=lengths)
     if lengths[-1] < tokenizer.max_length:
-        raise InputError(f"lengths={lengths} has no place for a row of the tokenizer's "
-                         f"max_length={tokenizer.max_length}: let the last entry be at least that.")
+        raise InputError(f"{{lengths}} has no place for a row of the tokenizer's "
+                         f"max_length={tokenizer.max_length}: let the last entry be at least that.", lengths=lengths)
     return lengths
 
 

@@ -96,7 +96,7 @@ class ByteLevelBpe(Tokenizer):
                 raise InputError(f"{os.path.join(directory, 'merges.txt')} is not UTF-8 text ({error}): restore the file.") from None
             settings = {}
         else:
-            raise InputError(f"directory={directory!r} holds no byte-level BPE: looked for tokenizer.json, and for vocab.json with merges.txt.")
+            raise InputError("{directory} holds no byte-level BPE: looked for tokenizer.json, and for vocab.json with merges.txt.", directory=directory)
         config = os.path.join(directory, "tokenizer_config.json")
         if os.path.isfile(config):
             values = read_json(config)

@@ -38,7 +38,7 @@ def load_tokenizer(model, *, max_length=None):
             f"--max-length {max_length} is beyond the {positions} positions of {state.source}: give --max-length {positions} or less."
         )
     if state.directory is None:
-        raise InputError(f"model={type(model).__name__} was built without files: give the tokenizer's class its vocabulary.")
+        raise InputError("{model} was built without files: give the tokenizer's class its vocabulary.", model=type(model).__name__)
     module, name, style = _TOKENIZERS[state.family.tokenizer]
     tokenizer = getattr(importlib.import_module(module), name).from_directory(state.directory, max_length=max_length, **style)
     if tokenizer.size > model.config.vocab_size:

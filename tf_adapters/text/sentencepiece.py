@@ -129,7 +129,7 @@ class SentencePiece(Tokenizer):
     def __init__(self, model, *, layout, max_length=128, **settings):
         super().__init__(name="sentencepiece")
         if layout not in LAYOUTS:
-            raise InputError(f"layout={layout!r} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.")
+            raise InputError(f"{{layout}} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.", layout=layout)
         self.layout, described = layout, LAYOUTS[layout]
         for name in settings:
             if name not in described.settings:
@@ -175,14 +175,15 @@ class SentencePiece(Tokenizer):
         """
         directory = os.fspath(directory)
         if layout not in LAYOUTS:
-            raise InputError(f"layout={layout!r} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.")
+            raise InputError(f"{{layout}} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.", layout=layout)
         described = LAYOUTS[layout]
         path = os.path.join(directory, described.file)
         if not os.path.isfile(path):
             found = " (its tokenizer.json has not all of it)" if os.path.isfile(os.path.join(directory, "tokenizer.json")) else ""
             raise InputError(
-                f"directory={directory!r} holds no {described.file}, SentencePiece's own model, which cuts the texts of {layout}{found}: "
-                f"put the file there; HuggingFace's {described.tokenizer_class} reads the same."
+                f"{{directory}} holds no {described.file}, SentencePiece's own model, which cuts the texts of {layout}{found}: "
+                f"put the file there; HuggingFace's {described.tokenizer_class} reads the same.",
+                directory=directory,
             )
         with open(path, "rb") as file:
             model = file.read()
@@ -422,7 +423,7 @@ def _read_tokenizer_config(path, described):
     name = config.get("tokenizer_class")
     accepted = (None, described.tokenizer_class, described.tokenizer_class + "Fast", "PreTrainedTokenizerFast")
     if name not in accepted:
-        raise InputError(f"tokenizer_class={shown(name)} in {path} is not {described.tokenizer_class}: give a model with its own tokenizer.")
+        raise InputError(f"{{tokenizer_class}} in {path} is not {described.tokenizer_class}: give a model with its own tokenizer.", tokenizer_class=name)
     for key, wanted in zip(("cls_token", "sep_token", "pad_token", "unk_token"), described.tokens):
         token = config.get(key)
         token = token.get("content") if isinstance(token, dict) else token

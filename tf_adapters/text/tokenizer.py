@@ -71,8 +71,8 @@ class Tokenizer(tf.Module):
                 input_ids = tf.concat([cls, first, sep], axis=1)
                 return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
             if self.max_length < self.pair_specials + 2:
-                raise InputError(f"max_length={self.max_length} has no room for a text and its text_pair: "
-                                 f"give at least {self.pair_specials + 2}.")
+                raise InputError(f"{{max_length}} has no room for a text and its text_pair: "
+                                 f"give at least {self.pair_specials + 2}.", max_length=self.max_length)
             second = self.tokenize(text_pair)
             # Static shapes catch most of it; the assertion holds in a graph.
             if not first.shape[:1].is_compatible_with(second.shape[:1]):

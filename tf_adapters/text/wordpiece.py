@@ -152,7 +152,7 @@ class WordPiece(Tokenizer):
         vocabulary_file = os.path.join(directory, "vocab.txt")
         tokenizer_file = os.path.join(directory, "tokenizer.json")
         if style not in _STYLES:
-            raise InputError(f"style={style!r} is unknown: use one of {', '.join(map(repr, _STYLES))}.")
+            raise InputError(f"{{style}} is unknown: use one of {', '.join(map(repr, _STYLES))}.", style=style)
         classes, defaults = _STYLES[style]
         settings = dict(defaults)
         if os.path.isfile(vocabulary_file):
@@ -162,9 +162,10 @@ class WordPiece(Tokenizer):
             settings.update(found)
         else:
             raise InputError(
-                f"directory={directory!r} holds no WordPiece vocabulary: "
+                "{directory} holds no WordPiece vocabulary: "
                 "looked for vocab.txt and tokenizer.json. "
-                "Give the directory of a BERT model with its tokenizer's files."
+                "Give the directory of a BERT model with its tokenizer's files.",
+                directory=directory,
             )
         settings.update(_read_tokenizer_config(os.path.join(directory, "tokenizer_config.json"), classes))
         return cls(vocabulary, max_length=max_length, **settings)
@@ -380,8 +381,8 @@ def _read_tokenizer_config(path, classes):
     accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
     accepted.append("PreTrainedTokenizerFast")
     if name is not None and name not in accepted:
-        raise InputError(f"tokenizer_class={shown(name)} in {path} is not {classes[0]}'s WordPiece: "
-                         f"give a model whose tokenizer is a {classes[0]}Tokenizer.")
+        raise InputError(f"{{tokenizer_class}} in {path} is not {classes[0]}'s WordPiece: "
+                         f"give a model whose tokenizer is a {classes[0]}Tokenizer.", tokenizer_class=name)
     settings = {}
     for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
         value = config.get(key)

@@ -102,9 +102,9 @@ def meet(cluster, *, seconds=SECONDS_TO_MEET):
                     connection.sendall(b"go")
     except TimeoutError:
         names = ", ".join(cluster.addresses[number] for number in sorted(missing))
-        raise InputError(f"strategy='multi-worker': {names} of TF_CONFIG did not start within {seconds:.0f} s: start every worker.") from None
+        raise InputError(f"{{strategy}}: {names} of TF_CONFIG did not start within {seconds:.0f} s: start every worker.", strategy="multi-worker") from None
     except OSError as error:
-        raise InputError(f"strategy='multi-worker': this worker cannot listen on its port of {cluster.addresses[0]} ({error.strerror}).") from None
+        raise InputError(f"{{strategy}}: this worker cannot listen on its port of {cluster.addresses[0]} ({error.strerror}).", strategy="multi-worker") from None
 
 
 def _tell_chief(cluster, deadline, seconds):
@@ -117,7 +117,7 @@ def _tell_chief(cluster, deadline, seconds):
                 if connection.recv(2) == b"go":
                     return
         time.sleep(0.2)
-    raise InputError(f"strategy='multi-worker': the first worker of TF_CONFIG, {cluster.addresses[0]}, was not there within {seconds:.0f} s: start every worker.")
+    raise InputError(f"{{strategy}}: the first worker of TF_CONFIG, {cluster.addresses[0]}, was not there within {seconds:.0f} s: start every worker.", strategy="multi-worker")
 
 
 def _is_address(address):
@@ -127,6 +127,7 @@ def _is_address(address):
 
 def _error(reason):
     return InputError(
-        f"strategy='multi-worker' needs the environment variable TF_CONFIG, and {reason}. On the first of two machines: {EXAMPLE}; on the "
-        "second the index is 1."
+        f"{{strategy}} needs the environment variable TF_CONFIG, and {reason}. On the first of two machines: {EXAMPLE}; on the "
+        "second the index is 1.",
+        strategy="multi-worker",
     )

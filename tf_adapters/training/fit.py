@@ -59,7 +59,7 @@ def fit(model, task, tokenizer, output, settings, *, kind=None, resume=False, re
     """
     state = _checked_state(model)
     if settings.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise InputError("tensorboard=True (--tensorboard) needs the package tensorboard: run `pip install tensorboard`.")
+        raise InputError("{tensorboard} needs the package tensorboard: run `pip install tensorboard`.", tensorboard=True)
     kind = kind or get_kind(task.kind)
     settings.check_kind(kind)
     examples = kind.examples(task.train, tokenizer)
@@ -136,7 +136,7 @@ class _Trained:
         self.depth = frozen_depth(model) if settings.cache_frozen else 0
         trained = kind.trained(model, jit_compile=settings.jit_compile)
         if settings.cache_frozen and trained is not model:
-            raise InputError(f"cache_frozen=True: what {kind.name} reads of a text is another in each step; leave it out.")
+            raise InputError(f"{{cache_frozen}}: what {kind.name} reads of a text is another in each step; leave it out.", cache_frozen=True)
         changes, self.freezing = [], None
         if settings.mixout:
             changes.append(Mixout(model, settings.mixout, seed=settings.seed))

@@ -45,7 +45,7 @@ class AdapterFreezing(Change):
     def __init__(self, model, *, threshold, epochs, examples, tokenizer):
         state = state_of(model)
         if state.trainable != "adapters" or not isinstance(state.adapters[state.active].config, AdapterConfig):
-            raise InputError(f"freeze_adapters={threshold!r} is for bottleneck adapters (set_trainable(model, 'adapters')): leave it out.")
+            raise InputError("{freeze_adapters} is for bottleneck adapters (set_trainable(model, 'adapters')): leave it out.", freeze_adapters=threshold)
         self.model, self.threshold, self.epochs, self.frozen = model, threshold, tuple(epochs), ()
         rows = np.unique(np.linspace(0, len(examples) - 1, _SAMPLE_ROWS).astype(np.int64))
         ((_, inputs),) = sorted_batches(examples.encode(tokenizer, tf.constant(rows)), batch_size=len(rows), tokenizer=tokenizer)

@@ -37,7 +37,7 @@ def frozen_depth(model):
 
     reason = problem(main.embeddings)
     if reason is not None:
-        raise InputError(f"cache_frozen=True needs blocks at the bottom that never change, but the embedding layer {reason}.")
+        raise InputError(f"{{cache_frozen}} needs blocks at the bottom that never change, but the embedding layer {reason}.", cache_frozen=True)
     for depth, block in enumerate(blocks):
         reason = "has an adapter; blocks=range(3, 6) (--blocks 3-5) leaves out three" if depth in adapted else problem(block)
         if reason is not None:
@@ -45,7 +45,7 @@ def frozen_depth(model):
     else:
         return len(blocks)
     if depth == 0:
-        raise InputError(f"cache_frozen=True needs blocks at the bottom that never change, but block 0 {reason}.")
+        raise InputError(f"{{cache_frozen}} needs blocks at the bottom that never change, but block 0 {reason}.", cache_frozen=True)
     return depth
 
 
@@ -148,6 +148,7 @@ class _writing:
         except OSError as error:
             hint = "the outputs of the frozen blocks do not fit; " if error.errno == errno.ENOSPC else ""
             raise InputError(
-                f"{self.path} cannot be written ({error.strerror}): {hint}leave cache_frozen=True (--cache-frozen) out and start "
-                "anew (--overwrite), or write to another disk."
+                f"{self.path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew (--overwrite), or "
+                "write to another disk.",
+                cache_frozen=True,
             ) from None

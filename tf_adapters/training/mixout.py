@@ -37,7 +37,7 @@ class Mixout(Change):
 
     def __init__(self, model, rate, *, seed):
         if not checked("mixout", rate):
-            raise InputError(f"mixout={rate!r} must be above 0, such as 0.9.")
+            raise InputError("{mixout} must be above 0, such as 0.9.", mixout=rate)
         head = {id(variable) for variable in state_of(model).head_variables(model)}
         trains = {id(variable) for variable in model.trainable_variables if variable.shape.rank == 2} - head
         places = {}
@@ -47,7 +47,7 @@ class Mixout(Change):
                     if id(value) in trains:
                         places.setdefault(id(value), []).append((layer, attribute, value))
         if not places:
-            raise InputError(f"mixout={rate!r}: no matrix of the encoder or of adapters trains, so there is nothing to mix.")
+            raise InputError("{mixout}: no matrix of the encoder or of adapters trains, so there is nothing to mix.", mixout=rate)
         self.dropouts, self._mixed = [], []
         for number, owners in enumerate(places.values()):
             dropout = SeededDropout(rate, seed=(seed * 1_000_033 + number) % 2**31)

@@ -103,7 +103,7 @@ def pretrain(
     if fit_head_steps is None:
         fit_head_steps = 0 if state.pretrained_head else HEAD_STEPS
     if not fit_head_steps and not state.pretrained_head:
-        raise InputError("fit_head_steps=0: this checkpoint has no head of masked words, so one must be fitted; 500 steps are usual.")
+        raise InputError("{fit_head_steps}: this checkpoint has no head of masked words, so one must be fitted; 500 steps are usual.", fit_head_steps=0)
     if adapter is not None:
         adapter.sites(model.config.num_hidden_layers)  # before a head is fitted for an adapter that the encoder has no place for
     kind = MaskedLanguageModelling(rate=rate, whole_words=whole_words, head_steps=fit_head_steps)

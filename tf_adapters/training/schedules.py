@@ -23,7 +23,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak, steps, *, warmup_fraction=0.1):
         if not is_int(steps) or steps < 1:
-            raise InputError(f"steps={steps!r} must be an integer of at least 1.")
+            raise InputError("{steps} must be an integer of at least 1.", steps=steps)
         self.peak, self.steps = checked("learning_rate", peak, shown=f"peak={peak!r}"), int(steps)
         self.warmup_fraction = checked("warmup_fraction", warmup_fraction)
 

@@ -175,11 +175,11 @@ class TrainingSettings:
     def __post_init__(self):
         check_fields(self)
         if (self.epochs is None) == (self.steps is None) or (self.steps is None) != (self.period is None):
-            raise InputError(f"epochs={self.epochs!r}, steps={self.steps!r}, period={self.period!r}: give epochs, or steps and period.")
+            raise InputError("{epochs}, {steps}, {period}: give epochs, or steps and period.", epochs=self.epochs, steps=self.steps, period=self.period)
         if self.learning_rate is None:
-            raise InputError("learning_rate=None: give one, such as 1e-3 for adapters.")
+            raise InputError("{learning_rate}: give one, such as 1e-3 for adapters.", learning_rate=None)
         if self.steps is not None and self.steps % self.period:
-            raise InputError(f"steps={self.steps} must be a multiple of period={self.period}: give {-(-self.steps // self.period) * self.period}.")
+            raise InputError(f"{{steps}} must be a multiple of period={self.period}: give {-(-self.steps // self.period) * self.period}.", steps=self.steps)
         check_together(self.to_dict())
         if self.freeze_adapters is not None:
             epochs = self.freeze_epochs or (max(1, self.epochs // 10), max(2, self.epochs // 2))
@@ -283,7 +283,7 @@ def by_keywords(function):
     def run(model, task, tokenizer, output=None, settings=None, **others):
         fields = {name: others.pop(name) for name in choices() if name in others}
         if output is None:
-            raise InputError("output=None: give the directory to write.")
+            raise InputError("{output}: give the directory to write.", output=None)
         if settings is not None and not isinstance(settings, TrainingSettings):
             raise InputError("{settings} are no TrainingSettings: give TrainingSettings(epochs=..., learning_rate=...).", settings=settings)
         if settings is not None and fields:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import strategy_made_under
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.training.cluster import STRATEGIES, meet, read_cluster
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.settings import for_one_device
@@ -47,7 +47,7 @@ def make_strategy(name):
     >>> fit(model, task, tokenizer, strategy=strategy, output="adapters/mine", epochs=3, learning_rate=1e-3)
     """
     if name not in STRATEGIES:
-        raise InputError(f"strategy={name!r} is unknown: use one of {', '.join(STRATEGIES)}.")
+        raise InputError(f"{{strategy}} is unknown: use one of {', '.join(STRATEGIES)}.", strategy=name)
     return {"mirrored": _mirrored, "multi-worker": _multi_worker, "tpu": _tpu}[name]()
 
 
@@ -56,8 +56,9 @@ def _mirrored():
     devices = [device.name for device in tf.config.list_logical_devices(kind)]
     if len(devices) < 2:
         raise InputError(
-            f"strategy='mirrored' needs two devices or more, and TensorFlow sees one {kind}: leave --strategy out, or use several machines "
-            "by --strategy multi-worker."
+            f"{{strategy}} needs two devices or more, and TensorFlow sees one {kind}: leave --strategy out, or use several machines "
+            "by --strategy multi-worker.",
+            strategy="mirrored",
         )
     return tf.distribute.MirroredStrategy(devices)
 
@@ -73,12 +74,14 @@ def _multi_worker():
         return strategy
     except RuntimeError as error:
         raise InputError(
-            f"strategy='multi-worker' must be made before TensorFlow computes anything, right after its import ({_first_line(error)})."
+            f"{{strategy}} must be made before TensorFlow computes anything, right after its import ({_first_line(error)}).",
+            strategy="multi-worker",
         ) from None
     except (tf.errors.OpError, ValueError) as error:
         raise InputError(
-            f"strategy='multi-worker': the workers of TF_CONFIG did not come together; start all of them, each on the machine and with a "
-            f"free port of its own entry ({_first_line(error)})."
+            f"{{strategy}}: the workers of TF_CONFIG did not come together; start all of them, each on the machine and with a "
+            f"free port of its own entry ({_first_line(error)}).",
+            strategy="multi-worker",
         ) from None
 
 
@@ -89,7 +92,8 @@ def _tpu():
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
-            f"strategy='tpu' found no TPU: set TPU_NAME to the name of yours, or to `local` on a TPU VM ({_first_line(error)})."
+            f"{{strategy}} found no TPU: set TPU_NAME to the name of yours, or to `local` on a TPU VM ({_first_line(error)}).",
+            strategy="tpu",
         ) from None
     return tf.distribute.TPUStrategy(resolver)
 
@@ -114,8 +118,9 @@ def scope_of(strategy):
         if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise
         raise InputError(
-            "Another worker was lost, and this one cannot go on alone. See why it ended, and start all of them again, with resume=True "
-            f"(--resume) if training had begun ({_first_line(error)})."
+            "Another worker was lost, and this one cannot go on alone. See why it ended, and start all of them again, with {resume} if "
+            f"training had begun ({_first_line(error)}).",
+            resume=True,
         ) from error
 
 
@@ -141,8 +146,9 @@ def in_scope(function):
         made_under = strategy_made_under(model)
         if made_under is not strategy:
             raise InputError(
-                f"strategy={strategy!r}: the model was made under {made_under!r}; load it and add its adapters inside "
-                "`with strategy.scope():`, and give that strategy to fit."
+                f"{{strategy}}: the model was made under {made_under!r}; load it and add its adapters inside "
+                "`with strategy.scope():`, and give that strategy to fit.",
+                strategy=strategy,
             )
         with scope_of(strategy):
             return function(model, *arguments, strategy=strategy, **settings)
@@ -223,7 +229,7 @@ class Workers(Alone):
     def __init__(self, strategy, settings, random_drop):
         known = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy)
         if not isinstance(strategy, known):
-            raise InputError(f"strategy={strategy!r} must be one of make_strategy: {', '.join(STRATEGIES)}.")
+            raise InputError(f"{{strategy}} must be one of make_strategy: {', '.join(STRATEGIES)}.", strategy=strategy)
         self.strategy, self.replicas = strategy, strategy.num_replicas_in_sync
         self.processes, self.chief = processes_of(strategy)
         self.name = f"{type(strategy).__name__} of {self.replicas} devices"
@@ -232,9 +238,9 @@ class Workers(Alone):
         refused = for_one_device(settings.to_dict()) | ({"random_drop": random_drop} if random_drop else {})
         refused |= {"jit_compile": True} if settings.jit_compile and not on_tpu else {}
         for name, value in refused.items():
-            raise InputError(f"{{{name}}} is for one device: leave it out, or the strategy (--strategy).", **{name: value})
+            raise InputError(f"{{{name}}} is for one device: leave it out, or the {{strategy}}.", strategy=NAME, **{name: value})
         if on_tpu and not settings.jit_compile:
-            raise InputError("A TPU needs batches of few shapes: give jit_compile=True (--xla) with strategy 'tpu'.")
+            raise InputError("A TPU needs batches of few shapes: give {jit_compile} with {strategy}.", jit_compile=True, strategy="tpu")
         if settings.batch_size < self.replicas or (on_tpu and settings.batch_size % self.replicas):
             multiple = "a multiple of them" if on_tpu else "at least as many"
             raise InputError(f"{{batch_size}} rows of a step are for {self.replicas} devices together: give {multiple}.", batch_size=settings.batch_size)

@@ -79,7 +79,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         self.recipe = get_recipe(recipe or (preset.recipe if preset else "default"))
         self.space = check_values(preset.values if preset else space, self.recipe)
         if objective not in OBJECTIVES:
-            raise InputError(f"objective={objective!r} is unknown: use 'mean' or 'best', of the seeds.")
+            raise InputError("{objective} is unknown: use 'mean' or 'best', of the seeds.", objective=objective)
         check_seeds(seed, seeds)
         self.source = str(source)
         self.task = task if callable(task) else lambda seed: task
@@ -96,9 +96,9 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         family, config = read_config(find_files(self.source, config_only=True))
         check_depth(self.space, config.num_hidden_layers, self.source)
         if fast and self.space.get("trainable", (self.recipe.trainable,)) != ("adapters",):
-            raise InputError("fast=True is for adapters, and the space has other values of trainable: leave one of them out.")
+            raise InputError("{fast} is for adapters, and the space has other values of trainable: leave one of them out.", fast=True)
         if fast and family.fast_block_class is None:
-            raise InputError(f"fast=True: {family.model_type} has no fast blocks; leave it out.")
+            raise InputError(f"{{fast}}: {family.model_type} has no fast blocks; leave it out.", fast=True)
         self._data = [first.name, first.train.digest(), first.validation.digest()]
         self._model, self._tokenizer = None, None
 

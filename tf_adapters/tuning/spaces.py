@@ -164,7 +164,7 @@ SPACES = {
 def get_space(name):
     """Return the `Space` called `name`; raises InputError with the known names otherwise."""
     if name not in SPACES:
-        raise InputError(f"space={name!r} is unknown: the spaces are {', '.join(SPACES)}.")
+        raise InputError(f"{{space}} is unknown: the spaces are {', '.join(SPACES)}.", space=name)
     return SPACES[name]
 
 
@@ -179,7 +179,7 @@ def check_values(values, recipe):
         InputError: nothing varies, a name is unknown, a value does not fit the recipe's method, ...
     """
     if not isinstance(values, dict):
-        raise InputError(f"space={values!r} must be the name of a space or a dict from names to values.")
+        raise InputError("{space} must be the name of a space or a dict from names to values.", space=values)
     checked = {}
     for name, choice in values.items():
         if name not in DIMENSIONS:

@@ -58,7 +58,7 @@ class AdapterTuner(keras_tuner.Tuner):
 
     def __init__(self, hypermodel, oracle, *, directory, project_name="search", **kwargs):
         if not isinstance(hypermodel, AdapterHyperModel):
-            raise InputError(f"hypermodel={hypermodel!r} must be an AdapterHyperModel.")
+            raise InputError("{hypermodel} must be an AdapterHyperModel.", hypermodel=hypermodel)
         if isinstance(oracle, keras_tuner.oracles.HyperbandOracle) and "epochs" in hypermodel.space:
             raise InputError("space: the epochs are what Hyperband chooses, up to its max_epochs: leave them out.")
         # Three learning rates in a row that are too high are no reason to stop.
