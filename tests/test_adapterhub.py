@@ -387,7 +387,7 @@ def test_labels_are_in_the_order_of_their_numbers_and_missing_ones_are_named(tmp
         if expected is not None:
             assert found.labels == expected
             continue
-        with pytest.raises(InputError, match="does not name the labels of the head .*--no-head"):
+        with pytest.raises(InputError, match="does not name the labels of the head .*pass head=False"):
             found.labels
 
 

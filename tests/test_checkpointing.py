@@ -169,7 +169,7 @@ def test_a_step_takes_less_memory(mode, jit_compile):
 
 def test_what_cannot_be_checkpointed_is_named(checkpoint, sentences, tmp_path, cli, train_arguments):
     # Before `seed_dropout`.
-    with pytest.raises(InputError, match="checkpoint_gradients=True .*StableDropout.* of block 0 cannot draw the same mask twice"):
+    with pytest.raises(InputError, match="checkpoint_gradients=True: .*StableDropout.* of block 0 cannot draw the same mask twice"):
         model = family_model("deberta-v2")
         GradientCheckpointing(model)
     with pytest.raises(InputError, match=r"the dropout 'dropout.*' \(Dropout\) of block 0"):

@@ -193,7 +193,7 @@ def test_a_full_disk_is_reported_and_leaves_no_file(wordpiece, tmp_path, monkeyp
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(frozen_blocks, "open", FullDisk, raising=False)
-    with pytest.raises(InputError, match="No space left on device.*--cache-frozen"):
+    with pytest.raises(InputError, match="No space left on device.*leave cache_frozen=True out"):
         StoredStates(upper_model(), 2, examples(5), wordpiece, tmp_path, batch_size=8)
     assert not list(tmp_path.iterdir())
 

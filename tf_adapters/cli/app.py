@@ -38,7 +38,6 @@ _OPTION_NAMES = {
     "directory": "--model",
     "dropout": "--adapter-dropout",
     "mode": "--trainable",
-    "peak": "--learning-rate",
 }
 
 
