@@ -269,6 +269,7 @@ def test_xla_compiles_once_per_batch_shape(checkpoint, tmp_path):
 import sys
 import numpy as np, tensorflow as tf
 from tf_adapters import *
+from tf_adapters.text import WordPiece
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks import Task
 from tf_adapters.text.batching import training_batches, default_lengths

@@ -769,6 +769,7 @@ def test_xla_compiles_once_per_batch_shape(checkpoint, tmp_path, policy):
 import sys
 import tensorflow as tf
 from tf_adapters import *
+from tf_adapters.text import WordPiece
 from tf_adapters._keras import keras
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.tasks.rows import Task
