@@ -33,7 +33,10 @@ class Program:
         self.compile_s = time.perf_counter() - started
         stats = self.executable.get_compiled_memory_stats()
         self.memory = (
-            stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes + stats.temp_size_in_bytes
+            stats.argument_size_in_bytes
+            + stats.output_size_in_bytes
+            - stats.alias_size_in_bytes
+            + stats.temp_size_in_bytes
         )
         random = np.random.RandomState(0)
         shapes = computation.program_shape().parameter_shapes()

@@ -66,11 +66,14 @@ def finish(kind, options, settings, measured, describe):
         describe: function of the result that returns its text, perhaps its table.
     """
     result = {
-        "kind": kind, **provenance(),
-        "versions": installed_versions("tensorflow", "tf-keras", "tensorflow-text", "transformers", "numpy", "tf_adapters"),
+        "kind": kind,
+        **provenance(),
+        "versions": installed_versions(
+            "tensorflow", "tf-keras", "tensorflow-text", "transformers", "numpy", "tf_adapters"
+        ),
         "settings": {name: getattr(options, name) for name in settings},
         **measured,
-    }  # fmt: skip
+    }
     print(describe(with_link(result, options.output or "not kept")))
     if options.output is not None:
         write_result(options.output, result)

@@ -9,11 +9,16 @@ METHOD_TITLES = {
     "fast": "adapters, fast, bfloat16",
     "unsorted": "adapters, batches of random rows",
 }
-MODEL_TITLES = {"minilm": "MiniLM (6 x 384)", "bert-base": "BERT-base (12 x 768)", "granite-embedding-30m-english": "granite-embedding-30m-english (RoBERTa, 6 x 384)"}
+MODEL_TITLES = {
+    "minilm": "MiniLM (6 x 384)",
+    "bert-base": "BERT-base (12 x 768)",
+    "granite-embedding-30m-english": "granite-embedding-30m-english (RoBERTa, 6 x 384)",
+}
 
 
 class Table(NamedTuple):
-    """How the results of one kind are shown: Markdown, what makes two results the same measurement, of which only the newest is shown, and in which file."""
+    """How the results of one kind are shown: Markdown, what makes two results the same measurement, of which only the
+    newest is shown, and in which file."""
 
     make: Callable
     key: Callable  # strings and numbers only: they are sorted

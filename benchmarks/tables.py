@@ -78,10 +78,13 @@ def replace_section(text, tables):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=f"{__doc__} They stand in {README} and {NOTES} between the lines {START} and {END}; everything else there "
+        description=f"{__doc__} They stand in {README} and {NOTES} between the lines {START} and {END}; everything "
+        "else there "
         "stays as it is."
     )
-    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="folder of the READMEs; default: the repository")
+    parser.add_argument(
+        "--root", type=pathlib.Path, default=ROOT, help="folder of the READMEs; default: the repository"
+    )
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="default: benchmarks/results")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a table is out of date")
     options = parser.parse_args()

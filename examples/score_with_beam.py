@@ -4,10 +4,10 @@
     pip install apache-beam tensorflow-hub
     python examples/score_with_beam.py --model serving/all/1 --input 'messages-*.jsonl' --output labels/part
 
-Of a model of many tasks every line names its own: {"text": "a quiet film", "task": "film"}. A model of one task takes the
-texts that its signature names: {"text": ...}, or {"question": ..., "context": ...}. Each line comes out with the model's
-answer beside what it had; lines that cannot be read go to OUTPUT-unreadable. Arguments that are not listed here are Beam's
-own, such as `--runner DataflowRunner`.
+Of a model of many tasks every line names its own: {"text": "a quiet film", "task": "film"}. A model of one task takes
+the texts that its signature names: {"text": ...}, or {"question": ..., "context": ...}. Each line comes out with the
+model's answer beside what it had; lines that cannot be read go to OUTPUT-unreadable. Arguments that are not listed here
+are Beam's own, such as `--runner DataflowRunner`.
 """
 
 import argparse
@@ -87,7 +87,11 @@ def main(arguments=None):
     with beam.Pipeline(options=PipelineOptions(of_beam)) as pipeline:
         lines = pipeline | beam.io.ReadFromText(options.input)
         rows = lines | beam.ParDo(ReadLine(needed_inputs(options.model))).with_outputs("unreadable", main="rows")
-        answers = rows.rows | RunInference(handler) | beam.Map(lambda result: json.dumps({**result.example, **result.inference}, ensure_ascii=False))
+        answers = (
+            rows.rows
+            | RunInference(handler)
+            | beam.Map(lambda result: json.dumps({**result.example, **result.inference}, ensure_ascii=False))
+        )
         answers | "WriteAnswers" >> beam.io.WriteToText(options.output, file_name_suffix=".jsonl")
         rows.unreadable | "WriteUnreadable" >> beam.io.WriteToText(f"{options.output}-unreadable", skip_if_empty=True)
 

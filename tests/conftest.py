@@ -14,7 +14,16 @@ import pytest
 
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 WORDS = "the a film movie is was not good bad great awful fun dull plot cast and but very it that story".split()
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz0123456789.,!?'-", *("##" + c for c in "abcdefghijklmnopqrstuvwxyz")]
+VOCABULARY = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *WORDS,
+    *"bcdefghijklmnopqrstuvwxyz0123456789.,!?'-",
+    *("##" + c for c in "abcdefghijklmnopqrstuvwxyz"),
+]
 
 
 @pytest.fixture
@@ -65,7 +74,8 @@ def tiny_inputs(batch=3, length=10, *, seed=0):
 
 
 def randomize(model, seed=0, *, scale=0.3, head=True):
-    """Takes the active adapter's weights, its LayerNorms and the head away from where they begin, as training would: no bias is zero.
+    """Takes the active adapter's weights, its LayerNorms and the head away from where they begin, as training would: no
+    bias is zero.
 
     Of a layer, all its weights. Returns what it was given.
     """

@@ -11,7 +11,8 @@ FULL, READ_ONLY = errno.ENOSPC, errno.EROFS
 
 @contextlib.contextmanager
 def failing(folder, code):
-    """Let Python write nothing below a folder: of a full disk files may still be removed, of a read-only one nothing changes."""
+    """Let Python write nothing below a folder: of a full disk files may still be removed, of a read-only one nothing
+    changes."""
     folder = os.path.realpath(folder)
 
     def refusing(function, *, writes=lambda *arguments: True):
@@ -42,4 +43,7 @@ def failing(folder, code):
 
 def tree(folder):
     """All paths below a folder with their bytes, None for folders."""
-    return {str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes() for path in sorted(folder.rglob("*"))}
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+    }

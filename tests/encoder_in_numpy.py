@@ -1,4 +1,5 @@
-"""A tiny BERT with adapters and LoRA in NumPy, which shares no code with the package: a reference of what a model computes."""
+"""A tiny BERT with adapters and LoRA in NumPy, which shares no code with the package: a reference of what a model
+computes."""
 
 import numpy as np
 from scipy.special import erf
@@ -43,7 +44,11 @@ def logits(weights, adapter, inputs, blocks=(0, 1)):
         return layer_norm(states, weights[f"{name}/LayerNorm/gamma"], weights[f"{name}/LayerNorm/beta"])
 
     def adapted(states, block, place):
-        keys = [key for key in (f"layer.{block}.{place}", f"layer.{block}") if f"{key}.down.kernel" in adapter and block in blocks]
+        keys = [
+            key
+            for key in (f"layer.{block}.{place}", f"layer.{block}")
+            if f"{key}.down.kernel" in adapter and block in blocks
+        ]
         for key in keys:
             inner = gelu(states @ adapter[f"{key}.down.kernel"] + adapter[f"{key}.down.bias"])
             states = states + inner @ adapter[f"{key}.up.kernel"] + adapter[f"{key}.up.bias"]
@@ -53,14 +58,22 @@ def logits(weights, adapter, inputs, blocks=(0, 1)):
         return states.reshape(*states.shape[:2], HEADS, -1).transpose(0, 2, 1, 3)
 
     embeddings = "bert/embeddings"
-    states = weights[f"{embeddings}/word_embeddings/weight"][ids] + weights[f"{embeddings}/token_type_embeddings/embeddings"][types]
+    states = (
+        weights[f"{embeddings}/word_embeddings/weight"][ids]
+        + weights[f"{embeddings}/token_type_embeddings/embeddings"][types]
+    )
     states = norm(states + weights[f"{embeddings}/position_embeddings/embeddings"][: ids.shape[1]], embeddings)
     for block in range(2):
         name, lora = f"bert/encoder/layer_._{block}", f"layer.{block}." if block in blocks else "none."
-        query, key, value = (split(dense(states, f"{name}/attention/self/{part}", lora + part)) for part in ("query", "key", "value"))
+        query, key, value = (
+            split(dense(states, f"{name}/attention/self/{part}", lora + part)) for part in ("query", "key", "value")
+        )
         scores = query @ key.transpose(0, 1, 3, 2) / np.sqrt(query.shape[-1]) - 10000.0 * (1 - mask[:, None, None, :])
         context = (softmax(scores) @ value).transpose(0, 2, 1, 3).reshape(states.shape)
-        states = norm(adapted(dense(context, f"{name}/attention/output/dense"), block, "attention") + states, f"{name}/attention/output")
+        states = norm(
+            adapted(dense(context, f"{name}/attention/output/dense"), block, "attention") + states,
+            f"{name}/attention/output",
+        )
         inner = gelu(dense(states, f"{name}/intermediate/dense"))
         states = norm(adapted(dense(inner, f"{name}/output/dense"), block, "ffn") + states, f"{name}/output")
     return dense(np.tanh(dense(states[:, 0], "bert/pooler/dense")), "classifier")

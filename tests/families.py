@@ -8,23 +8,42 @@ import numpy as np
 from tests.conftest import VOCABULARY
 
 _SIZES = dict(
-    vocab_size=len(VOCABULARY), hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=48, max_position_embeddings=40,
-)  # fmt: skip
+    vocab_size=len(VOCABULARY),
+    hidden_size=32,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=48,
+    max_position_embeddings=40,
+)
 _ROBERTA = {**_SIZES, "type_vocab_size": 1, "pad_token_id": 1}
 FAMILIES = {
     "albert": {**_SIZES, "embedding_size": 16},
     "bert": _SIZES,
     "camembert": _ROBERTA,
     "deberta-v2": {
-        **_SIZES, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["c2p", "p2c"], "norm_rel_ebd": "layer_norm",
-        "share_att_key": True, "position_biased_input": False, "type_vocab_size": 0, "conv_kernel_size": 3,
+        **_SIZES,
+        "relative_attention": True,
+        "position_buckets": 8,
+        "pos_att_type": ["c2p", "p2c"],
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+        "conv_kernel_size": 3,
     },
-    "distilbert": {"vocab_size": len(VOCABULARY), "dim": 32, "n_layers": 3, "n_heads": 2, "hidden_dim": 48, "max_position_embeddings": 40},
+    "distilbert": {
+        "vocab_size": len(VOCABULARY),
+        "dim": 32,
+        "n_layers": 3,
+        "n_heads": 2,
+        "hidden_dim": 48,
+        "max_position_embeddings": 40,
+    },
     "electra": {**_SIZES, "embedding_size": 16},
     "mpnet": {**_SIZES, "relative_attention_num_buckets": 8},
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
-}  # fmt: skip
+}
 
 
 def family_model(family, head="classification", *, seed=0, **changes):
@@ -69,7 +88,14 @@ def write_family_checkpoint(model, directory, *, bare=False):
     directory, prefix = pathlib.Path(directory), model.base_model_prefix + "."
     directory.mkdir(parents=True, exist_ok=True)
     named = named_weights(state_of(model).family.main_layer(model).weights)
-    arrays = {name: np.ascontiguousarray(to_pytorch(variable, transposed)) for name, (variable, transposed) in named.items()}
+    arrays = {
+        name: np.ascontiguousarray(to_pytorch(variable, transposed)) for name, (variable, transposed) in named.items()
+    }
     assert all(name.startswith(prefix) for name in arrays)
-    save_file({name.removeprefix(prefix) if bare else name: value for name, value in arrays.items()}, str(directory / "model.safetensors"))
-    (directory / "config.json").write_text(json.dumps({**model.config.to_dict(), "model_type": model.config.model_type}))
+    save_file(
+        {name.removeprefix(prefix) if bare else name: value for name, value in arrays.items()},
+        str(directory / "model.safetensors"),
+    )
+    (directory / "config.json").write_text(
+        json.dumps({**model.config.to_dict(), "model_type": model.config.model_type})
+    )

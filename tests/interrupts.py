@@ -75,7 +75,8 @@ def interrupted(operation, *, files=("",), done=None):
     Args:
         operation: function.
         files: ends of the names of the files whose lines count.
-        done: set of `(path, line)` at which nothing is raised any more, which grows; None to raise at a line each time that it is executed.
+        done: set of `(path, line)` at which nothing is raised any more, which grows; None to raise at a line each time
+            that it is executed.
 
     Returns: iterator of `(path, line)`, after each exception.
     """
@@ -96,7 +97,8 @@ def interrupted_at(count, operation, files=("",)):
     Args:
         count: int, from 0.
         operation: function.
-        files: ends of the names of the files whose lines count; those of transaction.py, whose own lines no signal interrupts, never do.
+        files: ends of the names of the files whose lines count; those of transaction.py, whose own lines no signal
+            interrupts, never do.
 
     Returns: whether it was raised.
     """

@@ -1,7 +1,7 @@
 """Trainings in a process of their own, for devices are configured before TensorFlow starts; see test_strategies.py.
 
-`python -m tests.strategy_runs DEVICES RUNS` with the number of virtual CPUs and a JSON list of arguments of `train`. A run writes
-`FOLDER.npz` with the running losses after each step, and the trained weights by their numbers.
+`python -m tests.strategy_runs DEVICES RUNS` with the number of virtual CPUs and a JSON list of arguments of `train`. A
+run writes `FOLDER.npz` with the running losses after each step, and the trained weights by their numbers.
 """
 
 import json
@@ -38,14 +38,25 @@ def make_task(kind):
             builder.add(str(number), "the film", " ".join(words), [(words[-1], len(" ".join(words)) - len(words[-1]))])
         rows = builder.rows()
         return Task("spans", kind, (), "squad", rows, rows.take(few))
-    rows = Rows(text=tf.constant([" ".join(words) for words in sentences]), labels=random.integers(0, 2, ROWS).astype(np.int32))
+    rows = Rows(
+        text=tf.constant([" ".join(words) for words in sentences]), labels=random.integers(0, 2, ROWS).astype(np.int32)
+    )
     return Task("texts", kind, ("a", "b"), "accuracy", rows, rows.take(few))
 
 
 def train(
-    strategy, *, folder, checkpoint, kind="classification", dropout=0.0, precision="float32", stop_at=None, resume=False, fast=False,
+    strategy,
+    *,
+    folder,
+    checkpoint,
+    kind="classification",
+    dropout=0.0,
+    precision="float32",
+    stop_at=None,
+    resume=False,
+    fast=False,
     fusion=False,
-):  # fmt: skip
+):
     """One training.
 
     Args:
@@ -71,16 +82,26 @@ def train(
     keras.mixed_precision.set_global_policy(precision)
     task = make_task(kind)
     settings = dict(
-        output=folder, batch_size=BATCH_SIZE, learning_rate=1e-3, clip_norm=1.0, seed=1, dropout=dropout, strategy=strategy, resume=resume,
-        reporter=Record(), checkpoint_seconds=0.5 if stop_at else 30.0,
-    )  # fmt: skip
+        output=folder,
+        batch_size=BATCH_SIZE,
+        learning_rate=1e-3,
+        clip_norm=1.0,
+        seed=1,
+        dropout=dropout,
+        strategy=strategy,
+        resume=resume,
+        reporter=Record(),
+        checkpoint_seconds=0.5 if stop_at else 30.0,
+    )
     if kind == "masked-lm":
         with scope_of(strategy):
             keras.utils.set_random_seed(0)
             model = tf_adapters.load_backbone(checkpoint, head=kind)
             wordpiece = tf_adapters.load_tokenizer(model, max_length=32)
             steps = dict(fit_head_steps=12, steps=STEPS, save_every=STEPS)
-            result = tf_adapters.pretrain(model, task, wordpiece, adapter=tf_adapters.AdapterConfig(8), **steps, **settings).run
+            result = tf_adapters.pretrain(
+                model, task, wordpiece, adapter=tf_adapters.AdapterConfig(8), **steps, **settings
+            ).run
         return save(model, losses, folder, result)
     with scope_of(strategy):
         model, wordpiece = load_for_task(checkpoint, task, max_length=32)

@@ -60,7 +60,9 @@ def test_a_step_in_parts_is_that_of_the_whole_batch(kind, head, targets, parts):
 @pytest.mark.slow
 def test_the_regularisation_of_weights_counts_once_for_all_parts():
     targets = tf.constant([0, 1, 1, 0, 1, 1, 1])
-    whole, in_parts = (stepped(parts, "classification", "classification", targets, config=FUSION)[0] for parts in (1, 3))
+    whole, in_parts = (
+        stepped(parts, "classification", "classification", targets, config=FUSION)[0] for parts in (1, 3)
+    )
     for one, other in zip(whole, in_parts):
         np.testing.assert_allclose(one, other, atol=2e-6)
 

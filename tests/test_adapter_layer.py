@@ -100,8 +100,20 @@ def test_named_activations(name, function):
 
 def test_every_activation_of_keras_works():
     names = [
-        "elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "relu", "selu", "sigmoid", "softmax", "softplus",
-        "softsign", "swish", "tanh",
+        "elu",
+        "exponential",
+        "gelu",
+        "hard_sigmoid",
+        "linear",
+        "mish",
+        "relu",
+        "selu",
+        "sigmoid",
+        "softmax",
+        "softplus",
+        "softsign",
+        "swish",
+        "tanh",
     ]
     for name in names:
         output = AdapterLayer(3, activation=name, seed=0)(tf.ones((2, 4)))

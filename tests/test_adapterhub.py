@@ -1,4 +1,5 @@
-"""AdapterHub's checkpoints. The files in tests/adapterhub were written by `adapters` 1.3.0 (benchmarks/adapterhub_torch.py fixtures)."""
+"""AdapterHub's checkpoints. The files in tests/adapterhub were written by `adapters` 1.3.0
+(benchmarks/adapterhub_torch.py fixtures)."""
 
 import json
 import os
@@ -47,7 +48,11 @@ def check(model, directory, logits=True):
     with np.load(directory / "expected.npz") as expected:
         np.testing.assert_allclose(outputs.hidden_states[-1].numpy()[real], expected["hidden_states"], atol=1e-5)
         if logits:
-            found = np.stack([outputs.start_logits, outputs.end_logits], -1) if "start_logits" in outputs else outputs.logits.numpy()
+            found = (
+                np.stack([outputs.start_logits, outputs.end_logits], -1)
+                if "start_logits" in outputs
+                else outputs.logits.numpy()
+            )
             np.testing.assert_allclose(found[real] if found.ndim == 3 else found, expected["logits"], atol=1e-5)
 
 
@@ -65,14 +70,19 @@ def test_an_exported_adapter_is_the_file_that_it_came_from(model, preset, tmp_pa
     import_adapter(model, FILES / "bert" / preset)
     export_adapter(model, tmp_path / "out")
     theirs = FILES / "bert" / preset
-    for ours, stems in (("adapter", ("adapter", "pytorch_adapter")), ("model_head", ("model_head", "pytorch_model_head"))):
+    for ours, stems in (
+        ("adapter", ("adapter", "pytorch_adapter")),
+        ("model_head", ("model_head", "pytorch_model_head")),
+    ):
         found = load_file(tmp_path / "out" / f"{ours}.safetensors")
         path = theirs / f"{stems[0]}.safetensors"
         expected = load_file(path) if path.exists() else read_torch_file(theirs / f"{stems[1]}.bin")
         assert found.keys() == expected.keys()
         for key, value in expected.items():
             np.testing.assert_array_equal(found[key], value, err_msg=key)
-    written, original = (json.loads((folder / "adapter_config.json").read_text()) for folder in (tmp_path / "out", theirs))
+    written, original = (
+        json.loads((folder / "adapter_config.json").read_text()) for folder in (tmp_path / "out", theirs)
+    )
     assert written.keys() == original.keys() and written["config"].keys() == original["config"].keys()
     different = {key for key in original["config"] if written["config"][key] != original["config"][key]}
     assert different <= {"reduction_factor", "init_weights"}
@@ -98,7 +108,8 @@ def test_a_flexible_heads_dense_layer_takes_the_poolers_place(model, tmp_path):
     check(other, FILES / "bert-flexible")
 
 
-# The model that reads each head, and the names of the dense layers of the static head that computes the same, if there is one.
+# The model that reads each head, and the names of the dense layers of the static head that computes the same, if there
+# is one.
 HEADS = {
     "token-classification": (dict(head="token-classification", num_labels=3), ["classifier"]),
     "tagging": (dict(head="token-classification", num_labels=3), ["classifier"]),
@@ -115,7 +126,9 @@ HEADS = {
 def test_a_head_computes_what_it_did_in_pytorch_and_goes_back(name, tmp_path):
     directory, (arguments, static) = FILES / "bert" / name, HEADS[name]
     described = read_head_description(directory)
-    assert described.head == arguments.get("head", "classification") and described.head_layers == arguments.get("head_layers", 1)
+    assert described.head == arguments.get("head", "classification") and described.head_layers == arguments.get(
+        "head_layers", 1
+    )
     assert len(described.labels) == (3 if name == "multiple-choice" else arguments.get("num_labels", 2))
     model = load_backbone(FILES / "bert" / "model", **arguments)
     import_adapter(model, directory)
@@ -136,14 +149,19 @@ def test_a_head_computes_what_it_did_in_pytorch_and_goes_back(name, tmp_path):
 
 
 DENSE = {
-    ("albert", "classification"): ["classifier"], ("deberta-v2", "classification"): ["pooler.dense", "classifier"],
+    ("albert", "classification"): ["classifier"],
+    ("deberta-v2", "classification"): ["pooler.dense", "classifier"],
     ("distilbert", "classification"): ["pre_classifier", "classifier"],
-    **{(family, "classification"): ["classifier.dense", "classifier.out_proj"] for family in ("electra", "roberta", "xlm-roberta")},
     **{
-        (family, head): [layer] for family in ("albert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta")
+        (family, "classification"): ["classifier.dense", "classifier.out_proj"]
+        for family in ("electra", "roberta", "xlm-roberta")
+    },
+    **{
+        (family, head): [layer]
+        for family in ("albert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta")
         for head, layer in (("token-classification", "classifier"), ("question-answering", "qa_outputs"))
     },
-}  # fmt: skip
+}
 QUICK = (("roberta", "classification"), ("distilbert", "question-answering"))
 
 
@@ -151,14 +169,19 @@ def as_flexible(directory, layers, **settings):
     """Turn the static head in a directory into a flexible one."""
     weights = load_file(directory / "model_head.safetensors")
     numbers = {name: 1 + 3 * index for index, name in enumerate(layers)}
-    renamed = {f"heads.flex.{numbers[key.rpartition('.')[0]]}.{key.rpartition('.')[2]}": value for key, value in weights.items()}
+    renamed = {
+        f"heads.flex.{numbers[key.rpartition('.')[0]]}.{key.rpartition('.')[2]}": value
+        for key, value in weights.items()
+    }
     save_file(renamed, directory / "model_head.safetensors")
     described = json.loads((directory / "head_config.json").read_text())
     described |= {"name": "flex", "config": {"layers": len(layers), "label2id": described["label2id"], **settings}}
     (directory / "head_config.json").write_text(json.dumps(described))
 
 
-@pytest.mark.parametrize("family, head", [pytest.param(*key, marks=() if key in QUICK else pytest.mark.slow) for key in DENSE])
+@pytest.mark.parametrize(
+    "family, head", [pytest.param(*key, marks=() if key in QUICK else pytest.mark.slow) for key in DENSE]
+)
 def test_heads_of_every_family_are_written_under_pytorchs_names_and_read_as_flexible_ones_too(family, head, tmp_path):
     config = AdapterConfig(bottleneck_size=5, placement="ffn", train_layer_norm="none", init_stddev=0.3)
     model, inputs = family_model(family, head), {"input_ids": tf.constant([[5, 6, 7]])}
@@ -167,11 +190,21 @@ def test_heads_of_every_family_are_written_under_pytorchs_names_and_read_as_flex
     wanted = {f"{layer}.{part}" for layer in DENSE[family, head] for part in ("weight", "bias")}
     assert set(load_file(tmp_path / "model_head.safetensors")) == wanted
     activation = {"deberta-v2": "gelu", "distilbert": "relu", "electra": "gelu"}.get(family, "tanh")
-    kinds = {"classification": "multilabel_classification", "token-classification": "tagging", "question-answering": "question_answering"}
+    kinds = {
+        "classification": "multilabel_classification",
+        "token-classification": "tagging",
+        "question-answering": "question_answering",
+    }
     for flexible in (False, True):
         if flexible:
             on_pooler = (family, head) == ("albert", "classification")
-            as_flexible(tmp_path, DENSE[family, head], head_type=kinds[head], activation_function=activation, use_pooler=on_pooler)
+            as_flexible(
+                tmp_path,
+                DENSE[family, head],
+                head_type=kinds[head],
+                activation_function=activation,
+                use_pooler=on_pooler,
+            )
         other = family_model(family, head)
         for weight in state_of(other).head_variables(other):
             weight.assign(tf.zeros_like(weight))
@@ -181,17 +214,24 @@ def test_heads_of_every_family_are_written_under_pytorchs_names_and_read_as_flex
 
 @pytest.mark.parametrize("hidden", [128, 256, 312, 384, 512, 768, 1024])
 def test_every_size_is_written_as_a_factor_that_gives_it_back(hidden):
-    wrong = [m for m in range(1, hidden + 1) if int(hidden // config_for_hub(AdapterConfig(bottleneck_size=m), hidden, 2)["reduction_factor"]) != m]
+    wrong = [
+        m
+        for m in range(1, hidden + 1)
+        if int(hidden // config_for_hub(AdapterConfig(bottleneck_size=m), hidden, 2)["reduction_factor"]) != m
+    ]
     assert wrong == []
 
 
 @pytest.mark.parametrize(
     "ours",
     [
-        dict(activation="gelu_tanh", blocks=(1, 2)), dict(insertion="after-norm", dropout=0.1), dict(insertion="parallel", scaling="learned"),
-        dict(inner_norm="after", placement="attention"), dict(activation="tanh", scaling=2.0),
+        dict(activation="gelu_tanh", blocks=(1, 2)),
+        dict(insertion="after-norm", dropout=0.1),
+        dict(insertion="parallel", scaling="learned"),
+        dict(inner_norm="after", placement="attention"),
+        dict(activation="tanh", scaling=2.0),
     ],
-)  # fmt: skip
+)
 def test_settings_come_back(ours):
     config = AdapterConfig(bottleneck_size=5, train_layer_norm="none", **ours)
     settings = {"version": "adapters.1.3.0", "config": config_for_hub(config, 32, 4)}
@@ -200,14 +240,21 @@ def test_settings_come_back(ours):
 
 def test_shared_adapters_are_written_for_each_of_their_places(tmp_path):
     model = tiny_model()
-    add_adapters(model, AdapterConfig(bottleneck_size=5, sharing="layer", train_layer_norm="none", init_stddev=0.3), seed=0)
+    add_adapters(
+        model, AdapterConfig(bottleneck_size=5, sharing="layer", train_layer_norm="none", init_stddev=0.3), seed=0
+    )
     randomize(model)
     inputs = {"input_ids": tf.constant([[5, 6, 7]])}
     expected = model(inputs).logits
     export_adapter(model, tmp_path)
     arrays = load_file(tmp_path / "adapter.safetensors")
     assert len(arrays) == 4 * 2 * 4
-    np.testing.assert_array_equal(*(arrays[f"bert.encoder.layer.1.{place}.adapters.default.adapter_up.weight"] for place in ("output", "attention.output")))
+    np.testing.assert_array_equal(
+        *(
+            arrays[f"bert.encoder.layer.1.{place}.adapters.default.adapter_up.weight"]
+            for place in ("output", "attention.output")
+        )
+    )
     other = tiny_model()
     import_adapter(other, tmp_path)
     np.testing.assert_allclose(other(inputs).logits, expected, atol=1e-6)
@@ -215,7 +262,9 @@ def test_shared_adapters_are_written_for_each_of_their_places(tmp_path):
 
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta"])
 def test_families_come_back_from_their_own_files(family, tmp_path):
-    config = AdapterConfig(bottleneck_size=5, placement="ffn", insertion="after-norm", train_layer_norm="none", init_stddev=0.3)
+    config = AdapterConfig(
+        bottleneck_size=5, placement="ffn", insertion="after-norm", train_layer_norm="none", init_stddev=0.3
+    )
     model, inputs = family_model(family), {"input_ids": tf.constant([[5, 6, 7]])}
     randomize(add_adapters(model, config, seed=0))
     export_adapter(model, tmp_path)
@@ -290,16 +339,21 @@ def config_change(**values):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (config_change(use_gating=True), "use_gating=True"), (config_change(phm_layer=True), "phm_layer=True"),
-        (config_change(residual_before_ln=False), "residual_before_ln=False"), (config_change(scaling="channel"), "scaling='channel'"),
-        (config_change(ln_before=True, ln_after=True), "second LayerNorm"), (config_change(non_linearity="leakyrelu"), "non_linearity='leakyrelu'"),
-        (config_change(inv_adapter="nice"), "inv_adapter='nice'"), (config_change(architecture="reft"), "architecture 'reft': bottleneck, lora, fusion, peft can"),
+        (config_change(use_gating=True), "use_gating=True"),
+        (config_change(phm_layer=True), "phm_layer=True"),
+        (config_change(residual_before_ln=False), "residual_before_ln=False"),
+        (config_change(scaling="channel"), "scaling='channel'"),
+        (config_change(ln_before=True, ln_after=True), "second LayerNorm"),
+        (config_change(non_linearity="leakyrelu"), "non_linearity='leakyrelu'"),
+        (config_change(inv_adapter="nice"), "inv_adapter='nice'"),
+        (config_change(architecture="reft"), "architecture 'reft': bottleneck, lora, fusion, peft can"),
         (config_change(leave_out=[0]), "which adapter_config.json leaves out"),
         (lambda content: content.update(hidden_size=768), "hidden_size=768, and this model has hidden_size=32"),
         (lambda content: content.update(model_type="roberta"), "model_type='roberta'"),
-        (lambda content: content.update(peft_type="IA3"), "is PEFT's with peft_type='IA3'"), (lambda content: content.update(name="another"), "for which this model has no place"),
+        (lambda content: content.update(peft_type="IA3"), "is PEFT's with peft_type='IA3'"),
+        (lambda content: content.update(name="another"), "for which this model has no place"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_like_here_is_named_and_the_model_stays(model, settings, message, tmp_path):
     with pytest.raises(InputError, match=message):
         import_adapter(model, changed(tmp_path, settings=settings))
@@ -315,11 +369,24 @@ def cut(weights):
     "arrays, message",
     [
         (cut, r"up.kernel of block 1 \(ffn\) is \(7, 32\), and must be \(8, 32\)"),
-        (lambda weights: weights.pop("bert.encoder.layer.0.output.adapters.double_seq_bn.adapter_up.bias"), r"up.bias of block 0 \(ffn\) is missing"),
-        (lambda weights: weights.update({"bert.encoder.layer.9.output.adapters.double_seq_bn.adapter_up.bias": np.zeros(32, np.float32)}), "for which this model has no place"),
-        (lambda weights: weights.update({"bert.encoder.layer.0.output.adapters.double_seq_bn.gate.weight": np.zeros(32, np.float32)}), "'gate.weight' in an adapter"),
+        (
+            lambda weights: weights.pop("bert.encoder.layer.0.output.adapters.double_seq_bn.adapter_up.bias"),
+            r"up.bias of block 0 \(ffn\) is missing",
+        ),
+        (
+            lambda weights: weights.update(
+                {"bert.encoder.layer.9.output.adapters.double_seq_bn.adapter_up.bias": np.zeros(32, np.float32)}
+            ),
+            "for which this model has no place",
+        ),
+        (
+            lambda weights: weights.update(
+                {"bert.encoder.layer.0.output.adapters.double_seq_bn.gate.weight": np.zeros(32, np.float32)}
+            ),
+            "'gate.weight' in an adapter",
+        ),
     ],
-)  # fmt: skip
+)
 def test_weights_that_do_not_fit_are_named(model, arrays, message, tmp_path):
     with pytest.raises(InputError, match=message):
         import_adapter(model, changed(tmp_path, arrays=arrays))
@@ -356,16 +423,40 @@ def described(**values):
 @pytest.mark.parametrize(
     "name, change, message",
     [
-        ("tagging", flexible(layers=2), "'tagging' of 2 layer.s. with tanh, and that of a TFBertForToken.* has 1 layer.s.: pass"),
-        ("on-pooler", flexible(use_pooler=False), "of 1 layer.s., and that of a TFBert.* has 2 .* with tanh or 1 layer.s. on the pooler"),
+        (
+            "tagging",
+            flexible(layers=2),
+            "'tagging' of 2 layer.s. with tanh, and that of a TFBertForToken.* has 1 layer.s.: pass",
+        ),
+        (
+            "on-pooler",
+            flexible(use_pooler=False),
+            "of 1 layer.s., and that of a TFBert.* has 2 .* with tanh or 1 layer.s. on the pooler",
+        ),
         ("two-on-pooler", flexible(activation_function="relu"), "of 2 layer.s. with relu on the pooler"),
-        ("tagging", flexible(head_type="dependency_parsing"), "flexible head 'dependency_parsing': classification, .* are read"),
-        ("question-answering", described(model_class="BertForMaskedLM"), "head of 'BertForMaskedLM': .*ForTokenClassification"),
-        ("question-answering", described(model_class="BertForTokenClassification"), "load the encoder with head='token-classification'"),
-        ("tagging", described(name="another"), "holds 'heads.tagging.1.bias', for which this model's head has no weight"),
+        (
+            "tagging",
+            flexible(head_type="dependency_parsing"),
+            "flexible head 'dependency_parsing': classification, .* are read",
+        ),
+        (
+            "question-answering",
+            described(model_class="BertForMaskedLM"),
+            "head of 'BertForMaskedLM': .*ForTokenClassification",
+        ),
+        (
+            "question-answering",
+            described(model_class="BertForTokenClassification"),
+            "load the encoder with head='token-classification'",
+        ),
+        (
+            "tagging",
+            described(name="another"),
+            "holds 'heads.tagging.1.bias', for which this model's head has no weight",
+        ),
         ("tagging", described(config=[1]), "no description of a head"),
     ],
-)  # fmt: skip
+)
 def test_heads_that_compute_something_else_are_refused(name, change, message, tmp_path):
     directory = tmp_path / "changed"
     shutil.copytree(FILES / "bert" / name, directory)
@@ -393,7 +484,10 @@ def test_labels_are_in_the_order_of_their_numbers_and_missing_ones_are_named(tmp
 
 def test_a_head_for_words_does_not_pass_for_one_for_sentences(model):
     # Its weights have the same names and shapes.
-    with pytest.raises(InputError, match="for token-classification, and this model is a TFBertForSequenceClassification: load the encoder"):
+    with pytest.raises(
+        InputError,
+        match="for token-classification, and this model is a TFBertForSequenceClassification: load the encoder",
+    ):
         import_adapter(model, FILES / "bert" / "token-classification")
 
 
@@ -427,7 +521,9 @@ def test_a_pickle_that_would_write_a_file_runs_nothing(model, legacy, tmp_path):
     (directory / "adapter.safetensors").unlink()
     path = directory / "pytorch_adapter.bin"
     if legacy:
-        path.write_bytes(b"".join(pickle.dumps(part, protocol=2) for part in (0x1950A86A20F9469CFC6C, 1001, {})) + attack)
+        path.write_bytes(
+            b"".join(pickle.dumps(part, protocol=2) for part in (0x1950A86A20F9469CFC6C, 1001, {})) + attack
+        )
     else:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("archive/data.pkl", attack)
@@ -450,13 +546,19 @@ def test_truncated_files_are_named(source, keep, tmp_path):
 def test_the_command_converts_in_both_directions(cli, tmp_path):
     encoder = tmp_path / "encoder"
     shutil.copytree(FILES / "bert" / "model", encoder)
-    (encoder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(56))]) + "\n")
+    (encoder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(56))]) + "\n"
+    )
     for source in (FILES / "bert" / "seq_bn", FILES / "bert-flexible"):
         ours, theirs = tmp_path / f"ours-{source.name}", tmp_path / f"theirs-{source.name}"
         outcome = cli("convert", source, "--model", encoder, "--output", ours)
         assert outcome.status == 0, outcome.err
         predicted = cli("predict", ours, "--input", "-", stdin=b"w1 w2 w3\n")
-        assert predicted.status == 0 and set(json.loads(predicted.out)["probabilities"]) == {"LABEL_0", "LABEL_1", "LABEL_2"}, predicted.err
+        assert predicted.status == 0 and set(json.loads(predicted.out)["probabilities"]) == {
+            "LABEL_0",
+            "LABEL_1",
+            "LABEL_2",
+        }, predicted.err
         outcome = cli("convert", ours, "--output", theirs)
         assert outcome.status == 0, outcome.err
         for file in ("adapter.safetensors", "model_head.safetensors"):
@@ -472,7 +574,9 @@ def test_the_command_converts_in_both_directions(cli, tmp_path):
         predicted = cli("predict", ours, "--input", tmp_path / file)
         assert predicted.status == 0 and shown in json.loads(predicted.out), predicted.err
         assert cli("convert", ours, "--output", theirs).status == 0
-        found, expected = ([*load_file(folder / "model_head.safetensors").values()] for folder in (theirs, FILES / "bert" / name))
+        found, expected = (
+            [*load_file(folder / "model_head.safetensors").values()] for folder in (theirs, FILES / "bert" / name)
+        )
         assert sorted(value.tobytes() for value in found) == sorted(value.tobytes() for value in expected)
     several = changed(tmp_path, "on-pooler")
     head = json.loads((several / "head_config.json").read_text())
@@ -480,11 +584,19 @@ def test_the_command_converts_in_both_directions(cli, tmp_path):
     (several / "head_config.json").write_text(json.dumps(head))
     assert cli("convert", several, "--model", encoder, "--output", tmp_path / "several").status == 0
     predicted = json.loads(cli("predict", tmp_path / "several", "--input", "-", stdin=b"w1\n").out)
-    assert set(predicted["labels"]) == {label for label, probability in predicted["probabilities"].items() if probability > 0.5}
+    assert set(predicted["labels"]) == {
+        label for label, probability in predicted["probabilities"].items() if probability > 0.5
+    }
     assert list(predicted["probabilities"]) == ["x", "y", "z"]
-    assert cli("convert", FILES / "bert" / "multiple-choice", "--model", encoder, "--output", tmp_path / "choices").status == 0
+    assert (
+        cli("convert", FILES / "bert" / "multiple-choice", "--model", encoder, "--output", tmp_path / "choices").status
+        == 0
+    )
     row = json.dumps({"text": "w1 w2", "choices": ["w3", "w4", "w5"]}).encode()
-    (answer,) = map(json.loads, cli("predict", tmp_path / "choices", "--input", "-", "--format", "jsonl", stdin=row).out.splitlines())
+    (answer,) = map(
+        json.loads,
+        cli("predict", tmp_path / "choices", "--input", "-", "--format", "jsonl", stdin=row).out.splitlines(),
+    )
     assert answer["answer"] == ["w3", "w4", "w5"][answer["choice"]] and abs(sum(answer["probabilities"]) - 1) < 1e-5
     again = cli("convert", source, "--model", encoder, "--output", ours)
     assert again.status == 2 and "is there already" in again.err

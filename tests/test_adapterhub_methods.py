@@ -1,6 +1,7 @@
 """LoRA and AdapterFusion of `adapters`, and LoRA of PEFT.
 
-The files in tests/adapterhub were written by `adapters` 1.3.0 and PEFT 0.21.2 (benchmarks/adapterhub_torch.py fixtures).
+The files in tests/adapterhub were written by `adapters` 1.3.0 and PEFT 0.21.2 (benchmarks/adapterhub_torch.py
+fixtures).
 """
 
 import json
@@ -60,7 +61,9 @@ def as_it_was(model):
     return not state_of(model).adapters and not state_of(model).newly_initialized
 
 
-def changed(tmp_path, source, settings=None, arrays=None, description="adapter_config.json", file="adapter.safetensors"):
+def changed(
+    tmp_path, source, settings=None, arrays=None, description="adapter_config.json", file="adapter.safetensors"
+):
     """A copy of a directory with other settings or weights."""
     directory = tmp_path / "changed"
     shutil.copytree(BERT / source, directory)
@@ -80,8 +83,11 @@ def changed(tmp_path, source, settings=None, arrays=None, description="adapter_c
 
 @pytest.mark.parametrize(
     "name, config",
-    [("lora", LoraConfig(rank=3, alpha=6, targets=IN_BOTH)), ("lora_values", LoraConfig(rank=4, alpha=5, targets="value", blocks=(0, 2), dropout=0.1))],
-)  # fmt: skip
+    [
+        ("lora", LoraConfig(rank=3, alpha=6, targets=IN_BOTH)),
+        ("lora_values", LoraConfig(rank=4, alpha=5, targets="value", blocks=(0, 2), dropout=0.1)),
+    ],
+)
 def test_lora_computes_what_it_did_in_pytorch_and_goes_back_as_the_file_that_it_was(model, name, config, tmp_path):
     import_adapter(model, BERT / name)
     assert state_of(model).adapters[name].config == config
@@ -94,8 +100,15 @@ def test_lora_computes_what_it_did_in_pytorch_and_goes_back_as_the_file_that_it_
 
 
 @pytest.mark.parametrize(
-    "family", ["distilbert", *(pytest.param(family, marks=pytest.mark.slow) for family in ("albert", "deberta-v2", "electra", "roberta", "xlm-roberta"))]
-)  # fmt: skip
+    "family",
+    [
+        "distilbert",
+        *(
+            pytest.param(family, marks=pytest.mark.slow)
+            for family in ("albert", "deberta-v2", "electra", "roberta", "xlm-roberta")
+        ),
+    ],
+)
 def test_lora_of_every_family_comes_back_bit_for_bit(family, tmp_path):
     model, inputs = adapted(LoraConfig(rank=2, alpha=3, targets=IN_BOTH), family_model(family)), family_inputs(family)
     export_adapter(model, tmp_path)
@@ -110,7 +123,12 @@ def test_lora_of_every_family_comes_back_bit_for_bit(family, tmp_path):
 
 def test_the_names_of_lora_are_pytorchs(tmp_path):
     export_adapter(adapted(LoraConfig(targets=IN_BOTH)), tmp_path, name="mine")
-    expected = {f"bert.encoder.layer.{block}.{dense}.loras.mine.lora_{part}" for block in range(4) for dense in DENSES for part in "AB"}
+    expected = {
+        f"bert.encoder.layer.{block}.{dense}.loras.mine.lora_{part}"
+        for block in range(4)
+        for dense in DENSES
+        for part in "AB"
+    }
     arrays = load_file(tmp_path / "adapter.safetensors")
     assert set(arrays) == expected
     assert arrays["bert.encoder.layer.0.output.dense.loras.mine.lora_A"].shape == (8, 64)
@@ -119,14 +137,21 @@ def test_the_names_of_lora_are_pytorchs(tmp_path):
 
 @pytest.mark.parametrize(
     "config",
-    [LoraConfig(), LoraConfig(rank=4, alpha=2.5, targets="key", dropout=0.2), LoraConfig(targets=("intermediate", "output"), blocks=(1, 3))],
+    [
+        LoraConfig(),
+        LoraConfig(rank=4, alpha=2.5, targets="key", dropout=0.2),
+        LoraConfig(targets=("intermediate", "output"), blocks=(1, 3)),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_settings_of_lora_come_back(config):
     assert config_from_hub({"version": "adapters.1.3.0", "config": config_for_hub(config, 4)}, 4, "x") == config
 
 
-@pytest.mark.parametrize("version, alpha", [("adapters.0.2.2", 8), ("adapters.1.0.1", 8), ("adapters.1.1.0", 16), ("adapters.1.10.0", 16), (None, 16)])
+@pytest.mark.parametrize(
+    "version, alpha",
+    [("adapters.0.2.2", 8), ("adapters.1.0.1", 8), ("adapters.1.1.0", 16), ("adapters.1.10.0", 16), (None, 16)],
+)
 def test_files_of_versions_that_left_the_scale_out_are_read_as_they_were_trained(version, alpha):
     settings = {"version": version, "config": {"architecture": "lora", "r": 8, "alpha": 16}}
     assert config_from_hub(settings, 2, "x").alpha == alpha
@@ -140,16 +165,25 @@ def set_config(**values):
     "settings, message",
     [
         (set_config(composition_mode="scale"), r"composition_mode='scale'.*\(IA\)\^3 .*before its activation"),
-        (set_config(use_gating=True), "use_gating=True"), (set_config(use_dora=True), "use_dora=True cannot be imported: DoRA"),
-        (set_config(vera_d=0.1), "vera_d=0.1 cannot be imported: VeRA"), (set_config(architecture="mtl_lora"), "architecture 'mtl_lora': .*lora"),
+        (set_config(use_gating=True), "use_gating=True"),
+        (set_config(use_dora=True), "use_dora=True cannot be imported: DoRA"),
+        (set_config(vera_d=0.1), "vera_d=0.1 cannot be imported: VeRA"),
+        (set_config(architecture="mtl_lora"), "architecture 'mtl_lora': .*lora"),
         (set_config(selfattn_lora=False, intermediate_lora=False, output_lora=False), "there is no LoRA"),
-        (set_config(r=0), "rank=0"), (set_config(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"),
+        (set_config(r=0), "rank=0"),
+        (set_config(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"),
         (set_config(output_lora=False), r"block \d \(output\), which adapter_config.json leaves out"),
         (set_config(leave_out=[2]), r"block 2 \(\w+\), which adapter_config.json leaves out"),
-        (lambda content: content.update(model_type="roberta"), "model_type='roberta', and this model has model_type='bert'"),
-        (lambda content: content.update(name="another"), "a bert's names begin as 'bert.encoder.layer.0.attention.self.query.loras.another.' does"),
+        (
+            lambda content: content.update(model_type="roberta"),
+            "model_type='roberta', and this model has model_type='bert'",
+        ),
+        (
+            lambda content: content.update(name="another"),
+            "a bert's names begin as 'bert.encoder.layer.0.attention.self.query.loras.another.' does",
+        ),
     ],
-)  # fmt: skip
+)
 def test_lora_without_a_like_here_is_named_and_the_model_stays(model, settings, message, tmp_path):
     with pytest.raises(InputError, match=message):
         import_adapter(model, changed(tmp_path, "lora", settings))
@@ -163,19 +197,34 @@ KEY = "bert.encoder.layer.1.intermediate.dense.loras.lora."
     "arrays, message",
     [
         (lambda found: found.pop(KEY + "lora_B"), r"b of block 1 \(intermediate\) is missing, and must be \(3, 48\)"),
-        (lambda found: found.update({KEY + "lora_A": np.zeros((3, 8), np.float32)}), r"a of block 1 \(intermediate\) is \(8, 3\), and must be \(32, 3\)"),
-        (lambda found: found.update({KEY + "m.weight": np.zeros((48, 1), np.float32)}), r"'m.weight' of block 1 \(intermediate\)"),
-        (lambda found: found.update({KEY + "lora_A": np.full((3, 32), np.nan, np.float32)}), "lora.lora_A holds NaN or infinity"),
-        (lambda found: found.update({KEY.replace("1", "7") + "lora_A": np.zeros((3, 32), np.float32)}), "'bert.encoder.layer.7.*for which this model has no place"),
+        (
+            lambda found: found.update({KEY + "lora_A": np.zeros((3, 8), np.float32)}),
+            r"a of block 1 \(intermediate\) is \(8, 3\), and must be \(32, 3\)",
+        ),
+        (
+            lambda found: found.update({KEY + "m.weight": np.zeros((48, 1), np.float32)}),
+            r"'m.weight' of block 1 \(intermediate\)",
+        ),
+        (
+            lambda found: found.update({KEY + "lora_A": np.full((3, 32), np.nan, np.float32)}),
+            "lora.lora_A holds NaN or infinity",
+        ),
+        (
+            lambda found: found.update({KEY.replace("1", "7") + "lora_A": np.zeros((3, 32), np.float32)}),
+            "'bert.encoder.layer.7.*for which this model has no place",
+        ),
     ],
-)  # fmt: skip
+)
 def test_weights_of_lora_that_do_not_fit_are_named(model, arrays, message, tmp_path):
     with pytest.raises(InputError, match=message):
         import_adapter(model, changed(tmp_path, "lora", arrays=arrays))
     assert as_it_was(model)
 
 
-@pytest.mark.parametrize("source, file", [("lora", "adapter.safetensors"), ("lora_values", "pytorch_adapter.bin"), ("peft-pattern", "adapter_model.bin")])
+@pytest.mark.parametrize(
+    "source, file",
+    [("lora", "adapter.safetensors"), ("lora_values", "pytorch_adapter.bin"), ("peft-pattern", "adapter_model.bin")],
+)
 def test_truncated_weights_are_named(model, source, file, tmp_path):
     directory = changed(tmp_path, source)
     (directory / file).write_bytes((directory / file).read_bytes()[:-300])
@@ -187,11 +236,14 @@ def test_truncated_weights_are_named(model, source, file, tmp_path):
 @pytest.mark.parametrize(
     "config, message",
     [
-        (LoraConfig(targets=("query", "attention_output")), "targets=.* cannot be exported to AdapterHub: its LoRA has no place at 'attention_output'"),
+        (
+            LoraConfig(targets=("query", "attention_output")),
+            "targets=.* cannot be exported to AdapterHub: its LoRA has no place at 'attention_output'",
+        ),
         (IA3Config(), r"method 'ia3' cannot be exported to AdapterHub: \(IA\)\^3 .*before its activation"),
     ],
     ids=["lora", "ia3"],
-)  # fmt: skip
+)
 def test_methods_without_a_like_there_are_not_exported(config, message, tmp_path):
     with pytest.raises(InputError, match=message):
         export_adapter(adapted(config), tmp_path / "out")
@@ -242,13 +294,19 @@ def test_a_bias_of_keys_is_passed_over(model, tmp_path):
 
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
 def test_a_fusion_comes_back_bit_for_bit(family, tmp_path):
-    config = FusionConfig({"a": PFEIFFER, "b": AdapterConfig.from_dict({**PFEIFFER.to_dict(), "bottleneck_size": 6})}, value_regularization=0.0)
+    config = FusionConfig(
+        {"a": PFEIFFER, "b": AdapterConfig.from_dict({**PFEIFFER.to_dict(), "bottleneck_size": 6})},
+        value_regularization=0.0,
+    )
     model, inputs = adapted(config, family_model(family)), family_inputs(family)
     export_adapter(model, tmp_path)
     other = family_model(family)
     import_adapter(other, tmp_path, name="again")
     found = state_of(other).adapters["again"].config
-    assert found.value_regularization == 0 and [adapter.bottleneck_size for adapter in found.adapters.values()] == [4, 6]
+    assert found.value_regularization == 0 and [adapter.bottleneck_size for adapter in found.adapters.values()] == [
+        4,
+        6,
+    ]
     np.testing.assert_array_equal(other(inputs).logits, model(inputs).logits)
 
 
@@ -261,12 +319,16 @@ def test_fused_adapters_are_found_beside_the_fusion_or_where_they_are_said_to_be
     check(model, BERT / "fusion")
     shutil.move(tmp_path / "first", tmp_path / "elsewhere")
     other = load_backbone(BERT / "model", num_labels=3)
-    with pytest.raises(InputError, match="the adapter 'first', which is neither in it nor beside it: name its directory in adapters="):
+    with pytest.raises(
+        InputError, match="the adapter 'first', which is neither in it nor beside it: name its directory in adapters="
+    ):
         import_adapter(other, tmp_path / "first,second")
     with pytest.raises(InputError, match="must name the directories of 'first', 'second'"):
         import_adapter(other, tmp_path / "first,second", adapters={"first": tmp_path / "elsewhere"})
     assert as_it_was(other)
-    import_adapter(other, tmp_path / "first,second", adapters={"first": tmp_path / "elsewhere", "second": tmp_path / "second"})
+    import_adapter(
+        other, tmp_path / "first,second", adapters={"first": tmp_path / "elsewhere", "second": tmp_path / "second"}
+    )
     check(other, BERT / "fusion")
 
 
@@ -286,17 +348,38 @@ FUSED = "bert.encoder.layer.2.output.adapter_fusion_layer.first,second."
     "settings, arrays, message",
     [
         (set_config(value=False), None, r"value=False cannot be imported: FusionLayer has only True \('dynamic'\)"),
-        (set_config(temperature=True), None, "temperature=True"), (set_config(residual_before=True), None, "residual_before=True"),
+        (set_config(temperature=True), None, "temperature=True"),
+        (set_config(residual_before=True), None, "residual_before=True"),
         (set_config(query_before_ln=True), None, "query_before_ln=True"),
-        (lambda content: content.update(adapter_names=["../first", "second"]), None, "adapter_names=.*must be names of letters, digits"),
-        (lambda content: content.update(adapter_names=["first", "third"]), None, "'third', which is neither in it nor beside it"),
+        (
+            lambda content: content.update(adapter_names=["../first", "second"]),
+            None,
+            "adapter_names=.*must be names of letters, digits",
+        ),
+        (
+            lambda content: content.update(adapter_names=["first", "third"]),
+            None,
+            "'third', which is neither in it nor beside it",
+        ),
         (lambda content: content.update(adapter_names=["first"]), None, "at least two adapters"),
         (lambda content: content.update(hidden_size=64), None, "hidden_size=64, and this model has hidden_size=32"),
-        (None, lambda found: found.pop(FUSED + "value.weight"), r"value.kernel of block 2 \(ffn\) is missing, and must be \(32, 32\)"),
-        (None, lambda found: found.update({FUSED + "key.bias": np.full(32, np.inf, np.float32)}), "key.bias holds NaN or infinity"),
-        (None, lambda found: found.update({FUSED + "dense.weight": np.zeros((1, 32), np.float32)}), "'dense.weight' in a fusion"),
+        (
+            None,
+            lambda found: found.pop(FUSED + "value.weight"),
+            r"value.kernel of block 2 \(ffn\) is missing, and must be \(32, 32\)",
+        ),
+        (
+            None,
+            lambda found: found.update({FUSED + "key.bias": np.full(32, np.inf, np.float32)}),
+            "key.bias holds NaN or infinity",
+        ),
+        (
+            None,
+            lambda found: found.update({FUSED + "dense.weight": np.zeros((1, 32), np.float32)}),
+            "'dense.weight' in a fusion",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fusion_that_does_not_fit_is_named_and_the_model_stays(model, settings, arrays, message, tmp_path):
     names = dict(description="adapter_fusion_config.json", file="model_adapter_fusion.safetensors")
     with pytest.raises(InputError, match=message):
@@ -305,7 +388,10 @@ def test_a_fusion_that_does_not_fit_is_named_and_the_model_stays(model, settings
 
 
 def test_adapters_that_are_fused_otherwise_there_are_refused_in_both_directions(model, tmp_path):
-    for values, message in ((dict(ln_after=True), "inner_norm='after'"), (dict(is_parallel=True), "'first' has insertion='parallel'")):
+    for values, message in (
+        (dict(ln_after=True), "inner_norm='after'"),
+        (dict(is_parallel=True), "'first' has insertion='parallel'"),
+    ):
         directory = tmp_path / message
         shutil.copytree(BERT / "fusion", directory)
         for name in ("first", "second"):
@@ -315,7 +401,11 @@ def test_adapters_that_are_fused_otherwise_there_are_refused_in_both_directions(
             arrays = load_file(directory / name / "adapter.safetensors")
             if "ln_after" in values:
                 prefixes = {key.rpartition("adapter_up")[0] for key in arrays if "adapter_up" in key}
-                arrays |= {f"{prefix}adapter_norm_after.{part}": np.ones(32, np.float32) for prefix in prefixes for part in ("weight", "bias")}
+                arrays |= {
+                    f"{prefix}adapter_norm_after.{part}": np.ones(32, np.float32)
+                    for prefix in prefixes
+                    for part in ("weight", "bias")
+                }
                 save_file(arrays, directory / name / "adapter.safetensors")
         with pytest.raises(InputError, match=message):
             import_adapter(model, directory)
@@ -373,30 +463,51 @@ def test_what_came_from_peft_goes_to_adapters(model, tmp_path):
 def test_pefts_directories_are_read_into_families_that_adapters_lacks_too(family, tmp_path):
     # Every dense layer of every block under PyTorch's names, by hand.
     parts = {
-        "camembert": ("roberta.encoder.layer", ("attention.self.query", "attention.output.dense", "intermediate.dense", "output.dense")),
-        "mpnet": ("mpnet.encoder.layer", ("attention.attn.q", "attention.attn.o", "intermediate.dense", "output.dense")),
-        "distilbert": ("distilbert.transformer.layer", ("attention.q_lin", "attention.out_lin", "ffn.lin1", "ffn.lin2")),
+        "camembert": (
+            "roberta.encoder.layer",
+            ("attention.self.query", "attention.output.dense", "intermediate.dense", "output.dense"),
+        ),
+        "mpnet": (
+            "mpnet.encoder.layer",
+            ("attention.attn.q", "attention.attn.o", "intermediate.dense", "output.dense"),
+        ),
+        "distilbert": (
+            "distilbert.transformer.layer",
+            ("attention.q_lin", "attention.out_lin", "ffn.lin1", "ffn.lin2"),
+        ),
     }
     (prefix, denses), random = parts[family], np.random.default_rng(0)
     arrays, (inner, outer) = {}, ((48, 32), (32, 48))
     for block in range(3):
         for dense, (outputs, inputs) in zip(denses, ((32, 32), (32, 32), inner, outer)):
-            arrays[f"base_model.model.{prefix}.{block}.{dense}.lora_A.weight"] = random.normal(size=(2, inputs)).astype(np.float32)
-            arrays[f"base_model.model.{prefix}.{block}.{dense}.lora_B.weight"] = random.normal(size=(outputs, 2)).astype(np.float32)
+            arrays[f"base_model.model.{prefix}.{block}.{dense}.lora_A.weight"] = random.normal(size=(2, inputs)).astype(
+                np.float32
+            )
+            arrays[f"base_model.model.{prefix}.{block}.{dense}.lora_B.weight"] = random.normal(
+                size=(outputs, 2)
+            ).astype(np.float32)
     save_file(arrays, tmp_path / "adapter_model.safetensors")
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": list(denses)}))
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": list(denses)})
+    )
     model = family_model(family)
     import_adapter(model, tmp_path)
     adapter = state_of(model).adapters["default"]
-    assert adapter.config == LoraConfig(rank=2, alpha=4, targets=("query", "attention_output", "intermediate", "output"))
-    np.testing.assert_array_equal(adapter.layers["layer.1.output"].b, arrays[f"base_model.model.{prefix}.1.{denses[3]}.lora_B.weight"].T)
+    assert adapter.config == LoraConfig(
+        rank=2, alpha=4, targets=("query", "attention_output", "intermediate", "output")
+    )
+    np.testing.assert_array_equal(
+        adapter.layers["layer.1.output"].b, arrays[f"base_model.model.{prefix}.1.{denses[3]}.lora_B.weight"].T
+    )
 
 
 def set_keys(**values):
     return lambda content: content.update(values)
 
 
-FULL_NAMES = [f"bert.encoder.layer.{block}.{dense}" for block in range(3) for dense in (*DENSES, "attention.output.dense")]
+FULL_NAMES = [
+    f"bert.encoder.layer.{block}.{dense}" for block in range(3) for dense in (*DENSES, "attention.output.dense")
+]
 
 
 @pytest.mark.parametrize("pattern", [r"(\w+\.?)+!", r"(.*.*)*x", r"((a?){30}){30}.*!"])
@@ -416,8 +527,14 @@ def test_ways_to_name_the_layers_are_read_as_peft_reads_them(model, targets, tmp
 def test_a_file_of_the_bare_encoder_fits_a_model_with_a_head(model, tmp_path):
     directory = tmp_path / "bare"
     shutil.copytree(BERT / "peft", directory)
-    arrays = {key.replace(".model.bert.", ".model."): value for key, value in load_file(directory / "adapter_model.safetensors").items()}
-    save_file({key: value for key, value in arrays.items() if "classifier" not in key}, directory / "adapter_model.safetensors")
+    arrays = {
+        key.replace(".model.bert.", ".model."): value
+        for key, value in load_file(directory / "adapter_model.safetensors").items()
+    }
+    save_file(
+        {key: value for key, value in arrays.items() if "classifier" not in key},
+        directory / "adapter_model.safetensors",
+    )
     content = json.loads((directory / "adapter_config.json").read_text())
     content["target_modules"] = [name.removeprefix("bert.") for name in FULL_NAMES]
     (directory / "adapter_config.json").write_text(json.dumps(content))
@@ -439,31 +556,55 @@ def test_weights_in_half_precision_are_read(model, dtype, tmp_path):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (set_keys(peft_type="IA3"), "peft_type='IA3': of PEFT's directories those of 'LORA'"), (set_keys(bias="lora_only"), "bias='lora_only'"),
-        (set_keys(use_dora=True), "use_dora=True"), (set_keys(rank_pattern={"query": 4}), "rank_pattern={'query': 4}"),
-        (set_keys(alpha_pattern={"query": 4}), "alpha_pattern="), (set_keys(fan_in_fan_out=True), "fan_in_fan_out=True"),
-        (set_keys(layer_replication=[[0, 2]]), "layer_replication="), (set_keys(of_the_future=True), "of_the_future=True cannot be imported"),
-        (set_keys(init_lora_weights="pissa"), "init_lora_weights='pissa' cannot be imported: it changes the encoder's own weights"),
-        (set_keys(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"), (set_keys(lora_alpha=0), "alpha=0"),
+        (set_keys(peft_type="IA3"), "peft_type='IA3': of PEFT's directories those of 'LORA'"),
+        (set_keys(bias="lora_only"), "bias='lora_only'"),
+        (set_keys(use_dora=True), "use_dora=True"),
+        (set_keys(rank_pattern={"query": 4}), "rank_pattern={'query': 4}"),
+        (set_keys(alpha_pattern={"query": 4}), "alpha_pattern="),
+        (set_keys(fan_in_fan_out=True), "fan_in_fan_out=True"),
+        (set_keys(layer_replication=[[0, 2]]), "layer_replication="),
+        (set_keys(of_the_future=True), "of_the_future=True cannot be imported"),
+        (
+            set_keys(init_lora_weights="pissa"),
+            "init_lora_weights='pissa' cannot be imported: it changes the encoder's own weights",
+        ),
+        (set_keys(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"),
+        (set_keys(lora_alpha=0), "alpha=0"),
         (set_keys(target_modules=["query"]), r"has LoRA in block \d \(\w+\), which adapter_config.json leaves out"),
-        (set_keys(target_modules=["q_lin"]), "names no dense layer such as 'bert.encoder.layer.0.attention.self.query'"),
-        (set_keys(target_modules="(query"), "no regular expression that is read here .missing "), (set_keys(target_modules=3), "target_modules=3 cannot be imported"),
+        (
+            set_keys(target_modules=["q_lin"]),
+            "names no dense layer such as 'bert.encoder.layer.0.attention.self.query'",
+        ),
+        (set_keys(target_modules="(query"), "no regular expression that is read here .missing "),
+        (set_keys(target_modules=3), "target_modules=3 cannot be imported"),
         (set_keys(target_modules=r"(?!x).*query"), "no regular expression that is read here .invalid perl operator"),
-        (set_keys(target_modules="a" * 1001), "no regular expression that is read here .it has more than 1000 characters"),
-        (set_keys(target_modules=[["query"]]), "it must be a string or a list of them"), (set_keys(layers_to_transform="1"), "must be a number"),
+        (
+            set_keys(target_modules="a" * 1001),
+            "no regular expression that is read here .it has more than 1000 characters",
+        ),
+        (set_keys(target_modules=[["query"]]), "it must be a string or a list of them"),
+        (set_keys(layers_to_transform="1"), "must be a number"),
         (set_keys(target_modules=["query"], layers_to_transform=[1], layers_pattern="(layer"), "no regular expression"),
-        (set_keys(lora_alpha=1e39), "alpha=1e.39 must be a number above 0, of those that float32 holds"), (set_keys(r=2**63), "rank=9223372036854775808"),
-        (set_keys(lora_alpha=10**400), "alpha=1000"), (set_keys(init_lora_weights=[[]]), "init_lora_weights="), (set_keys(r=10**400), "rank=100"),
-        (set_keys(lora_alpha="x"), "alpha='x'"), (set_keys(target_modules=None), "target_modules=None names no dense layer"),
+        (set_keys(lora_alpha=1e39), "alpha=1e.39 must be a number above 0, of those that float32 holds"),
+        (set_keys(r=2**63), "rank=9223372036854775808"),
+        (set_keys(lora_alpha=10**400), "alpha=1000"),
+        (set_keys(init_lora_weights=[[]]), "init_lora_weights="),
+        (set_keys(r=10**400), "rank=100"),
+        (set_keys(lora_alpha="x"), "alpha='x'"),
+        (set_keys(target_modules=None), "target_modules=None names no dense layer"),
         (set_keys(exclude_modules=["attention.output.dense"]), r"has LoRA in block \d \(attention_output\), which"),
         (set_keys(exclude_modules=r".*\.2\..*"), r"has LoRA in block 2"),
         (set_keys(target_modules=FULL_NAMES[:-1]), "LoraConfig has the same layers in every block"),
-        (set_keys(layers_to_transform=[0, 1]), r"has LoRA in block 2"), (set_keys(layers_to_transform=0, layers_pattern="layer"), r"has LoRA in block [12]"),
+        (set_keys(layers_to_transform=[0, 1]), r"has LoRA in block 2"),
+        (set_keys(layers_to_transform=0, layers_pattern="layer"), r"has LoRA in block [12]"),
         (set_keys(layers_to_transform=0, layers_pattern="blocks"), "names no dense layer"),
         (set_keys(task_type="TOKEN_CLS"), "a head for token-classification, and this model is a TFBertForSequence"),
-        (set_keys(task_type=None, auto_mapping={"base_model_class": "BertForQuestionAnswering"}), "a head for question-answering"),
+        (
+            set_keys(task_type=None, auto_mapping={"base_model_class": "BertForQuestionAnswering"}),
+            "a head for question-answering",
+        ),
     ],
-)  # fmt: skip
+)
 def test_pefts_settings_without_a_like_here_are_named_and_the_model_stays(model, settings, message, tmp_path):
     with pytest.raises(InputError, match=message):
         import_adapter(model, changed(tmp_path, "peft", settings))
@@ -485,18 +626,31 @@ def rename(before, after):
     "source, arrays, message",
     [
         ("peft", rename(".bert.", ".roberta."), r"holds '(roberta|classifier)\..*"),
-        ("peft", rename("layer.2", "layer.5"), "layer.5.*for which this model has no place: a bert's names begin as 'bert.encoder.layer.0"),
-        ("peft", lambda found: found.pop(PREFIX + "bert.encoder.layer.1.output.dense.lora_A.weight"), r"a of block 1 \(output\) is missing, and must be \(48, 3\)"),
+        (
+            "peft",
+            rename("layer.2", "layer.5"),
+            "layer.5.*for which this model has no place: a bert's names begin as 'bert.encoder.layer.0",
+        ),
+        (
+            "peft",
+            lambda found: found.pop(PREFIX + "bert.encoder.layer.1.output.dense.lora_A.weight"),
+            r"a of block 1 \(output\) is missing, and must be \(48, 3\)",
+        ),
         ("peft", rename("lora_B.weight", "lora_B.bias"), "'lora_B.bias' of block 0"),
-        ("peft", lambda found: found.pop(PREFIX + "classifier.bias"), "lacks 'classifier.bias', which this model's head has"),
+        (
+            "peft",
+            lambda found: found.pop(PREFIX + "classifier.bias"),
+            "lacks 'classifier.bias', which this model's head has",
+        ),
         ("peft", rename("classifier", "score"), "holds 'score.bias', for which this model's head has no weight"),
         (
-            "peft", lambda found: found.update({PREFIX + "classifier.weight": np.zeros((2, 32), np.float32)}),
+            "peft",
+            lambda found: found.update({PREFIX + "classifier.weight": np.zeros((2, 32), np.float32)}),
             r"classifier.weight is \(32, 2\), .*load the encoder with as many",
         ),
         ("peft-pooler", lambda found: found.pop(PREFIX + "bert.pooler.dense.bias"), "lacks 'bert.pooler.dense.bias'"),
     ],
-)  # fmt: skip
+)
 def test_pefts_weights_that_do_not_fit_are_named_and_the_model_stays(model, source, arrays, message, tmp_path):
     with pytest.raises(InputError, match=message):
         import_adapter(model, changed(tmp_path, source, arrays=arrays, file="adapter_model.safetensors"))
@@ -528,7 +682,11 @@ def test_a_second_adapter_that_does_not_fit_leaves_the_first_as_it_is(model):
 
 def test_pefts_head_is_described_by_its_task_and_its_weights(tmp_path):
     described = describe_head(BERT / "peft")
-    assert (described.head, described.labels, described.head_layers) == ("classification", ["LABEL_0", "LABEL_1", "LABEL_2"], 1)
+    assert (described.head, described.labels, described.head_layers) == (
+        "classification",
+        ["LABEL_0", "LABEL_1", "LABEL_2"],
+        1,
+    )
     assert describe_head(BERT / "peft-pattern") is None
     with pytest.raises(InputError, match="does not say for what task: pass head=False"):
         describe_head(changed(tmp_path, "peft", set_keys(task_type=None)))
@@ -541,7 +699,9 @@ def test_pefts_head_is_described_by_its_task_and_its_weights(tmp_path):
 def test_the_command_converts_lora_fusion_and_pefts_directories(cli, tmp_path):
     encoder = tmp_path / "encoder"
     shutil.copytree(BERT / "model", encoder)
-    (encoder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(56))]) + "\n")
+    (encoder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(56))]) + "\n"
+    )
     for name in ("lora", "fusion", "peft-pattern"):
         ours, theirs = tmp_path / f"ours-{name}", tmp_path / f"theirs-{name}"
         outcome = cli("convert", BERT / name, "--model", encoder, "--output", ours)

@@ -116,7 +116,10 @@ def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
     with pytest.raises(ZeroDivisionError), replacing(tmp_path / "a.json") as temporary:
         temporary.write_text("new")
         1 / 0
-    with pytest.raises(InputError, match="a.json cannot be written: No space left"), replacing(tmp_path / "a.json") as temporary:
+    with (
+        pytest.raises(InputError, match="a.json cannot be written: No space left"),
+        replacing(tmp_path / "a.json") as temporary,
+    ):
         raise OSError(28, "No space left on device")
     assert names(tmp_path) == ["a.json"] and (tmp_path / "a.json").read_text() == "old"
 

@@ -283,7 +283,9 @@ def test_evaluating_without_rows_is_refused(refused, adapter):
     refused("evaluate", adapter, says="adapter was trained on files: give the rows to score by --input FILE")
     refused("evaluate", adapter, "--input=dev.csv", "--split=test", says="--split test and --input dev.csv exclude")
     refused("evaluate", adapter, "--input=dev.csv", "--metric=matthew", says="matthew")
-    refused("evaluate", adapter, "--input=dev.csv", "--batch-size=0", says="--batch-size 0 must be an integer of at least 1")
+    refused(
+        "evaluate", adapter, "--input=dev.csv", "--batch-size=0", says="--batch-size 0 must be an integer of at least 1"
+    )
     refused("predict", adapter, "--input=dev.csv", "--format=xml", says="'xml'")
 
 

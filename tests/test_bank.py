@@ -15,7 +15,17 @@ import tensorflow as tf
 
 from tests.conftest import VOCABULARY, tiny_inputs, write_checkpoint
 from tests.interrupts import interrupted
-from tf_adapters import AdapterBank, AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, load_trained, save_adapter, set_trainable
+from tf_adapters import (
+    AdapterBank,
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    load_backbone,
+    load_trained,
+    save_adapter,
+    set_trainable,
+)
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.layers.bank import AdapterPool, RowStore, RowTable
 from tf_adapters.models.state import state_of
@@ -23,22 +33,51 @@ from tf_adapters.serving.export_bank import export_bank
 from tf_adapters.serving.locks import SharedLock
 from tf_adapters.serving.scoring import BankScorer
 
-TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but very bad!", "\u00e9t\u00e9 \u4e2d x9", "great " * 9]
+TEXTS = [
+    "a great film",
+    "",
+    "dull " * 40,
+    "the plot was not awful, but very bad!",
+    "\u00e9t\u00e9 \u4e2d x9",
+    "great " * 9,
+]
 PAIRS = ["was it fun", "the cast", "", "great " * 9, "?", "dull"]
 # name: (config or None, labels or None, task, max_length, layers of the head)
 TASKS = {
     "film": (dict(bottleneck_size=8), ["bad", "good"], {"kind": "classification"}, 24, 1),
     "shared": (dict(bottleneck_size=8, sharing="layer"), ["x", "y", "z"], {"kind": "classification"}, 24, 1),
-    "three": (dict(bottleneck_size=5, sharing=3, activation="relu", train_layer_norm="none"), ["a", "b"], {"kind": "classification"}, 16, 2),
-    "upper": (dict(bottleneck_size=8, blocks=(2, 3), placement="ffn", train_layer_norm="all"), list("abcde"), {"kind": "multi-label"}, 24, 1),
-    "similar": (dict(bottleneck_size=5, activation="tanh"), None, {"kind": "regression", "text_pairs": True, "value_range": [-0.1, 0.1]}, 24, 1),
+    "three": (
+        dict(bottleneck_size=5, sharing=3, activation="relu", train_layer_norm="none"),
+        ["a", "b"],
+        {"kind": "classification"},
+        16,
+        2,
+    ),
+    "upper": (
+        dict(bottleneck_size=8, blocks=(2, 3), placement="ffn", train_layer_norm="all"),
+        list("abcde"),
+        {"kind": "multi-label"},
+        24,
+        1,
+    ),
+    "similar": (
+        dict(bottleneck_size=5, activation="tanh"),
+        None,
+        {"kind": "regression", "text_pairs": True, "value_range": [-0.1, 0.1]},
+        24,
+        1,
+    ),
     "head": (None, ["no", "yes"], {"kind": "classification", "text_pairs": True}, 16, 1),
 }
 
 
-def save_task(checkpoint, directory, config, labels, task, max_length, layers, *, seed=0, trainable="adapters", pooler=False):
+def save_task(
+    checkpoint, directory, config, labels, task, max_length, layers, *, seed=0, trainable="adapters", pooler=False
+):
     """An adapter directory whose trained weights are random."""
-    model = load_backbone(checkpoint, num_labels=1 if labels is None else len(labels), labels=labels, head_layers=layers)
+    model = load_backbone(
+        checkpoint, num_labels=1 if labels is None else len(labels), labels=labels, head_layers=layers
+    )
     if pooler:
         state_of(model).train_pooler(model)
     if config is not None:
@@ -130,7 +169,10 @@ def test_an_unknown_task_and_a_broken_text_leave_the_other_rows_unharmed(bank, d
     # A pair that a task does not read does not matter.
     assert bank.answer(["dull"], ["film"], [b"\xff"])["error"].numpy()[0] == b""
     assert b"UTF-8" in bank.answer(["dull"], ["similar"], [b"\xff"])["error"].numpy()[0]
-    assert all(len(value) == 0 for value in numpy_of(bank.answer(tf.constant([], tf.string), tf.constant([], tf.string))).values())
+    assert all(
+        len(value) == 0
+        for value in numpy_of(bank.answer(tf.constant([], tf.string), tf.constant([], tf.string))).values()
+    )
 
 
 @pytest.mark.slow
@@ -145,7 +187,10 @@ def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, direct
     texts[1] = "a great film"
     export_bank(bank, tmp_path / "serving" / "1")
     served = tf.saved_model.load(str(tmp_path / "serving" / "1")).signatures["serving_default"]
-    for answer in (bank.answer(texts, tasks), served(text=tf.constant(texts), task=tf.constant(tasks), text_pair=tf.constant([""] * 5))):
+    for answer in (
+        bank.answer(texts, tasks),
+        served(text=tf.constant(texts), task=tf.constant(tasks), text_pair=tf.constant([""] * 5)),
+    ):
         answer = numpy_of(answer)
         wanted = ["the logits are not finite"] * 5
         wanted[1] = ""
@@ -167,7 +212,9 @@ def test_it_is_a_keras_model(bank, directories):
     assert called["label"].tolist() == predicted["label"].tolist()
     ids = tf.constant([[2, 7, 8, 3, 0, 0]])
     model, _ = load_trained(directories / "film")
-    expected = model({"input_ids": ids, "attention_mask": tf.cast(ids != 0, tf.int32), "token_type_ids": 0 * ids}).logits
+    expected = model(
+        {"input_ids": ids, "attention_mask": tf.cast(ids != 0, tf.int32), "token_type_ids": 0 * ids}
+    ).logits
     np.testing.assert_allclose(bank({"task": ["film"], "input_ids": ids})["logits"][:, :2], expected, atol=1e-6)
     assert isinstance(bank, tf.keras.Model)
     assert not bank.trainable_variables or not any("down" in variable.name for variable in bank.trainable_variables)
@@ -222,7 +269,9 @@ def test_memory_of_many_like_adapters_is_that_of_their_weights(checkpoint, direc
     assert (bank.nbytes - empty) / tasks == pytest.approx(weights + extra, rel=0.05)
 
 
-@pytest.mark.parametrize("storage, tolerance", [("bfloat16", 0.1), pytest.param("float16", 0.01, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "storage, tolerance", [("bfloat16", 0.1), pytest.param("float16", 0.01, marks=pytest.mark.slow)]
+)
 def test_adapters_can_be_kept_in_half_the_space(checkpoint, directories, storage, tolerance):
     bank = AdapterBank(str(checkpoint), storage=storage).add("film", directories / "film")
     found, expected = bank.answer(TEXTS, "film")["logits"].numpy(), alone(directories, "film")
@@ -305,9 +354,15 @@ def rewrite(directory, target, *, task=None, **arrays):
 def test_weights_that_are_not_finite_are_refused(checkpoint, directories, tmp_path, value):
     bank = AdapterBank(str(checkpoint))
     for name in ("layer_0_attention_down_kernel", "head_classifier_weight"):
-        damaged = rewrite(directories / "film", tmp_path / name, **{name: lambda array: np.where(array == array[1, 1], value, array.astype(np.float64))})
+        damaged = rewrite(
+            directories / "film",
+            tmp_path / name,
+            **{name: lambda array: np.where(array == array[1, 1], value, array.astype(np.float64))},
+        )
         for change in (lambda: bank.add("film", damaged), lambda: bank.reserve(1, damaged)):
-            with pytest.raises(InputError, match=f"{name}/adapter.safetensors: {name.replace('_', '.')} holds NaN or infinity"):
+            with pytest.raises(
+                InputError, match=f"{name}/adapter.safetensors: {name.replace('_', '.')} holds NaN or infinity"
+            ):
                 change()
     assert not bank.tasks
 
@@ -356,7 +411,8 @@ def test_removed_adapters_are_given_back_and_cleared(checkpoint, directories):
 
 @pytest.mark.parametrize("called", ["texts", "tokens"])
 def test_a_new_graph_is_run_by_one_thread_before_others_come(checkpoint, directories, monkeypatch, called):
-    """TensorFlow optimises a graph at its first run; side by side each of 64 threads would do so for itself, at 20 MB each."""
+    """TensorFlow optimises a graph at its first run; side by side each of 64 threads would do so for itself, at 20 MB
+    each."""
     bank, runs, ended, make = AdapterBank(str(checkpoint)).add("film", directories / "film"), [], [], tf.function
     requests = [lambda: bank({"task": ["film"], "input_ids": [[2, 7, 3]]}), lambda: bank.answer(["a film"], "film")]
 
@@ -397,9 +453,18 @@ def test_what_no_task_has_any_more_is_dropped(checkpoint, directories, tmp_path)
     for turn in range(3):
         config = dict(bottleneck_size=9 + turn)
         labels = [str(number) for number in range(9 + 8 * turn)]
-        save_task(checkpoint, tmp_path / str(turn), config, labels, {"kind": "classification", "text_pairs": bool(turn % 2)}, 25 + turn, 1 + turn % 2)
+        save_task(
+            checkpoint,
+            tmp_path / str(turn),
+            config,
+            labels,
+            {"kind": "classification", "text_pairs": bool(turn % 2)},
+            25 + turn,
+            1 + turn % 2,
+        )
         bank.add("passing", tmp_path / str(turn)).remove("passing")
-        # One that is emptied waits for the next change of the structure, so that a size may go and come again without a trace.
+        # One that is emptied waits for the next change of the structure, so that a size may go and come again without a
+        # trace.
         assert (len(bank._pools), len(bank._head_pools), len(bank._texts)) == (3, 3, 4)
     for name in ("three", "film"):
         bank.remove(name)
@@ -408,7 +473,9 @@ def test_what_no_task_has_any_more_is_dropped(checkpoint, directories, tmp_path)
     assert bank.nbytes == size and len(bank._self_tracked_trackables) == trackables
     found = numpy_of(bank.answer(texts, tasks, texts))
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, atol=1e-6) if values.dtype == np.float32 else np.testing.assert_array_equal(found[name], values)
+        np.testing.assert_allclose(
+            found[name], values, atol=1e-6
+        ) if values.dtype == np.float32 else np.testing.assert_array_equal(found[name], values)
     for name in tasks:
         bank.remove(name)
     assert bank.trim().nbytes == AdapterBank(str(checkpoint)).nbytes and not bank._pools and not bank._head_pools
@@ -491,7 +558,9 @@ def test_what_fails_halfway_gives_no_row_out(checkpoint, directories, monkeypatc
         patch.setattr(RowStore, "set", fail)
         with pytest.raises(MemoryError):
             bank.add("shared", directories / "shared")
-    assert list(bank.tasks) == ["film"] and [table.used for table in bank.tables][: len(used) - 3] == used[: len(used) - 3]
+    assert (
+        list(bank.tasks) == ["film"] and [table.used for table in bank.tables][: len(used) - 3] == used[: len(used) - 3]
+    )
     bank.add("shared", directories / "shared")
     found = bank.answer(TEXTS * 2, ["film"] * 6 + ["shared"] * 6)["logits"].numpy()
     np.testing.assert_allclose(found[6:, :3], alone(directories, "shared"), atol=1e-6)
@@ -501,13 +570,17 @@ def test_what_fails_halfway_gives_no_row_out(checkpoint, directories, monkeypatc
 def test_row_zero_of_a_pool_is_the_identity_and_others_are_by_hand():
     pool = AdapterPool(4, 2, "tanh")
     random = np.random.default_rng(0)
-    adapters = [tuple(random.normal(size=shape).astype(np.float32) for shape in ((4, 2), (2,), (2, 4), (4,))) for _ in range(2)]
+    adapters = [
+        tuple(random.normal(size=shape).astype(np.float32) for shape in ((4, 2), (2,), (2, 4), (4,))) for _ in range(2)
+    ]
     assert pool.put(adapters) == [1, 2]
     hidden = random.normal(size=(3, 5, 4)).astype(np.float32)
     found = pool(tf.constant(hidden), tf.constant([2, 0, 1])).numpy()
     np.testing.assert_array_equal(found[1], hidden[1])
     for row, (down, down_bias, up, up_bias) in ((0, adapters[1]), (2, adapters[0])):
-        np.testing.assert_allclose(found[row], hidden[row] + np.tanh(hidden[row] @ down + down_bias) @ up + up_bias, atol=1e-5)
+        np.testing.assert_allclose(
+            found[row], hidden[row] + np.tanh(hidden[row] @ down + down_bias) @ up + up_bias, atol=1e-5
+        )
 
 
 def test_a_writer_waits_for_readers_and_readers_for_the_writer():
@@ -621,16 +694,34 @@ def state_of_bank(bank):
     book = bank._book
     names, slots = (values.numpy().tolist() for values in bank._table.export())
     lists = list(bank._pools), list(bank._head_pools), list(bank._texts), bank._labels, bank.predict_function
-    tables = [(table, table.stores, table._used, set(table._free), table.capacity, table.nbytes) for table in bank.tables]
+    tables = [
+        (table, table.stores, table._used, set(table._free), table.capacity, table.nbytes) for table in bank.tables
+    ]
     arrays = []
     for table in bank.tables:
         used = sorted(set(range(table._used)) - table._free)
-        arrays += [store.variable.numpy()[used].tobytes() if store.variable.dtype != tf.string else store.variable.numpy()[used].tolist() for store in table.stores]
-    return dict(book.tasks), dict(book.functions), book.tokenizer, book.structure, bank._structure.numpy(), dict(zip(names, slots)), lists, tables, arrays
+        arrays += [
+            store.variable.numpy()[used].tobytes()
+            if store.variable.dtype != tf.string
+            else store.variable.numpy()[used].tolist()
+            for store in table.stores
+        ]
+    return (
+        dict(book.tasks),
+        dict(book.functions),
+        book.tokenizer,
+        book.structure,
+        bank._structure.numpy(),
+        dict(zip(names, slots)),
+        lists,
+        tables,
+        arrays,
+    )
 
 
 def check_interrupts(checkpoint, directories, whole, **options):
-    """Raise at every line of each operation on a bank, which must answer as before, and at the end as if nothing had been."""
+    """Raise at every line of each operation on a bank, which must answer as before, and at the end as if nothing had
+    been."""
     bank = AdapterBank(str(checkpoint)).add("film", directories / "film").add("head", directories / "head")
     bank.add("gone", directories / "film").add("shared", directories / "shared").remove("gone")
     texts, tasks = ["a great film", "dull", "", "the plot", "a"], ["film", "shared", "head", "three", "upper"]
@@ -651,16 +742,22 @@ def check_interrupts(checkpoint, directories, whole, **options):
                 np.testing.assert_array_equal(values, expected[name], err_msg=str(place))
     assert sorted(bank.tasks) == ["film", "head", "own", "shared", "three"]
     expected = whole.answer(texts[:3], ["film", "three", "three"])["logits"][:, :2]
-    np.testing.assert_allclose(bank.answer(texts[:3], ["film", "shared", "three"])["logits"][:, :2], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        bank.answer(texts[:3], ["film", "shared", "three"])["logits"][:, :2], expected, atol=1e-6
+    )
 
 
 @pytest.mark.slow
 def test_a_change_that_is_interrupted_anywhere_leaves_the_bank_as_it_was(bank, checkpoint, directories):
-    check_interrupts(checkpoint, directories, bank, files=("serving/bank.py", "layers/bank.py", "serving/locks.py"), done=set())
+    check_interrupts(
+        checkpoint, directories, bank, files=("serving/bank.py", "layers/bank.py", "serving/locks.py"), done=set()
+    )
 
 
 @pytest.mark.slow
-def test_a_change_that_is_interrupted_at_any_line_of_the_package_leaves_the_bank_as_it_was(bank, checkpoint, directories):
+def test_a_change_that_is_interrupted_at_any_line_of_the_package_leaves_the_bank_as_it_was(
+    bank, checkpoint, directories
+):
     check_interrupts(checkpoint, directories, bank, done=set())
 
 
@@ -679,7 +776,9 @@ def test_a_graph_that_is_traced_during_a_change_is_of_one_structure(checkpoint, 
         patch.setattr(AdapterPool, "__init__", traced_meanwhile)
         bank.add("three", directories / "three")
     threads[0].join(60)
-    np.testing.assert_allclose(graph(ids)["logits"], bank({"task": ["film", "three"], "input_ids": ids})["logits"], atol=1e-6)
+    np.testing.assert_allclose(
+        graph(ids)["logits"], bank({"task": ["film", "three"], "input_ids": ids})["logits"], atol=1e-6
+    )
 
 
 # Export
@@ -697,7 +796,11 @@ def test_a_served_bank_answers_as_the_bank(bank, served):
     names = [*TASKS, "nobody"]
     texts, pairs = [*TEXTS, "dull"], [*PAIRS, ""]
     expected = numpy_of(bank.answer(texts, names, pairs))
-    found = numpy_of(loaded.signatures["serving_default"](text=tf.constant(texts), task=tf.constant(names), text_pair=tf.constant(pairs)))
+    found = numpy_of(
+        loaded.signatures["serving_default"](
+            text=tf.constant(texts), task=tf.constant(names), text_pair=tf.constant(pairs)
+        )
+    )
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values)
@@ -707,7 +810,12 @@ def test_a_served_bank_answers_as_the_bank(bank, served):
     labels = loaded.signatures["labels"](task=tf.constant(["shared", "similar", "nobody"]))["labels"].numpy()
     assert [[label.decode() for label in row if label] for row in labels] == [["x", "y", "z"], [], []]
     about = json.loads((served / "1" / "assets.extra" / "tf_adapters.json").read_text())
-    assert about["tasks"]["upper"] == {"kind": "multi-label", "labels": list("abcde"), "text_pairs": False, "max_length": 24}
+    assert about["tasks"]["upper"] == {
+        "kind": "multi-label",
+        "labels": list("abcde"),
+        "text_pairs": False,
+        "max_length": 24,
+    }
 
 
 def test_a_request_may_leave_out_the_pair_the_mask_and_the_types(bank, served):
@@ -720,7 +828,9 @@ def test_a_request_may_leave_out_the_pair_the_mask_and_the_types(bank, served):
 
         def ask(name, output, **inputs):
             signature = signatures[name]
-            return session.run(signature.outputs[output].name, {signature.inputs[key].name: value for key, value in inputs.items()})
+            return session.run(
+                signature.outputs[output].name, {signature.inputs[key].name: value for key, value in inputs.items()}
+            )
 
         found = ask("tokens", "logits", input_ids=ids, task=["film", "shared"])
         np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -737,7 +847,9 @@ def test_a_new_version_shares_the_encoder_on_disk_and_stands_alone(bank, served,
     export_bank(more, served / "2")
     first, second = (served / version / "variables" / "variables.data-00000-of-00002" for version in "12")
     assert os.path.samefile(first, second)
-    size = {version: (served / version / "variables" / "variables.data-00001-of-00002").stat().st_size for version in "12"}
+    size = {
+        version: (served / version / "variables" / "variables.data-00001-of-00002").stat().st_size for version in "12"
+    }
     assert 0 < size["2"] - size["1"] < 2 * 4 * (8 * (2 * 8 * 32 + 40) + 9 * 64 + 66)
     shutil.copytree(served / "2", served.parent / "copy" / "2")
     answers = [
@@ -759,9 +871,17 @@ def test_a_large_bank_lies_in_files_that_are_written_one_after_the_other(bank, s
     monkeypatch.setattr("tf_adapters.serving.shards._FILE_BYTES", 2**13)
     export_bank(bank, served / "4")
     first, *others = sorted((served / "4" / "variables").glob("variables.data-*"))
-    assert len(others) > 2 and os.path.samefile(first, next((served / "1" / "variables").glob("variables.data-00000-*")))
-    requests = {"text": tf.constant(TEXTS), "task": tf.constant(["film"] * 3 + ["three"] * 3), "text_pair": tf.constant(PAIRS)}
-    one, other = (tf.saved_model.load(str(served / version)).signatures["serving_default"](**requests) for version in "14")
+    assert len(others) > 2 and os.path.samefile(
+        first, next((served / "1" / "variables").glob("variables.data-00000-*"))
+    )
+    requests = {
+        "text": tf.constant(TEXTS),
+        "task": tf.constant(["film"] * 3 + ["three"] * 3),
+        "text_pair": tf.constant(PAIRS),
+    }
+    one, other = (
+        tf.saved_model.load(str(served / version)).signatures["serving_default"](**requests) for version in "14"
+    )
     np.testing.assert_array_equal(one["logits"], other["logits"])
 
 
@@ -808,7 +928,9 @@ assert not {{"tf_adapters", "transformers", "tf_keras", "safetensors"}} & {{name
 print(json.dumps(answer["logits"].numpy().tolist()))
 """
     environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     np.testing.assert_allclose(json.loads(done.stdout), bank.answer(TEXTS, list(TASKS), PAIRS)["logits"], atol=1e-6)
 
@@ -827,12 +949,24 @@ def test_the_command_writes_a_bank_and_its_hint_runs(cli, directories, tmp_path)
     assert done.status == 0 and "are shared with another version" in done.out
     for arguments, message in (
         ((directories / "film", directories / "upper", "--output", tmp_path / "3"), "give --adapters"),
-        (("--adapters", directories / "film", directories / "film", "--output", tmp_path / "3"), "are both called 'film'"),
+        (
+            ("--adapters", directories / "film", directories / "film", "--output", tmp_path / "3"),
+            "are both called 'film'",
+        ),
         (("--adapters", directories / "film", "--output", output), "is there already"),
-        (("--adapters", directories / "film", "--output", tmp_path / "3", "--adapter-storage", "int4"), "--adapter-storage int4 is unknown"),
+        (
+            ("--adapters", directories / "film", "--output", tmp_path / "3", "--adapter-storage", "int4"),
+            "--adapter-storage int4 is unknown",
+        ),
         (("--adapters", tmp_path / "nowhere", "--output", tmp_path / "3"), "nowhere: there is no such directory"),
-        (("--adapters", tmp_path / "lr=0.1", "--output", tmp_path / "3"), "lr=0.1: there is no such directory, and none called 0.1"),
-        ((directories / "film", "--output", tmp_path / "3", "--adapter-storage", "float16"), "--adapter-storage is for --adapters"),
+        (
+            ("--adapters", tmp_path / "lr=0.1", "--output", tmp_path / "3"),
+            "lr=0.1: there is no such directory, and none called 0.1",
+        ),
+        (
+            (directories / "film", "--output", tmp_path / "3", "--adapter-storage", "float16"),
+            "--adapter-storage is for --adapters",
+        ),
     ):
         done = cli("export", *arguments)
         assert done.status == 2 and message in done.err and "Traceback" not in done.err, done.err

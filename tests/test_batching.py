@@ -46,9 +46,10 @@ def assert_same_batches(got, expected):
             np.testing.assert_array_equal(inputs[name], expected_inputs[name])
 
 
-@pytest.mark.parametrize("count, batch_size, expected, dropped", [
-    (10, 4, 3, 2), (8, 4, 2, 2), (3, 4, 1, None), (1, 1, 1, 1), (67349, 32, 2105, 2104),
-])
+@pytest.mark.parametrize(
+    "count, batch_size, expected, dropped",
+    [(10, 4, 3, 2), (8, 4, 2, 2), (3, 4, 1, None), (1, 1, 1, 1), (67349, 32, 2105, 2104)],
+)
 def test_steps_per_epoch_counts_the_partial_batch_unless_dropped(count, batch_size, expected, dropped):
     assert steps_per_epoch(count, batch_size=batch_size) == expected
     if dropped is None:
@@ -58,8 +59,7 @@ def test_steps_per_epoch_counts_the_partial_batch_unless_dropped(count, batch_si
         assert steps_per_epoch(count, batch_size=batch_size, drop_remainder=True) == dropped
 
 
-@pytest.mark.parametrize("count, batch_size",
-                         [(1, 1), (1, 8), (3, 8), (7, 3), (8, 4), (100, 7), (333, 4), (1100, 5)])
+@pytest.mark.parametrize("count, batch_size", [(1, 1), (1, 8), (3, 8), (7, 3), (8, 4), (100, 7), (333, 4), (1100, 5)])
 def test_each_epoch_holds_each_row_once_and_only_its_last_batch_is_partial(wordpiece, count, batch_size):
     rows = some_rows(count)
     steps = steps_per_epoch(count, batch_size=batch_size)
@@ -79,24 +79,34 @@ def test_each_epoch_holds_each_row_once_and_only_its_last_batch_is_partial(wordp
 def test_with_drop_remainder_batches_are_full_and_the_dropped_rows_change(wordpiece, count, batch_size):
     rows = some_rows(count)
     steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=True)
-    batches = list(training_batches(rows, wordpiece, batch_size=batch_size, epochs=8, seed=3,
-                                    drop_remainder=True))
+    batches = list(training_batches(rows, wordpiece, batch_size=batch_size, epochs=8, seed=3, drop_remainder=True))
     assert [len(labels) for _, labels in batches] == [batch_size] * (8 * steps)
-    seen = [sum((row_numbers(inputs) for inputs, _ in batches[epoch * steps:(epoch + 1) * steps]), [])
-            for epoch in range(8)]
+    seen = [
+        sum((row_numbers(inputs) for inputs, _ in batches[epoch * steps : (epoch + 1) * steps]), [])
+        for epoch in range(8)
+    ]
     assert all(len(set(epoch)) == steps * batch_size for epoch in seen)
     if count % batch_size:
         assert set().union(*seen) == set(range(count))
 
 
-@pytest.mark.parametrize("count, batch_size, pair, drop_remainder", [
-    (90, 4, False, False), (91, 4, True, False), (91, 4, False, True), (5, 8, False, False),
-])
-def test_the_stream_from_step_k_is_the_tail_of_the_stream_from_0(wordpiece, count, batch_size, pair,
-                                                                 drop_remainder):
+@pytest.mark.parametrize(
+    "count, batch_size, pair, drop_remainder",
+    [(90, 4, False, False), (91, 4, True, False), (91, 4, False, True), (5, 8, False, False)],
+)
+def test_the_stream_from_step_k_is_the_tail_of_the_stream_from_0(wordpiece, count, batch_size, pair, drop_remainder):
     def stream(start_step):
-        return list(training_batches(some_rows(count, pair=pair), wordpiece, batch_size=batch_size, epochs=3,
-                                     seed=11, start_step=start_step, drop_remainder=drop_remainder))
+        return list(
+            training_batches(
+                some_rows(count, pair=pair),
+                wordpiece,
+                batch_size=batch_size,
+                epochs=3,
+                seed=11,
+                start_step=start_step,
+                drop_remainder=drop_remainder,
+            )
+        )
 
     whole = stream(0)
     epoch = len(whole) // 3
@@ -110,8 +120,9 @@ def test_resuming_at_every_step_of_windows_of_several_batches(wordpiece):
     arguments = dict(batch_size=2, epochs=2, seed=0, lengths=(16, 40))
     whole = list(training_batches(rows, wordpiece, **arguments))
     for start_step in range(len(whole) + 1):
-        assert_same_batches(list(training_batches(rows, wordpiece, start_step=start_step, **arguments)),
-                            whole[start_step:])
+        assert_same_batches(
+            list(training_batches(rows, wordpiece, start_step=start_step, **arguments)), whole[start_step:]
+        )
 
 
 def test_epochs_and_seeds_give_different_orders(wordpiece):
@@ -120,7 +131,7 @@ def test_epochs_and_seeds_give_different_orders(wordpiece):
     def orders(seed, epochs=2):
         batches = list(training_batches(rows, wordpiece, batch_size=4, epochs=epochs, seed=seed))
         flat = sum((row_numbers(inputs) for inputs, _ in batches), [])
-        return [tuple(flat[64 * epoch:64 * (epoch + 1)]) for epoch in range(epochs)]
+        return [tuple(flat[64 * epoch : 64 * (epoch + 1)]) for epoch in range(epochs)]
 
     assert orders(1) == orders(1)
     assert orders(1, epochs=3)[:2] == orders(1), "the number of epochs must not change a step"
@@ -132,8 +143,13 @@ def test_rows_meet_different_rows_in_each_epoch(wordpiece):
     # 400 rows of equal length: with batches of 4, two given rows share one with probability 3/399.
     rows = some_rows(400, longest=1)
     batches = list(training_batches(rows, wordpiece, batch_size=4, epochs=10, seed=0))
-    pairs = collections.Counter(tuple(sorted((a, b))) for inputs, _ in batches for a in row_numbers(inputs)
-                                for b in row_numbers(inputs) if a < b)
+    pairs = collections.Counter(
+        tuple(sorted((a, b)))
+        for inputs, _ in batches
+        for a in row_numbers(inputs)
+        for b in row_numbers(inputs)
+        if a < b
+    )
     # 6000 draws among 79800 pairs: about 6000**2 / (2 * 79800) = 226 meet again.
     assert 100 < sum(count - 1 for count in pairs.values()) < 400
 
@@ -149,9 +165,7 @@ def test_batches_of_a_window_do_not_come_in_order_of_length(wordpiece):
 
 @pytest.mark.parametrize("multiple", [8, 3])
 def test_padding_is_the_next_multiple_of_the_longest_row(wordpiece, multiple):
-    for inputs, _ in training_batches(
-        some_rows(100), wordpiece, batch_size=4, epochs=1, seed=0, multiple_of=multiple
-    ):
+    for inputs, _ in training_batches(some_rows(100), wordpiece, batch_size=4, epochs=1, seed=0, multiple_of=multiple):
         longest = int(tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=1)))
         assert inputs["input_ids"].shape[1] == min(-(-longest // multiple) * multiple, 40)
 
@@ -175,26 +189,40 @@ def test_sorting_within_windows_halves_the_padding_of_random_batches(wordpiece):
 
 def test_padding_goes_to_the_smallest_given_length_that_fits(wordpiece):
     widths = set()
-    for inputs, _ in training_batches(some_rows(200), wordpiece, batch_size=4, epochs=1, seed=0,
-                                      lengths=(8, 20, 48)):
+    for inputs, _ in training_batches(some_rows(200), wordpiece, batch_size=4, epochs=1, seed=0, lengths=(8, 20, 48)):
         longest = int(tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=1)))
         widths.add(inputs["input_ids"].shape[1])
         assert inputs["input_ids"].shape[1] == next(length for length in (8, 20, 48) if length >= longest)
     assert widths == {8, 20, 48}
 
 
-@pytest.mark.parametrize("lengths, drop_remainder, shape", [
-    (None, False, (None, None)), ((16, 40), False, (None, None)), ((16, 40), True, (4, None)),
-    ((40,), True, (4, 40)), (None, True, (4, None)), ((40,), False, (None, 40)),
-])
+@pytest.mark.parametrize(
+    "lengths, drop_remainder, shape",
+    [
+        (None, False, (None, None)),
+        ((16, 40), False, (None, None)),
+        ((16, 40), True, (4, None)),
+        ((40,), True, (4, 40)),
+        (None, True, (4, None)),
+        ((40,), False, (None, 40)),
+    ],
+)
 def test_element_spec_tells_what_is_constant(wordpiece, lengths, drop_remainder, shape):
     labels = np.zeros((50, 3), np.float32)
-    dataset = training_batches(some_rows(50, labels=labels), wordpiece, batch_size=4, epochs=1, seed=0,
-                               lengths=lengths, drop_remainder=drop_remainder)
+    dataset = training_batches(
+        some_rows(50, labels=labels),
+        wordpiece,
+        batch_size=4,
+        epochs=1,
+        seed=0,
+        lengths=lengths,
+        drop_remainder=drop_remainder,
+    )
     expected = tf.TensorSpec(shape, tf.int32)
     assert dataset.element_spec == (
         dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), expected),
-        tf.TensorSpec((shape[0], 3), tf.float32))
+        tf.TensorSpec((shape[0], 3), tf.float32),
+    )
 
 
 def test_pairs_reach_the_batches_with_their_types(wordpiece):
@@ -220,16 +248,18 @@ def test_default_lengths_end_with_max_length_and_are_six_at_most():
 def test_sorted_batches_hold_each_row_once_in_order_of_length(wordpiece, count, lengths):
     encoded = wordpiece.encode(some_rows(count).text)
     seen, last = [], 0
-    for positions, inputs in sorted_batches(encoded, batch_size=4, tokenizer=wordpiece, lengths=lengths, fill=bool(lengths)):
+    for positions, inputs in sorted_batches(
+        encoded, batch_size=4, tokenizer=wordpiece, lengths=lengths, fill=bool(lengths)
+    ):
         assert positions.dtype == np.int64
-        real = {name: tensor[:len(positions)] for name, tensor in inputs.items()}
+        real = {name: tensor[: len(positions)] for name, tensor in inputs.items()}
         assert row_numbers(real) == positions.tolist()
         row_lengths = tf.reduce_sum(real["attention_mask"], axis=1).numpy()
         assert row_lengths[0] >= last and (np.diff(row_lengths) >= 0).all()
         last = row_lengths[-1]
         if lengths:
             assert inputs["input_ids"].shape[0] == 4 and inputs["input_ids"].shape[1] in lengths
-            assert not inputs["attention_mask"][len(positions):].numpy().any()
+            assert not inputs["attention_mask"][len(positions) :].numpy().any()
         else:
             assert inputs["input_ids"].shape == (len(positions), min(-(-last // 8) * 8, 40))
         seen += positions.tolist()
@@ -241,15 +271,24 @@ def test_sorted_batches_of_no_rows_are_none(wordpiece):
     assert list(sorted_batches(encoded, batch_size=4, tokenizer=wordpiece)) == []
 
 
-@pytest.mark.parametrize("changed, message", [
-    ({"batch_size": 0}, "batch_size=0"), ({"batch_size": 2.0}, "batch_size=2.0"), ({"epochs": 0}, "epochs=0"),
-    ({"seed": -1}, "seed=-1"), ({"seed": None}, "seed=None"), ({"seed": 2**63}, "seed=9223372036854775808"),
-    ({"start_step": -1}, "start_step=-1"),
-    ({"start_step": 7}, "start_step=7 must be an integer from 0 to the 6 steps"),
-    ({"lengths": (8, 39)}, "max_length=40"), ({"lengths": ()}, r"lengths=\(\)"),
-    ({"lengths": (40, 8)}, "ascending"), ({"lengths": (0, 40)}, "an entry of lengths=0"),
-    ({"batch_size": 11, "drop_remainder": True}, "batch_size=11 exceeds"),
-])
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.0}, "batch_size=2.0"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": None}, "seed=None"),
+        ({"seed": 2**63}, "seed=9223372036854775808"),
+        ({"start_step": -1}, "start_step=-1"),
+        ({"start_step": 7}, "start_step=7 must be an integer from 0 to the 6 steps"),
+        ({"lengths": (8, 39)}, "max_length=40"),
+        ({"lengths": ()}, r"lengths=\(\)"),
+        ({"lengths": (40, 8)}, "ascending"),
+        ({"lengths": (0, 40)}, "an entry of lengths=0"),
+        ({"batch_size": 11, "drop_remainder": True}, "batch_size=11 exceeds"),
+    ],
+)
 def test_arguments_that_cannot_be_used_are_named(wordpiece, changed, message):
     arguments = {"batch_size": 4, "epochs": 2, "seed": 0, **changed}
     with pytest.raises(InputError, match=message):

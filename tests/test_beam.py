@@ -12,7 +12,11 @@ from tests.test_bank import TASKS, save_task
 from tf_adapters import AdapterBank, export_bank
 
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "score_with_beam.py"
-ROWS = [{"text": text, "task": task} for text in ("a great film", "dull \u00e9t\u00e9", "", "the cast " * 9) for task in ("film", "upper", "nobody")]
+ROWS = [
+    {"text": text, "task": task}
+    for text in ("a great film", "dull \u00e9t\u00e9", "", "the cast " * 9)
+    for task in ("film", "upper", "nobody")
+]
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,22 @@ from tf_adapters.text.byte_bpe import _byte_alphabet
 
 GRANITE = SHARED / "weights" / "granite-embedding-30m-english"
 HARD = [
-    "", " ", "  lead", "trail  ", "it's  John's   dog\n\n we'll 'tis ''s 's's", "'sabc 'd1 'll't I'VE i've're", " 's", " \n's", "!'s", "tab\t\tx \t y",
-    "a\u00a0b \u00a0c \u3000x\u3000\u3000y", "\u0966\u096c 12ab\u00bd", "aaaa aaaaaaaaa", "\ufdd0 \U0001f600\U0001f600 ok \u0301x", "</s> <s>",
-]  # fmt: skip
+    "",
+    " ",
+    "  lead",
+    "trail  ",
+    "it's  John's   dog\n\n we'll 'tis ''s 's's",
+    "'sabc 'd1 'll't I'VE i've're",
+    " 's",
+    " \n's",
+    "!'s",
+    "tab\t\tx \t y",
+    "a\u00a0b \u00a0c \u3000x\u3000\u3000y",
+    "\u0966\u096c 12ab\u00bd",
+    "aaaa aaaaaaaaa",
+    "\ufdd0 \U0001f600\U0001f600 ok \u0301x",
+    "</s> <s>",
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +43,46 @@ def files(tmp_path_factory):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=420, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
-    )  # fmt: skip
-    tokenizer.train_from_iterator(["the film was good and the cast is great"] * 9 + ["it's a dull plot, aaaa bad", "\u00e9t\u00e9 \u4e2d\u6587 the story"] * 9, trainer)
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
+        vocab_size=420,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(
+        ["the film was good and the cast is great"] * 9
+        + ["it's a dull plot, aaaa bad", "\u00e9t\u00e9 \u4e2d\u6587 the story"] * 9,
+        trainer,
+    )
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder, tokenizer
 
 
 def random_texts(count, seed=0):
     chooser = random.Random(seed)
-    parts = [*" \n\t'st!-", "  ", "re", "ll", "ve", "m", "d", "a", "B", "\u00e9", "1", "\u0968", "\u00a0", "\u2003", "\u4e2d", "\U0001f600", "\u0301", "the", " film"]
+    parts = [
+        *" \n\t'st!-",
+        "  ",
+        "re",
+        "ll",
+        "ve",
+        "m",
+        "d",
+        "a",
+        "B",
+        "\u00e9",
+        "1",
+        "\u0968",
+        "\u00a0",
+        "\u2003",
+        "\u4e2d",
+        "\U0001f600",
+        "\u0301",
+        "the",
+        " film",
+    ]
     return ["".join(chooser.choice(parts) for _ in range(chooser.randint(0, 14))) for _ in range(count)]
 
 
@@ -60,12 +102,18 @@ def check(bpe, tokenizer, texts):
 
 def test_tokens_and_their_places_are_huggingfaces(files):
     folder, tokenizer = files
-    check(ByteLevelBpe.from_directory(folder), tokenizer, [text for text in HARD if "s>" not in text] + random_texts(1500))
+    check(
+        ByteLevelBpe.from_directory(folder), tokenizer, [text for text in HARD if "s>" not in text] + random_texts(1500)
+    )
 
 
 def test_every_character_is_cut_as_huggingface_cuts_it(files):
     folder, tokenizer = files
-    code_points = [c for c in range(0x20, 0x3400) if not 0xD800 <= c < 0xE000] + [*range(0xA000, 0xB000), *range(0x1D400, 0x1D800), *range(0x1F100, 0x1F700)]
+    code_points = [c for c in range(0x20, 0x3400) if not 0xD800 <= c < 0xE000] + [
+        *range(0xA000, 0xB000),
+        *range(0x1D400, 0x1D800),
+        *range(0x1F100, 0x1F700),
+    ]
     texts = ["a" + "".join(map(chr, code_points[first : first + 3])) + " b" for first in range(0, len(code_points), 3)]
     found = ByteLevelBpe.from_directory(folder).tokenize(texts).to_list()
     assert found == ids_of(tokenizer, texts)
@@ -79,7 +127,13 @@ def test_special_tokens_in_a_text_are_plain_text(files):
 
 def test_pairs_and_truncation_are_robertas(files):
     folder, tokenizer = files
-    pairs = [("the film was good", "a dull plot"), ("", "x"), ("the " * 20, "film"), ("bad", "great " * 20), ("the cast " * 9, "it is " * 9)]
+    pairs = [
+        ("the film was good", "a dull plot"),
+        ("", "x"),
+        ("the " * 20, "film"),
+        ("bad", "great " * 20),
+        ("the cast " * 9, "it is " * 9),
+    ]
     bpe = ByteLevelBpe.from_directory(folder, max_length=16)
     tokenizer.enable_truncation(16)
     try:
@@ -110,7 +164,9 @@ def test_a_prefix_space_is_read_where_the_tokenizer_says_so(files, tmp_path):
     content["pre_tokenizer"]["add_prefix_space"] = True
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     texts = ["film", " film", "", "\nfilm", "it's"]
-    assert ByteLevelBpe.from_directory(tmp_path).tokenize(texts).to_list() == ids_of(Tokenizer.from_file(str(tmp_path / "tokenizer.json")), texts)
+    assert ByteLevelBpe.from_directory(tmp_path).tokenize(texts).to_list() == ids_of(
+        Tokenizer.from_file(str(tmp_path / "tokenizer.json")), texts
+    )
 
 
 def test_vocab_and_merges_make_the_same_tokenizer(files, tmp_path):
@@ -179,8 +235,28 @@ def roberta(files, tmp_path_factory):
 @pytest.mark.slow
 def test_roberta_trains_predicts_and_is_served_from_raw_text(cli, roberta, sentences, tmp_path):
     saved = tmp_path / "adapters"
-    given = ["--train", sentences / "train.csv", "--validation", sentences / "validation.csv", "--test", sentences / "test.csv"]
-    trained = cli("train", "--model", roberta, *given, "--epochs", "1", "--adapter-size", "4", "--max-length", "32", "--output", saved)
+    given = [
+        "--train",
+        sentences / "train.csv",
+        "--validation",
+        sentences / "validation.csv",
+        "--test",
+        sentences / "test.csv",
+    ]
+    trained = cli(
+        "train",
+        "--model",
+        roberta,
+        *given,
+        "--epochs",
+        "1",
+        "--adapter-size",
+        "4",
+        "--max-length",
+        "32",
+        "--output",
+        saved,
+    )
     assert trained.status == 0, trained.err
     predicted = cli("predict", saved, "--input", sentences / "test.csv")
     rows = [json.loads(line) for line in predicted.out.splitlines()]

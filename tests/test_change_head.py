@@ -5,12 +5,24 @@ import pytest
 
 from tests.conftest import randomize
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
-from tf_adapters import AdapterConfig, InputError, add_adapters, change_head, load_backbone, remove_adapters, set_trainable
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    add_adapters,
+    change_head,
+    load_backbone,
+    remove_adapters,
+    set_trainable,
+)
 from tf_adapters._keras import keras
 from tf_adapters.models.names import named_weights
 from tf_adapters.models.state import state_of
 
-HEADS = {"token-classification": {"labels": ["A", "B", "C"]}, "classification": {"num_labels": 4}, "question-answering": {}}
+HEADS = {
+    "token-classification": {"labels": ["A", "B", "C"]},
+    "classification": {"num_labels": 4},
+    "question-answering": {},
+}
 
 
 def new(make, *arguments, **options):

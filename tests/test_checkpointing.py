@@ -12,7 +12,16 @@ import tensorflow as tf
 
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import FAMILIES, family_inputs, family_model
-from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, load_backbone, set_trainable, task_from_files
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    fit,
+    load_backbone,
+    set_trainable,
+    task_from_files,
+)
 from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
 from tf_adapters.training.checkpointing import GradientCheckpointing
@@ -23,7 +32,11 @@ from tf_adapters.training.step import TrainingStep
 
 def adapted(model, mode, config=None, fast=False):
     if mode == "adapters":
-        randomize(add_adapters(model, config or AdapterConfig(4, init_stddev=0.3, dropout=0.0 if fast else 0.1), seed=0, fast=fast))
+        randomize(
+            add_adapters(
+                model, config or AdapterConfig(4, init_stddev=0.3, dropout=0.0 if fast else 0.1), seed=0, fast=fast
+            )
+        )
     return set_trainable(model, mode)
 
 
@@ -55,27 +68,34 @@ def assert_gradients_agree(model, inputs, *, of_largest, **how):
         np.testing.assert_allclose(gradient, other, rtol=0, atol=of_largest * largest)
 
 
-# A graph's operations are fused where nothing between them is needed, and so rounded otherwise, by some units in the last place.
+# A graph's operations are fused where nothing between them is needed, and so rounded otherwise, by some units in the
+# last place.
 ROUNDING = 1e-6
 
 
 @pytest.mark.parametrize(
     "mode, config, of_largest",
     [
-        ("full", None, 0), ("top-2", None, 0), ("adapters", None, 0),
+        ("full", None, 0),
+        ("top-2", None, 0),
+        ("adapters", None, 0),
         # One adapter draws for two places of a block.
         ("adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing="layer"), 0),
         # For places of two blocks: the sum of their gradients has another order.
-        pytest.param("adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing=2), ROUNDING, marks=pytest.mark.slow),
+        pytest.param(
+            "adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing=2), ROUNDING, marks=pytest.mark.slow
+        ),
         pytest.param("adapters", AdapterConfig(4, init_stddev=0.3, random_drop=3), 0, marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_gradients_with_dropout_are_bit_equal_to_those_without_checkpointing(mode, config, of_largest):
     assert_gradients_agree(adapted(tiny_model(), mode, config), tiny_inputs(), graph=False, of_largest=of_largest)
 
 
 @pytest.mark.parametrize("mode", ["adapters", "full"])
-@pytest.mark.parametrize("family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "bert")])
+@pytest.mark.parametrize(
+    "family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "bert")]
+)
 def test_a_graph_of_every_family_has_the_same_gradients(family, mode):
     assert_gradients_agree(adapted(family_model(family), mode), family_inputs(family), of_largest=ROUNDING)
 
@@ -84,12 +104,18 @@ def test_a_graph_of_every_family_has_the_same_gradients(family, mode):
 @pytest.mark.parametrize(
     "policy, fast, jit_compile, of_largest",
     [
-        ("float32", True, False, ROUNDING), ("float32", False, True, ROUNDING), ("float32", True, True, ROUNDING),
+        ("float32", True, False, ROUNDING),
+        ("float32", False, True, ROUNDING),
+        ("float32", True, True, ROUNDING),
         # Of bfloat16 a unit in the last place is 2**-8 of a number, and of float16 2**-11.
-        ("mixed_bfloat16", False, False, 2**-8), ("mixed_bfloat16", True, False, 2**-8), ("mixed_float16", False, False, 2**-11),
+        ("mixed_bfloat16", False, False, 2**-8),
+        ("mixed_bfloat16", True, False, 2**-8),
+        ("mixed_float16", False, False, 2**-11),
     ],
-)  # fmt: skip
-def test_fast_blocks_xla_and_half_precision_have_the_same_gradients(policy, fast, jit_compile, of_largest, float32_policy):
+)
+def test_fast_blocks_xla_and_half_precision_have_the_same_gradients(
+    policy, fast, jit_compile, of_largest, float32_policy
+):
     float32_policy(policy)
     model = adapted(tiny_model(), "adapters", fast=fast)
     assert_gradients_agree(model, tiny_inputs(), of_largest=of_largest, jit_compile=jit_compile)
@@ -109,7 +135,9 @@ def test_each_block_is_computed_twice_and_afterwards_once():
     for block in blocks:
         # The computation of a block, whoever asks for it, asks for its site.
         site = block.bert_output
-        vars(site)["call"] = lambda *args, site=site, **kwargs: calls.append(site) or type(site).call(site, *args, **kwargs)
+        vars(site)["call"] = lambda *args, site=site, **kwargs: (
+            calls.append(site) or type(site).call(site, *args, **kwargs)
+        )
     trained = TrainingStep(model, [GradientCheckpointing(model)])
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(trained(tiny_inputs(), training=True))
@@ -153,14 +181,18 @@ print(peaks[1] - peaks[0])
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux, which tells a process's peak of memory")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/status"), reason="needs Linux, which tells a process's peak of memory"
+)
 @pytest.mark.parametrize("mode, jit_compile", [("adapters", False), ("full", False), ("full", True)])
 def test_a_step_takes_less_memory(mode, jit_compile):
     root = str(pathlib.Path(__file__).parents[1])
 
     def kilobytes(checkpointed):
         command = [sys.executable, "-c", PEAK, mode, str(checkpointed), str(jit_compile)]
-        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True
+        )
         return int(done.stdout.split()[-1])
 
     # Of the eight blocks one at a time.
@@ -169,7 +201,9 @@ def test_a_step_takes_less_memory(mode, jit_compile):
 
 def test_what_cannot_be_checkpointed_is_named(checkpoint, sentences, tmp_path, cli, train_arguments):
     # Before `seed_dropout`.
-    with pytest.raises(InputError, match="checkpoint_gradients=True: .*StableDropout.* of block 0 cannot draw the same mask twice"):
+    with pytest.raises(
+        InputError, match="checkpoint_gradients=True: .*StableDropout.* of block 0 cannot draw the same mask twice"
+    ):
         model = family_model("deberta-v2")
         GradientCheckpointing(model)
     with pytest.raises(InputError, match=r"the dropout 'dropout.*' \(Dropout\) of block 0"):
@@ -187,7 +221,9 @@ def test_the_command_line_trains_with_it(tmp_path, cli, train_arguments):
 
 
 @pytest.mark.slow
-def test_a_run_in_parts_is_stopped_and_goes_on_to_the_same_end_as_without_checkpointing(checkpoint, sentences, tmp_path):
+def test_a_run_in_parts_is_stopped_and_goes_on_to_the_same_end_as_without_checkpointing(
+    checkpoint, sentences, tmp_path
+):
     task = task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
     wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
 
@@ -201,8 +237,17 @@ def test_a_run_in_parts_is_stopped_and_goes_on_to_the_same_end_as_without_checkp
                 if done == stop_after:
                     signal.raise_signal(signal.SIGINT)
 
-        settings = {"epochs": 2, "learning_rate": 1e-4, "batch_size": 16, "accumulate": 2, "checkpoint_gradients": True, **settings}
-        return fit(model, task, wordpiece, output=output, reporter=Stop(), **settings), [variable.numpy() for variable in model.weights]
+        settings = {
+            "epochs": 2,
+            "learning_rate": 1e-4,
+            "batch_size": 16,
+            "accumulate": 2,
+            "checkpoint_gradients": True,
+            **settings,
+        }
+        return fit(model, task, wordpiece, output=output, reporter=Stop(), **settings), [
+            variable.numpy() for variable in model.weights
+        ]
 
     _, whole = run(tmp_path / "whole")
     stopped, _ = run(tmp_path / "parts", stop_after=7)

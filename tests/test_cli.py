@@ -40,7 +40,9 @@ def test_help_shows_an_example_of_the_command(cli, command):
 
 
 def test_no_command_lists_the_commands(cli):
-    assert all(command in cli().out for command in ("train", "evaluate", "predict", "info", "tasks", "submit", "export"))
+    assert all(
+        command in cli().out for command in ("train", "evaluate", "predict", "info", "tasks", "submit", "export")
+    )
 
 
 def test_version_is_the_package_s(cli):
@@ -56,9 +58,14 @@ def test_defaults_in_the_help_are_those_of_the_default_recipe(cli):
     recipe = RECIPES["default"]
     found = re.findall(r"Without a recipe ([\d.e-]+)\. ", help_text)
     assert [float(number) for number in found] == [
-        recipe.max_length, recipe.adapter.bottleneck_size, recipe.adapter.init_stddev, recipe.epochs, recipe.learning_rate,
-        recipe.batch_size, recipe.dropout,
-    ]  # fmt: skip
+        recipe.max_length,
+        recipe.adapter.bottleneck_size,
+        recipe.adapter.init_stddev,
+        recipe.epochs,
+        recipe.learning_rate,
+        recipe.batch_size,
+        recipe.dropout,
+    ]
     for name in RECIPES:
         assert name in help_text
 
@@ -106,7 +113,14 @@ import tf_adapters
     outcome = shell([sys.executable, "-c", code, "script.py"])
     assert outcome.returncode == 1 and message in outcome.stderr.splitlines()[-1]
     assert outcome.stderr.splitlines()[-1].startswith("ImportError: tf_adapters needs ")
-    outcome = shell([sys.executable, "-c", f"{code}from tf_adapters.cli.main import entry_point\nentry_point()", "/usr/bin/tf-adapters"])
+    outcome = shell(
+        [
+            sys.executable,
+            "-c",
+            f"{code}from tf_adapters.cli.main import entry_point\nentry_point()",
+            "/usr/bin/tf-adapters",
+        ]
+    )
     assert outcome.returncode == 2 and message in outcome.stderr
     assert outcome.stderr.startswith("error: ") and outcome.stderr.count("\n") == 1
 
@@ -148,8 +162,9 @@ def test_train_writes_an_adapter_directory_and_reports_the_test_rows(cli, train_
 
 
 def test_options_override_the_recipe(cli, train_arguments, tmp_path):
-    options = "--recipe report-3-shared --epochs 1 --adapter-size 3 --sharing 2 --blocks 0-1 --activation tanh --placement ffn"
-    assert cli(*train_arguments, *options.split(), "--max-train-rows", 40, "--output", tmp_path / "a").status == 0
+    options = "--recipe report-3-shared --epochs 1 --adapter-size 3 --sharing 2 --blocks 0-1 --activation tanh"
+    options = [*options.split(), "--placement", "ffn"]
+    assert cli(*train_arguments, *options, "--max-train-rows", 40, "--output", tmp_path / "a").status == 0
     settings = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
     assert settings["recipe"] == "report-3-shared"
     adapter = settings["adapter"]

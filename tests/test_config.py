@@ -8,7 +8,13 @@ from tf_adapters.recipes import RECIPES, usual_settings
 
 def test_json_round_trip_keeps_every_field():
     config = AdapterConfig(
-        bottleneck_size=7, sharing=3, placement="ffn", blocks=(2, 0), activation="swish", init_stddev=0.0, dropout=0.25,
+        bottleneck_size=7,
+        sharing=3,
+        placement="ffn",
+        blocks=(2, 0),
+        activation="swish",
+        init_stddev=0.0,
+        dropout=0.25,
         train_layer_norm="all",
     )
     assert AdapterConfig.from_json(config.to_json()) == config
@@ -81,14 +87,28 @@ def test_placement_and_blocks_choose_the_sites():
 def test_no_more_blocks_share_an_adapter_than_there_are():
     assert set(AdapterConfig(sharing=2).sites(2).values()) == {"layers.0-1"}
     for config, depth in ((AdapterConfig(sharing=99), 2), (AdapterConfig(sharing=3, blocks=(0, 2)), 12)):
-        with pytest.raises(InputError, match=f"sharing={config.sharing}: 2 blocks have adapters; give 2 for one adapter of them all, or less"):
+        with pytest.raises(
+            InputError,
+            match=f"sharing={config.sharing}: 2 blocks have adapters; give 2 for one adapter of them all, or less",
+        ):
             config.sites(depth)
 
 
 @pytest.mark.parametrize(
     "size, parameters",
     # Houlsby et al. 2019, section 2.1: 2md + d + m at d = 768.
-    [(1, 2305), (2, 3842), (4, 6916), (8, 13064), (16, 25360), (32, 49952), (64, 99136), (128, 197504), (256, 394240), (512, 787712)],
+    [
+        (1, 2305),
+        (2, 3842),
+        (4, 6916),
+        (8, 13064),
+        (16, 25360),
+        (32, 49952),
+        (64, 99136),
+        (128, 197504),
+        (256, 394240),
+        (512, 787712),
+    ],
 )
 def test_parameters_follow_the_formula(size, parameters):
     assert AdapterConfig(bottleneck_size=size).parameters_per_adapter(768) == parameters
@@ -96,8 +116,22 @@ def test_parameters_follow_the_formula(size, parameters):
 
 def test_recipes_say_what_they_follow():
     assert set(RECIPES) == {
-        "default", "houlsby-2019", "houlsby-code-2019", "report-per-layer", "report-unshared", "report-3-shared", "he-2021",
-        "han-2021", "pfeiffer-2021", "hu-2022", "liu-2022", "liu-2024-dora", "houlsby-2019-full", "houlsby-2019-layer-norm", "he-2021-full", "han-2021-full",
+        "default",
+        "houlsby-2019",
+        "houlsby-code-2019",
+        "report-per-layer",
+        "report-unshared",
+        "report-3-shared",
+        "he-2021",
+        "han-2021",
+        "pfeiffer-2021",
+        "hu-2022",
+        "liu-2022",
+        "liu-2024-dora",
+        "houlsby-2019-full",
+        "houlsby-2019-layer-norm",
+        "he-2021-full",
+        "han-2021-full",
     }
     for recipe in RECIPES.values():
         assert len(recipe.source) > 60
@@ -105,7 +139,12 @@ def test_recipes_say_what_they_follow():
     assert get_recipe("houlsby-code-2019").adapter.activation == "gelu_tanh"
     assert get_recipe("han-2021").adapter.bottleneck_size == 48
     baselines = {name: recipe.trainable for name, recipe in RECIPES.items() if recipe.trainable != "adapters"}
-    assert baselines == {"houlsby-2019-full": "full", "houlsby-2019-layer-norm": "layer-norm", "he-2021-full": "full", "han-2021-full": "full"}
+    assert baselines == {
+        "houlsby-2019-full": "full",
+        "houlsby-2019-layer-norm": "layer-norm",
+        "he-2021-full": "full",
+        "han-2021-full": "full",
+    }
     with pytest.raises(InputError, match="recipe='houlsby'.*houlsby-2019"):
         get_recipe("houlsby")
 

@@ -60,7 +60,9 @@ def test_loading_into_a_fresh_backbone_gives_bit_equal_logits(checkpoint, tmp_pa
     assert config_from_dict(settings["adapter"]) == recipe.adapter
 
 
-@pytest.mark.parametrize("mode", ["full", "top-2", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("layer-norm", "bias", "head"))])
+@pytest.mark.parametrize(
+    "mode", ["full", "top-2", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("layer-norm", "bias", "head"))]
+)
 def test_everything_that_trained_is_saved(checkpoint, tmp_path, mode):
     model = trained(checkpoint, mode)
     save_adapter(model, tmp_path)
@@ -102,7 +104,14 @@ def test_saved_directory_holds_no_backbone_weights_and_is_small(checkpoint, tmp_
 
 @pytest.mark.slow
 def test_houlsby_2019_on_bert_base_is_under_ten_megabytes(tmp_path):
-    model = tiny_model(vocab_size=30522, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=512)
+    model = tiny_model(
+        vocab_size=30522,
+        hidden_size=768,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        max_position_embeddings=512,
+    )
     add_adapters(model, get_recipe("houlsby-2019").adapter)
     save_adapter(set_trainable(model, "adapters"), tmp_path)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 10_000_000
@@ -153,7 +162,13 @@ def test_two_layer_head_is_rebuilt(checkpoint, tmp_path):
     model = load_backbone(checkpoint, head_layers=2, labels=["b", "a"])
     save_adapter(train(set_trainable(model, "head")), tmp_path)
     fresh, settings = load_trained(tmp_path)
-    assert settings["head"] == {"type": "classification", "layers": 2, "num_labels": 2, "labels": ["b", "a"], "pooler": False}
+    assert settings["head"] == {
+        "type": "classification",
+        "layers": 2,
+        "num_labels": 2,
+        "labels": ["b", "a"],
+        "pooler": False,
+    }
     assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
     with pytest.raises(InputError, match="2 layer"):
         load_adapter(load_backbone(checkpoint), tmp_path)
@@ -207,7 +222,10 @@ def edit(directory, **changes):
     "damage, message",
     [
         (lambda d: (d / "tf_adapters.json").unlink(), "no adapter directory"),
-        (lambda d: ((d / "tf_adapters.json").unlink(), (d / "adapter_config.json").write_text("{}")), "AdapterHub or PEFT"),
+        (
+            lambda d: ((d / "tf_adapters.json").unlink(), (d / "adapter_config.json").write_text("{}")),
+            "AdapterHub or PEFT",
+        ),
         (lambda d: (d / "tf_adapters.json").write_text("{"), "is damaged"),
         (lambda d: (d / "tf_adapters.json").write_text("[]"), "is damaged"),
         (lambda d: edit(d, backbone=None), "is damaged: 'backbone' is None"),
@@ -219,7 +237,10 @@ def edit(directory, **changes):
         (lambda d: edit(d, format_version=2), "format_version 2.*upgrade"),
         (lambda d: edit(d, adapter={"size": 3}), "Unknown adapter config key 'size'"),
         (lambda d: (d / "adapter.safetensors").unlink(), "missing, truncated"),
-        (lambda d: (d / "adapter.safetensors").write_bytes((d / "adapter.safetensors").read_bytes()[:-8]), "missing, truncated"),
+        (
+            lambda d: (d / "adapter.safetensors").write_bytes((d / "adapter.safetensors").read_bytes()[:-8]),
+            "missing, truncated",
+        ),
     ],
 )
 def test_damaged_directory_is_named(checkpoint, tmp_path, damage, message):
@@ -370,7 +391,9 @@ def test_directory_loads_in_a_new_process(checkpoint, tmp_path):
         "np.save(sys.argv[3], model(dict(input_ids=ids)).logits)\n"
     )
     subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "a", tmp_path / "ids.npy", tmp_path / "out.npy"], check=True, timeout=300,
+        [sys.executable, "-c", script, tmp_path / "a", tmp_path / "ids.npy", tmp_path / "out.npy"],
+        check=True,
+        timeout=300,
         capture_output=True,
     )
     assert np.array_equal(np.load(tmp_path / "out.npy"), model({"input_ids": INPUTS["input_ids"]}).logits)

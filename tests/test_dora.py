@@ -64,7 +64,9 @@ def test_the_gradient_takes_the_norm_as_a_constant():
         loss = tf.reduce_sum(layer(inputs, dense) ** 2)
     found = tape.gradient(loss, [layer.a, layer.b, layer.magnitude])
     with tf.GradientTape() as tape:
-        whole = layer.magnitude * tf.norm(dense.kernel, axis=0) / norms * (dense.kernel + 3 * tf.matmul(layer.a, layer.b))
+        whole = (
+            layer.magnitude * tf.norm(dense.kernel, axis=0) / norms * (dense.kernel + 3 * tf.matmul(layer.a, layer.b))
+        )
         loss = tf.reduce_sum((tf.matmul(inputs, whole) + dense.bias) ** 2)
     for ours, expected in zip(found, tape.gradient(loss, [layer.a, layer.b, layer.magnitude])):
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
@@ -81,7 +83,9 @@ def test_a_model_starts_as_it_was_trains_is_switched_and_merged(fast, tmp_path):
     np.testing.assert_allclose(logits(model), plain, atol=1e-5)
     counts = parameter_counts(set_trainable(model, "adapters"))
     size, inner = model.config.hidden_size, model.config.intermediate_size
-    assert counts.adapter == CONFIG.parameters(2, size, inner) == 2 * (2 * (2 * size) + size + 2 * (inner + size) + size)
+    assert (
+        counts.adapter == CONFIG.parameters(2, size, inner) == 2 * (2 * (2 * size) + size + 2 * (inner + size) + size)
+    )
     train(model)
     trained = logits(model)
     assert np.abs(trained - plain).max() > 1e-3

@@ -6,14 +6,26 @@ import tensorflow as tf
 
 from tests.families import FAMILIES, family_inputs, family_model
 from tests.runs import KillAt, Killed, content
-from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, remove_adapters, set_trainable, task_from_files
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    fit,
+    remove_adapters,
+    set_trainable,
+    task_from_files,
+)
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.models.state import state_of
 from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import frozen_depth
 
 # DeBERTa's is a class of its own, the others' is Keras'.
-EVERY_FAMILY = ["deberta-v2", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "deberta-v2")]
+EVERY_FAMILY = [
+    "deberta-v2",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "deberta-v2"),
+]
 
 
 def one_block(family):
@@ -69,7 +81,9 @@ def test_removal_of_the_adapters_restores_the_layers_that_dropped(family):
     assert 0.2 in [layer.rate for layer in seed_dropout(model, 1, rate=0.0)]
     remove_adapters(model)
     after = state_of(model).family.dropout_layers(model)
-    assert len(after) == len(before) and all(one[2] is other[2] and one[3] == other[3] for one, other in zip(before, after))
+    assert len(after) == len(before) and all(
+        one[2] is other[2] and one[3] == other[3] for one, other in zip(before, after)
+    )
 
 
 def test_debertas_dropout_stands_against_stored_outputs_of_frozen_blocks():
@@ -92,7 +106,9 @@ def test_a_killed_run_with_dropout_ends_bit_equal(family, checkpoint_gradients, 
 
     def run(output, **arguments):
         model = set_trainable(add_adapters(one_block(family), AdapterConfig(4), seed=0))
-        settings = dict(epochs=1, learning_rate=3e-3, batch_size=16, seed=3, dropout=0.3, checkpoint_gradients=checkpoint_gradients)
+        settings = dict(
+            epochs=1, learning_rate=3e-3, batch_size=16, seed=3, dropout=0.3, checkpoint_gradients=checkpoint_gradients
+        )
         return fit(model, task, wordpiece, output=tmp_path / output, **settings, **arguments)
 
     run("whole")
@@ -104,7 +120,9 @@ def test_a_killed_run_with_dropout_ends_bit_equal(family, checkpoint_gradients, 
 
 def test_a_mask_of_a_given_shape_is_shared_where_the_shape_has_a_one():
     dropout = SeededDropout(0.5, noise_shape=(None, 1, 8), seed=0)
-    dropped = tf.function(lambda inputs: dropout(inputs, training=True), input_signature=[tf.TensorSpec((None, None, 8))])
+    dropped = tf.function(
+        lambda inputs: dropout(inputs, training=True), input_signature=[tf.TensorSpec((None, None, 8))]
+    )
     outputs = dropped(tf.ones((16, 3, 8))).numpy()
     assert (outputs == outputs[:, :1]).all() and set(outputs.ravel()) == {0.0, 2.0}
     assert len({row.tobytes() for row in outputs}) > 8

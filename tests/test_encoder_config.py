@@ -21,17 +21,39 @@ from tf_adapters.models.weight_files import open_weights, read_tensors
 PROGRAM = "import pathlib\npathlib.Path({trace!r}).write_text('ran')\nclass Config: pass\nclass Model: pass\n"
 # What chooses code, or where to fetch it: of CVE-2026-4372 and CVE-2026-5241, and of their kind.
 HOSTILE = {
-    "_attn_implementation_internal": "stranger/kernel", "_attn_implementation": "stranger/kernel", "attn_implementation": "stranger/kernel",
-    "_experts_implementation_internal": "stranger/kernel", "use_kernels": True, "kernel_config": {"Linear": "stranger/kernel"},
-    "trust_remote_code": True, "auto_map": {"AutoConfig": "program.Config", "TFAutoModel": "stranger/program--program.Model"},
-    "custom_pipelines": {"classification": {"impl": "program.Model", "tf": ["Model"]}}, "quantization_config": {"quant_method": "stranger"},
-    "_name_or_path": "stranger/model", "_commit_hash": "main", "model_name": "stranger/model", "base_model_name_or_path": "stranger/model",
+    "_attn_implementation_internal": "stranger/kernel",
+    "_attn_implementation": "stranger/kernel",
+    "attn_implementation": "stranger/kernel",
+    "_experts_implementation_internal": "stranger/kernel",
+    "use_kernels": True,
+    "kernel_config": {"Linear": "stranger/kernel"},
+    "trust_remote_code": True,
+    "auto_map": {"AutoConfig": "program.Config", "TFAutoModel": "stranger/program--program.Model"},
+    "custom_pipelines": {"classification": {"impl": "program.Model", "tf": ["Model"]}},
+    "quantization_config": {"quant_method": "stranger"},
+    "_name_or_path": "stranger/model",
+    "_commit_hash": "main",
+    "model_name": "stranger/model",
+    "base_model_name_or_path": "stranger/model",
     "text_config": {"model_type": "stranger", "trust_remote_code": True, "auto_map": {"AutoConfig": "program.Config"}},
-    "vision_config": {"trust_remote_code": True}, "torch_dtype": "__import__('os')", "dtype": "eval", "tokenizer_class": "program.Model",
-    "architectures": ["program.Model"], "transformers_version": "9", "name_or_path": "stranger/model", "keypoint_detector_config":
-    {"model_type": "superpoint", "_name_or_path": "stranger/model", "trust_remote_code": True}, "get_text_config": 3, "to_dict": 5,
-    "__class__": "program.Config", "output_attentions": True, "return_dict": False,
-}  # fmt: skip
+    "vision_config": {"trust_remote_code": True},
+    "torch_dtype": "__import__('os')",
+    "dtype": "eval",
+    "tokenizer_class": "program.Model",
+    "architectures": ["program.Model"],
+    "transformers_version": "9",
+    "name_or_path": "stranger/model",
+    "keypoint_detector_config": {
+        "model_type": "superpoint",
+        "_name_or_path": "stranger/model",
+        "trust_remote_code": True,
+    },
+    "get_text_config": 3,
+    "to_dict": 5,
+    "__class__": "program.Config",
+    "output_attentions": True,
+    "return_dict": False,
+}
 
 
 def edit_config(directory, **changes):
@@ -69,14 +91,18 @@ def test_complete_names_of_labels_are_kept_and_others_are_not(tmp_path):
     write_checkpoint(tmp_path, id2label={0: "ham", 1: "spam"}, label2id={"ham": 0, "spam": 1})
     edit_config(tmp_path, num_labels=10**9, problem_type="x", label2id=[])  # which transformers would make or refuse
     config = read_config(tmp_path)[1]
-    assert config.id2label == {0: "ham", 1: "spam"} and config.label2id == {"ham": 0, "spam": 1} and config.num_labels == 2
+    assert (
+        config.id2label == {0: "ham", 1: "spam"} and config.label2id == {"ham": 0, "spam": 1} and config.num_labels == 2
+    )
     for names in ({"0": 3}, {"0": "a", "7": "b"}, {"x": "a"}, [], "x", {}):
         edit_config(tmp_path, id2label=names)
         assert read_config(tmp_path)[1].id2label == {0: "LABEL_0", 1: "LABEL_1"}
 
 
 @pytest.mark.parametrize("value", [[], "x", None, -5, 1.5, 2**31, 10**400, True, {}, [[1]]])
-@pytest.mark.parametrize("name", ["hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings", "num_attention_heads"])
+@pytest.mark.parametrize(
+    "name", ["hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings", "num_attention_heads"]
+)
 def test_a_size_of_a_wrong_type_is_named(name, value, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**tiny_config().to_dict(), name: value}))
     with pytest.raises(InputError, match=f"config.json: {name}=.* must be an integer from 0"):
@@ -87,15 +113,22 @@ def test_a_size_of_a_wrong_type_is_named(name, value, tmp_path):
     ("changes", "says"),
     [
         (dict(hidden_dropout_prob=1.5), "hidden_dropout_prob=1.5 must be a number of at least 0 and at most 1"),
-        (dict(layer_norm_eps=-1), "layer_norm_eps=-1"), (dict(initializer_range=1e39), "initializer_range=1e.39"),
-        (dict(hidden_act=3), "hidden_act=3 must be a text"), (dict(hidden_act="no such"), "no encoder that transformers can build"),
-        (dict(num_attention_heads=3), "no encoder that transformers can build"), (dict(classifier_dropout={}), "classifier_dropout="),
-        (dict(is_decoder=True), "is_decoder=True is not supported"), (dict(pruned_heads={"0": [1]}), "pruned_heads="),
-        (dict(model_type=[]), r"model_type=\[\] is not supported"), (dict(position_embedding_type=[[]]), "position_embedding_type="),
-        (dict(hidden_size=2**20), "lacks most weights"), (dict(num_hidden_layers=10**9), "lacks most weights"),
-        (dict(vocab_size=2**31 - 1), "lacks most weights"), (dict(num_attention_heads=0), "no encoder that transformers can build"),
+        (dict(layer_norm_eps=-1), "layer_norm_eps=-1"),
+        (dict(initializer_range=1e39), "initializer_range=1e.39"),
+        (dict(hidden_act=3), "hidden_act=3 must be a text"),
+        (dict(hidden_act="no such"), "no encoder that transformers can build"),
+        (dict(num_attention_heads=3), "no encoder that transformers can build"),
+        (dict(classifier_dropout={}), "classifier_dropout="),
+        (dict(is_decoder=True), "is_decoder=True is not supported"),
+        (dict(pruned_heads={"0": [1]}), "pruned_heads="),
+        (dict(model_type=[]), r"model_type=\[\] is not supported"),
+        (dict(position_embedding_type=[[]]), "position_embedding_type="),
+        (dict(hidden_size=2**20), "lacks most weights"),
+        (dict(num_hidden_layers=10**9), "lacks most weights"),
+        (dict(vocab_size=2**31 - 1), "lacks most weights"),
+        (dict(num_attention_heads=0), "no encoder that transformers can build"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_encoder_is_refused_before_one_is_made(changes, says, tmp_path):
     write_checkpoint(tmp_path)
     edit_config(tmp_path, **changes)
@@ -120,7 +153,9 @@ def test_a_weight_that_is_there_twice_is_named(tmp_path):
         open_weights(tmp_path, [index.name]).__enter__()
 
 
-@pytest.mark.parametrize("names", [None, {}, [], {"a": 3}, {"a": [[]]}, {"a": ""}, {"a": ".."}, {"a": "/etc"}, {"a": "no/such.safetensors"}])
+@pytest.mark.parametrize(
+    "names", [None, {}, [], {"a": 3}, {"a": [[]]}, {"a": ""}, {"a": ".."}, {"a": "/etc"}, {"a": "no/such.safetensors"}]
+)
 def test_an_index_that_names_no_file_is_refused(names, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
     with pytest.raises(InputError):
@@ -135,7 +170,11 @@ def test_numbers_of_h5_that_lie_in_another_file_are_not_read(tmp_path):
         open_weights(tmp_path, ["tf_model.h5"]).__enter__()
 
 
-@pytest.mark.parametrize("content", [np.array([b"text"]), np.zeros(3, [("a", "f4"), ("b", "i4")]), h5py.Empty("f4")], ids=["texts", "pairs", "empty"])
+@pytest.mark.parametrize(
+    "content",
+    [np.array([b"text"]), np.zeros(3, [("a", "f4"), ("b", "i4")]), h5py.Empty("f4")],
+    ids=["texts", "pairs", "empty"],
+)
 def test_what_is_no_weight_in_h5_is_named(content, tmp_path):
     with h5py.File(tmp_path / "tf_model.h5", "w") as file:
         file.create_dataset("bert/a/kernel:0", data=content)
@@ -143,12 +182,13 @@ def test_what_is_no_weight_in_h5_is_named(content, tmp_path):
         open_weights(tmp_path, ["tf_model.h5"]).__enter__()
 
 
-
-
 def test_the_package_calls_none_of_the_loaders_that_run_what_a_file_names():
     # SECURITY.md builds on it.
     package = pathlib.Path(tf_adapters.__file__).parent
-    loaders = re.compile(r"\.from_pretrained\(|\bAuto(Config|Model|Tokenizer)|\bimport pickle\b|\beval\(|\bexec\(|torch\.load|allow_pickle|\byaml\b")
+    loaders = re.compile(
+        r"\.from_pretrained\(|\bAuto(Config|Model|Tokenizer)|\bimport "
+        r"pickle\b|\beval\(|\bexec\(|torch\.load|allow_pickle|\byaml\b"
+    )
     found = [
         f"{path.name}: {line.strip()}"
         for path in package.rglob("*.py")
@@ -162,7 +202,10 @@ def test_all_tensors_of_a_file_are_read_or_none(tmp_path):
     path = tmp_path / "adapter.safetensors"
     save_file({"a": np.ones((2, 3), np.float16), "b": np.array(2.0)}, path)
     found = read_tensors(path)
-    assert {name: (value.dtype, value.shape) for name, value in found.items()} == {"a": (np.float32, (2, 3)), "b": (np.float32, ())}
+    assert {name: (value.dtype, value.shape) for name, value in found.items()} == {
+        "a": (np.float32, (2, 3)),
+        "b": (np.float32, ()),
+    }
     save_file({"a": np.ones(3, np.float32), "b": np.array([np.nan], np.float32)}, path)
     with pytest.raises(InputError, match="adapter.safetensors: b holds NaN"):
         read_tensors(path)

@@ -74,7 +74,14 @@ def test_constant_answer_is_the_most_frequent_class():
 def test_evaluate_shows_classes_confusion_interval_and_the_constant_answer(cli, adapter_directory, sentences, tmp_path):
     plot = tmp_path / "confusion.png"
     outcome = cli(
-        "evaluate", adapter_directory, "--input", sentences / "test.csv", "--output", tmp_path / "a.json", "--plot", plot
+        "evaluate",
+        adapter_directory,
+        "--input",
+        sentences / "test.csv",
+        "--output",
+        tmp_path / "a.json",
+        "--plot",
+        plot,
     )
     assert outcome.status == 0, outcome.err
     for text in ("precision", "negative", "true \\ predicted", "95 % interval", "of one constant answer", "--seeds 5"):
@@ -102,7 +109,11 @@ def test_rows_that_are_left_out_are_counted_by_train_and_evaluate(cli, train_arg
     refused = cli("train", *train_arguments[1:], f"--train={tmp_path / 'bad.csv'}", f"--output={tmp_path / 'a'}")
     assert refused.status == 2 and "bad.csv, line 42: has 3 fields" in refused.err
     trained = cli(
-        "train", *train_arguments[1:], f"--train={tmp_path / 'bad.csv'}", f"--output={tmp_path / 'a'}", "--skip-bad-rows",
+        "train",
+        *train_arguments[1:],
+        f"--train={tmp_path / 'bad.csv'}",
+        f"--output={tmp_path / 'a'}",
+        "--skip-bad-rows",
     )
     assert trained.status == 0, trained.err
     assert "2 unusable rows were left out" in trained.out and "line 43: a quote" in trained.out
@@ -169,13 +180,19 @@ def test_copied_adapter_directory_is_the_same_adapter(adapter_directory, tmp_pat
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_scores_of_predictions_that_are_not_numbers_are_refused(cli, adapter_directory, sentences, tmp_path, monkeypatch, broken):
+def test_scores_of_predictions_that_are_not_numbers_are_refused(
+    cli, adapter_directory, sentences, tmp_path, monkeypatch, broken
+):
     """JSON has no NaN, and a table that holds some is no score; `predict` names the rows."""
     from tf_adapters.kinds.scoring import Scorer
 
     logits = Scorer.logits
-    monkeypatch.setattr(Scorer, "logits", lambda *arguments, **options: logits(*arguments, **options) * np.float32([0, broken]))
-    outcome = cli("evaluate", adapter_directory, "--input", sentences / "test.csv", "--output", tmp_path / "numbers.json")
+    monkeypatch.setattr(
+        Scorer, "logits", lambda *arguments, **options: logits(*arguments, **options) * np.float32([0, broken])
+    )
+    outcome = cli(
+        "evaluate", adapter_directory, "--input", sentences / "test.csv", "--output", tmp_path / "numbers.json"
+    )
     assert outcome.status == 2 and not list(tmp_path.iterdir())
     assert "predicts numbers that are not finite: train it again" in outcome.err
     assert "NaN" not in outcome.out

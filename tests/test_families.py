@@ -46,7 +46,8 @@ def slow_if(condition, *values):
 
 
 def pairs(quick, slow):
-    """Every family with every variant; what is in neither set is for benchmarks/conformance.py alone, since the whole product takes long."""
+    """Every family with every variant; what is in neither set is for benchmarks/conformance.py alone, since the whole
+    product takes long."""
     marks = {**{pair: pytest.mark.slow for pair in slow}, **{pair: () for pair in quick}}
     every = [(family, variant) for family in FAMILIES for variant in CONFIGS]
     assert set(marks) <= set(every)
@@ -62,8 +63,14 @@ TRAINED = pairs(
     {("albert", "pfeiffer"), ("distilbert", "lora"), ("roberta", "scaled")},
     product(["roberta"], CONFIGS) | product(FAMILIES, ["pfeiffer", "lora", "ia3", "fusion"]),
 )
-COMPILED = pairs({("distilbert", "houlsby")}, product(["roberta"], ["lora", "fusion", "norm-after"]) | product(FAMILIES, ["houlsby"]))
-HEADS = [slow_if(family in ALIKE or (family in ("deberta-v2", "electra") and head != "classification"), family, head) for family in FAMILIES for head in get_family(family).heads]
+COMPILED = pairs(
+    {("distilbert", "houlsby")}, product(["roberta"], ["lora", "fusion", "norm-after"]) | product(FAMILIES, ["houlsby"])
+)
+HEADS = [
+    slow_if(family in ALIKE or (family in ("deberta-v2", "electra") and head != "classification"), family, head)
+    for family in FAMILIES
+    for head in get_family(family).heads
+]
 FAST = [family for family in FAMILIES if get_family(family).fast_block_class is not None]
 
 
@@ -96,7 +103,9 @@ def test_adapters_that_add_nothing_leave_every_head_bit_equal_and_go_without_a_t
     set_trainable(model, "adapters")
     remove_adapters(model)
     np.testing.assert_array_equal(logits_of(model, inputs), before)
-    assert all(variable.trainable for variable in model.trainable_variables) and len(model.trainable_variables) == len(model.weights)
+    assert all(variable.trainable for variable in model.trainable_variables) and len(model.trainable_variables) == len(
+        model.weights
+    )
 
 
 @pytest.mark.parametrize("family, variant", TRAINED)
@@ -118,7 +127,9 @@ def test_every_variant_starts_near_the_identity_trains_alone_and_is_saved(family
     record_property("checks", "frozen bit-equal after fit")
     set_trainable(model, "adapters")
     names = trained_names(model)
-    frozen = {variable.name: variable.numpy() for variable in model.non_trainable_variables if variable.dtype.is_floating}
+    frozen = {
+        variable.name: variable.numpy() for variable in model.non_trainable_variables if variable.dtype.is_floating
+    }
     model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     labels = tf.constant([0, 1, 1])
     model.fit(tf.data.Dataset.from_tensors((inputs, labels)).repeat(3), verbose=0)
@@ -143,18 +154,23 @@ def expected_names(model, config):
     state = state_of(model)
     learned = [weight for layer in state.adapters["default"].layers.values() for weight in layer.learned]
     adapters = {pytorch_name(weight.name, weight.shape)[0] for weight in learned}
-    parts = len(set(config.sites(len(state.family.blocks(model))).values())) * len(next(iter(state.adapters["default"].layers.values())).learned)
+    parts = len(set(config.sites(len(state.family.blocks(model))).values())) * len(
+        next(iter(state.adapters["default"].layers.values())).learned
+    )
     assert len(adapters) == parts
     prefix = model.base_model_prefix + "."
     norms = set()
     if config.train_layer_norm == "encoder":
         norms = {
-            name for name in (pytorch_name(variable.name, variable.shape)[0] for variable in model.weights)
+            name
+            for name in (pytorch_name(variable.name, variable.shape)[0] for variable in model.weights)
             if name.startswith(prefix) and "norm" in name.lower().rsplit(".", 2)[1] and "embeddings" not in name
-        } - {prefix + f"encoder.{part}LayerNorm.{which}" for part in ("", "conv.") for which in ("weight", "bias")}  # fmt: skip
+        } - {prefix + f"encoder.{part}LayerNorm.{which}" for part in ("", "conv.") for which in ("weight", "bias")}
         assert len(norms) == 4 * len(state.family.blocks(model))
     head = {pytorch_name(weight.name, weight.shape)[0] for weight in model.weights if not inside(model, weight)}
-    fresh = {pytorch_name(weight.name, weight.shape)[0] for layer in state.newly_initialized for weight in layer.weights}
+    fresh = {
+        pytorch_name(weight.name, weight.shape)[0] for layer in state.newly_initialized for weight in layer.weights
+    }
     return adapters | norms | head | fresh
 
 
@@ -280,14 +296,25 @@ def test_the_commands_train_predict_and_export_families_with_berts_vocabulary(fa
     write_family_checkpoint(family_model(family), tmp_path / "encoder", bare=True)
     others = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>"} if family == "mpnet" else {}
     (tmp_path / "encoder" / "vocab.txt").write_text("\n".join(others.get(token, token) for token in VOCABULARY) + "\n")
-    given = ["--train", sentences / "train.csv", "--validation", sentences / "validation.csv", "--epochs", "1", "--max-length", "32"]
+    given = [
+        "--train",
+        sentences / "train.csv",
+        "--validation",
+        sentences / "validation.csv",
+        "--epochs",
+        "1",
+        "--max-length",
+        "32",
+    ]
     trained = cli("train", "--model", tmp_path / "encoder", *given, "--output", tmp_path / "adapters")
     assert trained.status == 0, trained.err
     predicted = cli("predict", tmp_path / "adapters", "--input", "-", stdin=b"a great film\na dull plot\n")
     expected = [list(json.loads(line)["probabilities"].values()) for line in predicted.out.splitlines()]
     assert cli("export", tmp_path / "adapters", "--output", tmp_path / "film" / "1").status == 0
     signature = tf.saved_model.load(str(tmp_path / "film" / "1")).signatures["serving_default"]
-    np.testing.assert_allclose(signature(text=tf.constant(["a great film", "a dull plot"]))["probabilities"], expected, atol=1e-5)
+    np.testing.assert_allclose(
+        signature(text=tf.constant(["a great film", "a dull plot"]))["probabilities"], expected, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -57,7 +57,10 @@ def relative_errors(found, expected):
         (CONFIG, "full"),
         (CONFIG, "top-2"),
         (AdapterConfig(bottleneck_size=4, sharing=3, activation="swish", init_stddev=0.3), "adapters"),
-        (AdapterConfig(bottleneck_size=4, placement="ffn", blocks=(1, 3), activation="relu", init_stddev=0.3), "adapters"),
+        (
+            AdapterConfig(bottleneck_size=4, placement="ffn", blocks=(1, 3), activation="relu", init_stddev=0.3),
+            "adapters",
+        ),
         (AdapterConfig(bottleneck_size=4, activation="softplus", init_stddev=0.3), "adapters"),
     ],
     ids=["adapters", "full", "top-2", "shared", "some-blocks", "softplus"],
@@ -217,7 +220,11 @@ def test_dropout_of_sites_and_steps_differs_and_follows_its_seed():
     assert not np.allclose(losses(2)[0], first)
 
 
-@pytest.mark.parametrize("config", [AdapterConfig(8, init_stddev=0.3, dropout=0.5), LoraConfig(rank=2, dropout=0.5)], ids=["bottleneck", "lora"])
+@pytest.mark.parametrize(
+    "config",
+    [AdapterConfig(8, init_stddev=0.3, dropout=0.5), LoraConfig(rank=2, dropout=0.5)],
+    ids=["bottleneck", "lora"],
+)
 def test_the_own_dropout_of_adapters_acts_in_training_and_there_alone(config):
     changes = dict(config=config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     plain, fast = (adapted(fast, **changes) for fast in (False, True))
@@ -270,7 +277,9 @@ def test_a_fast_model_trains_under_keras_and_its_directory_loads_into_a_plain_on
 def test_whole_steps_compile_with_dropout_too(float32_policy):
     float32_policy("mixed_float16")
     model = adapted(True, num_hidden_layers=2)
-    model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
+    model.compile(
+        keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True
+    )
     losses = [model.train_on_batch(INPUTS, LABELS) for _ in range(3)]
     assert np.isfinite(losses).all() and len(set(losses)) == 3
 
@@ -280,7 +289,9 @@ def test_a_step_compiles_whole_and_gives_the_same_loss():
     def losses(jit_compile):
         model = adapted(True, num_hidden_layers=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         model.compile(
-            keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=jit_compile
+            keras.optimizers.Adam(0.01),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile=jit_compile,
         )
         return model.fit(tf.data.Dataset.from_tensors((INPUTS, LABELS)).repeat(3), verbose=0, epochs=2).history["loss"]
 

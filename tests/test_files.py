@@ -56,9 +56,7 @@ def test_tsv_quotes_are_characters_of_the_text(tmp_path):
 
 
 def test_json_lines_keep_the_type_of_labels_and_ignore_other_keys(tmp_path):
-    path = write(
-        tmp_path, "a.jsonl", '{"text": "a", "label": 1, "x": {}}\n{"text": "b\\nc", "label": ["p", "q"]}'
-    )
+    path = write(tmp_path, "a.jsonl", '{"text": "a", "label": 1, "x": {}}\n{"text": "b\\nc", "label": ["p", "q"]}')
     assert rows(path, label_column="label") == [(1, "a", 1), (2, "b\nc", ["p", "q"])]
 
 
@@ -89,7 +87,9 @@ def test_a_line_that_inflates_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("tf_adapters.tasks.files.LONGEST_LINE", 1 << 20)
     path = write(tmp_path, "a.txt.gz", gzip.compress(b"one\n" + b"x" * (1 << 20)))
     assert rows(path)[1][0] == 2
-    assert "a.txt.gz, line 2 is longer than 1 MiB" in refusal(write(tmp_path, "a.txt.gz", gzip.compress(b"one\n" + b"x" * (10 << 20))))
+    assert "a.txt.gz, line 2 is longer than 1 MiB" in refusal(
+        write(tmp_path, "a.txt.gz", gzip.compress(b"one\n" + b"x" * (10 << 20)))
+    )
 
 
 def test_plain_text_and_standard_input_hold_one_text_a_line(tmp_path, monkeypatch):
@@ -127,21 +127,13 @@ def test_texts_longer_than_the_csv_modules_limit_are_read(tmp_path, name):
         ("a.tsv", "\n\n", "a.tsv is empty"),
         ("a.jsonl", "", "a.jsonl is empty"),
         ("a.csv", "text,label\n", "a.csv has a header and no rows"),
-        (
-            "a.csv",
-            "Text;label\na;b\n",
-            "a.csv has no column 'text': the columns of its first line are 'Text;label'",
-        ),
+        ("a.csv", "Text;label\na;b\n", "a.csv has no column 'text': the columns of its first line are 'Text;label'"),
         ("a.tsv", "a\tb\n1\t2\n", "a.tsv has no column 'text': the columns of its first line are 'a', 'b'"),
         ("a.csv", "text,text\na,b\n", "a.csv has more than one column 'text'"),
         ("a.csv", "text,label\na,b\nc\n", "a.csv, line 3: has 1 fields where the header has 2"),
         ("a.csv", 'text,label\n"a\nb",c\nd,e,f\n', "a.csv, line 4: has 3 fields where the header has 2"),
         ("a.tsv", "text\tlabel\na\tb\tc\n", "a.tsv, line 2: has 3 fields where the header has 2"),
-        (
-            "a.csv",
-            'text,label\na,b\n"c,d\ne,f\n',
-            'a.csv, line 3: a quote (") is opened in this row and never closed',
-        ),
+        ("a.csv", 'text,label\na,b\n"c,d\ne,f\n', 'a.csv, line 3: a quote (") is opened in this row and never closed'),
         ("a.csv", 'text,label\n"a" b,c\n', "a.csv, line 2: is not valid CSV"),
         ("a.csv", "text,label\na,b\n,c\n", "a.csv, line 3: column 'text' is empty"),
         ("a.csv", 'text,label\n" \t\u3000",c\n', "a.csv, line 2: column 'text' is empty"),
@@ -154,24 +146,12 @@ def test_texts_longer_than_the_csv_modules_limit_are_read(tmp_path, name):
         ("a.jsonl", b'{"text": "\xff"}', "a.jsonl, line 1: byte 0xff is not UTF-8"),
         ("a.csv", "text\na\0b\n", "a.csv, line 2: holds a NUL character"),
         ("a.jsonl", '{"text": "a\\u0000"}\n', "a.jsonl, line 1: column 'text' holds a NUL character"),
-        (
-            "a.jsonl",
-            '{"text": "a\\ud800"}\n',
-            "a.jsonl, line 1: column 'text' holds half of a surrogate pair",
-        ),
+        ("a.jsonl", '{"text": "a\\ud800"}\n', "a.jsonl, line 1: column 'text' holds half of a surrogate pair"),
         ("a.jsonl", '{"text": "a"}\n{"text": \n', "a.jsonl, line 2: is not JSON (Expecting value at column"),
         ("a.jsonl", "[" * 100_000, "a.jsonl, line 1: is not"),
         ("a.json", '[\n{"text": "a"}\n]\n', "a.json, line 1: is not JSON"),
-        (
-            "a.jsonl",
-            '["a"]\n',
-            "a.jsonl, line 1: is '[\"a\"]' and not a JSON object; write one JSON object a line",
-        ),
-        (
-            "a.jsonl",
-            '{"sentence": "a", "y": 1}\n',
-            "a.jsonl, line 1: has no key 'text'; its keys are 'sentence', 'y'",
-        ),
+        ("a.jsonl", '["a"]\n', "a.jsonl, line 1: is '[\"a\"]' and not a JSON object; write one JSON object a line"),
+        ("a.jsonl", '{"sentence": "a", "y": 1}\n', "a.jsonl, line 1: has no key 'text'; its keys are 'sentence', 'y'"),
         ("a.jsonl", '{"text": null}\n', "a.jsonl, line 1: column 'text' is empty"),
         ("a.jsonl", '{"text": NaN}\n', "a.jsonl, line 1: column 'text' is empty"),
         ("a.jsonl", '{"text": "  "}\n', "a.jsonl, line 1: column 'text' is empty"),
@@ -197,17 +177,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_a_quote_that_is_never_closed_does_not_swallow_a_large_file(tmp_path):
     path = write(tmp_path, "a.csv", 'text\n"open\n' + ("x" * 1023 + "\n") * (FIELD_LIMIT // 1024 + 1))
-    assert (
-        f"a.csv, line 2: a field has more than {FIELD_LIMIT} characters; is a quote never closed?"
-        in refusal(path)
-    )
+    assert f"a.csv, line 2: a field has more than {FIELD_LIMIT} characters; is a quote never closed?" in refusal(path)
 
 
 def test_arguments_that_do_not_fit_are_named(tmp_path):
     path = write(tmp_path, "a.txt", "a\n")
-    assert "is read as plain text, one text a line, and has no column 'label'" in refusal(
-        path, label_column="label"
-    )
+    assert "is read as plain text, one text a line, and has no column 'label'" in refusal(path, label_column="label")
     assert "column 'text' is asked for twice" in refusal(path, label_column="text")
     assert "chunk_rows must be at least 1, and it is 0." == refusal(path, chunk_rows=0)
     assert "format is 'xml' and must be one of csv, jsonl, tsv, txt." == refusal(path, format="xml")

@@ -21,5 +21,10 @@ def test_a_weight_that_float32_cannot_hold_is_refused():
 
 
 def test_finite_weights_of_any_kind_pass():
-    arrays = {"halves": np.ones(2, np.float16), "scalar": np.float32(3), "integers": np.arange(3), "none": np.zeros((0, 4), np.float32)}
+    arrays = {
+        "halves": np.ones(2, np.float16),
+        "scalar": np.float32(3),
+        "integers": np.arange(3),
+        "none": np.zeros((0, 4), np.float32),
+    }
     check_finite(arrays, "here")

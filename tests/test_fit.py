@@ -48,7 +48,9 @@ def wordpiece(checkpoint):
 
 def new_model(checkpoint, mode="adapters", num_labels=2, fast=False):
     keras.utils.set_random_seed(0)
-    model = load_backbone(checkpoint, num_labels=num_labels, labels=["negative", "positive"] if num_labels == 2 else None)
+    model = load_backbone(
+        checkpoint, num_labels=num_labels, labels=["negative", "positive"] if num_labels == 2 else None
+    )
     if mode == "adapters":
         add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.0 if fast else 0.1), seed=0, fast=fast)
     return set_trainable(model, mode)
@@ -61,7 +63,12 @@ def test_schedule_is_the_papers():
         assert float(schedule(step)) == pytest.approx(expected, abs=1e-10)
     assert float(WarmupLinearDecay(2.0, 4, warmup_fraction=0)(0)) == 2
     assert WarmupLinearDecay.from_config(schedule.get_config())(55) == schedule(55)
-    for arguments, message in (((0, 10), "peak=0"), ((-1, 10), "peak=-1"), ((float("nan"), 10), "peak=nan"), ((1, 0), "steps=0")):
+    for arguments, message in (
+        ((0, 10), "peak=0"),
+        ((-1, 10), "peak=-1"),
+        ((float("nan"), 10), "peak=nan"),
+        ((1, 0), "steps=0"),
+    ):
         with pytest.raises(InputError, match=message):
             WarmupLinearDecay(*arguments)
 
@@ -95,7 +102,9 @@ def test_training_learns_logs_and_keeps_the_best_epoch(checkpoint, task, wordpie
     with open(tmp_path / "a" / "log.csv") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == [10, 20, 30, 40, 50, 60]
-    assert [float(row["validation_accuracy"]) for row in rows] == [numbers["accuracy"] for _, numbers, _ in record.epochs]
+    assert [float(row["validation_accuracy"]) for row in rows] == [
+        numbers["accuracy"] for _, numbers, _ in record.epochs
+    ]
     assert float(rows[-1]["training_loss"]) < float(rows[0]["training_loss"])
     # The model in memory is the saved one, not the last.
     saved, settings = load_trained(tmp_path / "a")
@@ -137,7 +146,12 @@ def test_two_runs_with_one_seed_agree_and_another_seed_differs(checkpoint, task,
 
 
 @pytest.mark.parametrize(
-    "policy, fast", [pytest.param("float32", False, marks=pytest.mark.slow), pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow), pytest.param("mixed_float16", False, marks=pytest.mark.slow)]
+    "policy, fast",
+    [
+        pytest.param("float32", False, marks=pytest.mark.slow),
+        pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow),
+        pytest.param("mixed_float16", False, marks=pytest.mark.slow),
+    ],
 )
 def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(
     checkpoint, task, wordpiece, tmp_path, policy, fast, float32_policy
@@ -146,13 +160,19 @@ def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(
     new = functools.partial(new_model, checkpoint, fast=fast)
     fit(new(), task, wordpiece, output=tmp_path / "whole", **SETTINGS)
 
-    # Within the first epoch, on its last step, on the second's first with the state of the first's end, within the second; otherwise the
-    # state is 2 or so steps old.
+    # Within the first epoch, on its last step, on the second's first with the state of the first's end, within the
+    # second; otherwise the state is 2 or so steps old.
     for index, (step, seconds) in enumerate(((4, 15), (10, 15), (11, 1e9), (13, 15))):
         with seven_seconds_a_look(), pytest.raises(Killed):
             fit(
-                new(), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=index > 0,
-                checkpoint_seconds=seconds, reporter=KillAt(step),
+                new(),
+                task,
+                wordpiece,
+                output=tmp_path / "killed",
+                **SETTINGS,
+                resume=index > 0,
+                checkpoint_seconds=seconds,
+                reporter=KillAt(step),
             )
         assert (tmp_path / "killed" / ".resume").exists()
     record = Record()
@@ -167,21 +187,46 @@ def test_resume_after_real_kill_9_ends_bit_equal(checkpoint, sentences, tmp_path
 
     def command(output):
         return [
-            sys.executable, "-m", "tf_adapters.cli", "train", "--model", str(checkpoint), "--train", str(sentences / "train.csv"),
-            "--validation", str(sentences / "validation.csv"), "--output", str(output), "--epochs", "30", "--batch-size", "8",
-            "--max-length", "16", "--seed", "5", "--checkpoint-seconds", "0.3",
+            sys.executable,
+            "-m",
+            "tf_adapters.cli",
+            "train",
+            "--model",
+            str(checkpoint),
+            "--train",
+            str(sentences / "train.csv"),
+            "--validation",
+            str(sentences / "validation.csv"),
+            "--output",
+            str(output),
+            "--epochs",
+            "30",
+            "--batch-size",
+            "8",
+            "--max-length",
+            "16",
+            "--seed",
+            "5",
+            "--checkpoint-seconds",
+            "0.3",
         ]
 
     subprocess.run(command(tmp_path / "whole"), check=True, timeout=600, capture_output=True)
     kills = 0
     for attempt in range(12):
         process = subprocess.Popen(
-            command(tmp_path / "killed") + (["--resume"] if attempt else []), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            command(tmp_path / "killed") + (["--resume"] if attempt else []),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         state = tmp_path / "killed" / ".resume" / "state.safetensors"
         seen = state.stat().st_mtime if attempt else 0
         deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline and not (state.exists() and state.stat().st_mtime > seen):
+        while (
+            process.poll() is None
+            and time.monotonic() < deadline
+            and not (state.exists() and state.stat().st_mtime > seen)
+        ):
             time.sleep(0.02)
         time.sleep(0.37 * (attempt % 4))
         if process.poll() is None:
@@ -239,7 +284,10 @@ def test_divergence_is_named_and_the_previous_best_stays(checkpoint, task, wordp
     load_trained(tmp_path)
 
 
-@pytest.mark.parametrize("changes, message", [({"epochs": 0}, "epochs=0"), ({"batch_size": 0}, "batch_size=0"), ({"learning_rate": -1}, "learning_rate=-1")])
+@pytest.mark.parametrize(
+    "changes, message",
+    [({"epochs": 0}, "epochs=0"), ({"batch_size": 0}, "batch_size=0"), ({"learning_rate": -1}, "learning_rate=-1")],
+)
 def test_bad_settings_are_named(checkpoint, task, wordpiece, tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **{**SETTINGS, **changes})
@@ -279,7 +327,8 @@ task = Task("t", "classification", ("a", "b"), "accuracy", rows, rows)
 wordpiece = WordPiece.from_directory({str(checkpoint)!r}, max_length=32)
 model = set_trainable(add_adapters(load_backbone({str(checkpoint)!r}), AdapterConfig(4), seed=0), "adapters")
 shapes = set()
-batches = training_batches(rows, wordpiece, batch_size=8, epochs=2, seed=0, lengths=default_lengths(32), drop_remainder=True)
+lengths = default_lengths(32)
+batches = training_batches(rows, wordpiece, batch_size=8, epochs=2, seed=0, lengths=lengths, drop_remainder=True)
 for inputs, _ in batches:
     shapes.add(tuple(inputs["input_ids"].shape))
 print("shapes", len(shapes))
@@ -287,7 +336,11 @@ fit(model, task, wordpiece, output=sys.argv[1], epochs=2, learning_rate=1e-3, ba
 """
     )
     dump = tmp_path / "dump"
-    environment = {**os.environ, "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text", "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text",
+        "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
+    }
     result = subprocess.run(
         [sys.executable, script, tmp_path / "out"], env=environment, capture_output=True, text=True, timeout=600
     )
@@ -322,7 +375,9 @@ def test_plain_keras_fit_trains_adapters_with_xla_and_mixed_precision(float32_po
     for policy, xla in (("float32", True), ("mixed_bfloat16", False)):
         float32_policy(policy)
         model = set_trainable(add_adapters(tiny_model(), AdapterConfig(4), seed=0), "adapters")
-        model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=xla)
+        model.compile(
+            keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=xla
+        )
         losses = model.fit(tiny_inputs(), np.array([0, 1, 0]), epochs=5, verbose=0).history["loss"]
         assert losses[-1] < losses[0]
 
@@ -340,15 +395,18 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was(checkpoint, task, word
     before = picture(model)
     common = dict(output=tmp_path / "run", epochs=1, learning_rate=1e-3, batch_size=8, dropout=0.5)
     for settings, message in (
-        ({"freeze_epochs": (1, 2)}, "freeze_adapters"), ({"mixout": 0.5, "freeze_adapters": 0.1, "freeze_epochs": (3, 2)}, "freeze_epochs"),
+        ({"freeze_epochs": (1, 2)}, "freeze_adapters"),
+        ({"mixout": 0.5, "freeze_adapters": 0.1, "freeze_epochs": (3, 2)}, "freeze_epochs"),
         ({"resume": True}, "resume"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InputError, match=message):
             fit(model, task, wordpiece, **common, **settings)
         assert_same(before, picture(model))
 
 
-def test_an_adapter_that_was_not_chosen_to_train_is_named_before_it_does_not_train(checkpoint, task, wordpiece, tmp_path):
+def test_an_adapter_that_was_not_chosen_to_train_is_named_before_it_does_not_train(
+    checkpoint, task, wordpiece, tmp_path
+):
     model = load_backbone(checkpoint)
     set_trainable(add_adapters(model, AdapterConfig(4), seed=0), "adapters")
     add_adapters(model, AdapterConfig(4), name="second", seed=1)

@@ -10,7 +10,17 @@ import tensorflow as tf
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import FAMILIES, family_model
 from tests.runs import KillAt, Killed, content, seven_seconds_a_look
-from tf_adapters import AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, fit, load_backbone, set_trainable, task_from_files
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    LoraConfig,
+    WordPiece,
+    add_adapters,
+    fit,
+    load_backbone,
+    set_trainable,
+    task_from_files,
+)
 from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
 from tf_adapters.training.freezing import AdapterFreezing, freezing_threshold, linear_cka
@@ -69,10 +79,14 @@ def test_the_threshold_rises_by_the_cube_between_two_epochs():
 @pytest.mark.parametrize(
     "config",
     [
-        AdapterConfig(4, init_stddev=0.3), AdapterConfig(4, init_stddev=0.3, sharing="layer", insertion="parallel"),
-        pytest.param(AdapterConfig(4, init_stddev=0.3, sharing=2, insertion="after-norm", placement="ffn"), marks=pytest.mark.slow),
+        AdapterConfig(4, init_stddev=0.3),
+        AdapterConfig(4, init_stddev=0.3, sharing="layer", insertion="parallel"),
+        pytest.param(
+            AdapterConfig(4, init_stddev=0.3, sharing=2, insertion="after-norm", placement="ffn"),
+            marks=pytest.mark.slow,
+        ),
     ],
-)  # fmt: skip
+)
 def test_importance_is_how_much_an_adapter_changes_the_representation_of_real_tokens(config, task, wordpiece):
     model, freezing = freezing_of(task, wordpiece, config)
     layers, seen = state_of(model).adapters["default"].layers, {}
@@ -95,7 +109,8 @@ def test_importance_is_how_much_an_adapter_changes_the_representation_of_real_to
         values = []
         for before, after in places:
             before, after = (
-                np.concatenate([states[row, :length] for row, length in enumerate(sorted(real))]) for states in (before, after)
+                np.concatenate([states[row, :length] for row, length in enumerate(sorted(real))])
+                for states in (before, after)
             )
             centre = np.eye(len(before)) - 1 / len(before)
             k, l = (centre @ states.astype(np.float64) @ states.T @ centre for states in (before, after))
@@ -113,11 +128,15 @@ def test_fast_blocks_have_the_same_importances(task, wordpiece):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_adapters_of_every_family_have_importances_and_without_them_the_head_alone_trains(family, task, wordpiece):
     model = add_adapters(family_model(family), AdapterConfig(4, init_stddev=0.3, train_layer_norm="all"), seed=0)
-    freezing = AdapterFreezing(set_trainable(model), threshold=1.0, epochs=(0, 1), examples=task.train, tokenizer=wordpiece)
+    freezing = AdapterFreezing(
+        set_trainable(model), threshold=1.0, epochs=(0, 1), examples=task.train, tokenizer=wordpiece
+    )
     frozen = freezing.after_epoch(1)
     assert sorted(frozen) == sorted(state_of(model).adapters["default"].layers) and min(frozen.values()) > 1e-4
     head = state_of(model).head_variables(model)
-    assert {id(variable) for variable in TrainingStep(model, [freezing]).trainable_variables} == {id(variable) for variable in head}
+    assert {id(variable) for variable in TrainingStep(model, [freezing]).trainable_variables} == {
+        id(variable) for variable in head
+    }
 
 
 def names(variables):
@@ -165,7 +184,9 @@ def test_nothing_below_the_lowest_adapter_that_trains_is_differentiated(task, wo
             return [tf.reduce_sum(gradient) for gradient in tape.gradient(loss, step.trainable_variables)]
 
         graph = sums.get_concrete_function().graph
-        kept = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), [output.op.name for output in graph.outputs])
+        kept = tf.compat.v1.graph_util.extract_sub_graph(
+            graph.as_graph_def(), [output.op.name for output in graph.outputs]
+        )
         return sum(node.op in ("MatMul", "BatchMatMulV2") for node in kept.node)
 
     counts = []
@@ -173,13 +194,23 @@ def test_nothing_below_the_lowest_adapter_that_trains_is_differentiated(task, wo
         counts.append(products())
         freezing.frozen += (f"layer.{block}.attention", f"layer.{block}.ffn")
     differences = np.diff(counts)
-    # The lowest block of all that trains is not differentiated to its own input; so each time a whole block's gradient goes.
+    # The lowest block of all that trains is not differentiated to its own input; so each time a whole block's gradient
+    # goes.
     assert len(set(differences)) == 1 and differences[0] < -10
 
 
 IMPORTANCES = {f"layer.{block}.{place}": 0.1 + 0.2 * block for block in range(4) for place in ("attention", "ffn")}
-# Thresholds after the epochs 1 to 4: 0, 0.7 * 7/8, 0.7, 0.7: the blocks 0 to 2 freeze after the second epoch, none afterwards.
-SETTINGS = dict(epochs=4, learning_rate=3e-3, batch_size=16, freeze_adapters=0.7, freeze_epochs=(1, 3), weight_decay=0.01, clip_norm=1.0)
+# Thresholds after the epochs 1 to 4: 0, 0.7 * 7/8, 0.7, 0.7: the blocks 0 to 2 freeze after the second epoch, none
+# afterwards.
+SETTINGS = dict(
+    epochs=4,
+    learning_rate=3e-3,
+    batch_size=16,
+    freeze_adapters=0.7,
+    freeze_epochs=(1, 3),
+    weight_decay=0.01,
+    clip_norm=1.0,
+)
 
 
 def new_model(checkpoint, **settings):
@@ -214,17 +245,27 @@ def moved(watch, epoch):
     [
         *(
             pytest.param(settings, marks=pytest.mark.slow)
-            for settings in ({}, {"accumulate": 2, "checkpoint_gradients": True}, {"mixout": 0.5}, {"jit_compile": True}, {"fast": True})
-        ),
+            for settings in (
+                {},
+                {"accumulate": 2, "checkpoint_gradients": True},
+                {"mixout": 0.5},
+                {"jit_compile": True},
+                {"fast": True},
+            )
+        )
     ],
 )
-def test_frozen_weights_are_bit_equal_from_then_on_and_the_others_move(checkpoint, task, wordpiece, tmp_path, monkeypatch, settings):
+def test_frozen_weights_are_bit_equal_from_then_on_and_the_others_move(
+    checkpoint, task, wordpiece, tmp_path, monkeypatch, settings
+):
     monkeypatch.setattr(AdapterFreezing, "importances", lambda self: IMPORTANCES)
     model = new_model(checkpoint, **({"fast": settings.pop("fast")} if "fast" in settings else {}))
     watch = Watch(model)
     fit(model, task, wordpiece, output=tmp_path, **{**SETTINGS, **settings}, reporter=watch)
     everything = {variable.name for variable in model.trainable_variables}
-    lower = {variable.name for block in state_of(model).family.blocks(model)[:3] for variable in block.weights} & everything
+    lower = {
+        variable.name for block in state_of(model).family.blocks(model)[:3] for variable in block.weights
+    } & everything
     assert 0 < len(lower) < len(everything)
     assert moved(watch, 2) == everything
     assert moved(watch, 3) == moved(watch, 4) == everything - lower
@@ -262,7 +303,9 @@ def test_a_killed_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_p
 
 @pytest.mark.slow
 def test_stored_outputs_of_lower_blocks_go_with_it(checkpoint, task, wordpiece, tmp_path, monkeypatch):
-    monkeypatch.setattr(AdapterFreezing, "importances", lambda self: {key: IMPORTANCES[key] for key in IMPORTANCES if key > "layer.2"})
+    monkeypatch.setattr(
+        AdapterFreezing, "importances", lambda self: {key: IMPORTANCES[key] for key in IMPORTANCES if key > "layer.2"}
+    )
     model = new_model(checkpoint, blocks=(2, 3), train_layer_norm="adapted", dropout=0.0)
     watch = Watch(model)
     fit(model, task, wordpiece, output=tmp_path, **SETTINGS, dropout=0.0, cache_frozen=True, reporter=watch)
@@ -271,24 +314,27 @@ def test_stored_outputs_of_lower_blocks_go_with_it(checkpoint, task, wordpiece, 
 
 def test_what_cannot_be_frozen_is_named(task, wordpiece, cli, train_arguments, tmp_path):
     for settings, message in (
-        ({"freeze_adapters": 0.0}, r"freeze_adapters=0.0 must be a number above 0"), ({"freeze_adapters": 1.5}, "freeze_adapters=1.5 must be"),
+        ({"freeze_adapters": 0.0}, r"freeze_adapters=0.0 must be a number above 0"),
+        ({"freeze_adapters": 1.5}, "freeze_adapters=1.5 must be"),
         ({"freeze_epochs": (3, 3)}, r"freeze_epochs=\(3, 3\) must be two numbers of epochs"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InputError, match=message):
             TrainingSettings(**{"epochs": 4, "learning_rate": 1e-3, "freeze_adapters": 0.5, **settings})
     for settings, message in (
-        ({"mode": "full"}, "freeze_adapters=0.5 is for bottleneck adapters"), ({"config": LoraConfig(2)}, "is for bottleneck adapters"),
-    ):  # fmt: skip
+        ({"mode": "full"}, "freeze_adapters=0.5 is for bottleneck adapters"),
+        ({"config": LoraConfig(2)}, "is for bottleneck adapters"),
+    ):
         with pytest.raises(InputError, match=message):
             freezing_of(task, wordpiece, **settings)
     with pytest.raises(InputError, match=r"freeze_epochs=\(1, 3\) says when freeze_adapters freezes"):
         model = set_trainable(tiny_model(), "head")
         fit(model, task, wordpiece, output=tmp_path / "a", epochs=1, learning_rate=1e-3, freeze_epochs=(1, 3))
     for arguments, message in (
-        (["--freeze-adapters=0"], "--freeze-adapters 0.0 must be a number above 0"), (["--freeze-epochs=1-2"], "give both, or neither"),
+        (["--freeze-adapters=0"], "--freeze-adapters 0.0 must be a number above 0"),
+        (["--freeze-epochs=1-2"], "give both, or neither"),
         (["--freeze-adapters=0.1", "--freeze-epochs=2-1"], "--freeze-epochs 2-1 must be two numbers"),
         (["--freeze-adapters=0.1", "--trainable=head"], "--freeze-adapters is for adapters"),
-    ):  # fmt: skip
+    ):
         others = (argument for argument in train_arguments if "adapter-size" not in argument)
         outcome = cli(*others, f"--output={tmp_path / 'a'}", *arguments)
         assert outcome.status == 2 and message in outcome.err

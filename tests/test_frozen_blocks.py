@@ -101,14 +101,19 @@ def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, word
 def test_debertas_convolution_is_computed_once():
     # Right above the lowest block, in larger encoders.
     model, inputs = family_model("deberta-v2", num_hidden_layers=2, conv_kernel_size=3), family_inputs("deberta-v2")
-    found = UpperBlocks(model, 1)({"states": lower_blocks(model, 1)(inputs), "attention_mask": inputs["attention_mask"]})
+    found = UpperBlocks(model, 1)(
+        {"states": lower_blocks(model, 1)(inputs), "attention_mask": inputs["attention_mask"]}
+    )
     # Another convolution changes logits by 0.01.
     np.testing.assert_allclose(found.logits, model(inputs).logits, atol=1e-6)
     assert model.deberta.encoder.conv is not None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode, fast, xla", [("adapters", False, False), ("adapters", True, False), ("top-1", False, True), ("head", False, False)])
+@pytest.mark.parametrize(
+    "mode, fast, xla",
+    [("adapters", False, False), ("adapters", True, False), ("top-1", False, True), ("head", False, False)],
+)
 def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp_path, mode, fast, xla):
     def train(folder, **arguments):
         keras.utils.set_random_seed(0)
@@ -122,9 +127,15 @@ def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp
             def note(self, text):
                 notes.append(text)
 
-        fit(model, task, wordpiece, output=tmp_path / folder, **SETTINGS, jit_compile=xla, reporter=Notes(), **arguments)
+        fit(
+            model, task, wordpiece, output=tmp_path / folder, **SETTINGS, jit_compile=xla, reporter=Notes(), **arguments
+        )
         model.evaluate(tiny_inputs(batch=4, length=8), tf.constant([0, 1, 0, 1]), verbose=0)
-        return notes, (tmp_path / folder / "log.csv").read_text().split(), load_file(tmp_path / folder / "adapter.safetensors")
+        return (
+            notes,
+            (tmp_path / folder / "log.csv").read_text().split(),
+            load_file(tmp_path / folder / "adapter.safetensors"),
+        )
 
     notes, log, trained = train("cached", cache_frozen=True)
     none, plain_log, plain = train("plain")
@@ -168,14 +179,26 @@ def test_a_stopped_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_
     "config, mode, rate, message",
     [
         (AdapterConfig(train_layer_norm="none"), "adapters", 0.0, "block 0 has an adapter.*--blocks 3-5"),
-        (AdapterConfig(blocks=(2,), train_layer_norm="all"), "adapters", 0.0, "embedding layer trains.*--train-layer-norm adapted"),
+        (
+            AdapterConfig(blocks=(2,), train_layer_norm="all"),
+            "adapters",
+            0.0,
+            "embedding layer trains.*--train-layer-norm adapted",
+        ),
         (AdapterConfig(blocks=(2,), train_layer_norm="encoder"), "adapters", 0.0, "block 0 trains"),
-        (AdapterConfig(blocks=(2,), train_layer_norm="adapted"), "adapters", None, "embedding layer has dropout.*--dropout 0"),
+        (
+            AdapterConfig(blocks=(2,), train_layer_norm="adapted"),
+            "adapters",
+            None,
+            "embedding layer has dropout.*--dropout 0",
+        ),
         (None, "full", 0.0, r"embedding layer trains\.$"),
     ],
     ids=["adapters everywhere", "all norms", "encoder norms", "dropout", "full"],
 )
-def test_nothing_frozen_below_is_refused_with_the_reason(checkpoint, task, wordpiece, tmp_path, config, mode, rate, message):
+def test_nothing_frozen_below_is_refused_with_the_reason(
+    checkpoint, task, wordpiece, tmp_path, config, mode, rate, message
+):
     model = load_backbone(checkpoint)
     if config:
         add_adapters(model, config)

@@ -9,7 +9,16 @@ import tensorflow as tf
 from tests.conftest import write_csv
 from tests.disks import FULL, READ_ONLY, failing, tree
 from tests.runs import KillAt, Killed
-from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_tokenizer, save_adapter, set_trainable, task_from_files
+from tf_adapters import (
+    AdapterConfig,
+    add_adapters,
+    fit,
+    load_backbone,
+    load_tokenizer,
+    save_adapter,
+    set_trainable,
+    task_from_files,
+)
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.saving.lock import holding
@@ -30,9 +39,11 @@ BOTH = pytest.mark.parametrize("code", [FULL, READ_ONLY], ids=["full", "read-onl
         pytest.param(["evaluate", "--input={rows}", "--overwrite", "--plot={output}"], "matrix.png", id="plot"),
         pytest.param(["export", "--output={output}"], "2", id="export"),
         pytest.param(["export", "--adapters", "--output={output}"], "2", id="bank"),
-        pytest.param(["export", "--format=litert", "--output={output}"], "film.tflite", id="file", marks=pytest.mark.slow),
+        pytest.param(
+            ["export", "--format=litert", "--output={output}"], "film.tflite", id="file", marks=pytest.mark.slow
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_was_written_before_stays(cli, adapter_directory, sentences, tmp_path, words, output, code):
     there = tmp_path / "out"
     there.mkdir()
@@ -56,7 +67,9 @@ def test_what_was_converted_before_stays(cli, checkpoint, tmp_path, code):
     before = tree(tmp_path / "theirs")
     with failing(tmp_path / "theirs", code):
         outcome = cli("convert", tmp_path / "ours", "--overwrite", f"--output={tmp_path / 'theirs'}")
-    assert outcome.status == 2 and outcome.err.count("\n") == 1 and f"cannot be written: {REASONS[code]}." in outcome.err, outcome.err
+    assert (
+        outcome.status == 2 and outcome.err.count("\n") == 1 and f"cannot be written: {REASONS[code]}." in outcome.err
+    ), outcome.err
     assert tree(tmp_path / "theirs") == before
 
 
@@ -79,7 +92,16 @@ def run(checkpoint, tmp_path_factory):
     def train(output, **settings):
         keras.utils.set_random_seed(0)
         model = set_trainable(load_backbone(checkpoint), "head")
-        return fit(model, task, load_tokenizer(model, max_length=16), output=output, epochs=2, learning_rate=1e-3, batch_size=4, **settings)
+        return fit(
+            model,
+            task,
+            load_tokenizer(model, max_length=16),
+            output=output,
+            epochs=2,
+            learning_rate=1e-3,
+            batch_size=4,
+            **settings,
+        )
 
     return train
 
@@ -101,7 +123,10 @@ def test_a_run_stops_with_a_sentence_and_goes_on_when_there_is_room_again(run, t
     run(tmp_path / "whole")
     for number in (1, 4):  # within an epoch, and before the end
         output = tmp_path / f"stopped-{number}"
-        with contextlib.ExitStack() as stack, pytest.raises(InputError, match=f"cannot be (written|removed): {REASONS[code]}"):
+        with (
+            contextlib.ExitStack() as stack,
+            pytest.raises(InputError, match=f"cannot be (written|removed): {REASONS[code]}"),
+        ):
             run(output, reporter=Fail(number, stack, output, code), checkpoint_seconds=0)
         run(output, resume=True)
         assert tree(output) == tree(tmp_path / "whole")
@@ -118,13 +143,19 @@ def test_a_log_that_cannot_be_written_is_named(run, tmp_path, name):
 def test_a_log_that_cannot_be_cut_is_named(run, tmp_path):
     with pytest.raises(Killed):
         run(tmp_path, reporter=KillAt(3), checkpoint_seconds=0)
-    with failing(tmp_path, READ_ONLY), pytest.raises(InputError, match="log.csv cannot be written: Read-only file system"):
+    with (
+        failing(tmp_path, READ_ONLY),
+        pytest.raises(InputError, match="log.csv cannot be written: Read-only file system"),
+    ):
         run(tmp_path, resume=True)
 
 
 def test_a_list_of_seeds_that_cannot_be_removed_is_named(tmp_path):
     (tmp_path / SEEDS_FILE).write_text("{}")
-    with failing(tmp_path, READ_ONLY), pytest.raises(InputError, match=f"{SEEDS_FILE} cannot be removed: Read-only file system"):
+    with (
+        failing(tmp_path, READ_ONLY),
+        pytest.raises(InputError, match=f"{SEEDS_FILE} cannot be removed: Read-only file system"),
+    ):
         discard_seeds(tmp_path)
     discard_seeds(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -123,7 +123,7 @@ def test_masks_of_different_seeds_are_independent():
     random = np.random.default_rng(0).integers(-(2**31), 2**31, (4, 2)).tolist()
     found = [mask.ravel().astype(float) for mask in masks([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [-1, 0], *random])]
     correlations = np.corrcoef(found)[np.triu_indices(len(found), 1)]
-    assert np.abs(correlations).max() < 4.5 / found[0].size**0.5
+    assert np.abs(correlations).max() < 4.5 / found[0].size ** 0.5
 
 
 def test_no_mask_is_another_one_shifted():

@@ -44,7 +44,9 @@ def registered():
     return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient-")}
 
 
-@pytest.mark.parametrize("body, expected", [(power, 15.0), (of_loop, 5.0 * 9.0 * 15.0), (of_function, 15.0), (recursive, 15.0)])
+@pytest.mark.parametrize(
+    "body, expected", [(power, 15.0), (of_loop, 5.0 * 9.0 * 15.0), (of_function, 15.0), (recursive, 15.0)]
+)
 def test_a_gradient_is_there_as_long_as_its_function(body, expected):
     hold_gradients_weakly()
     before = registered()
@@ -108,7 +110,15 @@ def test_trainings_in_a_row_leave_no_graphs(checkpoint, tmp_path, fast):
     def train(name):
         model = load_backbone(checkpoint, labels=["a", "b"])
         set_trainable(add_adapters(model, AdapterConfig(4), seed=0, fast=fast))
-        fit(model, task, load_tokenizer(model, max_length=16), output=tmp_path / name, epochs=1, batch_size=32, learning_rate=1e-3)
+        fit(
+            model,
+            task,
+            load_tokenizer(model, max_length=16),
+            output=tmp_path / name,
+            epochs=1,
+            batch_size=32,
+            learning_rate=1e-3,
+        )
         return weakref.ref(model)
 
     def graphs():

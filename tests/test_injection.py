@@ -102,7 +102,9 @@ def test_several_named_adapters_switch_after_tracing():
     plain = logits(model)
     results = {}
     for index, name in enumerate(("first", "second", "third")):
-        add_adapters(model, AdapterConfig(4 + index, sharing=("none", "layer", 3)[index], init_stddev=1.0), name=name, seed=index)
+        add_adapters(
+            model, AdapterConfig(4 + index, sharing=("none", "layer", 3)[index], init_stddev=1.0), name=name, seed=index
+        )
         randomize(model, index, head=False)
         assert active_adapter(model) == name
         results[name] = logits(model)
@@ -183,7 +185,12 @@ def test_mistakes_are_named():
 def test_shared_sites_use_one_layer_and_count_once(sharing, adapters):
     plain = sum(int(np.prod(weight.shape)) for weight in tiny_model().weights)
     model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=5, sharing=sharing))
-    layers = {id(a) for block in model.bert.encoder.layer for site in (block.attention.dense_output, block.bert_output) for a in site.adapters.values()}
+    layers = {
+        id(a)
+        for block in model.bert.encoder.layer
+        for site in (block.attention.dense_output, block.bert_output)
+        for a in site.adapters.values()
+    }
     assert len(layers) == adapters
     total = sum(int(np.prod(weight.shape)) for weight in model.weights)
     assert total - plain == adapters * (2 * 5 * 32 + 32 + 5)
@@ -194,7 +201,11 @@ def test_shared_sites_use_one_layer_and_count_once(sharing, adapters):
 def test_one_seed_gives_the_same_adapters_and_no_two_weights_alike():
     def kernels(seed):
         model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=32), seed=seed)
-        return [weight.numpy() for weight in model.weights if weight.name.endswith("kernel:0") and "adapters/" in weight.name]
+        return [
+            weight.numpy()
+            for weight in model.weights
+            if weight.name.endswith("kernel:0") and "adapters/" in weight.name
+        ]
 
     one = kernels(1)
     assert all(np.array_equal(a, b) for a, b in zip(one, kernels(1)))

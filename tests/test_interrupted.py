@@ -35,7 +35,18 @@ def make(folder, *paths):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("left", [[], [TEMPORARY], [f".resume/{TEMPORARY}"], [f"{TEMPORARY}/state.safetensors"], ["head/"], [".resume/"], [".seed-0/.resume/"]])
+@pytest.mark.parametrize(
+    "left",
+    [
+        [],
+        [TEMPORARY],
+        [f".resume/{TEMPORARY}"],
+        [f"{TEMPORARY}/state.safetensors"],
+        ["head/"],
+        [".resume/"],
+        [".seed-0/.resume/"],
+    ],
+)
 def test_a_run_that_was_killed_before_it_wrote_anything_can_be_started_again(tmp_path, command, left):
     make(tmp_path, *left)
     assert check(command, tmp_path) is None
@@ -56,7 +67,12 @@ def test_a_run_that_was_killed_before_its_first_state_resumes(tmp_path, command)
 
 @pytest.mark.parametrize("command", ["train", "seeds", "pretrain"])
 def test_a_run_that_was_killed_after_its_end_is_not_to_be_started_again(tmp_path, command):
-    make(tmp_path, "tf_adapters.json", f"{TEMPORARY}/state.safetensors", *([] if command == "pretrain" else [".seed-0/tf_adapters.json"]))
+    make(
+        tmp_path,
+        "tf_adapters.json",
+        f"{TEMPORARY}/state.safetensors",
+        *([] if command == "pretrain" else [".seed-0/tf_adapters.json"]),
+    )
     message = check(command, tmp_path, resume=True)
     assert "holds no interrupted run, but what one came to: use it, or replace it by --overwrite" in message
     assert check(command, tmp_path, overwrite=True) is None
@@ -85,7 +101,14 @@ def test_the_list_of_seeds_is_there_before_the_first_seed(tmp_path):
 
 @pytest.mark.parametrize("done", range(5))
 def test_an_older_run_goes_as_a_whole_however_often_its_removal_is_killed(tmp_path, monkeypatch, done):
-    make(tmp_path, "head/tf_adapters.json", "step-2/tf_adapters.json", "adapter.safetensors", "log.csv", ".resume/state.safetensors")
+    make(
+        tmp_path,
+        "head/tf_adapters.json",
+        "step-2/tf_adapters.json",
+        "adapter.safetensors",
+        "log.csv",
+        ".resume/state.safetensors",
+    )
     make(tmp_path, "tf_adapters.json")
     real, removed = leftovers._remove, []
 
@@ -107,7 +130,8 @@ def test_an_older_run_goes_as_a_whole_however_often_its_removal_is_killed(tmp_pa
 
 @pytest.fixture(scope="module")
 def new_run(checkpoint, tmp_path_factory):
-    """Starts a training of an encoder's head that is ended after it said how many steps are done; returns that number."""
+    """Starts a training of an encoder's head that is ended after it said how many steps are done; returns that
+    number."""
     folder = tmp_path_factory.mktemp("rows")
     task = task_from_files(train=write_csv(folder / "train.csv", 8), validation=write_csv(folder / "validation.csv", 4))
 

@@ -40,19 +40,32 @@ def test_what_cannot_be_read_is_a_value_error(text):
 READERS = {
     "adapter directory": ("tf_adapters.json", read_settings),
     "encoder": ("config.json", read_config),
-    "shards": ("model.safetensors.index.json", lambda folder: open_weights(folder, ["model.safetensors.index.json"]).__enter__()),
+    "shards": (
+        "model.safetensors.index.json",
+        lambda folder: open_weights(folder, ["model.safetensors.index.json"]).__enter__(),
+    ),
     "AdapterHub": ("adapter_config.json", read_description),
     "head of AdapterHub": ("head_config.json", read_head_description),
     "WordPiece": ("tokenizer.json", WordPiece.from_directory),
     "BPE": ("tokenizer.json", ByteLevelBpe.from_directory),
     "JSON lines": ("rows.jsonl", lambda folder: list(read_chunks(folder / "rows.jsonl"))),
     "SQuAD": ("rows.json", lambda folder: read_questions(folder / "rows.json")),
-    "configuration of adapters": ("config", lambda folder: AdapterConfig.from_json((folder / "config").read_text(encoding="latin-1"))),
-    "cluster": ("tf_config", lambda folder: read_cluster({"TF_CONFIG": (folder / "tf_config").read_text(encoding="latin-1")})),
-}  # fmt: skip
+    "configuration of adapters": (
+        "config",
+        lambda folder: AdapterConfig.from_json((folder / "config").read_text(encoding="latin-1")),
+    ),
+    "cluster": (
+        "tf_config",
+        lambda folder: read_cluster({"TF_CONFIG": (folder / "tf_config").read_text(encoding="latin-1")}),
+    ),
+}
 
 
-@pytest.mark.parametrize("content", [nested(2000), nested(200), "[" * 100_000, "{", "[]", "3", b"\xff{}", '{"a": ' + "9" * 5000 + "}"], ids=range(8))
+@pytest.mark.parametrize(
+    "content",
+    [nested(2000), nested(200), "[" * 100_000, "{", "[]", "3", b"\xff{}", '{"a": ' + "9" * 5000 + "}"],
+    ids=range(8),
+)
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_says_in_a_sentence_what_is_wrong(reader, content, tmp_path):
     file, read = READERS[reader]
@@ -88,7 +101,11 @@ def test_a_configuration_nested_too_deep_is_refused_in_a_command(cli, tmp_path):
 
 def test_the_package_reads_json_in_one_place():
     package = pathlib.Path(tf_adapters.__file__).parent
-    own = ("json.loads(json.dumps(", "json.loads(self._bytes_from_chief(", "map(json.loads, self._texts")  # what this package itself has just written
+    own = (
+        "json.loads(json.dumps(",
+        "json.loads(self._bytes_from_chief(",
+        "map(json.loads, self._texts",
+    )  # what this package itself has just written
     found = [
         f"{path.name}: {line.strip()}"
         for path in package.rglob("*.py")

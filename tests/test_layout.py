@@ -12,7 +12,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def lint(folder):
-    command = [str(pathlib.Path(sys.executable).with_name("lint-imports")), "--config", str(ROOT / ".importlinter"), "--no-cache"]
+    command = [
+        str(pathlib.Path(sys.executable).with_name("lint-imports")),
+        "--config",
+        str(ROOT / ".importlinter"),
+        "--no-cache",
+    ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
@@ -28,7 +33,9 @@ def test_a_room_imports_only_rooms_below_it(tmp_path):
     with open(tmp_path / "tf_adapters" / "models" / "state.py", "a") as file:
         file.write("\n\ndef upwards():\n    from tf_adapters.training.fit import fit\n\n    return fit\n")
     done = lint(tmp_path)
-    assert done.returncode == 1 and "tf_adapters.models.state -> tf_adapters.training.fit" in re.sub(r"\s+", " ", done.stdout)
+    assert done.returncode == 1 and "tf_adapters.models.state -> tf_adapters.training.fit" in re.sub(
+        r"\s+", " ", done.stdout
+    )
 
 
 def test_no_function_is_longer_than_eighty_lines():

@@ -37,7 +37,8 @@ INPUTS = tiny_inputs()
 
 
 def two_trained(**settings):
-    """A model with the trained adapters "a" and "b", of which "a" acts, and what each and the plain encoder computes."""
+    """A model with the trained adapters "a" and "b", of which "a" acts, and what each and the plain encoder
+    computes."""
     model = tiny_model(num_hidden_layers=2)
     computed = {None: outputs(model)}
     for seed, name in enumerate("ab"):
@@ -215,13 +216,20 @@ def first(arrays, start):
 
 HOSTILE = {
     "an array of another shape": (
-        lambda settings, arrays: arrays.update({first(arrays, "backbone."): np.zeros((5,), np.float32)}), "has shape"
+        lambda settings, arrays: arrays.update({first(arrays, "backbone."): np.zeros((5,), np.float32)}),
+        "has shape",
     ),
-    "an array too many": (lambda settings, arrays: arrays.update({"backbone.none": np.zeros((5,), np.float32)}), "no weight"),
+    "an array too many": (
+        lambda settings, arrays: arrays.update({"backbone.none": np.zeros((5,), np.float32)}),
+        "no weight",
+    ),
     "an adapter without one weight": (lambda settings, arrays: arrays.pop(first(arrays, "layer")), "config asks for"),
     "NaN in an adapter": (lambda settings, arrays: arrays[first(arrays, "layer")].fill(np.nan), "NaN or infinity"),
     "infinity in the head": (lambda settings, arrays: arrays[first(arrays, "head")].fill(np.inf), "NaN or infinity"),
-    "a size beyond all memory": (lambda settings, arrays: settings["adapter"].update(bottleneck_size=60000), "config asks for"),
+    "a size beyond all memory": (
+        lambda settings, arrays: settings["adapter"].update(bottleneck_size=60000),
+        "config asks for",
+    ),
     "a head of another size": (lambda settings, arrays: arrays.pop(first(arrays, "head")), "head"),
     "a pooler of its own": (lambda settings, arrays: settings["head"].update(pooler=True), "head"),
     "blocks that there are not": (lambda settings, arrays: settings["adapter"].update(blocks=[9]), "blocks"),
@@ -303,7 +311,9 @@ def check_interruptions(model, operation, step, at_least):
 
 @pytest.fixture(scope="module")
 def plain_directory(tmp_path_factory):
-    model = add_adapters(tiny_model(num_hidden_layers=2), AdapterConfig(4, init_stddev=0.5, train_layer_norm="none"), seed=0)
+    model = add_adapters(
+        tiny_model(num_hidden_layers=2), AdapterConfig(4, init_stddev=0.5, train_layer_norm="none"), seed=0
+    )
     return save_adapter(set_trainable(model, "adapters"), tmp_path_factory.mktemp("plain") / "plain")
 
 

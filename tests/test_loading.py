@@ -11,7 +11,10 @@ from tf_adapters.models.names import named_weights
 
 
 def pytorch_values(model):
-    return {name: (v.numpy().T if transposed else v.numpy()) for name, (v, transposed) in named_weights(model.weights).items()}
+    return {
+        name: (v.numpy().T if transposed else v.numpy())
+        for name, (v, transposed) in named_weights(model.weights).items()
+    }
 
 
 @pytest.mark.parametrize("prefix", ["", "bert."])
@@ -91,7 +94,9 @@ def test_minilm_gives_the_sentence_embeddings_that_it_was_trained_for():
 
     directory = minilm_directory()
     model = load_backbone(directory, head="none")
-    inputs = WordPiece.from_directory(directory)(tf.constant(["A man is eating food.", "A man eats a meal.", "The sky is full of stars."]))
+    inputs = WordPiece.from_directory(directory)(
+        tf.constant(["A man is eating food.", "A man eats a meal.", "The sky is full of stars."])
+    )
     hidden, mask = model(inputs).last_hidden_state.numpy(), inputs["attention_mask"].numpy()[..., None]
     means = (hidden * mask).sum(1) / mask.sum(1)
     means /= np.linalg.norm(means, axis=-1, keepdims=True)
@@ -113,11 +118,17 @@ def test_hub_id_is_resolved_by_the_hub_cache(tmp_path, monkeypatch):
     refs = tmp_path / "models--someone--tiny" / "refs"
     refs.mkdir()
     (refs / "main").write_text("0123abc")
-    script = "from tf_adapters import load_backbone; m = load_backbone('someone/tiny'); print(len(m.weights), m.config.hidden_size)"
+    script = "from tf_adapters import load_backbone; m = load_backbone('someone/tiny'); "
+    script += "print(len(m.weights), m.config.hidden_size)"
     result = run_offline(script, tmp_path)
     assert result.stdout.split() == ["73", "32"], result.stderr
     script = script.replace("someone/tiny", "someone/other")
-    result = run_offline("from tf_adapters import InputError\ntry:\n  " + script.split("; ")[0] + "; load_backbone('someone/other')\nexcept InputError as error:\n  print(error)", tmp_path)
+    result = run_offline(
+        "from tf_adapters import InputError\ntry:\n  "
+        + script.split("; ")[0]
+        + "; load_backbone('someone/other')\nexcept InputError as error:\n  print(error)",
+        tmp_path,
+    )
     assert "neither a directory here nor an alias" in result.stdout and "Traceback" not in result.stderr
 
 
@@ -156,7 +167,10 @@ def test_pooler_that_is_missing_is_warned_of_and_trains_as_part_of_the_head(tmp_
         model = load_backbone(tmp_path)
     set_trainable(add_adapters(model), "head")
     assert {v.name.split("/", 1)[1] for v in model.trainable_variables} == {
-        "bert/pooler/dense/kernel:0", "bert/pooler/dense/bias:0", "classifier/kernel:0", "classifier/bias:0",
+        "bert/pooler/dense/kernel:0",
+        "bert/pooler/dense/bias:0",
+        "classifier/kernel:0",
+        "classifier/bias:0",
     }
 
 
@@ -207,11 +221,23 @@ def edit_config(directory, **changes):
         (lambda d: edit_config(d, num_hidden_layers=3), "has 16 encoder weights that config.json does not describe"),
         (lambda d: edit_config(d, hidden_size=64), "has shape .* and config.json asks for"),
         (lambda d: (d / "model.safetensors").unlink(), "holds none of model.safetensors"),
-        (lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-100]), "not a complete safetensors file"),
+        (
+            lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-100]),
+            "not a complete safetensors file",
+        ),
         (lambda d: (d / "model.safetensors").write_bytes(b""), "not a complete safetensors file"),
-        (lambda d: ((d / "model.safetensors").unlink(), (d / "tf_model.h5").write_bytes(b"nonsense")), "not a complete HDF5 file"),
-        (lambda d: ((d / "model.safetensors").unlink(), (d / "pytorch_model.bin").write_bytes(b"")), "pickle, which is never opened"),
-        (lambda d: write_checkpoint(d, drop=("encoder.layer.2.output.dense",)), "lacks 2 weights.*encoder.layer.2.output.dense"),
+        (
+            lambda d: ((d / "model.safetensors").unlink(), (d / "tf_model.h5").write_bytes(b"nonsense")),
+            "not a complete HDF5 file",
+        ),
+        (
+            lambda d: ((d / "model.safetensors").unlink(), (d / "pytorch_model.bin").write_bytes(b"")),
+            "pickle, which is never opened",
+        ),
+        (
+            lambda d: write_checkpoint(d, drop=("encoder.layer.2.output.dense",)),
+            "lacks 2 weights.*encoder.layer.2.output.dense",
+        ),
     ],
 )
 def test_damaged_directory_is_named(tmp_path, damage, message):

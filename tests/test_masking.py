@@ -28,7 +28,11 @@ def inputs(wordpiece):
     ids[np.arange(ROWS), lengths - 1] = wordpiece.sep_id
     mask = np.arange(LENGTH) < lengths[:, np.newaxis]
     ids[~mask] = wordpiece.pad_id
-    return {"input_ids": tf.constant(ids, tf.int32), "attention_mask": tf.constant(mask, tf.int32), "token_type_ids": tf.zeros_like(ids)}
+    return {
+        "input_ids": tf.constant(ids, tf.int32),
+        "attention_mask": tf.constant(mask, tf.int32),
+        "token_type_ids": tf.zeros_like(ids),
+    }
 
 
 def masked(masking, inputs, seed=0):
@@ -88,7 +92,11 @@ def test_a_compiled_run_has_a_place_for_every_hidden_token(wordpiece):
 
     ids = np.full((4, 32), VOCABULARY.index("##a"))
     ids[:, 0], ids[:, 1], ids[:, -1] = wordpiece.cls_id, 10, wordpiece.sep_id
-    inputs = {"input_ids": tf.constant(ids, tf.int32), "attention_mask": tf.ones_like(ids, tf.int32), "token_type_ids": tf.zeros_like(ids, tf.int32)}
+    inputs = {
+        "input_ids": tf.constant(ids, tf.int32),
+        "attention_mask": tf.ones_like(ids, tf.int32),
+        "token_type_ids": tf.zeros_like(ids, tf.int32),
+    }
     kind, model = MaskedLanguageModelling(whole_words=True), tiny_model("masked-lm", num_hidden_layers=1)
     places, beyond = int(most_hidden(0.15, 4 * 32)), []
     for seed in range(40):
@@ -130,5 +138,7 @@ def test_a_batch_of_few_tokens_hides_what_it_would(wordpiece, rate):
     inputs = {"input_ids": tf.fill([1, 4], 10), "attention_mask": tf.ones([1, 4], tf.int32)}
     for seed in range(20):
         noise = masking_noise([1, 4], [seed, 1])
-        free, bounded = (Masking(wordpiece, rate=rate, bounded=bounded)(inputs, noise)[1].numpy() for bounded in (False, True))
+        free, bounded = (
+            Masking(wordpiece, rate=rate, bounded=bounded)(inputs, noise)[1].numpy() for bounded in (False, True)
+        )
         assert np.array_equal(free, bounded) or (free >= 0).sum() > int(most_hidden(rate, 4))

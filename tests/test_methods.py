@@ -37,7 +37,14 @@ from tf_adapters.methods.lora import LoraLayer
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
 
-PFEIFFER = AdapterConfig(bottleneck_size=4, insertion="after-norm", placement="ffn", activation="relu", init_stddev=0.3, train_layer_norm="none")
+PFEIFFER = AdapterConfig(
+    bottleneck_size=4,
+    insertion="after-norm",
+    placement="ffn",
+    activation="relu",
+    init_stddev=0.3,
+    train_layer_norm="none",
+)
 LORA = LoraConfig(rank=3, alpha=6, targets=DENSE_PLACES)
 
 
@@ -194,7 +201,12 @@ def test_methods_train_alone_are_saved_and_counted(config, tmp_path):
 def test_methods_and_adapters_on_one_model_are_switched_after_tracing(fast):
     model, inputs = tiny_model(), tiny_inputs()
     names, plain = [weight.name for weight in model.weights], model(inputs).logits
-    configs = {"bottleneck": AdapterConfig(4, init_stddev=0.3), "lora": LORA, "ia3": IA3Config(), "narrow": LoraConfig(2)}
+    configs = {
+        "bottleneck": AdapterConfig(4, init_stddev=0.3),
+        "lora": LORA,
+        "ia3": IA3Config(),
+        "narrow": LoraConfig(2),
+    }
     for name, config in configs.items():
         add_adapters(model, config, name=name, seed=0, fast=fast)
         for number, layer in enumerate(state_of(model).adapters[name].layers.values()):
@@ -221,7 +233,9 @@ def test_fast_blocks_compute_lora_by_one_more_product(monkeypatch):
         set_trainable(model, "adapters")
         if fast:
             slow = type(model.bert.encoder.layer[0].attention.self_attention).__mro__[2]
-            monkeypatch.setattr(slow, "call", lambda *arguments, **options: pytest.fail("the plain attention was computed"))
+            monkeypatch.setattr(
+                slow, "call", lambda *arguments, **options: pytest.fail("the plain attention was computed")
+            )
         with tf.GradientTape() as tape:
             logits.append(model(inputs, training=True).logits)
             loss = tf.reduce_sum(logits[-1] ** 2)
@@ -253,7 +267,11 @@ def test_saved_adapters_are_fused_trained_and_saved_together(saved_adapters, tmp
         layer.adapters["mail"].down_kernel, state_of(alone).adapters["default"].layers["layer.2.ffn"].down_kernel
     )
     set_trainable(model, "adapters")
-    names = {variable.name.split("/", 3)[-1] for variable in model.trainable_variables if variable.name.startswith("adapters/")}
+    names = {
+        variable.name.split("/", 3)[-1]
+        for variable in model.trainable_variables
+        if variable.name.startswith("adapters/")
+    }
     assert names == {"query/kernel:0", "query/bias:0", "key/kernel:0", "value/kernel:0"}, names
     assert parameter_counts(model).adapter == FusionConfig({"a": PFEIFFER, "b": PFEIFFER}).parameters(4, 32)
     frozen = {name: weight.numpy() for name, weight in layer.parts.items() if name.startswith("adapters.")}
@@ -314,11 +332,27 @@ def test_values_that_are_none_are_named(make, message):
 @pytest.mark.slow
 def test_the_command_trains_lora_and_exports_it_merged(cli, train_arguments, tmp_path):
     arguments = [argument for argument in train_arguments if not argument.startswith(("--adapter-size", "--epochs"))]
-    options = ["--recipe", "hu-2022", "--rank", "2", "--targets", "query,output", "--epochs", "1", "--output", tmp_path / "saved"]
+    options = [
+        "--recipe",
+        "hu-2022",
+        "--rank",
+        "2",
+        "--targets",
+        "query,output",
+        "--epochs",
+        "1",
+        "--output",
+        tmp_path / "saved",
+    ]
     trained = cli(*arguments, *options)
     assert trained.status == 0, trained.err
     adapter = json.loads((tmp_path / "saved" / "tf_adapters.json").read_text())["adapter"]
-    assert (adapter["method"], adapter["rank"], adapter["alpha"], adapter["targets"]) == ("lora", 2, 2.0, ["query", "output"])
+    assert (adapter["method"], adapter["rank"], adapter["alpha"], adapter["targets"]) == (
+        "lora",
+        2,
+        2.0,
+        ["query", "output"],
+    )
     predicted = cli("predict", tmp_path / "saved", "--input", "-", stdin=b"a great film\na dull plot\n")
     expected = [list(json.loads(line)["probabilities"].values()) for line in predicted.out.splitlines()]
     assert cli("export", tmp_path / "saved", "--output", tmp_path / "film" / "1").status == 0
@@ -331,9 +365,21 @@ def test_the_command_trains_lora_and_exports_it_merged(cli, train_arguments, tmp
 
 @pytest.mark.slow
 def test_the_command_fuses_adapters_that_were_trained(cli, train_arguments, tmp_path):
-    arguments = [argument for argument in train_arguments if not argument.startswith(("--adapter-size", "--epochs"))] + ["--epochs", "1"]
+    arguments = [
+        argument for argument in train_arguments if not argument.startswith(("--adapter-size", "--epochs"))
+    ] + ["--epochs", "1"]
     for name in ("one", "two"):
-        trained = cli(*arguments, "--recipe", "pfeiffer-2021", "--adapter-size", "4", "--seed", str(len(name)), "--output", tmp_path / name)
+        trained = cli(
+            *arguments,
+            "--recipe",
+            "pfeiffer-2021",
+            "--adapter-size",
+            "4",
+            "--seed",
+            str(len(name)),
+            "--output",
+            tmp_path / name,
+        )
         assert trained.status == 0, trained.err
     fused = cli(*arguments, "--fuse", tmp_path / "one", "--fuse", tmp_path / "two", "--output", tmp_path / "both")
     assert fused.status == 0, fused.err
@@ -344,9 +390,15 @@ def test_the_command_fuses_adapters_that_were_trained(cli, train_arguments, tmp_
 
 
 def test_options_that_a_method_has_not_are_named(cli, train_arguments, tmp_path):
-    arguments = [argument for argument in train_arguments if not argument.startswith("--adapter-size")] + ["--output", tmp_path / "x"]
+    arguments = [argument for argument in train_arguments if not argument.startswith("--adapter-size")] + [
+        "--output",
+        tmp_path / "x",
+    ]
     for options, message in (
-        (["--recipe", "hu-2022", "--adapter-size", "4"], "--adapter-size is no setting of the method of --recipe hu-2022 (lora)"),
+        (
+            ["--recipe", "hu-2022", "--adapter-size", "4"],
+            "--adapter-size is no setting of the method of --recipe hu-2022 (lora)",
+        ),
         (["--rank", "4"], "--rank is no setting of the method of --recipe default (bottleneck)"),
         (["--recipe", "hu-2022", "--rank", "0"], "--rank 0 must be an integer of at least 1"),
         (["--recipe", "hu-2022", "--targets", "q,v"], "--targets ('q', 'v') must be some of 'query'"),
@@ -361,8 +413,8 @@ def test_options_that_a_method_has_not_are_named(cli, train_arguments, tmp_path)
 
 
 def test_variants_are_options_of_the_command(cli, train_arguments, tmp_path):
-    options = "--insertion parallel --scaling 4 --hidden-layers 2 --inner-norm before --placement ffn --random-drop 1 --epochs 1"
-    assert cli(*train_arguments, *options.split(), "--output", tmp_path / "saved").status == 0
+    options = "--insertion parallel --scaling 4 --hidden-layers 2 --inner-norm before --placement ffn --random-drop 1"
+    assert cli(*train_arguments, *options.split(), "--epochs", 1, "--output", tmp_path / "saved").status == 0
     adapter = json.loads((tmp_path / "saved" / "tf_adapters.json").read_text())["adapter"]
     expected = {"insertion": "parallel", "scaling": 4.0, "hidden_layers": 2, "inner_norm": "before", "random_drop": 1}
     assert {name: adapter[name] for name in expected} == expected

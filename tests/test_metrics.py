@@ -99,9 +99,7 @@ def test_every_metric_returns_floats_and_its_primary_number():
 def test_each_kind_has_a_default_metric_of_its_own_kind():
     for kind, reader in READERS.items():
         check_metric(metric_of(kind), kind=reader.scored_as or kind)
-    with pytest.raises(
-        InputError, match="kind is 'ranking' and must be one of classification, regression, multi"
-    ):
+    with pytest.raises(InputError, match="kind is 'ranking' and must be one of classification, regression, multi"):
         metric_of("ranking")
 
 

@@ -103,7 +103,17 @@ def test_a_run_with_mixout_is_stopped_and_goes_on_to_the_same_end(checkpoint, se
                     signal.raise_signal(signal.SIGINT)
 
         return fit(
-            model, task, wordpiece, output=output, epochs=2, learning_rate=3e-3, batch_size=16, dropout=0.0, mixout=0.5, resume=resume, reporter=Stop()
+            model,
+            task,
+            wordpiece,
+            output=output,
+            epochs=2,
+            learning_rate=3e-3,
+            batch_size=16,
+            dropout=0.0,
+            mixout=0.5,
+            resume=resume,
+            reporter=Stop(),
         ), model
 
     _, whole = run(tmp_path / "whole")

@@ -50,7 +50,11 @@ def learnable(count, seed):
         label = int(random.integers(3))
         choices = ["a bad plot", "an awful dull film", "not fun"]
         choices[label] = "good"
-        yield {"text": " ".join(random.choice(["the", "film", "movie", "is", "was"], int(random.integers(1, 6)))), "choices": choices, "label": label}
+        yield {
+            "text": " ".join(random.choice(["the", "film", "movie", "is", "was"], int(random.integers(1, 6)))),
+            "choices": choices,
+            "label": label,
+        }
 
 
 SHAPES = [
@@ -80,12 +84,16 @@ def test_an_ending_of_swag_stands_behind_what_begins_its_sentence(tmp_path):
     "changes, message",
     [
         ({"label": 2}, "line 2: the label is 2; give the place of the right choice, from 0 to 1"),
-        ({"label": True}, "the label is True"), ({"label": "A"}, "the label is 'A'"), ({"label": None}, "the label is None"),
-        ({"choices": ["one"]}, "has 1 choices; give 2 to 100"), ({"choices": "good"}, "has no list of choices under 'choices'"),
-        ({"choices": ["a", "b", "c"]}, "has 3 choices where the rows before have 2"), ({"choices": ["a", 3]}, "is 3, which is not a string"),
+        ({"label": True}, "the label is True"),
+        ({"label": "A"}, "the label is 'A'"),
+        ({"label": None}, "the label is None"),
+        ({"choices": ["one"]}, "has 1 choices; give 2 to 100"),
+        ({"choices": "good"}, "has no list of choices under 'choices'"),
+        ({"choices": ["a", "b", "c"]}, "has 3 choices where the rows before have 2"),
+        ({"choices": ["a", 3]}, "is 3, which is not a string"),
         ({"text": ""}, "column 'text' is empty"),
     ],
-)  # fmt: skip
+)
 def test_a_row_that_cannot_be_used_is_named_or_left_out(changes, message, tmp_path):
     path = write(tmp_path / "rows.jsonl", [SHAPES[0], {**SHAPES[0], **changes}, SHAPES[0]])
     with pytest.raises(InputError, match=message):
@@ -96,8 +104,11 @@ def test_a_row_that_cannot_be_used_is_named_or_left_out(changes, message, tmp_pa
 
 def test_files_that_are_none_of_choices_are_named(tmp_path):
     (tmp_path / "rows.csv").write_text("text,label\na,0\n")
-    for path, message in ((tmp_path / "rows.csv", "are read from JSON lines"), (write(tmp_path / "empty.jsonl", []), "is empty"),
-                          (write(tmp_path / "keys.jsonl", [{"question": "a"}]), "has no key 'text'; name the text's by --text-column")):
+    for path, message in (
+        (tmp_path / "rows.csv", "are read from JSON lines"),
+        (write(tmp_path / "empty.jsonl", []), "is empty"),
+        (write(tmp_path / "keys.jsonl", [{"question": "a"}]), "has no key 'text'; name the text's by --text-column"),
+    ):
         with pytest.raises(InputError, match=message):
             read_choices(path)
     rows = write(tmp_path / "other.jsonl", [{"q": "the film", "options": ["good", "bad"], "answer": 0}])
@@ -124,27 +135,54 @@ def test_a_batch_has_each_choice_behind_its_text(tmp_path):
         expected.append((int(rows.labels[number]), tokenizer([text] * 3, choices)))
     assert len(seen) == 5
     for label, inputs in seen:
+
         def alike(other, values):
             width = values["input_ids"].shape[1]
             return other == label and all(
                 np.array_equal(inputs[name][:, :width], values[name][:, : inputs[name].shape[1]]) for name in inputs
             )
+
         assert sum(alike(*each) for each in expected) == 1
 
 
 def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
     for split, count in (("train", 300), ("validation", 60)):
         write(tmp_path / f"{split}.jsonl", learnable(count, seed=count))
-    words = ["--train", tmp_path / "train.jsonl", "--validation", tmp_path / "validation.jsonl", "--kind", "multiple-choice"]
+    words = [
+        "--train",
+        tmp_path / "train.jsonl",
+        "--validation",
+        tmp_path / "validation.jsonl",
+        "--kind",
+        "multiple-choice",
+    ]
     outcome = cli(
-        "train", "--model", one_block, *words, "--output", tmp_path / "a", "--epochs", 3, "--batch-size", 16, "--learning-rate", "1e-2",
-        "--max-length", 16, "--adapter-size", 8,
-    )  # fmt: skip
+        "train",
+        "--model",
+        one_block,
+        *words,
+        "--output",
+        tmp_path / "a",
+        "--epochs",
+        3,
+        "--batch-size",
+        16,
+        "--learning-rate",
+        "1e-2",
+        "--max-length",
+        16,
+        "--adapter-size",
+        8,
+    )
     assert outcome.status == 0, outcome.err
-    rows = task_from_files(train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl", kind="multiple-choice").validation
+    rows = task_from_files(
+        train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl", kind="multiple-choice"
+    ).validation
     accuracy = evaluate(tmp_path / "a", rows)["accuracy"]
     assert accuracy > 0.8
-    outcome = cli("evaluate", tmp_path / "a", "--input", tmp_path / "validation.jsonl", "--output", tmp_path / "numbers.json")
+    outcome = cli(
+        "evaluate", tmp_path / "a", "--input", tmp_path / "validation.jsonl", "--output", tmp_path / "numbers.json"
+    )
     assert json.loads((tmp_path / "numbers.json").read_text())["metrics"] == {"accuracy": accuracy}, outcome.err
     outcome = cli("predict", tmp_path / "a", "--input", tmp_path / "validation.jsonl")
     answers = [json.loads(line) for line in outcome.out.splitlines()]
@@ -152,7 +190,9 @@ def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
     choices = [[choice.decode() for choice in each] for each in rows.choices.numpy()]
     assert predict(tmp_path / "a", texts, choices) == answers and predict(tmp_path / "a", [], []) == []
     assert np.mean([answer["choice"] == label for answer, label in zip(answers, rows.labels)]) == accuracy
-    assert [answer["answer"] for answer in answers] == [each[answer["choice"]] for each, answer in zip(choices, answers)]
+    assert [answer["answer"] for answer in answers] == [
+        each[answer["choice"]] for each, answer in zip(choices, answers)
+    ]
     # The model itself takes all choices of a row at once.
     model, _ = load_trained(tmp_path / "a")
     tokenizer = WordPiece.from_directory(one_block, max_length=16)
@@ -196,14 +236,30 @@ def test_a_run_that_was_stopped_goes_on_as_without_it(settings, one_block, tmp_p
 @pytest.mark.parametrize(
     "option, message",
     [
-        (["--cache-frozen", "--dropout", "0", "--trainable", "head"], "--cache-frozen is not for tasks of the kind 'multiple-choice'"),
+        (
+            ["--cache-frozen", "--dropout", "0", "--trainable", "head"],
+            "--cache-frozen is not for tasks of the kind 'multiple-choice'",
+        ),
         (["--freeze-adapters", "0.1"], "--freeze-adapters 0.1 is not for tasks of the kind 'multiple-choice'"),
     ],
 )
 def test_what_it_cannot_have_is_named(option, message, one_block, cli, tmp_path):
     path = write(tmp_path / "rows.jsonl", learnable(20, seed=0))
     outcome = cli(
-        "train", "--model", one_block, "--train", path, "--validation", path, "--kind", "multiple-choice", "--output", tmp_path / "a", "--max-length", 16, *option
+        "train",
+        "--model",
+        one_block,
+        "--train",
+        path,
+        "--validation",
+        path,
+        "--kind",
+        "multiple-choice",
+        "--output",
+        tmp_path / "a",
+        "--max-length",
+        16,
+        *option,
     )
     assert outcome.status == 2 and message in outcome.err
 

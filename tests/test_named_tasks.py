@@ -319,7 +319,7 @@ def small(tmp_path, *lines, **changes):
 
 
 def test_twins_that_differ_in_case_punctuation_or_link_stay_together(tmp_path):
-    lines = [f"\"Word{i // 3}, {'A' if i % 3 else 'a'}{'!' * (i % 3)} http://t.co/{i}\",{i % 2}" for i in range(300)]
+    lines = [f'"Word{i // 3}, {"A" if i % 3 else "a"}{"!" * (i % 3)} http://t.co/{i}",{i % 2}' for i in range(300)]
     rows = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path).rows
     assert sum(map(len, rows.values())) == 300
     words = [{re.match(r"Word\d+", text)[0] for text in texts(part)} for part in rows.values()]
@@ -567,11 +567,7 @@ def test_sms_spam_is_read_with_and_without_the_header_of_some_copies(tmp_path):
 
 @pytest.mark.parametrize(
     "name, rows, classes",
-    [
-        ("chemprot", (4169, 2427, 3469), 13),
-        ("acl-arc", (1688, 114, 139), 6),
-        ("scierc", (3219, 455, 974), 7),
-    ],
+    [("chemprot", (4169, 2427, 3469), 13), ("acl-arc", (1688, 114, 139), 6), ("scierc", (3219, 455, 974), 7)],
 )
 def test_task_adaptation_tasks_have_the_sizes_of_he_et_al_table_8(name, rows, classes):
     task = load_task(f"tae/{name}", data_dir=real("tae"))

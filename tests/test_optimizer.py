@@ -14,7 +14,9 @@ def stepped(gradients, **settings):
     variables = [tf.Variable(tf.fill(shape, 2.0), name=name) for name, shape in (("kernel", (2, 2)), ("bias", (2,)))]
     optimizer = make_optimizer(0.1, variables, **settings)
     optimizer.build(variables)
-    optimizer.apply_gradients(zip([tf.fill(variable.shape, value) for variable, value in zip(variables, gradients)], variables))
+    optimizer.apply_gradients(
+        zip([tf.fill(variable.shape, value) for variable, value in zip(variables, gradients)], variables)
+    )
     return [variable.numpy() for variable in variables]
 
 
@@ -41,12 +43,23 @@ def test_of_adapters_the_kernels_decay_alone():
     set_trainable(add_adapters(model, AdapterConfig(4, scaling="learned", inner_norm="after"), seed=0))
     optimizer = make_optimizer(1e-3, model.trainable_variables, weight_decay=0.1)
     optimizer.build(model.trainable_variables)
-    decays = {variable.name.rpartition("/")[2] for variable in model.trainable_variables if optimizer._use_weight_decay(variable)}
-    others = {variable.name.rpartition("/")[2] for variable in model.trainable_variables if not optimizer._use_weight_decay(variable)}
+    decays = {
+        variable.name.rpartition("/")[2]
+        for variable in model.trainable_variables
+        if optimizer._use_weight_decay(variable)
+    }
+    others = {
+        variable.name.rpartition("/")[2]
+        for variable in model.trainable_variables
+        if not optimizer._use_weight_decay(variable)
+    }
     assert decays == {"kernel:0"} and others == {"bias:0", "gamma:0", "beta:0", "scaling:0"}
 
 
-@pytest.mark.parametrize("settings, message", [({"weight_decay": -1.0}, "weight_decay=-1.0 must be"), ({"clip_norm": 0.0}, "clip_norm=0.0 must be")])
+@pytest.mark.parametrize(
+    "settings, message",
+    [({"weight_decay": -1.0}, "weight_decay=-1.0 must be"), ({"clip_norm": 0.0}, "clip_norm=0.0 must be")],
+)
 def test_values_out_of_range_are_named(settings, message):
     with pytest.raises(InputError, match=message):
         make_optimizer(0.1, [], **settings)

@@ -38,7 +38,12 @@ def test_a_directory_answers_as_the_command(cli, adapter_directory, sentences, t
     done = []
     answers = predict(adapter_directory, TEXTS, progress=done.append)
     assert answers == [json.loads(line) for line in outcome.out.splitlines()] and sum(done) == 3
-    assert cli("evaluate", adapter_directory, "--input", sentences / "test.csv", "--output", tmp_path / "numbers.json").status == 0
+    assert (
+        cli(
+            "evaluate", adapter_directory, "--input", sentences / "test.csv", "--output", tmp_path / "numbers.json"
+        ).status
+        == 0
+    )
     rows = task_from_files(train=sentences / "train.csv", validation=sentences / "test.csv").validation
     assert evaluate(adapter_directory, rows) == json.loads((tmp_path / "numbers.json").read_text())["metrics"]
     assert predict(adapter_directory, []) == []
@@ -51,7 +56,9 @@ def test_the_active_adapter_of_a_model_answers(adapter_directory):
     train(add_adapters(model, AdapterConfig(4, init_stddev=0.5, train_layer_norm="none"), name="b", seed=1))
     set_active(model, "b")
     other = predict(model, TEXTS)
-    assert not np.allclose([list(row["probabilities"].values()) for row in other], [list(row["probabilities"].values()) for row in answers])
+    assert not np.allclose(
+        [list(row["probabilities"].values()) for row in other], [list(row["probabilities"].values()) for row in answers]
+    )
     set_active(model, "default")
     assert predict(model, TEXTS, tokenizer=load_tokenizer(model, max_length=32)) == answers
 
@@ -59,7 +66,9 @@ def test_the_active_adapter_of_a_model_answers(adapter_directory):
 def test_words_questions_and_values_are_answered(checkpoint, tmp_path):
     model = load_backbone(checkpoint, head="token-classification", labels=["A", "B"])
     answers = predict(model, ["a good film", ["a", "film"]])
-    assert [len(row["labels"]) for row in answers] == [3, 2] and {label for row in answers for label in row["labels"]} <= {"A", "B"}
+    assert [len(row["labels"]) for row in answers] == [3, 2] and {
+        label for row in answers for label in row["labels"]
+    } <= {"A", "B"}
     model = load_backbone(checkpoint, head="question-answering")
     (answer,) = predict(model, ["what film"], ["a good film"])
     assert answer["answer"] in "a good film" and predict(model, [], []) == []
@@ -71,8 +80,10 @@ def test_words_questions_and_values_are_answered(checkpoint, tmp_path):
 
 def test_what_cannot_be_answered_is_named(adapter_directory, checkpoint, tmp_path):
     for arguments, message in (
-        (("a film",), "give .text. for one"), ((["a", 3],), "texts: number 1 is 3"), ((["a"], ["b", "c"]), "was trained on single texts"),
-    ):  # fmt: skip
+        (("a film",), "give .text. for one"),
+        ((["a", 3],), "texts: number 1 is 3"),
+        ((["a"], ["b", "c"]), "was trained on single texts"),
+    ):
         with pytest.raises(InputError, match=message):
             predict(adapter_directory, *arguments)
     with pytest.raises(InputError, match="kind='regression' is of a model"):

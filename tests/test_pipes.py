@@ -77,7 +77,9 @@ def test_a_mistake_in_a_file_is_still_found_before_anything_is_loaded(tmp_path):
 def test_one_stream_is_not_two_files(tmp_path, options):
     os.mkfifo(tmp_path / "rows.csv")
     for path in (tmp_path / "rows.csv", pathlib.Path("-")):
-        with pytest.raises(InputError, match="--validation .* is the stream that --train reads, which can be read once: give a file"):
+        with pytest.raises(
+            InputError, match="--validation .* is the stream that --train reads, which can be read once: give a file"
+        ):
             options(train_file=path, validation=path).check()
 
 

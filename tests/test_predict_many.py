@@ -35,7 +35,12 @@ def pairs_file(tmp_path_factory):
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["text", "second"])
-        writer.writerows([["a great film " * (row % 7), f"was it \u00e9t\u00e9 {row}"] if row % 7 else [f"x{row}", "dull"] for row in range(41)])
+        writer.writerows(
+            [
+                ["a great film " * (row % 7), f"was it \u00e9t\u00e9 {row}"] if row % 7 else [f"x{row}", "dull"]
+                for row in range(41)
+            ]
+        )
     return path
 
 
@@ -44,7 +49,16 @@ def lines(text):
 
 
 def test_several_tasks_give_what_each_gives_alone(cli, directories, pairs_file):
-    several = cli("predict", *(directories / name for name in NAMES), "--input", pairs_file, "--text-pair-column", "second", "--batch-size", 8)
+    several = cli(
+        "predict",
+        *(directories / name for name in NAMES),
+        "--input",
+        pairs_file,
+        "--text-pair-column",
+        "second",
+        "--batch-size",
+        8,
+    )
     assert several.status == 0, several.err
     rows = lines(several.out)
     assert len(rows) == 41 and list(rows[0]) == list(NAMES)
@@ -71,7 +85,12 @@ def test_csv_has_the_columns_of_each_task(cli, directories, pairs_file, tmp_path
         table = list(csv.DictReader(file))
     assert len(table) == 41
     assert list(table[0])[:3] == ["film_label", "film_probability_bad", "film_probability_good"]
-    assert list(table[0])[3:] == ["film_error", "my_labels", *(f"my_probability_{label}" for label in "abcde"), "my_error"]
+    assert list(table[0])[3:] == [
+        "film_error",
+        "my_labels",
+        *(f"my_probability_{label}" for label in "abcde"),
+        "my_error",
+    ]
     expected = lines(cli(*given).out)
     assert [row["film_label"] for row in table] == [row["film"]["label"] for row in expected]
     assert [row["my_labels"] for row in table] == ["|".join(row["my"]["labels"]) for row in expected]
@@ -87,9 +106,17 @@ def test_a_row_without_an_answer_has_its_error_in_csv_and_nothing_else():
     _write_csv(file, [[dict(zip(records, row)) for row in zip(*records.values())]])
     first, second = csv.DictReader(io.StringIO(file.getvalue()))
     error = "the logits are not finite"
-    assert {name: value for name, value in first.items() if value and not name.startswith("tags")} == {"film_error": error, "score_error": error}
+    assert {name: value for name, value in first.items() if value and not name.startswith("tags")} == {
+        "film_error": error,
+        "score_error": error,
+    }
     assert first["tags_labels"] == "a|b" and not first["tags_error"] and second["film_label"] == "good"
-    assert (second["tags_labels"], second["tags_probability_a"], second["tags_error"], second["score_value"]) == ("", "", error, "1.0")
+    assert (second["tags_labels"], second["tags_probability_a"], second["tags_error"], second["score_value"]) == (
+        "",
+        "",
+        error,
+        "1.0",
+    )
 
 
 def test_texts_are_cut_once_for_tasks_alike(checkpoint, directories, monkeypatch):
@@ -106,7 +133,11 @@ def test_texts_are_cut_once_for_tasks_alike(checkpoint, directories, monkeypatch
     done = []
     outputs = BankScorer(bank, batch_size=2).outputs(tf.constant(["a film", "", "dull " * 9]), progress=done.append)
     assert sorted(encoded) == [16, 24]
-    assert sum(done) == 9 and {name: values.shape for name, values in outputs.items()} == {"film": (3, 2), "upper": (3, 5), "three": (3, 2)}
+    assert sum(done) == 9 and {name: values.shape for name, values in outputs.items()} == {
+        "film": (3, 2),
+        "upper": (3, 5),
+        "three": (3, 2),
+    }
     assert np.isfinite(np.concatenate([values.ravel() for values in outputs.values()])).all()
 
 
@@ -120,7 +151,9 @@ def test_what_several_directories_cannot_do_is_said(cli, directories, pairs_file
 
     assert "both called 'film'" in refused(film, film)
     assert "give the second by --text-pair-column" in refused(film, similar)
-    assert "all of these directories were trained on single texts" in refused(film, directories / "upper", "--text-pair-column", "second")
+    assert "all of these directories were trained on single texts" in refused(
+        film, directories / "upper", "--text-pair-column", "second"
+    )
     assert "--fast is for one directory" in refused(film, similar, "--fast", "--text-pair-column", "second")
     assert "no such directory" in refused(film, "x=nowhere")
 
@@ -129,10 +162,15 @@ def test_what_several_directories_cannot_do_is_said(cli, directories, pairs_file
 def test_the_parts_of_a_file_are_the_file(pairs_file, count):
     whole = next(unlabelled_chunks(str(pairs_file), kind="classification")).text
     parts = [
-        [text.decode() for chunk in shard_chunks(lambda: unlabelled_chunks(str(pairs_file), kind="classification", chunk_rows=4), index, count)
-         for text in chunk.rows().text.numpy()]
+        [
+            text.decode()
+            for chunk in shard_chunks(
+                lambda: unlabelled_chunks(str(pairs_file), kind="classification", chunk_rows=4), index, count
+            )
+            for text in chunk.rows().text.numpy()
+        ]
         for index in range(1, count + 1)
-    ]  # fmt: skip
+    ]
     assert sum(parts, []) == whole
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

@@ -107,7 +107,8 @@ def test_perplexity_is_that_of_all_logits_and_does_not_depend_on_the_batches(che
     model, kind = new_model(checkpoint), MaskedLanguageModelling()
     lengths = (16,) if xla else None
     sums = [
-        kind.predict(kind.scorer(model, wordpiece, batch_size=size, lengths=lengths, jit_compile=xla), texts.validation) for size in (7, 40)
+        kind.predict(kind.scorer(model, wordpiece, batch_size=size, lengths=lengths, jit_compile=xla), texts.validation)
+        for size in (7, 40)
     ]
     np.testing.assert_allclose(*sums, rtol=1e-4, atol=1e-4)
     # By the model's own logits, text by text, with the same masks.
@@ -116,7 +117,9 @@ def test_perplexity_is_that_of_all_logits_and_does_not_depend_on_the_batches(che
     inputs = wordpiece.pad(wordpiece.encode(texts.validation.text), length=16)
     hidden, targets = Masking(wordpiece)(inputs, masking_noise([40, 16], [0, 0]))
     logits, targets = model(hidden).logits.numpy().astype(np.float64), targets.numpy()
-    losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, np.maximum(targets, 0)[..., np.newaxis], -1)[..., 0]
+    losses = (
+        np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, np.maximum(targets, 0)[..., np.newaxis], -1)[..., 0]
+    )
     expected = losses[targets >= 0].mean()
     numbers = METRICS["perplexity"](None, sums[0])
     assert numbers["perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
@@ -138,13 +141,19 @@ def test_adapters_alone_learn_and_every_checkpoint_is_an_adapter_directory(check
     initial = {f"head.{name}": value for name, value in named_head(fresh).items()}
     assert any(not np.array_equal(head[key], initial[key]) for key in head)
     model, settings = load_trained(directory / "step-4")
-    assert settings["training"]["step"] == 4 and settings["task"]["kind"] == "masked-lm" and settings["task"]["head_steps"] == 6
+    assert (
+        settings["training"]["step"] == 4
+        and settings["task"]["kind"] == "masked-lm"
+        and settings["task"]["head_steps"] == 6
+    )
     assert state_of(model).digest(model) == state_of(fresh).digest(fresh)
     with open(directory / "log.csv", newline="") as file:
         log = list(csv.DictReader(file))
     assert [row["step"] for row in log] == ["4", "8"]
     best = max(log, key=lambda row: float(row["validation_log_likelihood"]))
-    assert content(directory)["adapter.safetensors"] == content(directory / f"step-{best['step']}")["adapter.safetensors"]
+    assert (
+        content(directory)["adapter.safetensors"] == content(directory / f"step-{best['step']}")["adapter.safetensors"]
+    )
     assert result.run.metrics["perplexity"] == pytest.approx(float(best["validation_perplexity"]))
     assert result.head["perplexity"] > 1 and result.run.best_epoch == int(best["epoch"])
 
@@ -156,8 +165,17 @@ def named_head(model):
 
 
 @pytest.mark.slow
-def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_it(checkpoint, texts, wordpiece, sentences, tmp_path):
-    pretrain(new_model(checkpoint), texts, wordpiece, output=tmp_path / "all", adapter=None, **{**SETTINGS, "fit_head_steps": 2})
+def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_it(
+    checkpoint, texts, wordpiece, sentences, tmp_path
+):
+    pretrain(
+        new_model(checkpoint),
+        texts,
+        wordpiece,
+        output=tmp_path / "all",
+        adapter=None,
+        **{**SETTINGS, "fit_head_steps": 2},
+    )
     saved = load_file(tmp_path / "all" / "adapter.safetensors")
     model = load_backbone(checkpoint)
     digest = state_of(model).digest(model)
@@ -178,15 +196,23 @@ def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_i
 def named_encoder(model):
     from tf_adapters.models.names import named_weights, to_pytorch
 
-    return {name: to_pytorch(*target) for name, target in named_weights(state_of(model).backbone_variables(model)).items()}
+    return {
+        name: to_pytorch(*target) for name, target in named_weights(state_of(model).backbone_variables(model)).items()
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"whole_words": True, "jit_compile": True}], ids=["plain", "whole-words-xla"])
 def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wordpiece, tmp_path, settings):
-    run = functools.partial(pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, checkpoint_seconds=0, **SETTINGS, **settings)
+    run = functools.partial(
+        pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, checkpoint_seconds=0, **SETTINGS, **settings
+    )
     run(new_model(checkpoint), output=tmp_path / "whole")
-    for resume, reporters in ((False, {"head_reporter": KillAt(4)}), (True, {"reporter": KillAt(3)}), (True, {"reporter": KillAt(7)})):
+    for resume, reporters in (
+        (False, {"head_reporter": KillAt(4)}),
+        (True, {"reporter": KillAt(3)}),
+        (True, {"reporter": KillAt(7)}),
+    ):
         with pytest.raises(Killed):
             run(new_model(checkpoint), output=tmp_path / "killed", resume=resume, **reporters)
     run(new_model(checkpoint), output=tmp_path / "killed", resume=True)
@@ -195,9 +221,18 @@ def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wor
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_the_head_that_it_began_with_and_mixout_is_not_of_the_head(checkpoint, texts, wordpiece, tmp_path):
+def test_a_run_goes_on_with_the_head_that_it_began_with_and_mixout_is_not_of_the_head(
+    checkpoint, texts, wordpiece, tmp_path
+):
     run = functools.partial(
-        pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, output=tmp_path / "run", mixout=0.5, dropout=0.0, **SETTINGS
+        pretrain,
+        texts=texts,
+        tokenizer=wordpiece,
+        adapter=CONFIG,
+        output=tmp_path / "run",
+        mixout=0.5,
+        dropout=0.0,
+        **SETTINGS,
     )
     with pytest.raises(Killed):
         run(new_model(checkpoint), reporter=KillAt(1))
@@ -211,10 +246,25 @@ def test_resume_of_the_command_after_real_kill_9_ends_bit_equal(checkpoint, sent
 
     def command(output, *options):
         return [
-            sys.executable, "-m", "tf_adapters.cli", "pretrain", f"--model={checkpoint}", f"--train={sentences / 'train.csv'}",
-            f"--validation={sentences / 'validation.csv'}", f"--output={output}", "--max-length=16", "--batch-size=8", "--adapter-size=4",
-            "--steps=800", "--save-every=400", "--fit-head-steps=400", "--dropout=0.1", "--seed=5", "--checkpoint-seconds=0.2", *options,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "tf_adapters.cli",
+            "pretrain",
+            f"--model={checkpoint}",
+            f"--train={sentences / 'train.csv'}",
+            f"--validation={sentences / 'validation.csv'}",
+            f"--output={output}",
+            "--max-length=16",
+            "--batch-size=8",
+            "--adapter-size=4",
+            "--steps=800",
+            "--save-every=400",
+            "--fit-head-steps=400",
+            "--dropout=0.1",
+            "--seed=5",
+            "--checkpoint-seconds=0.2",
+            *options,
+        ]
 
     # The directory's name stands in its README.
     whole, killed = tmp_path / "whole" / "run", tmp_path / "killed" / "run"
@@ -225,7 +275,11 @@ def test_resume_of_the_command_after_real_kill_9_ends_bit_equal(checkpoint, sent
         silent = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         process = subprocess.Popen(command(killed, *(["--resume"] if attempt else [])), **silent)
         deadline = time.monotonic() + 300
-        while process.poll() is None and time.monotonic() < deadline and not (state.exists() and state.stat().st_mtime > seen):
+        while (
+            process.poll() is None
+            and time.monotonic() < deadline
+            and not (state.exists() and state.stat().st_mtime > seen)
+        ):
             time.sleep(0.01)
         time.sleep(delay)
         assert process.poll() is None
@@ -273,7 +327,18 @@ def test_masks_are_others_in_every_epoch(checkpoint, texts, wordpiece, tmp_path)
 
     model = set_trainable(new_model(checkpoint), "head")
     few = texts_from_files_of(texts, 16)
-    fit(model, few, wordpiece, output=tmp_path, steps=3, period=3, learning_rate=1e-3, batch_size=16, kind=Spying(), dropout=0.0)
+    fit(
+        model,
+        few,
+        wordpiece,
+        output=tmp_path,
+        steps=3,
+        period=3,
+        learning_rate=1e-3,
+        batch_size=16,
+        kind=Spying(),
+        dropout=0.0,
+    )
     batches = seen[:3]  # one of them an epoch: the same texts
     # The rows of an epoch come in another order too, so their masks would differ even by the same noise.
     assert [len(set(values)) for values in zip(*batches)] == [1, 3, 3]
@@ -286,11 +351,21 @@ def texts_from_files_of(texts, count):
 
 
 @pytest.mark.slow
-def test_mixed_precision_fast_blocks_accumulation_and_checkpointing_pretrain_too(checkpoint, texts, wordpiece, tmp_path, float32_policy):
+def test_mixed_precision_fast_blocks_accumulation_and_checkpointing_pretrain_too(
+    checkpoint, texts, wordpiece, tmp_path, float32_policy
+):
     float32_policy("mixed_bfloat16")
     result = pretrain(
-        new_model(checkpoint), texts, wordpiece, output=tmp_path / "run", adapter=CONFIG, fast=True, accumulate=2,
-        checkpoint_gradients=True, dropout=0.0, **SETTINGS,
+        new_model(checkpoint),
+        texts,
+        wordpiece,
+        output=tmp_path / "run",
+        adapter=CONFIG,
+        fast=True,
+        accumulate=2,
+        checkpoint_gradients=True,
+        dropout=0.0,
+        **SETTINGS,
     )
     assert math.isfinite(result.run.metrics["perplexity"]) and (tmp_path / "run" / "step-8").is_dir()
 
@@ -325,7 +400,9 @@ def test_a_resumed_run_refuses_another_adapter_to_go_on_from(checkpoint, pretrai
         run("step-8", resume=True)
 
 
-def test_seeds_know_the_adapter_that_they_go_on_from_by_its_content(cli, pretrained, checkpoint, sentences, tmp_path, monkeypatch):
+def test_seeds_know_the_adapter_that_they_go_on_from_by_its_content(
+    cli, pretrained, checkpoint, sentences, tmp_path, monkeypatch
+):
     def refuse(output, *, metric, settings, resume):
         raise InputError(f"from {settings['pretrained']}")
 
@@ -355,7 +432,9 @@ def test_an_adapter_of_a_pretrained_encoder_with_a_pooler_goes_on_under_other_he
     for name, (variable, transposed) in named_variables(other).items():
         if name in shared:
             variable.assign(shared[name].T if transposed else shared[name])
-    settings = {"backbone": {**{key: getattr(model.config, key) for key in ("model_type", "hidden_size", "num_hidden_layers")}}}
+    settings = {
+        "backbone": {**{key: getattr(model.config, key) for key in ("model_type", "hidden_size", "num_hidden_layers")}}
+    }
     settings["backbone"]["sha256"], settings["backbone"]["source"] = state_of(model).digest(model), "here"
     check_backbone(other, state_of(other), settings, "directory")
     add_adapters(other, AdapterConfig(bottleneck_size=2, train_layer_norm="all"))
@@ -380,10 +459,15 @@ def test_texts_of_every_kind_of_task_and_of_files(sentences, tmp_path):
     texts = without_labels(task_from_files(train=words, validation=words, kind="token-classification"))
     assert texts.train.text.numpy().tolist() == [b"good film"] and texts.train.labels is None
     answers = [{"text": "Ada", "answer_start": 0}]
-    asked = [{"id": str(number), "question": question, "answers": answers} for number, question in enumerate(("Who?", "Whose?"))]
+    asked = [
+        {"id": str(number), "question": question, "answers": answers}
+        for number, question in enumerate(("Who?", "Whose?"))
+    ]
     paragraph = {"context": "Ada sang.", "qas": asked}
     (tmp_path / "squad.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    questions = task_from_files(train=tmp_path / "squad.json", validation=tmp_path / "squad.json", kind="question-answering")
+    questions = task_from_files(
+        train=tmp_path / "squad.json", validation=tmp_path / "squad.json", kind="question-answering"
+    )
     assert without_labels(questions).train.text.numpy().tolist() == [b"Ada sang.", b"Who?", b"Whose?"]
     lines = [f"text number {number}" for number in range(30)]
     (tmp_path / "plain.txt").write_text("\n".join(lines) + "\n")
@@ -398,16 +482,24 @@ def test_texts_of_every_kind_of_task_and_of_files(sentences, tmp_path):
 @pytest.fixture(scope="module")
 def arguments(checkpoint, sentences):
     return [
-        "pretrain", f"--model={checkpoint}", f"--train={sentences / 'train.csv'}", "--max-length=16", "--steps=4", "--save-every=2",
-        "--fit-head-steps=2", "--adapter-size=4",
-    ]  # fmt: skip
+        "pretrain",
+        f"--model={checkpoint}",
+        f"--train={sentences / 'train.csv'}",
+        "--max-length=16",
+        "--steps=4",
+        "--save-every=2",
+        "--fit-head-steps=2",
+        "--adapter-size=4",
+    ]
 
 
 @pytest.mark.slow
 def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sentences, tmp_path):
     outcome = cli(*arguments, f"--output={tmp_path / 'pre'}")
     assert outcome.status == 0, outcome.err
-    assert "comes without a head" in outcome.out and "held-out perplexity" in outcome.out and "fitted here" in outcome.out
+    assert (
+        "comes without a head" in outcome.out and "held-out perplexity" in outcome.out and "fitted here" in outcome.out
+    )
     assert (tmp_path / "pre" / "perplexity.png").stat().st_size > 1000
     assert "guesses hidden words" in cli("info", tmp_path / "pre").out
     assert "train --from-pretrained-adapter" in (tmp_path / "pre" / "README.md").read_text()
@@ -431,7 +523,10 @@ def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sen
         ([*arguments, f"--output={tmp_path / 'pre'}"], "replace it by --overwrite"),
         ([*arguments, f"--output={tmp_path / 'pre'}", "--resume"], "holds no interrupted run"),
     ):
-        outcome = cli(*wrong, *([] if "--output" in str(wrong) else [f"--output={tmp_path / 'other'}"] if wrong[0] == "train" else []))
+        outcome = cli(
+            *wrong,
+            *([] if "--output" in str(wrong) else [f"--output={tmp_path / 'other'}"] if wrong[0] == "train" else []),
+        )
         assert outcome.status == 2 and message in outcome.err, (wrong, outcome.err)
 
 

@@ -210,10 +210,7 @@ def test_digest_tells_questions_contexts_and_answers_apart_but_not_how_they_are_
     assert len(sample) == 2 and sample.labels[0] == rows.labels[int(sample.ids[0]) - 1]
 
 
-@pytest.mark.parametrize(
-    "text, start, after",
-    [("sang", 6, 10), ("Ada", -1, 2), ("Ada", 9, 12), ("Ada sang..", 0, 10)],
-)
+@pytest.mark.parametrize("text, start, after", [("sang", 6, 10), ("Ada", -1, 2), ("Ada", 9, 12), ("Ada sang..", 0, 10)])
 def test_answer_outside_its_paragraph_is_named_or_left_out_and_counted(tmp_path, text, start, after):
     articles = {"A": [("Ada sang.", [("id7", "Who?", [("Ada", 0), (text, start)]), ("id8", "Who?", [("Ada", 0)])])]}
     path = squad_file(tmp_path / "bad.json", articles)
@@ -769,8 +766,13 @@ def test_training_learns_and_resumes_bit_equal_and_the_saved_adapter_predicts_th
 
     with seven_seconds_a_look(), pytest.raises(Killed):
         fit(
-            new_model(one_block), task, pieces, output=tmp_path / "killed", **{**SETTINGS, "epochs": 4},
-            checkpoint_seconds=15, reporter=KillAt(11),
+            new_model(one_block),
+            task,
+            pieces,
+            output=tmp_path / "killed",
+            **{**SETTINGS, "epochs": 4},
+            checkpoint_seconds=15,
+            reporter=KillAt(11),
         )
     fit(new_model(one_block), task, pieces, output=tmp_path / "killed", **{**SETTINGS, "epochs": 4}, resume=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")

@@ -42,7 +42,9 @@ def test_values_become_plain_numbers():
 
 def test_the_last_seed_is_named():
     check_seeds(2**32 - 2, 2)
-    with pytest.raises(InputError, match="seeds=3 from 4294967294 on are more than there are: the last seed is 4294967295"):
+    with pytest.raises(
+        InputError, match="seeds=3 from 4294967294 on are more than there are: the last seed is 4294967295"
+    ):
         check_seeds(2**32 - 2, 3)
 
 

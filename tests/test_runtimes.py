@@ -1,4 +1,5 @@
-"""Exported models answer in other runtimes as in TensorFlow: its C API and command line, ONNX Runtime, OpenVINO, LiteRT."""
+"""Exported models answer in other runtimes as in TensorFlow: its C API and command line, ONNX Runtime, OpenVINO,
+LiteRT."""
 
 import json
 import os
@@ -26,7 +27,10 @@ TASKS = {
     "question-answering": {"kind": "question-answering"},
 }
 
-HEADS = ["classification", *(pytest.param(head, marks=pytest.mark.slow) for head in ("token-classification", "question-answering"))]
+HEADS = [
+    "classification",
+    *(pytest.param(head, marks=pytest.mark.slow) for head in ("token-classification", "question-answering")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,9 @@ def wordpiece(checkpoint):
 def adapted(checkpoint, head="classification", **config):
     labels = None if head == "question-answering" else ["x", "y", "z"]
     model = load_backbone(checkpoint, head=head, num_labels=2 if labels is None else 3, labels=labels)
-    return randomize(add_adapters(model, AdapterConfig(**{"bottleneck_size": 8, "init_stddev": 0.3, **config}), seed=1), scale=0.1)
+    return randomize(
+        add_adapters(model, AdapterConfig(**{"bottleneck_size": 8, "init_stddev": 0.3, **config}), seed=1), scale=0.1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,9 @@ def test_onnx_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, tmp_
     for batch, length in ((3, 10), (1, 5)):
         inputs = tiny_inputs(batch=batch, length=length)
         expected = outputs_of(model, inputs)
-        found = dict(zip(expected, session.run(list(expected), {name: value.numpy() for name, value in inputs.items()})))
+        found = dict(
+            zip(expected, session.run(list(expected), {name: value.numpy() for name, value in inputs.items()}))
+        )
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, atol=1e-4)
             assert np.abs(found[name] - values).max() < 2e-6
@@ -83,7 +91,9 @@ def test_lora_takes_nothing_in_a_file_of_another_runtime(checkpoint, tmp_path):
     operations = [sorted(each["op_name"] for each in interpreter._get_ops_details()) for interpreter in (plain, lora)]
     assert operations[0] == operations[1] and "FULLY_CONNECTED" in operations[0]
     runner, inputs = lora.get_signature_runner("serving_default"), tiny_inputs()
-    np.testing.assert_allclose(runner(**{name: value.numpy() for name, value in inputs.items()})["logits"], model(inputs).logits, atol=1e-5)
+    np.testing.assert_allclose(
+        runner(**{name: value.numpy() for name, value in inputs.items()})["logits"], model(inputs).logits, atol=1e-5
+    )
 
 
 @pytest.mark.slow
@@ -113,7 +123,9 @@ def test_openvino_computes_the_tokens_signature(served):
         converted.reshape({name: [batch, length] for name in inputs})
         compiled = openvino.compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         found = compiled({name: value.numpy() for name, value in inputs.items()})
-        logits, probabilities = (next(value for key, value in found.items() if key.any_name.startswith(name)) for name in ("logits", "prob"))
+        logits, probabilities = (
+            next(value for key, value in found.items() if key.any_name.startswith(name)) for name in ("logits", "prob")
+        )
         np.testing.assert_allclose(logits, model(inputs).logits, atol=2e-6)
         np.testing.assert_allclose(probabilities, tf.nn.softmax(model(inputs).logits), atol=2e-6)
 
@@ -121,7 +133,12 @@ def test_openvino_computes_the_tokens_signature(served):
 def run(*arguments):
     environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
     return subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False, env=environment
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=environment,
     )
 
 
@@ -165,14 +182,19 @@ def test_saved_model_cli_runs_ids_and_texts(served, wordpiece, tmp_path):
     np.testing.assert_allclose(found, Scorer(model, wordpiece).logits(tf.constant(["a great film", "dull"])), atol=1e-5)
 
 
-def test_a_file_is_written_by_the_command_and_what_cannot_be_is_named(cli, adapter_directory, checkpoint, tmp_path, monkeypatch):
+def test_a_file_is_written_by_the_command_and_what_cannot_be_is_named(
+    cli, adapter_directory, checkpoint, tmp_path, monkeypatch
+):
     path = tmp_path / "film.tflite"
     done = cli("export", adapter_directory, "--format", "litert", "--output", path)
     assert done.status == 0 and "ids in, logits out" in done.out and path.stat().st_size > 10_000, done.err
     for arguments, message in (
         (("--format", "litert", "--output", path), "is there already"),
         (("--format", "torch", "--output", tmp_path / "1"), "--format torch is unknown"),
-        (("--format", "onnx", "--output", tmp_path / "1", "--storage", "float16"), "leave out --adapters and --storage"),
+        (
+            ("--format", "onnx", "--output", tmp_path / "1", "--storage", "float16"),
+            "leave out --adapters and --storage",
+        ),
     ):
         done = cli("export", adapter_directory, *arguments)
         assert done.status == 2 and message in done.err and "Traceback" not in done.err

@@ -37,18 +37,44 @@ FOREIGN = [
 TRAINING = {
     "xlm-roberta": {},
     "albert": dict(
-        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols="[CLS],[SEP]", user_defined_symbols='(,),",-,[MASK]',
+        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols="[CLS],[SEP]", user_defined_symbols='(,),",-,[MASK]'
     ),
     "deberta-v2": dict(
-        pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]",
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        pad_piece="[PAD]",
+        bos_piece="[CLS]",
+        eos_piece="[SEP]",
+        unk_piece="[UNK]",
     ),
-}  # fmt: skip
+}
 HARD = [
-    "", " ", "  lead", "trail  ", "a  film\t\twas \n\n good", "\u3000x\u3000y\u00a0z", "\u00bd \u2026 \u338e \ufb01 \u2167 \uff11\uff0c\uff10",
-    "e\u0301a\u0301 x\u0301", "\u2581a \u2581 b\u2581", "a\x10b\x10 c \x10", "``quote'' ''''' `x` '''", "don't (stop)-now. \"q\" \u00a35 \u2013",
-    "1,000, 9,9 5, 10,", "\u4e2d\u6587 \u4e2d \u6f22\u5b57", "\U0001f642\U0001f642 ok\ufe0f \ufdfa", "\u0130stanbul \u1e9e", "\u200b\u200c\u200d\ufeff\u00ad x",
-    "a\u2028b\u0085c\x0bd\x1ce", "\u00a8 \u00b4", "UPPER Case \u039f\u0394\u039f\u03a3 \u03a3", "x" * 300, "\u0e44\u0e17\u0e22", "a\u0301\u0327\u0323 o\u0308\u0304",
-]  # fmt: skip
+    "",
+    " ",
+    "  lead",
+    "trail  ",
+    "a  film\t\twas \n\n good",
+    "\u3000x\u3000y\u00a0z",
+    "\u00bd \u2026 \u338e \ufb01 \u2167 \uff11\uff0c\uff10",
+    "e\u0301a\u0301 x\u0301",
+    "\u2581a \u2581 b\u2581",
+    "a\x10b\x10 c \x10",
+    "``quote'' ''''' `x` '''",
+    'don\'t (stop)-now. "q" \u00a35 \u2013',
+    "1,000, 9,9 5, 10,",
+    "\u4e2d\u6587 \u4e2d \u6f22\u5b57",
+    "\U0001f642\U0001f642 ok\ufe0f \ufdfa",
+    "\u0130stanbul \u1e9e",
+    "\u200b\u200c\u200d\ufeff\u00ad x",
+    "a\u2028b\u0085c\x0bd\x1ce",
+    "\u00a8 \u00b4",
+    "UPPER Case \u039f\u0394\u039f\u03a3 \u03a3",
+    "x" * 300,
+    "\u0e44\u0e17\u0e22",
+    "a\u0301\u0327\u0323 o\u0308\u0304",
+]
 
 
 def train(**settings):
@@ -67,7 +93,10 @@ def train(**settings):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A folder with the model's file of each family."""
-    folder, models = tmp_path_factory.mktemp("sentencepiece"), {family: train(**settings) for family, settings in TRAINING.items()}
+    folder, models = (
+        tmp_path_factory.mktemp("sentencepiece"),
+        {family: train(**settings) for family, settings in TRAINING.items()},
+    )
     models["camembert"] = models["xlm-roberta"]
     for family, content in models.items():
         (folder / family).mkdir()
@@ -86,7 +115,9 @@ def tokenizers_of(folders):
         key = family, tuple(settings.items())
         if key not in made:
             file = folders[family] / LAYOUTS[family].file
-            theirs = (getattr(transformers, f"{CLASSES[family]}Tokenizer{end}")(str(file), **settings) for end in ("", "Fast"))
+            theirs = (
+                getattr(transformers, f"{CLASSES[family]}Tokenizer{end}")(str(file), **settings) for end in ("", "Fast")
+            )
             made[key] = SentencePiece(file.read_bytes(), layout=family, **settings), *theirs
         return made[key]
 
@@ -101,7 +132,9 @@ def assert_tokens_equal(ours, theirs, texts):
     expected = ids_of(theirs, texts)
     found, starts, ends = ours.tokenize_with_offsets(texts)
     different = [one for one in zip(texts, found.to_list(), expected) if one[1] != one[2]]
-    assert not different, f"{len(different)} of {len(texts)} differ, first (text, ours, HuggingFace's): {ascii(different[:2])}"
+    assert not different, (
+        f"{len(different)} of {len(texts)} differ, first (text, ours, HuggingFace's): {ascii(different[:2])}"
+    )
     assert ours.tokenize(texts).to_list() == found.to_list()
     for text, begin, end in zip(texts, starts.to_list(), ends.to_list()):
         assert all(0 <= one <= other <= len(text) for one, other in zip(begin, end)), ascii(text)
@@ -118,9 +151,20 @@ def ordinary(count, seed=0):
 def random_texts(count, seed=1):
     chooser = random.Random(seed)
     blocks = [
-        (32, 127), (32, 127), (0, 0x250), (0x300, 0x370), (0x400, 0x600), (0x900, 0xE00), (0x1000, 0x10A0), (0x1E00, 0x2100),
-        (0x2000, 0x2070), (0x3000, 0x3100), (0x4E00, 0x4F00), (0xAC00, 0xAD00), (0x1F600, 0x1F650),
-    ]  # fmt: skip
+        (32, 127),
+        (32, 127),
+        (0, 0x250),
+        (0x300, 0x370),
+        (0x400, 0x600),
+        (0x900, 0xE00),
+        (0x1000, 0x10A0),
+        (0x1E00, 0x2100),
+        (0x2000, 0x2070),
+        (0x3000, 0x3100),
+        (0x4E00, 0x4F00),
+        (0xAC00, 0xAD00),
+        (0x1F600, 0x1F650),
+    ]
 
     def part():
         if chooser.random() < 0.4:
@@ -131,7 +175,10 @@ def random_texts(count, seed=1):
 
 
 # See KNOWN_EXCEPTIONS["noncharacters"].
-NONCHARACTERS = {*range(0xFDD0, 0xFDF0), *(plane + last for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))}
+NONCHARACTERS = {
+    *range(0xFDD0, 0xFDF0),
+    *(plane + last for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF)),
+}
 
 
 def every_character(step=1):
@@ -216,7 +263,14 @@ def test_special_ids_and_rows_with_truncation_are_huggingfaces(tokenizers_of, fa
     for max_length in (6, 7, 24):
         shorter = ours.with_max_length(max_length)
         for texts in ([first], [first, second]):
-            expected = fast(*texts, truncation=True, max_length=max_length, padding=True, return_token_type_ids=True, return_tensors="np")
+            expected = fast(
+                *texts,
+                truncation=True,
+                max_length=max_length,
+                padding=True,
+                return_token_type_ids=True,
+                return_tensors="np",
+            )
             for name, values in shorter(*texts).items():
                 width = expected[name].shape[1]
                 np.testing.assert_array_equal(values[:, :width], expected[name], err_msg=name)
@@ -235,7 +289,9 @@ def test_words_that_somebody_split_are_huggingfaces(tokenizers_of, family):
 @EACH
 def test_bytes_that_are_not_utf8_are_read_as_replacement_characters(tokenizers_of, family):
     ours, slow, _ = tokenizers_of(family)
-    assert ours.tokenize(tf.constant([b"good \xff film", b"\xe4\xb8"])).to_list() == ids_of(slow, ["good \ufffd film", "\ufffd"])
+    assert ours.tokenize(tf.constant([b"good \xff film", b"\xe4\xb8"])).to_list() == ids_of(
+        slow, ["good \ufffd film", "\ufffd"]
+    )
 
 
 @EACH
@@ -271,7 +327,9 @@ def test_it_runs_in_tf_data_in_a_graph_and_in_a_saved_model_without_files(tokeni
         for one, other in zip(loaded.offsets(texts), ours.tokenize_with_offsets(texts)):
             assert one.to_list() == other.to_list()
     kinds = {operation.type for operation in module.encode.get_concrete_function().graph.get_operations()}
-    assert {kind for kind in kinds if any(word in kind for word in ("iece", "Regex", "Normalize", "CaseFold"))} == {"SentencepieceTokenizeOp"}
+    assert {kind for kind in kinds if any(word in kind for word in ("iece", "Regex", "Normalize", "CaseFold"))} == {
+        "SentencepieceTokenizeOp"
+    }
 
 
 def test_offsets_are_characters_of_the_original_text(tokenizers_of):
@@ -289,9 +347,13 @@ def test_offsets_are_characters_of_the_original_text(tokenizers_of):
 
 def test_the_known_exceptions_are_these(tokenizers_of):
     assert set(KNOWN_EXCEPTIONS) == {
-        "special tokens in a text", "fast tokenizers", "digits before a comma", "sigma of mathematical alphabets", "offsets",
+        "special tokens in a text",
+        "fast tokenizers",
+        "digits before a comma",
+        "sigma of mathematical alphabets",
+        "offsets",
         "noncharacters",
-    }  # fmt: skip
+    }
     for family in CLASSES:
         ours, slow, _ = tokenizers_of(family)
         for token in LAYOUTS[family].tokens[:3]:
@@ -323,9 +385,13 @@ def test_digits_before_a_comma_and_mathematical_sigmas_are_known_exceptions_of_a
     model = Model.read((folders["albert"] / "spiece.model").read_bytes())
     pieces = [piece for piece in model.pieces if "9" not in piece.text]
     pieces += [Piece("9", -9.0, NORMAL), Piece("9,", -1.0, NORMAL), Piece(",9", -2.0, NORMAL)]
-    pieces += [Piece(letter, -9.0, NORMAL) for letter in "\u03c3\u03c2" if letter not in [piece.text for piece in pieces]]
+    pieces += [
+        Piece(letter, -9.0, NORMAL) for letter in "\u03c3\u03c2" if letter not in [piece.text for piece in pieces]
+    ]
     (tmp_path / "spiece.model").write_bytes(dataclasses.replace(model, pieces=tuple(pieces)).encoded())
-    slow, fast = (getattr(transformers, f"AlbertTokenizer{end}")(str(tmp_path / "spiece.model")) for end in ("", "Fast"))
+    slow, fast = (
+        getattr(transformers, f"AlbertTokenizer{end}")(str(tmp_path / "spiece.model")) for end in ("", "Fast")
+    )
     ids = SentencePiece.from_directory(tmp_path, layout="albert").tokenize(["9,9"]).to_list()
     assert slow.convert_ids_to_tokens(ids[0]) == fast.tokenize("9,9") == ["\u2581", "9", ",9"]
     assert slow.tokenize("9,9") == ["\u2581", "9", ",", "9"]
@@ -351,7 +417,9 @@ def test_a_model_is_written_as_it_was_read(folders):
 def test_special_tokens_that_a_user_of_sentencepiece_defined_are_plain_text_too(folders, family):
     file = LAYOUTS[family].file
     model, sep = Model.read((folders[family] / file).read_bytes()), LAYOUTS[family].tokens[1]
-    pieces = tuple(dataclasses.replace(piece, kind=USER_DEFINED) if piece.text == sep else piece for piece in model.pieces)
+    pieces = tuple(
+        dataclasses.replace(piece, kind=USER_DEFINED) if piece.text == sep else piece for piece in model.pieces
+    )
     ours = SentencePiece(dataclasses.replace(model, pieces=pieces).encoded(), layout=family)
     (ids,) = ours.tokenize([f"a {sep} b"]).to_list()
     assert ours.sep_id not in ids
@@ -367,7 +435,9 @@ def test_a_truncated_file_is_named(folders, family, cut, tmp_path):
         SentencePiece.from_directory(tmp_path, layout=family)
 
 
-@pytest.mark.parametrize("content", [b"\xff" * 50, b"<html></html>", b"version https://git-lfs.github.com/spec/v1\noid sha256:1", bytes(99)])
+@pytest.mark.parametrize(
+    "content", [b"\xff" * 50, b"<html></html>", b"version https://git-lfs.github.com/spec/v1\noid sha256:1", bytes(99)]
+)
 def test_a_file_of_another_kind_is_named(content, tmp_path):
     (tmp_path / "spiece.model").write_bytes(content)
     with pytest.raises(InputError, match="spiece.model: model is damaged, or no SentencePiece model"):
@@ -390,9 +460,10 @@ def test_a_directory_that_is_not_the_familys_is_refused(folders, tmp_path):
         SentencePiece.from_directory(tmp_path, layout="deberta-v2")
     (tmp_path / "spm.model").write_bytes((folders["deberta-v2"] / "spm.model").read_bytes())
     for config, message in [
-        ({"tokenizer_class": "BertTokenizer"}, "tokenizer_class='BertTokenizer'"), ({"do_lower_case": "no"}, "do_lower_case='no'"),
+        ({"tokenizer_class": "BertTokenizer"}, "tokenizer_class='BertTokenizer'"),
+        ({"do_lower_case": "no"}, "do_lower_case='no'"),
         ({"sep_token": {"content": "</s>"}}, "sep_token='</s>'"),
-    ]:  # fmt: skip
+    ]:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
         with pytest.raises(InputError, match=message):
             SentencePiece.from_directory(tmp_path, layout="deberta-v2")
@@ -405,10 +476,18 @@ def test_settings_and_the_models_digest_are_kept(folders, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     ours = SentencePiece.from_directory(tmp_path, layout="albert", max_length=64)
     assert ours.settings() == {
-        "tokenizer": "sentencepiece", "layout": "albert", "do_lower_case": True, "keep_accents": True, "remove_space": True,
-        "max_length": 64, "model_sha256": hashlib.sha256(content).hexdigest(),
-    }  # fmt: skip
-    with pytest.raises(InputError, match="split_by_punct=True is no setting of albert: it has do_lower_case, keep_accents, remove_space"):
+        "tokenizer": "sentencepiece",
+        "layout": "albert",
+        "do_lower_case": True,
+        "keep_accents": True,
+        "remove_space": True,
+        "max_length": 64,
+        "model_sha256": hashlib.sha256(content).hexdigest(),
+    }
+    with pytest.raises(
+        InputError,
+        match="split_by_punct=True is no setting of albert: it has do_lower_case, keep_accents, remove_space",
+    ):
         SentencePiece(content, layout="albert", split_by_punct=True)
     with pytest.raises(InputError, match="max_length=2"):
         SentencePiece(content, layout="albert", max_length=2)
@@ -447,7 +526,16 @@ def test_the_tokenizer_of_an_encoder_is_found_and_checked(encoders, folders):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", CLASSES)
 def test_the_commands_train_predict_and_export_from_raw_text(cli, encoders, family, sentences, tmp_path):
-    given = ["--train", sentences / "train.csv", "--validation", sentences / "validation.csv", "--epochs", "1", "--max-length", "16"]
+    given = [
+        "--train",
+        sentences / "train.csv",
+        "--validation",
+        sentences / "validation.csv",
+        "--epochs",
+        "1",
+        "--max-length",
+        "16",
+    ]
     directory = encoders(family)
     trained = cli("train", "--model", directory, *given, "--output", tmp_path / "adapters")
     assert trained.status == 0, trained.err

@@ -1,4 +1,5 @@
-"""SentencePiece models of strangers: what would end the process in the library that reads them next is refused before."""
+"""SentencePiece models of strangers: what would end the process in the library that reads them next is refused
+before."""
 
 import dataclasses
 import struct
@@ -11,7 +12,12 @@ from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, Model
 
 # trainer_spec with model_type UNIGRAM, normalizer_spec with the name "identity".
 REST = b"\x12\x02\x18\x01" + b"\x1a\x0a\x0a\x08identity"
-PIECES = (Piece("<unk>", 0.0, UNKNOWN), Piece("<s>", 0.0, CONTROL), Piece("</s>", 0.0, CONTROL), Piece("\u2581a", -1.0, NORMAL))
+PIECES = (
+    Piece("<unk>", 0.0, UNKNOWN),
+    Piece("<s>", 0.0, CONTROL),
+    Piece("</s>", 0.0, CONTROL),
+    Piece("\u2581a", -1.0, NORMAL),
+)
 
 
 def varint(value):
@@ -37,9 +43,15 @@ def test_a_whole_model_is_read():
 
 @pytest.mark.parametrize(
     "changes",
-    [dict(text="\0"), dict(text="a\0b"), dict(text=""), *(dict(score=score) for score in (np.nan, np.inf, -np.inf)), *(dict(kind=kind) for kind in (0, 7, 127))],
+    [
+        dict(text="\0"),
+        dict(text="a\0b"),
+        dict(text=""),
+        *(dict(score=score) for score in (np.nan, np.inf, -np.inf)),
+        *(dict(kind=kind) for kind in (0, 7, 127)),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_piece_that_cannot_be_one_is_refused(changes):
     model = Model((*PIECES, dataclasses.replace(Piece("b", -2.0, NORMAL), **changes)), REST)
     with pytest.raises(InputError, match="model is damaged, or no SentencePiece model"):
@@ -64,11 +76,19 @@ def test_a_table_of_characters_that_stays_within_itself_is_read():
 @pytest.mark.parametrize(
     "content",
     [
-        b"\0", b"\0\0\0\0" + b"a\0", struct.pack("<I", 2**32 - 1) + bytes(1024), struct.pack("<I", 4) + bytes(8), table([], b""), table([], b"a"),
-        table([1 << 10 << 8 | 512]), table([0, 97 | 256 << 10]), table([2 << 10 | 256, 0, 1 << 31 | 2]), table([2 << 10 | 256, 0, 7]),
+        b"\0",
+        b"\0\0\0\0" + b"a\0",
+        struct.pack("<I", 2**32 - 1) + bytes(1024),
+        struct.pack("<I", 4) + bytes(8),
+        table([], b""),
+        table([], b"a"),
+        table([1 << 10 << 8 | 512]),
+        table([0, 97 | 256 << 10]),
+        table([2 << 10 | 256, 0, 1 << 31 | 2]),
+        table([2 << 10 | 256, 0, 7]),
     ],
     ids=range(10),
-)  # fmt: skip
+)
 def test_a_table_of_characters_that_leads_out_of_itself_is_refused(content, field):
     with pytest.raises(InputError, match="model is damaged"):
         Model.read(with_table(content, field))

@@ -64,7 +64,9 @@ def rest(served):
             else:
                 found = run(request["signature_name"], request["inputs"])
                 decoded = np.vectorize(lambda value: value.decode(), otypes=[object])
-                lists = {name: (decoded(value) if value.dtype == object else value).tolist() for name, value in found.items()}
+                lists = {
+                    name: (decoded(value) if value.dtype == object else value).tolist() for name, value in found.items()
+                }
                 status, answer = 200, {"outputs": lists}
             body = json.dumps(answer).encode()
             self.send_response(status)
@@ -141,7 +143,11 @@ def test_grpc(served, grpc_server):
 def test_the_command_prints_one_answer_a_line(rest, served):
     def run(*arguments):
         return subprocess.run(
-            [sys.executable, str(EXAMPLES / "client.py"), "--rest", rest, *arguments], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, str(EXAMPLES / "client.py"), "--rest", rest, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     done = run("--task", "film", "--task", "upper", "--task", "nobody", *TEXTS)
@@ -166,13 +172,17 @@ def test_the_configuration_is_what_the_server_reads():
 
 
 def test_the_container_file_has_known_instructions_and_its_files_are_there():
-    lines = [line for line in (EXAMPLES / "Containerfile").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line for line in (EXAMPLES / "Containerfile").read_text().splitlines() if line and not line.startswith("#")
+    ]
     instructions = [line.split(" ", 1) for line in lines]
     assert [name for name, _ in instructions] == ["ARG", "FROM", "COPY", "COPY", "EXPOSE", "ENTRYPOINT", "CMD"]
     values = {}
     for name, value in instructions:
         values.setdefault(name, []).append(value)
-    assert [copy.split()[0] for copy in values["COPY"]] == ["serving", "models.config"] and (EXAMPLES / "models.config").is_file()
+    assert [copy.split()[0] for copy in values["COPY"]] == ["serving", "models.config"] and (
+        EXAMPLES / "models.config"
+    ).is_file()
     command = json.loads(values["ENTRYPOINT"][0]) + json.loads(values["CMD"][0])
     assert all(re.fullmatch(r"--\w+=\S+", option) for option in command[1:])
     assert f"--model_config_file={values['COPY'][1].split()[1]}" in command

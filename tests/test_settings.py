@@ -16,17 +16,40 @@ from tf_adapters.tuning.spaces import DIMENSIONS
 USUAL = {"epochs": 4, "learning_rate": 1e-3}
 # A value of each field that is not its default.
 GIVEN = {
-    "epochs": 4, "steps": 20, "period": 10, "keep_periods": True, "learning_rate": 2e-3, "batch_size": 16, "accumulate": 2,
-    "checkpoint_gradients": True, "warmup_fraction": 0.2, "dropout": 0.1, "weight_decay": 0.01, "clip_norm": 1.0, "mixout": 0.5, "label_smoothing": 0.1,
-    "freeze_adapters": 0.1, "freeze_epochs": (1, 3), "patience": 2, "seed": 7, "jit_compile": True, "cache_frozen": True,
-    "checkpoint_seconds": 1.0, "tensorboard": True, "recipe": "he-2021",
-}  # fmt: skip
+    "epochs": 4,
+    "steps": 20,
+    "period": 10,
+    "keep_periods": True,
+    "learning_rate": 2e-3,
+    "batch_size": 16,
+    "accumulate": 2,
+    "checkpoint_gradients": True,
+    "warmup_fraction": 0.2,
+    "dropout": 0.1,
+    "weight_decay": 0.01,
+    "clip_norm": 1.0,
+    "mixout": 0.5,
+    "label_smoothing": 0.1,
+    "freeze_adapters": 0.1,
+    "freeze_epochs": (1, 3),
+    "patience": 2,
+    "seed": 7,
+    "jit_compile": True,
+    "cache_frozen": True,
+    "checkpoint_seconds": 1.0,
+    "tensorboard": True,
+    "recipe": "he-2021",
+}
 
 
 def test_every_field_comes_back_from_json():
     assert GIVEN.keys() == choices().keys()
     for name, value in GIVEN.items():
-        others = {"steps": {"epochs": None, "period": 10}, "period": {"epochs": None, "steps": 20}, "freeze_epochs": {"freeze_adapters": 0.1}}
+        others = {
+            "steps": {"epochs": None, "period": 10},
+            "period": {"epochs": None, "steps": 20},
+            "freeze_epochs": {"freeze_adapters": 0.1},
+        }
         settings = TrainingSettings(**{**USUAL, **others.get(name, {}), name: value})
         assert getattr(settings, name) == value
         assert TrainingSettings.from_dict(settings.to_dict()) == dataclasses.replace(settings)
@@ -55,13 +78,25 @@ def test_values_that_cannot_be_are_named(given, message):
 
 
 @pytest.mark.parametrize("exclusion", EXCLUSIONS, ids=lambda exclusion: f"{exclusion.first}-{exclusion.second}")
-def test_what_excludes_each_other_is_refused_in_python_and_as_options(cli, train_arguments, tmp_path, monkeypatch, exclusion):
+def test_what_excludes_each_other_is_refused_in_python_and_as_options(
+    cli, train_arguments, tmp_path, monkeypatch, exclusion
+):
     given = {name: GIVEN[name] for name in (exclusion.first, exclusion.second)}
-    with pytest.raises(InputError, match=f"{exclusion.first}=.* and {exclusion.second}=.* exclude each other .{exclusion.why}"):
-        TrainingSettings(**({**USUAL, **given} if "steps" not in given else {"learning_rate": 1e-3, "period": 10, **given}))
-    if not given.keys() <= {name for name in choices() if option_of(name) in [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(RunOptions)]}:
+    with pytest.raises(
+        InputError, match=f"{exclusion.first}=.* and {exclusion.second}=.* exclude each other .{exclusion.why}"
+    ):
+        TrainingSettings(
+            **({**USUAL, **given} if "steps" not in given else {"learning_rate": 1e-3, "period": 10, **given})
+        )
+    if not given.keys() <= {
+        name
+        for name in choices()
+        if option_of(name) in [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(RunOptions)]
+    }:
         return
-    monkeypatch.setattr("tf_adapters.cli.quiet.import_tensorflow", lambda *arguments: pytest.fail("TensorFlow was loaded first"))
+    monkeypatch.setattr(
+        "tf_adapters.cli.quiet.import_tensorflow", lambda *arguments: pytest.fail("TensorFlow was loaded first")
+    )
     words = [option_of(name) if value is True else f"{option_of(name)}={value}" for name, value in given.items()]
     outcome = cli(*train_arguments, *words, "--output", tmp_path / "out")
     first, second = (word.replace("=", " ") for word in words)
@@ -94,7 +129,12 @@ def test_a_recipe_decides_what_is_not_given():
 
     recipe = get_recipe("hu-2022")
     settings = TrainingSettings.of_recipe(recipe, seed=3)
-    assert (settings.epochs, settings.learning_rate, settings.warmup_fraction, settings.recipe) == (60, 5e-4, 0.06, "hu-2022")
+    assert (settings.epochs, settings.learning_rate, settings.warmup_fraction, settings.recipe) == (
+        60,
+        5e-4,
+        0.06,
+        "hu-2022",
+    )
     assert TrainingSettings.of_recipe(recipe, "full", epochs=2).learning_rate == 5e-5
 
 
@@ -109,7 +149,9 @@ def test_smoothed_labels_by_hand():
     losses = get_kind("multi-label").losses(TrainingSettings(**USUAL, label_smoothing=0.1))
     binary, values = np.array([[1.0, 0.0]]), np.array([[0.3, -2.0]], np.float32)
     smooth, ones = np.array([[0.95, 0.05]]), 1 / (1 + np.exp(-values))
-    assert np.allclose(losses["loss"](binary, values), -(smooth * np.log(ones) + (1 - smooth) * np.log(1 - ones)).mean(), rtol=1e-5)
+    assert np.allclose(
+        losses["loss"](binary, values), -(smooth * np.log(ones) + (1 - smooth) * np.log(1 - ones)).mean(), rtol=1e-5
+    )
 
 
 @pytest.mark.slow
@@ -125,6 +167,17 @@ def test_smoothed_labels_train_are_kept_and_are_of_classification_alone(cli, tra
     words = tmp_path / "words.conllu"
     words.write_text("1\tone\t_\tNUM\t_\t_\t_\t_\t_\t_\n2\tfilm\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n" * 20)
     model = train_arguments[1]
-    outcome = cli("train", model, f"--train={words}", f"--validation={words}", "--max-length=32", "--label-smoothing=0.1", f"--output={tmp_path / 'words'}")
-    assert outcome.status == 2 and "--label-smoothing 0.1 is not for tasks of the kind 'token-classification'" in outcome.err
+    outcome = cli(
+        "train",
+        model,
+        f"--train={words}",
+        f"--validation={words}",
+        "--max-length=32",
+        "--label-smoothing=0.1",
+        f"--output={tmp_path / 'words'}",
+    )
+    assert (
+        outcome.status == 2
+        and "--label-smoothing 0.1 is not for tasks of the kind 'token-classification'" in outcome.err
+    )
     assert cli(*train_arguments, "--label-smoothing=1", f"--output={tmp_path / 'one'}").status == 2

@@ -13,7 +13,14 @@ import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests import encoder_in_numpy
 from tests.conftest import tiny_inputs, write_checkpoint
@@ -53,7 +60,15 @@ CONFIGS = {
 MODES = ("adapters", "full", "top-1", "layer-norm", "bias", "head")
 NAMES = st.sampled_from(["a", "b", "c"])
 # Lines that write are few among all that run, and some come last: files, and how many of their lines a load has.
-FILES = st.sampled_from([(("",), 450), (("injection.py", "site.py"), 95), (("state.py",), 55), (("directory.py", "state.py"), 125), (("directory.py",), 70)])
+FILES = st.sampled_from(
+    [
+        (("",), 450),
+        (("injection.py", "site.py"), 95),
+        (("state.py",), 55),
+        (("directory.py", "state.py"), 125),
+        (("directory.py",), 70),
+    ]
+)
 SHARES = st.lists(st.floats(0, 1), min_size=4, max_size=8).map(sorted)
 INPUTS = {name: value.numpy() for name, value in tiny_inputs(2, 6).items()}
 
@@ -117,7 +132,9 @@ class Reference:
     def changed(self):
         """Names of the encoder's weights that are not as they came, an adapter's own LayerNorms left out."""
         now = self.encoder | self.plain
-        return {name for name, value in now.items() if not is_head(name) and not np.array_equal(value, self.origin[name])}
+        return {
+            name for name, value in now.items() if not is_head(name) and not np.array_equal(value, self.origin[name])
+        }
 
     def chosen(self, mode):
         """Names that a mode trains, those of the adapter left out."""
@@ -125,7 +142,11 @@ class Reference:
         head = {name for name in names if is_head(name)}
         if mode == "adapters":
             which = CONFIGS[self.adapters[self.active][0]].train_layer_norm
-            norms = {name for name in names if is_norm(name) and (which == "all" or which == "encoder" and "embeddings" not in name)}
+            norms = {
+                name
+                for name in names
+                if is_norm(name) and (which == "all" or which == "encoder" and "embeddings" not in name)
+            }
             return head | norms
         top = {name for name in names if "layer_._1" in name or "pooler" in name}
         biases = {name for name in names if name.endswith(("bias:0", "beta:0"))}
@@ -184,13 +205,19 @@ class Lifecycle(RuleBasedStateMachine):
 
     def adapter_weights(self, name):
         layers = state_of(self.model).adapters[name].layers
-        return {f"{key}.{part}": variable.numpy() for key, layer in layers.items() for part, variable in layer.parts.items()}
+        return {
+            f"{key}.{part}": variable.numpy() for key, layer in layers.items() for part, variable in layer.parts.items()
+        }
 
     def of_the_adapter(self, mode):
         """Names of the active adapter's weights, if a mode trains them."""
         if mode not in ("adapters", "full") or self.reference.active is None:
             return set()
-        return {short(weight) for layer in state_of(self.model).adapters[self.reference.active].layers.values() for weight in layer.weights}
+        return {
+            short(weight)
+            for layer in state_of(self.model).adapters[self.reference.active].layers.values()
+            for weight in layer.weights
+        }
 
     def refused(self, operation, message):
         before = picture(self.model)
@@ -313,8 +340,12 @@ class Lifecycle(RuleBasedStateMachine):
     def loaded(self, saved, name):
         """A directory has been loaded under a name."""
         reference, weights, brings = self.reference, saved.weights(), self.brought(saved)
-        reference.encoder = {each: weights[each] if each in brings else value for each, value in reference.encoder.items()}
-        own = {each: weights[each] if is_head(each) or each in brings else value for each, value in reference.plain.items()}
+        reference.encoder = {
+            each: weights[each] if each in brings else value for each, value in reference.encoder.items()
+        }
+        own = {
+            each: weights[each] if is_head(each) or each in brings else value for each, value in reference.plain.items()
+        }
         if saved.active is None:
             reference.plain = own
             return
@@ -365,7 +396,9 @@ class Lifecycle(RuleBasedStateMachine):
         for name, value in list(reference.encoder.items()):
             block, part = name.partition("layer_._")[2][:1], name.rpartition("self/")[2].removesuffix("/kernel:0")
             if f"layer.{block}.{part}.a" in weights:
-                update = weights[f"layer.{block}.{part}.a"].astype(np.float64) @ weights[f"layer.{block}.{part}.b"].astype(np.float64)
+                update = weights[f"layer.{block}.{part}.a"].astype(np.float64) @ weights[
+                    f"layer.{block}.{part}.b"
+                ].astype(np.float64)
                 reference.encoder[name] = (value + update).astype(np.float32)
         reference.plain, reference.adapters = own, {}
         reference.active, reference.blocks, reference.trains, reference.mode = None, None, None, None
@@ -379,10 +412,16 @@ class Lifecycle(RuleBasedStateMachine):
             pass
         assert_same(before, picture(self.model))
 
-    @precondition(lambda self: sum(saved.active is not None and saved.adapters[saved.active][0] == "one" for _, saved in self.saved))
+    @precondition(
+        lambda self: sum(
+            saved.active is not None and saved.adapters[saved.active][0] == "one" for _, saved in self.saved
+        )
+    )
     @rule()
     def fuse(self):
-        directory = next(directory for directory, saved in self.saved if saved.active and saved.adapters[saved.active][0] == "one")
+        directory = next(
+            directory for directory, saved in self.saved if saved.active and saved.adapters[saved.active][0] == "one"
+        )
         before = picture(self.model)
         try:
             fuse_adapters(self.model, {"x": directory, "y": directory}, name="fused", seed=0)
@@ -421,7 +460,11 @@ class Lifecycle(RuleBasedStateMachine):
         keras.utils.set_random_seed(0)
         self.model = change_head(self.model)
         weights = {short(variable): variable.numpy() for variable in self.model.weights}
-        assert {name for name in weights if not is_head(name) and not np.array_equal(weights[name], self.reference.weights()[name])} == set()
+        assert {
+            name
+            for name in weights
+            if not is_head(name) and not np.array_equal(weights[name], self.reference.weights()[name])
+        } == set()
         self.reference, self.graphs, self.saved = Reference(weights), [], []
         backbone_digest(self.model)
 
@@ -448,7 +491,8 @@ class Lifecycle(RuleBasedStateMachine):
             self.catch_up(what, name)
 
     def ends(self, operation, shares, files):
-        """Whether an operation came to its end in one of several tries, each interrupted elsewhere; before that nothing changes."""
+        """Whether an operation came to its end in one of several tries, each interrupted elsewhere; before that nothing
+        changes."""
         done = False
 
         def operate():
@@ -484,14 +528,20 @@ class Lifecycle(RuleBasedStateMachine):
             context.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize("seed, examples, steps", [(0, 3, 20), *(pytest.param(seed, 5, 60, marks=pytest.mark.slow) for seed in range(1, 6))])
+@pytest.mark.parametrize(
+    "seed, examples, steps", [(0, 3, 20), *(pytest.param(seed, 5, 60, marks=pytest.mark.slow) for seed in range(1, 6))]
+)
 def test_operations_in_any_order_agree_with_the_reference(seed, examples, steps):
     machine = hypothesis.seed(seed)(type("Lifecycle", (Lifecycle,), {}))
     # A failure is printed as the calls that led to it; to make it shorter, add Phase.shrink.
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],
         ),
-    )  # fmt: skip
+    )

@@ -47,7 +47,10 @@ def stepped(changes, mixout=False):
     data = tf.data.Dataset.from_tensors((tiny_inputs(ROWS), tf.constant([0, 1, 1, 0, 1, 1, 1])))
     history = step.fit(data, verbose=0).history
     # Keras numbers the models.
-    changed = {name.partition("/")[2]: variable.numpy() - value for (name, value), variable in zip(before.items(), model.trainable_variables)}
+    changed = {
+        name.partition("/")[2]: variable.numpy() - value
+        for (name, value), variable in zip(before.items(), model.trainable_variables)
+    }
     return changed, history["loss_mean"][0]
 
 
@@ -56,7 +59,13 @@ def plain():
     return stepped([])
 
 
-@pytest.mark.parametrize("changes", [("accumulation", "checkpointing", "freezing"), pytest.param(("freezing", "checkpointing", "accumulation"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("accumulation", "checkpointing", "freezing"),
+        pytest.param(("freezing", "checkpointing", "accumulation"), marks=pytest.mark.slow),
+    ],
+)
 def test_changes_together_give_the_plain_step_but_for_what_is_frozen(changes, plain):
     found, loss = stepped(changes)
     assert loss == pytest.approx(plain[1], rel=1e-5)
@@ -64,7 +73,9 @@ def test_changes_together_give_the_plain_step_but_for_what_is_frozen(changes, pl
     assert len(still) == 4
     for name, change in plain[0].items():
         assert np.abs(change).max() > 1e-5
-        np.testing.assert_allclose(found[name], np.zeros_like(change) if name in still else change, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], np.zeros_like(change) if name in still else change, atol=2e-6, err_msg=name
+        )
 
 
 def test_mixout_at_its_beginning_changes_no_loss_beside_the_others(plain):

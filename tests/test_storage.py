@@ -77,7 +77,9 @@ def test_nothing_keeps_the_float32_values_alive(half):
 def test_training_and_saving_go_on(half, tmp_path):
     model = cast_frozen(adapted(fast=True))
     frozen = [variable.numpy() for variable in model.non_trainable_variables]
-    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(
+        optimizer=keras.optimizers.Adam(1e-2), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
     before = [variable.numpy() for variable in model.trainable_variables]
     model.fit(INPUTS, LABELS, epochs=2, verbose=0)
     assert all(np.any(old != new) for old, new in zip(before, model.trainable_variables))

@@ -57,9 +57,15 @@ def test_label_cells_keep_their_type_on_disk():
 
 @pytest.mark.parametrize(
     "kind, cells, labels",
-    [("classification", ["b", "a", "b"], ("a", "b")), ("regression", ["1.5", "2", "-1"], ()), ("multi-label", ["a|b", "", "b"], ("a", "b"))],
+    [
+        ("classification", ["b", "a", "b"], ("a", "b")),
+        ("regression", ["1.5", "2", "-1"], ()),
+        ("multi-label", ["a|b", "", "b"], ("a", "b")),
+    ],
 )
-def test_labels_of_a_large_file_are_read_from_disk_and_equal_those_in_memory(tmp_path, monkeypatch, kind, cells, labels):
+def test_labels_of_a_large_file_are_read_from_disk_and_equal_those_in_memory(
+    tmp_path, monkeypatch, kind, cells, labels
+):
     path = tmp_path / "a.tsv"
     # More rows than a chunk has.
     path.write_text("text\tlabel\n" + "".join(f"row {row}\t{cells[row % 3]}\n" for row in range(20_000)))

@@ -90,11 +90,16 @@ def assert_same(folder, other):
     one, two = np.load(f"{folder}.npz"), np.load(f"{other}.npz")
     assert len(one["losses"]) >= 100 and one.files == two.files
     for name in one.files:
-        np.testing.assert_allclose(two[name], one[name], atol=TOLERANCE if name == "losses" else 1e-4, rtol=0, err_msg=name)
+        np.testing.assert_allclose(
+            two[name], one[name], atol=TOLERANCE if name == "losses" else 1e-4, rtol=0, err_msg=name
+        )
 
 
 def run_on_virtual_devices(small, tmp_path, kind, devices=2, **settings):
-    runs = [{"strategy": name, "folder": str(tmp_path / str(name)), "checkpoint": str(small), "kind": kind, **settings} for name in (None, "mirrored")]
+    runs = [
+        {"strategy": name, "folder": str(tmp_path / str(name)), "checkpoint": str(small), "kind": kind, **settings}
+        for name in (None, "mirrored")
+    ]
     finish(start(runs, devices=devices))
     assert_same(tmp_path / "None", tmp_path / "mirrored")
 
@@ -107,7 +112,14 @@ def test_two_virtual_devices_train_as_one_by_words_and_by_odd_batches_and_with_r
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind, devices", [("classification", 2), ("token-classification", 2), ("question-answering", 2), ("masked-lm", 2), ("classification", 3)]
+    "kind, devices",
+    [
+        ("classification", 2),
+        ("token-classification", 2),
+        ("question-answering", 2),
+        ("masked-lm", 2),
+        ("classification", 3),
+    ],
 )
 def test_virtual_devices_train_as_one(small, tmp_path, kind, devices):
     run_on_virtual_devices(small, tmp_path, kind, devices)
@@ -121,7 +133,10 @@ def test_fast_blocks_train_alike_on_two_devices(small, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_trains_on_two_devices_up_to_its_rounding(small, tmp_path, precision):
-    runs = [{"strategy": name, "folder": str(tmp_path / str(name)), "checkpoint": str(small), "precision": precision} for name in (None, "mirrored")]
+    runs = [
+        {"strategy": name, "folder": str(tmp_path / str(name)), "checkpoint": str(small), "precision": precision}
+        for name in (None, "mirrored")
+    ]
     finish(start(runs, devices=2))
     one, two = (np.load(tmp_path / f"{name}.npz")["losses"] for name in (None, "mirrored"))
     # Eight bits of mantissa (bfloat16) in activations of size 1.
@@ -145,9 +160,16 @@ def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_en
 
     def run(name, **second):
         workers = []
-        for config, settings in zip(two_workers(), ({key: value for key, value in second.items() if key == "resume"}, second)):
+        for config, settings in zip(
+            two_workers(), ({key: value for key, value in second.items() if key == "resume"}, second)
+        ):
             folder = tmp_path / (name if not config["task"]["index"] else f"{name}-second")
-            workers.append(start([{"strategy": "multi-worker", "folder": str(folder), "checkpoint": str(small), **settings}], tf_config=config))
+            workers.append(
+                start(
+                    [{"strategy": "multi-worker", "folder": str(folder), "checkpoint": str(small), **settings}],
+                    tf_config=config,
+                )
+            )
         (chief, _), (second, _) = finish(*workers)
         assert chief == second
         return chief
@@ -169,7 +191,10 @@ def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_en
 def test_a_worker_that_dies_ends_the_other_with_a_sentence(small, tmp_path, killed):
     settings = {"strategy": "multi-worker", "folder": str(tmp_path / "out"), "checkpoint": str(small)}
     # Ten trainings in a row do not end before one is killed.
-    workers = [start([{**settings, "folder": f"{settings['folder']}{index}-{run}"} for run in range(10)], tf_config=config) for index, config in enumerate(two_workers())]
+    workers = [
+        start([{**settings, "folder": f"{settings['folder']}{index}-{run}"} for run in range(10)], tf_config=config)
+        for index, config in enumerate(two_workers())
+    ]
     deadline = time.monotonic() + 200
     while not (tmp_path / "out0-0" / "log.csv").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -200,7 +225,10 @@ def test_a_strategy_without_its_hardware_is_refused(monkeypatch):
         ("{", "it is not JSON"),
         ({"task": {"type": "worker", "index": 0}}, 'its "cluster" must be an object'),
         ({"cluster": {"worker": ["a:1", "b:2"], "ps": ["c:3"]}}, "its \"cluster\" has 'ps'"),
-        ({"cluster": {"worker": "a:1"}}, "'worker' of its \"cluster\" must be a list of addresses HOST:PORT, and is 'a:1'"),
+        (
+            {"cluster": {"worker": "a:1"}},
+            "'worker' of its \"cluster\" must be a list of addresses HOST:PORT, and is 'a:1'",
+        ),
         ({"cluster": {"worker": ["a:1", "b"]}}, "must be a list of addresses"),
         ({"cluster": {"worker": ["a:1", "b:70000"]}}, "must be a list of addresses"),
         ({"cluster": {"worker": ["a:1"]}}, "fewer than two workers"),
@@ -239,7 +267,9 @@ def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkp
     task, strategy = make_task("classification"), tf.distribute.MirroredStrategy(["CPU:0"])
 
     def model(**changes):
-        return set_trainable(add_adapters(tiny_model(num_hidden_layers=1), AdapterConfig(4, **changes), seed=0), "adapters")
+        return set_trainable(
+            add_adapters(tiny_model(num_hidden_layers=1), AdapterConfig(4, **changes), seed=0), "adapters"
+        )
 
     settings = {"output": tmp_path, "epochs": 1, "learning_rate": 1e-3, "batch_size": 8}
     with pytest.raises(InputError, match="load it and add its adapters inside `with strategy.scope"):
@@ -248,9 +278,20 @@ def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkp
         made, dropping = model(), model(random_drop=1)
     with pytest.raises(InputError, match="the model was made under"):
         fit(made, task, wordpiece, **settings)
-    for change, message in {"cache_frozen": "cache_frozen=True is for one device", "accumulate": "accumulate=2 is for one", "mixout": "mixout=0.5 is for one"}.items():
+    for change, message in {
+        "cache_frozen": "cache_frozen=True is for one device",
+        "accumulate": "accumulate=2 is for one",
+        "mixout": "mixout=0.5 is for one",
+    }.items():
         with pytest.raises(InputError, match=message):
-            fit(made, task, wordpiece, strategy=strategy, **settings, **{change: {"accumulate": 2, "mixout": 0.5}.get(change, True)})
+            fit(
+                made,
+                task,
+                wordpiece,
+                strategy=strategy,
+                **settings,
+                **{change: {"accumulate": 2, "mixout": 0.5}.get(change, True)},
+            )
     with pytest.raises(InputError, match="random_drop=1 is for one device"):
         fit(dropping, task, wordpiece, strategy=strategy, **settings)
     with pytest.raises(InputError, match="jit_compile=True is for one device"):

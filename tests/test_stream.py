@@ -50,7 +50,10 @@ def streamed(folders, settings, tmp_path_factory):
 @pytest.mark.slow
 def test_each_directory_is_the_one_that_train_writes_for_the_task_alone(cli, streamed, folders, settings, tmp_path):
     for folder in folders:
-        files = [f"--{option}={next(folder.glob(pattern))}" for option, pattern in (("train", "train.*"), ("validation", "[dv]*"))]
+        files = [
+            f"--{option}={next(folder.glob(pattern))}"
+            for option, pattern in (("train", "train.*"), ("validation", "[dv]*"))
+        ]
         assert cli("train", *files, *settings, f"--output={tmp_path / folder.name}").status == 0
         assert content(tmp_path / folder.name) == content(streamed / folder.name), folder.name
 
@@ -91,7 +94,9 @@ def test_a_killed_stream_goes_on_with_the_task_at_work(cli, streamed, folders, s
     assert cli(*arguments).status == 2 and cli(*arguments, "--resume", "--epochs=3").status == 2
     steps.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(Run, "on_train_batch_end", lambda *rest, **more: (steps.append(rest[0].task.kind), real(*rest, **more)))
+        patched.setattr(
+            Run, "on_train_batch_end", lambda *rest, **more: (steps.append(rest[0].task.kind), real(*rest, **more))
+        )
         outcome = cli(*arguments, "--resume")
     assert outcome.status == 0 and "acme: done before" in outcome.out, outcome.err
     assert steps[0] == "token-classification" and steps.count("classification") == 8  # 2 epochs of 49 rows in 4 batches
@@ -144,7 +149,9 @@ def test_mistakes_are_one_sentence(cli, folders, settings, tmp_path):
         ([folders[0], "--label-column=topic"], "topic"),
         ([folders[0], "rotten-tomatoez"], "There is no task 'rotten-tomatoez'"),
     ):
-        outcome = cli("stream", *arguments, *settings, *([] if "--output" in str(arguments) else [f"--output={tmp_path / 'out'}"]))
+        outcome = cli(
+            "stream", *arguments, *settings, *([] if "--output" in str(arguments) else [f"--output={tmp_path / 'out'}"])
+        )
         assert outcome.status == 2 and message in outcome.err and outcome.err.count("\n") == 1, (arguments, outcome.err)
     assert not (tmp_path / "out").exists()
 
@@ -162,7 +169,9 @@ def test_other_columns_are_another_stream_and_a_mistake_removes_nothing(cli, str
 
 
 @pytest.mark.parametrize("wrong", [["--sharing", 99], pytest.param(["--model", "nowhere"], marks=pytest.mark.slow)])
-def test_a_mistake_that_shows_with_the_encoder_leaves_nothing(cli, wrong, train_arguments, sentences, tmp_path, monkeypatch):
+def test_a_mistake_that_shows_with_the_encoder_leaves_nothing(
+    cli, wrong, train_arguments, sentences, tmp_path, monkeypatch
+):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "task").mkdir()
     for name in ("train", "validation"):

@@ -12,17 +12,25 @@ import pytest
 import tf_adapters
 
 ROOT = pathlib.Path(__file__).parents[1]
-PACKAGES = ["tf_adapters", *(found.name for found in pkgutil.walk_packages(tf_adapters.__path__, "tf_adapters.") if found.ispkg)]
+PACKAGES = [
+    "tf_adapters",
+    *(found.name for found in pkgutil.walk_packages(tf_adapters.__path__, "tf_adapters.") if found.ispkg),
+]
 
 
 def test_every_name_in_the_texts_is_there_after_one_import():
     texts = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.py"))]
-    names = set(re.findall(r"\btf_adapters((?:\.[A-Za-z_]\w*)+)", "\n".join(text.read_text(encoding="utf-8") for text in texts)))
+    names = set(
+        re.findall(r"\btf_adapters((?:\.[A-Za-z_]\w*)+)", "\n".join(text.read_text(encoding="utf-8") for text in texts))
+    )
     names -= {".json"}  # a file
     assert ".adapterhub.import_adapter" in names
     # The public names at the top are imported by all other tests.
     deeper = sorted(name for name in names if name.count(".") > 1)
-    code = "import functools, sys, tf_adapters; [functools.reduce(getattr, name[1:].split('.'), tf_adapters) for name in sys.argv[1:]]"
+    code = (
+        "import functools, sys, tf_adapters\n"
+        "for name in sys.argv[1:]: functools.reduce(getattr, name[1:].split('.'), tf_adapters)"
+    )
     outcome = subprocess.run([sys.executable, "-c", code, *deeper], capture_output=True, text=True, timeout=300)
     assert outcome.returncode == 0, outcome.stderr
 

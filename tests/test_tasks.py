@@ -79,11 +79,7 @@ def test_multi_label_names_come_from_all_cells():
 @pytest.mark.parametrize(
     "kind, cells, message",
     [
-        (
-            "classification",
-            ["a", "a"],
-            "t.csv has only the label 'a': training needs rows of at least two classes.",
-        ),
+        ("classification", ["a", "a"], "t.csv has only the label 'a': training needs rows of at least two classes."),
         ("classification", ["a", " "], "t.csv, line 2: the label is empty; fill it in or remove the row."),
         ("classification", ["a", None], "t.csv, line 2: the label is empty"),
         ("classification", ["a", float("nan")], "t.csv, line 2: the label is empty"),
@@ -92,16 +88,8 @@ def test_multi_label_names_come_from_all_cells():
             ["a", ["b"]],
             't.csv, line 2: the label is ["b"]; give a string or a number, or use kind="mul',
         ),
-        (
-            "classification",
-            [f"{i / 7:.3f}" for i in range(30)] * 2,
-            'which look like scores: use kind="regression".',
-        ),
-        (
-            "classification",
-            [f"id{i}" for i in range(30)],
-            "t.csv has a different label in each of its 30 rows ('id0'",
-        ),
+        ("classification", [f"{i / 7:.3f}" for i in range(30)] * 2, 'which look like scores: use kind="regression".'),
+        ("classification", [f"id{i}" for i in range(30)], "t.csv has a different label in each of its 30 rows ('id0'"),
         ("multi-label", ["", ""], "t.csv has no label in any row: a multi-label task needs at least one."),
         ("multi-label", ["a||b"], "t.csv, line 1: one of the labels is empty; remove the extra '|'."),
         ("multi-label", ["a", None], "t.csv, line 2: the label is null; write [] for a row without labels."),
@@ -150,12 +138,7 @@ def test_files_become_a_task(tmp_path):
         label_column="y",
         metric="f1",
     )
-    assert (task.name, task.kind, task.labels, task.metric) == (
-        "files",
-        "classification",
-        ("neg", "pos"),
-        "f1",
-    )
+    assert (task.name, task.kind, task.labels, task.metric) == ("files", "classification", ("neg", "pos"), "f1")
     assert task.train.text.numpy().tolist() == [b"x", b"z", b"p\nq"]
     assert task.train.text_pair.numpy().tolist() == [b"y", b"w", b"r"]
     assert task.train.labels.tolist() == [1, 0, 0] and task.test.labels.tolist() == [1]
@@ -176,9 +159,7 @@ def test_regression_and_multi_label_files_have_their_own_metric(tmp_path):
         None,
     )
     sets = tmp_path / "m.jsonl"
-    sets.write_text(
-        '{"text": "a", "label": ["x", "y"]}\n{"text": "b", "label": "y"}\n{"text": "c", "label": []}\n'
-    )
+    sets.write_text('{"text": "a", "label": ["x", "y"]}\n{"text": "b", "label": "y"}\n{"text": "c", "label": []}\n')
     task = task_from_files(train=sets, validation=sets, kind="multi-label")
     assert (task.labels, task.metric) == (("x", "y"), "multi-label")
     assert task.train.labels.tolist() == [[1, 1], [0, 1], [0, 0]]
@@ -197,10 +178,7 @@ def test_arguments_are_checked_before_files_are_read():
     for arguments, message in (
         ({"kind": "tagging"}, "kind is 'tagging'"),
         ({"kind": "regression", "metric": "f1"}, "metric 'f1' is not for regression tasks"),
-        (
-            {"kind": "multi-label", "label_separator": ""},
-            "label_separator is '' and must have at least one character",
-        ),
+        ({"kind": "multi-label", "label_separator": ""}, "label_separator is '' and must have at least one character"),
         ({"text_column": "y", "label_column": "y"}, "column 'y' is asked for twice"),
         ({}, "no.csv does not exist"),
     ):
@@ -279,9 +257,7 @@ def test_importing_tasks_imports_no_optional_or_slow_package():
         "print(sorted(slow & set(sys.modules)))"
     )
     root = pathlib.Path(__file__).parents[1]
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
-    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
 
@@ -293,16 +269,8 @@ def test_rotten_tomatoes_is_split_once_and_for_all():
     for split, rows in splits.items():
         lines = b"\n".join(b"%d %b" % pair for pair in zip(rows.labels, rows.text.numpy()))
         digests[split] = hashlib.sha256(lines).hexdigest()[:16]
-    assert {split: len(rows) for split, rows in splits.items()} == {
-        "train": 6822,
-        "validation": 854,
-        "test": 854,
-    }
-    assert digests == {
-        "train": "3424d70cd4a63fe3",
-        "validation": "5810c98dbfa6b8f7",
-        "test": "2aa4800c12079042",
-    }
+    assert {split: len(rows) for split, rows in splits.items()} == {"train": 6822, "validation": 854, "test": 854}
+    assert digests == {"train": "3424d70cd4a63fe3", "validation": "5810c98dbfa6b8f7", "test": "2aa4800c12079042"}
     assert (task.labels, task.metric, task.kind) == (("negative", "positive"), "accuracy", "classification")
 
 
@@ -314,9 +282,7 @@ def test_rotten_tomatoes_is_balanced_and_no_sentence_is_in_two_splits():
         assert rows.labels.mean() == 0.5
         assert 0.4 < rows.labels[: len(rows) // 2].mean() < 0.6  # the classes are mixed
         words.append({re.sub(rb"[^a-z0-9]+", b" ", text.lower()).strip() for text in rows.text.numpy()})
-    assert (
-        sum(map(len, words)) == len(set.union(*words)) == 8528
-    )  # 8530, of which two differ in punctuation only
+    assert sum(map(len, words)) == len(set.union(*words)) == 8528  # 8530, of which two differ in punctuation only
 
 
 def test_rotten_tomatoes_says_what_to_install(monkeypatch):
@@ -343,10 +309,7 @@ def test_glue_tasks_have_their_published_rows_labels_and_metric(name, kind, metr
     assert task.test.labels is None
     assert (task.train.text_pair is None) == (name in ("sst2", "cola"))
     if positives is None:
-        assert task.train.labels.dtype == np.float32 and (
-            task.train.labels.min(),
-            task.train.labels.max(),
-        ) == (0, 5)
+        assert task.train.labels.dtype == np.float32 and (task.train.labels.min(), task.train.labels.max()) == (0, 5)
     else:
         assert task.train.labels.dtype == np.int32 and task.train.labels.sum() == positives
 
@@ -450,10 +413,7 @@ def test_another_data_set_is_read_by_its_types(tmp_path):
     store(tmp_path, "moods", features, train=split, validation=split, test=unknown)
     task = load_task("moods", data_dir=tmp_path)
     assert (task.kind, task.metric, task.labels) == ("classification", "accuracy", ("no", "yes"))
-    assert task.train.text.numpy().tolist() == [b"a", b"c"] and task.train.labels.tolist() == [
-        1,
-        0,
-    ]  # -1 is dropped
+    assert task.train.text.numpy().tolist() == [b"a", b"c"] and task.train.labels.tolist() == [1, 0]  # -1 is dropped
     assert len(task.test) == 3 and task.test.labels is None
     assert task.source == "moods/1.0.0 of TensorFlow Datasets, columns 'sentence', 'mood'."
 
@@ -475,14 +435,7 @@ def test_without_a_validation_split_a_tenth_of_train_is_held_out_by_a_fixed_hash
 
 
 def test_columns_of_another_data_set_can_be_chosen(tmp_path):
-    rows = {
-        "a": ["x"] * 4,
-        "b": ["y"] * 4,
-        "c": ["z"] * 4,
-        "l": [0, 1, 0, 1],
-        "s": [0.5, 1, 2, 3],
-        "n": [1, 2, 3, 4],
-    }
+    rows = {"a": ["x"] * 4, "b": ["y"] * 4, "c": ["z"] * 4, "l": [0, 1, 0, 1], "s": [0.5, 1, 2, 3], "n": [1, 2, 3, 4]}
     features = {"a": "text", "b": "text", "c": "text", "l": "classes", "s": "score", "n": "number"}
     store(tmp_path, "many", features, train=rows, validation=rows)
     load = lambda **columns: load_task("many", data_dir=tmp_path, **columns)  # noqa: E731

@@ -531,7 +531,8 @@ def test_entity_f1_agrees_with_seqeval(names, seed):
 def test_entity_f1_by_hand():
     names = ("B-X", "I-X", "O")
     labels = tf.ragged.constant([[0, 1, 2, 0], [2, 0]], dtype=tf.int32)
-    # The first is found; the second begins a word too early; the last, an inside after O, counts as begun, and is found.
+    # The first is found; the second begins a word too early; the last, an inside after O, counts as begun, and is
+    # found.
     logits = np.eye(3, dtype=np.float32)[[0, 1, 0, 1, 2, 1]]
     values = METRICS["entity-f1"](labels, WordOutputs(logits, labels.row_splits.numpy()), names)
     assert values == pytest.approx({"f1": 2 / 3, "precision": 2 / 3, "recall": 2 / 3, "accuracy": 3 / 6})
@@ -699,7 +700,9 @@ def task():
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
 
 
-@pytest.mark.parametrize("policy", [pytest.param(policy, marks=pytest.mark.slow) for policy in ("float32", "mixed_float16")])
+@pytest.mark.parametrize(
+    "policy", [pytest.param(policy, marks=pytest.mark.slow) for policy in ("float32", "mixed_float16")]
+)
 def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
     checkpoint, task, wordpiece, tmp_path, policy, float32_policy
 ):

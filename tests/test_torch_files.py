@@ -1,4 +1,5 @@
-"""Pickles of strangers: nothing runs, nothing is changed, and no file takes more memory or time than its size allows."""
+"""Pickles of strangers: nothing runs, nothing is changed, and no file takes more memory or time than its size
+allows."""
 
 import io
 import pathlib
@@ -23,7 +24,16 @@ def text(value):
 
 
 def storage(kind="FloatStorage", key="0", numbers=4):
-    return b"(" + text("storage") + f"ctorch\n{kind}\n".encode() + text(key) + text("cpu") + b"K" + bytes([numbers]) + b"tQ"
+    return (
+        b"("
+        + text("storage")
+        + f"ctorch\n{kind}\n".encode()
+        + text(key)
+        + text("cpu")
+        + b"K"
+        + bytes([numbers])
+        + b"tQ"
+    )
 
 
 def integer(value):
@@ -32,7 +42,13 @@ def integer(value):
 
 def tensor(size=(4,), stride=(1,), offset=0, **of_storage):
     numbers = [b"(" + b"".join(map(integer, values)) + b"t" for values in (size, stride)]
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage(**of_storage) + integer(offset) + b"".join(numbers) + b"\x89}tR"
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n("
+        + storage(**of_storage)
+        + integer(offset)
+        + b"".join(numbers)
+        + b"\x89}tR"
+    )
 
 
 def dictionary(**values):
@@ -49,7 +65,9 @@ def archive(path, pickled, numbers=np.arange(4, dtype="<f4").tobytes(), compress
 
 
 def test_the_pickles_of_these_tests_are_what_pytorch_writes(tmp_path):
-    found = read_torch_file(archive(tmp_path / "a.bin", dictionary(a=tensor((2, 2), (1, 2)), b=tensor((2,), (1,), offset=2))))
+    found = read_torch_file(
+        archive(tmp_path / "a.bin", dictionary(a=tensor((2, 2), (1, 2)), b=tensor((2,), (1,), offset=2)))
+    )
     np.testing.assert_array_equal(found["a"], [[0, 2], [1, 3]])
     np.testing.assert_array_equal(found["b"], [2, 3])
 
@@ -61,7 +79,9 @@ def test_a_file_that_changes_what_names_stand_for_changes_nothing(tmp_path):
     with pytest.raises(InputError, match="BUILD is none that a dictionary of tensors needs; nothing of it was run"):
         read_torch_file(archive(tmp_path / "poison.bin", poison))
     after = read_torch_file(source)
-    assert all(np.array_equal(after[name], value) and after[name].dtype == value.dtype for name, value in before.items())
+    assert all(
+        np.array_equal(after[name], value) and after[name].dtype == value.dtype for name, value in before.items()
+    )
 
 
 class Anything:
@@ -86,9 +106,12 @@ class Anything:
         (dictionary(a=tensor((1,) * 65, (1,) * 65)), "it is damaged"),
         (dictionary(a=tensor((2**31 - 1, 2**31 - 1), (0, 0))), "more numbers than its .* bytes hold"),
         (dictionary(**{f"t{number}": tensor() for number in range(500)}).replace(b"K\x04", b"K\x05"), None),
-        *((content, "no complete checkpoint") for content in (PROTO + b"0.", PROTO + b"q\0.", PROTO + b"u.", PROTO + b"t.", b".", b"")),
+        *(
+            (content, "no complete checkpoint")
+            for content in (PROTO + b"0.", PROTO + b"q\0.", PROTO + b"u.", PROTO + b"t.", b".", b"")
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_dictionary_of_tensors_is_refused(pickled, says, tmp_path):
     path = archive(tmp_path / "a.bin", pickled)
     if says is None:
@@ -142,7 +165,13 @@ HUNGRY = {
     "marks": PROTO + b"(" * 140_000 + b"t" * 140_000 + b".",
     "too many steps": PROTO + b"}" * 1_000_000 + b".",
     "key of tuples": PROTO + b"})" + b"\x85" * 250_000 + b"Ns.",
-    "names of tuples": PROTO + b"(" + text("storage") + b"ctorch\nFloatStorage\n)" + b"\x85" * 250_000 + text("cpu") + b"K\x04tQ.",
+    "names of tuples": PROTO
+    + b"("
+    + text("storage")
+    + b"ctorch\nFloatStorage\n)"
+    + b"\x85" * 250_000
+    + text("cpu")
+    + b"K\x04tQ.",
 }
 
 
@@ -164,5 +193,7 @@ def test_hungry_pickles_are_refused_within_the_memory_of_a_small_process(legacy,
         "        assert len(str(error)) < 1000\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, *map(str, paths)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, paths)], capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.stdout == "True\n", done.stdout + done.stderr

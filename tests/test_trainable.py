@@ -4,13 +4,29 @@ import numpy as np
 import pytest
 
 from tests.conftest import tiny_inputs, tiny_model
-from tf_adapters import AdapterConfig, InputError, add_adapters, frozen_digest, get_recipe, parameter_counts, set_active, set_trainable
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    add_adapters,
+    frozen_digest,
+    get_recipe,
+    parameter_counts,
+    set_active,
+    set_trainable,
+)
 from tf_adapters._keras import keras
 from tf_adapters.models.heads import use_two_layer_head
 from tf_adapters.recipes import RECIPES
 
 DEPTH = 4
-DENSE = ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense", "intermediate/dense", "output/dense")
+DENSE = (
+    "attention/self/query",
+    "attention/self/key",
+    "attention/self/value",
+    "attention/output/dense",
+    "intermediate/dense",
+    "output/dense",
+)
 HEAD = {"classifier/kernel", "classifier/bias"}
 
 
@@ -21,7 +37,12 @@ def names(model):
 
 
 def norms(blocks=range(DEPTH), embeddings=False):
-    found = {f"bert/encoder/layer_._{b}/{place}/LayerNorm/{w}" for b in blocks for place in ("attention/output", "output") for w in ("gamma", "beta")}
+    found = {
+        f"bert/encoder/layer_._{b}/{place}/LayerNorm/{w}"
+        for b in blocks
+        for place in ("attention/output", "output")
+        for w in ("gamma", "beta")
+    }
     return found | ({"bert/embeddings/LayerNorm/gamma", "bert/embeddings/LayerNorm/beta"} if embeddings else set())
 
 
@@ -54,19 +75,39 @@ PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
         ("report-per-layer", adapters(PER_BLOCK) | HEAD),
         (
             "report-unshared",
-            adapters(BOTH) | norms() | {f"classifier/{layer}/{w}" for layer in ("hidden", "output") for w in ("kernel", "bias")},
+            adapters(BOTH)
+            | norms()
+            | {f"classifier/{layer}/{w}" for layer in ("hidden", "output") for w in ("kernel", "bias")},
         ),
         ("report-3-shared", adapters(["layers.0-2", "layers.3-3"]) | HEAD),
         ("he-2021", adapters(BOTH) | norms(embeddings=True) | HEAD),
         ("han-2021", adapters(BOTH) | HEAD),
         ("pfeiffer-2021", adapters([f"layer.{b}.ffn" for b in range(DEPTH)]) | HEAD),
-        ("hu-2022", {f"adapters/default/layer.{b}.{place}/{part}" for b in range(DEPTH) for place in ("query", "value") for part in "ab"} | HEAD),
         (
-            "liu-2024-dora",
-            {f"adapters/default/layer.{b}.{place}/{part}" for b in range(DEPTH) for place in ("query", "value") for part in ("a", "b", "magnitude")}
+            "hu-2022",
+            {
+                f"adapters/default/layer.{b}.{place}/{part}"
+                for b in range(DEPTH)
+                for place in ("query", "value")
+                for part in "ab"
+            }
             | HEAD,
         ),
-        ("liu-2022", {f"adapters/default/layer.{b}.{place}/scale" for b in range(DEPTH) for place in ("key", "value", "output")} | HEAD),
+        (
+            "liu-2024-dora",
+            {
+                f"adapters/default/layer.{b}.{place}/{part}"
+                for b in range(DEPTH)
+                for place in ("query", "value")
+                for part in ("a", "b", "magnitude")
+            }
+            | HEAD,
+        ),
+        (
+            "liu-2022",
+            {f"adapters/default/layer.{b}.{place}/scale" for b in range(DEPTH) for place in ("key", "value", "output")}
+            | HEAD,
+        ),
         ("houlsby-2019-full", ALL),
         ("houlsby-2019-layer-norm", norms(embeddings=True) | HEAD),
         ("he-2021-full", ALL),
@@ -128,7 +169,13 @@ def test_only_the_active_adapter_trains():
     assert names(set_trainable(model, "adapters")) == adapters(BOTH, "a") | HEAD
 
 
-@pytest.mark.parametrize("mode", ["adapters", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("top-2", "layer-norm", "bias", "head", "full"))])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "adapters",
+        *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("top-2", "layer-norm", "bias", "head", "full")),
+    ],
+)
 def test_frozen_weights_are_bit_equal_after_a_real_fit_and_every_chosen_one_moves(mode):
     model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=4), seed=0)
     add_adapters(model, AdapterConfig(bottleneck_size=4, train_layer_norm="all"), name="b", seed=1)
@@ -165,14 +212,25 @@ def test_adapters_without_adapters_says_what_to_do():
 
 
 def bert_base():
-    return tiny_model(vocab_size=30522, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=512)
+    return tiny_model(
+        vocab_size=30522,
+        hidden_size=768,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        max_position_embeddings=512,
+    )
 
 
 def test_counts_on_bert_base_equal_the_papers():
     last_classifier = 768 * 2 + 2
     model = bert_base()
     assert sum(v.shape.num_elements() for v in model.bert.weights) == 109_482_240
-    for recipe, expected in {"report-per-layer": 1_189_632, "report-unshared": 3_006_720, "report-3-shared": 396_544}.items():
+    for recipe, expected in {
+        "report-per-layer": 1_189_632,
+        "report-unshared": 3_006_720,
+        "report-3-shared": 396_544,
+    }.items():
         if get_recipe(recipe).head_layers == 2:
             use_two_layer_head(model)
         add_adapters(model, get_recipe(recipe).adapter, name=recipe)
@@ -222,7 +280,9 @@ def test_head_logits_and_loss_are_float32_under_mixed_precision(policy, float32_
 
 
 def compiled(mode, optimizer, **settings):
-    model = set_trainable(add_adapters(tiny_model(num_hidden_layers=2), AdapterConfig(4, init_stddev=0.3), seed=0), mode)
+    model = set_trainable(
+        add_adapters(tiny_model(num_hidden_layers=2), AdapterConfig(4, init_stddev=0.3), seed=0), mode
+    )
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), **settings)
     return model
 
@@ -230,7 +290,9 @@ def compiled(mode, optimizer, **settings):
 def names_that_move(model):
     before = [variable.numpy() for variable in model.weights]
     model.fit(tiny_inputs(), np.array([0, 1, 0]), epochs=2, verbose=0)
-    return {variable.name for variable, value in zip(model.weights, before) if not np.array_equal(variable.numpy(), value)}
+    return {
+        variable.name for variable, value in zip(model.weights, before) if not np.array_equal(variable.numpy(), value)
+    }
 
 
 def names_that_should(model):
@@ -249,7 +311,9 @@ def names_that_should(model):
 def test_what_is_chosen_after_compile_and_after_fit_is_what_trains(optimizer, settings):
     model = compiled("adapters", optimizer(0.01), **settings)
     set_trainable(model, "head")
-    assert names_that_move(model) == names_that_should(model) == {variable.name for variable in model.classifier.weights}
+    assert (
+        names_that_move(model) == names_that_should(model) == {variable.name for variable in model.classifier.weights}
+    )
     for mode in ("adapters", "top-1", "head"):
         set_trainable(model, mode)
         moved = names_that_move(model)
@@ -262,11 +326,15 @@ def test_what_is_chosen_after_compile_and_after_fit_is_what_trains(optimizer, se
 def test_what_goes_on_training_keeps_its_moments_and_the_optimizer_is_the_same_object():
     model = compiled("head", optimizer := keras.optimizers.Adam(0.01))
     names_that_move(model)
-    moments = [optimizer._momentums[optimizer._index_dict[optimizer._var_key(v)]].numpy() for v in model.classifier.weights]
+    moments = [
+        optimizer._momentums[optimizer._index_dict[optimizer._var_key(v)]].numpy() for v in model.classifier.weights
+    ]
     assert all(np.abs(moment).max() > 0 for moment in moments)
     set_trainable(model, "adapters")
     assert model.optimizer is optimizer and optimizer.iterations == 2
-    kept = [optimizer._momentums[optimizer._index_dict[optimizer._var_key(v)]].numpy() for v in model.classifier.weights]
+    kept = [
+        optimizer._momentums[optimizer._index_dict[optimizer._var_key(v)]].numpy() for v in model.classifier.weights
+    ]
     assert all(np.array_equal(moment, value) for moment, value in zip(moments, kept))
     assert len(optimizer.variables) == 1 + 2 * len(model.trainable_variables)  # the number of steps too
     optimizer.learning_rate = 0.0

@@ -47,7 +47,9 @@ def test_the_notice_of_tensorflow_classes_is_silenced_and_no_other(tmp_path):
         "model = tf_adapters.load_backbone(sys.argv[1])\n"
         "logging.getLogger('transformers.modeling_tf_utils').warning('another notice')\n"
     )
-    result = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=300, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=300, check=True
+    )
     assert "classes are deprecated" not in result.stderr
     assert "another notice" in result.stderr
 
@@ -89,7 +91,9 @@ def test_thin_saved_model_gives_the_same_numbers_and_a_smaller_graph(checkpoint,
             super().__init__()
             self.variables_ = list(model.weights)
             self.switches = [
-                site.switch for block in model.bert.encoder.layer for site in (block.attention.dense_output, block.bert_output)
+                site.switch
+                for block in model.bert.encoder.layer
+                for site in (block.attention.dense_output, block.bert_output)
             ]
             self.acting = model.bert.encoder.layer[0].attention.dense_output.acting
             self.tokenizer = wordpiece

@@ -77,12 +77,15 @@ def weights_of(model):
 
 def adapters_of(output):
     """Bytes of the weights in every folder of a trial."""
-    return {path.parent.name: path.read_bytes() for path in pathlib.Path(output).glob("search/runs/*/adapter.safetensors")}
+    return {
+        path.parent.name: path.read_bytes() for path in pathlib.Path(output).glob("search/runs/*/adapter.safetensors")
+    }
 
 
 @pytest.fixture(scope="module")
 def search(folder):
-    """A search by the command line in which a trial diverges: its output folder, what it printed, how often the encoder was loaded, what stood on standard error."""
+    """A search by the command line in which a trial diverges: its output folder, what it printed, how often the encoder
+    was loaded, what stood on standard error."""
     import contextlib
     import io
 
@@ -92,8 +95,18 @@ def search(folder):
     original = loading.load_backbone
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
         patch.setenv("COLUMNS", "200")
-        patch.setattr(loading, "load_backbone", lambda *arguments, **settings: loaded.append(1) or original(*arguments, **settings))
-        options = ["--vary=adapter-size=2,3", f"--vary=learning-rate=3e-3,{TOO_HIGH}", "--vary=epochs=2", "--tuner=grid", "--trials=3"]
+        patch.setattr(
+            loading,
+            "load_backbone",
+            lambda *arguments, **settings: loaded.append(1) or original(*arguments, **settings),
+        )
+        options = [
+            "--vary=adapter-size=2,3",
+            f"--vary=learning-rate=3e-3,{TOO_HIGH}",
+            "--vary=epochs=2",
+            "--tuner=grid",
+            "--trials=3",
+        ]
         # Test rows that are the validation rows, so that the best one's number is known.
         assert main([*words_of(folder, *options), f"--test={folder / 'validation.csv'}", f"--output={output}"]) == 0
     return output, printed.getvalue(), len(loaded), errors.getvalue()
@@ -143,7 +156,9 @@ def test_help_names_every_space_and_shows_a_command(cli):
 
 
 def test_values_of_several_types_come_back_as_they_were(new):
-    hypermodel = new({"sharing": ("none", 2), "bottleneck_size": Range(2, 9, log=True), "scaling": (1.0, "learned"), "epochs": 2})
+    hypermodel = new(
+        {"sharing": ("none", 2), "bottleneck_size": Range(2, 9, log=True), "scaling": (1.0, "learned"), "epochs": 2}
+    )
     hp = point(hypermodel, sharing="2", bottleneck_size=5.0, scaling="learned")
     assert hypermodel.values(hp) == {"bottleneck_size": 5, "sharing": 2, "scaling": "learned", "epochs": 2}
     assert type(hypermodel.values(hp)["bottleneck_size"]) is int
@@ -156,13 +171,19 @@ def test_adapter_settings_are_active_only_where_adapters_train(new):
     hp = point(hypermodel, trainable="top-1", learning_rate=1e-4)
     assert hypermodel.values(hp) == {"trainable": "top-1", "learning_rate": 1e-4}
     assert hypermodel.arguments(hp) == ["--trainable", "top-1", "--learning-rate", "0.0001", "--max-length", "16"]
-    assert hypermodel.values(point(hypermodel)) == {"trainable": "adapters", "bottleneck_size": 2, "learning_rate": 1e-3}
+    assert hypermodel.values(point(hypermodel)) == {
+        "trainable": "adapters",
+        "bottleneck_size": 2,
+        "learning_rate": 1e-3,
+    }
 
 
 # The models
 
 
-@pytest.mark.parametrize("recipe, fast", [("houlsby-2019", False), ("report-unshared", False), ("hu-2022", False), ("default", True)])
+@pytest.mark.parametrize(
+    "recipe, fast", [("houlsby-2019", False), ("report-unshared", False), ("hu-2022", False), ("default", True)]
+)
 def test_reused_encoder_has_the_weights_of_a_freshly_loaded_one(new, folder, task, recipe, fast):
     name = "rank" if recipe == "hu-2022" else "bottleneck_size"
     hypermodel = new({name: (2, 4)}, recipe=recipe, seeds=2, fast=fast)
@@ -175,7 +196,9 @@ def test_reused_encoder_has_the_weights_of_a_freshly_loaded_one(new, folder, tas
         encoders.append(model.bert.embeddings)
     again = hypermodel.build(point(hypermodel, **{name: 2}), seed=0)
     assert encoders[0] is encoders[1] is again.bert.embeddings
-    fresh, _ = load_for_task(folder / "encoder", task, max_length=16, head_layers=get_recipe(recipe).head_layers, seed=0)
+    fresh, _ = load_for_task(
+        folder / "encoder", task, max_length=16, head_layers=get_recipe(recipe).head_layers, seed=0
+    )
     expected = new({name: (2, 4)}, recipe=recipe, fast=fast).build(point(hypermodel, **{name: 2}))
     found, wanted, plain = weights_of(again), weights_of(expected), weights_of(fresh)
     assert found.keys() == wanted.keys() and plain.keys() < found.keys()
@@ -202,7 +225,13 @@ def test_an_encoder_that_a_training_changed_is_loaded_again(new):
 
 def test_search_leaves_a_table_a_plot_the_best_adapter_and_its_settings(search):
     output, printed, *_ = search
-    assert sorted(path.name for path in output.iterdir()) == ["best", "search", "search.json", "trials.csv", "trials.png"]
+    assert sorted(path.name for path in output.iterdir()) == [
+        "best",
+        "search",
+        "search.json",
+        "trials.csv",
+        "trials.png",
+    ]
     content = json.loads((output / "search.json").read_text())
     with open(output / "trials.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -211,7 +240,9 @@ def test_search_leaves_a_table_a_plot_the_best_adapter_and_its_settings(search):
     assert found[content["best"]] == max(found.values()) and content["settings"]["tuner"] == "grid"
     assert (output / "trials.png").read_bytes().startswith(b"\x89PNG")
     (best,) = [row for row in content["trials"] if row["trial"] == content["best"]]
-    assert (output / "best" / "adapter.safetensors").read_bytes() == (output / best["folder"] / "adapter.safetensors").read_bytes()
+    assert (output / "best" / "adapter.safetensors").read_bytes() == (
+        output / best["folder"] / "adapter.safetensors"
+    ).read_bytes()
     model, settings = load_trained(output / "best")
     assert settings["adapter"]["bottleneck_size"] == best["values"]["bottleneck_size"]
     assert content["command"] in printed and "trials.png" in printed
@@ -228,7 +259,11 @@ def test_diverged_trial_is_recorded_and_the_search_goes_on(search):
     assert failed == {row["trial"] for row in rows if float(row["learning_rate"]) == TOO_HIGH} and len(failed) in (1, 2)
     # Not the last one, so that others came after it.
     assert rows[-1]["trial"] not in failed
-    assert all("training diverged" in row["message"] and not row["validation_accuracy"] for row in rows if row["trial"] in failed)
+    assert all(
+        "training diverged" in row["message"] and not row["validation_accuracy"]
+        for row in rows
+        if row["trial"] in failed
+    )
     assert "failed: The training loss" in printed and "Traceback" not in errors
 
 
@@ -276,9 +311,15 @@ def test_several_seeds_count_by_mean_or_best_and_their_command_gives_the_same(cl
     assert cli(*words, f"--output={tmp_path / 'a'}").status == 0
     trained = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())["seeds"]
     assert [run["validation"] for run in trained["runs"]] == values
-    assert (tmp_path / "a" / "adapter.safetensors").read_bytes() == (tmp_path / "run" / "adapter.safetensors").read_bytes()
+    assert (tmp_path / "a" / "adapter.safetensors").read_bytes() == (
+        tmp_path / "run" / "adapter.safetensors"
+    ).read_bytes()
     # Of three seeds' adapters one stays.
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["README.md", "adapter.safetensors", "tf_adapters.json"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "README.md",
+        "adapter.safetensors",
+        "tf_adapters.json",
+    ]
 
 
 ORACLES = {
@@ -357,7 +398,14 @@ def test_state_that_a_kill_cut_off_is_made_again_from_the_finished_trials(new, t
 @pytest.mark.slow
 def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_path):
     def command(output, *more):
-        options = ["--vary=adapter-size=2,3,4", "--vary=epochs=4", "--vary=learning-rate=1e-3..1e-2", "--trials=3", "--seeds=2", *more]
+        options = [
+            "--vary=adapter-size=2,3,4",
+            "--vary=epochs=4",
+            "--vary=learning-rate=1e-3..1e-2",
+            "--trials=3",
+            "--seeds=2",
+            *more,
+        ]
         return [sys.executable, "-m", "tf_adapters.cli", *words_of(folder, *options), f"--output={output}"]
 
     subprocess.run(command(tmp_path / "whole"), check=True, timeout=600, capture_output=True)
@@ -391,7 +439,10 @@ def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_pat
                 del run["seconds"]
     assert tables[0] == tables[1]
     outcome = subprocess.run(
-        [*command(output, "--resume")[:-2], "--seed=3", "--resume", f"--output={output}"], capture_output=True, text=True, timeout=300
+        [*command(output, "--resume")[:-2], "--seed=3", "--resume", f"--output={output}"],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert outcome.returncode == 2 and "holds a search with another seed (0, now 3)" in outcome.stderr
 
@@ -406,7 +457,9 @@ def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, fl
     assert "--precision mixed_bfloat16" in content["command"]
     words = shlex.split(content["command"])[1:-1]
     assert cli(*words, tmp_path / "a").status == 0
-    assert (tmp_path / "a" / "adapter.safetensors").read_bytes() == (tmp_path / "s" / "best" / "adapter.safetensors").read_bytes()
+    assert (tmp_path / "a" / "adapter.safetensors").read_bytes() == (
+        tmp_path / "s" / "best" / "adapter.safetensors"
+    ).read_bytes()
 
 
 def test_a_full_disk_ends_a_search_with_a_sentence(new, tmp_path, monkeypatch):
@@ -444,8 +497,16 @@ def test_a_full_disk_ends_a_search_with_a_sentence(new, tmp_path, monkeypatch):
         ({"activation": ("gelu", "gelo")}, {}, "space: activation='gelo'"),
         ({"activation": Range(1, 2)}, {}, "space: activation has no range"),
         ({"rank": (2, 4)}, {}, "space: rank is no setting of the method of recipe default"),
-        ({"bottleneck_size": (2, 4)}, {"recipe": "hu-2022"}, "space: bottleneck_size is no setting of the method of recipe hu-2022"),
-        ({"bottleneck_size": (2, 4), "trainable": "full"}, {}, "space: bottleneck_size is for adapters, and trainable is full"),
+        (
+            {"bottleneck_size": (2, 4)},
+            {"recipe": "hu-2022"},
+            "space: bottleneck_size is no setting of the method of recipe hu-2022",
+        ),
+        (
+            {"bottleneck_size": (2, 4), "trainable": "full"},
+            {},
+            "space: bottleneck_size is for adapters, and trainable is full",
+        ),
         ({"trainable": ("top-2", "top-3")}, {}, "space: trainable top-3 contradicts the model: .*encoder has 2 blocks"),
         ({"trainable": ("adapters", "everything")}, {}, "space: trainable='everything' is unknown"),
         ("default", {}, "space: sharing 3 contradicts the model: .*encoder has 2 blocks"),
@@ -491,9 +552,15 @@ def test_hyperband_and_the_space_do_not_both_choose_the_epochs(new, tmp_path):
         (["--vary=adapter-size=two"], "--vary adapter-size=two: 'two' must hold ints, such as 8,64."),
         (["--vary=adapter-size="], "space: bottleneck_size is empty"),
         (["--vary=learning-rate=1e-2..1e-3"], "space: the range 0.01..0.001 must go from a number up to a greater one"),
-        (["--vary=adapter-size=2,4", "--tuner=best"], "--tuner best is unknown: use one of random, bayesian, hyperband, grid."),
+        (
+            ["--vary=adapter-size=2,4", "--tuner=best"],
+            "--tuner best is unknown: use one of random, bayesian, hyperband, grid.",
+        ),
         (["--vary=adapter-size=2,4", "--tuner=hyperband"], "--tuner hyperband needs to know the most epochs"),
-        (["--vary=epochs=2,4", "--tuner=hyperband", "--trials=3"], "the number of Hyperband's trials follows from its epochs"),
+        (
+            ["--vary=epochs=2,4", "--tuner=hyperband", "--trials=3"],
+            "the number of Hyperband's trials follows from its epochs",
+        ),
         (["--vary=epochs=2,4", "--tuner=hyperband"], "--space none|space is empty"),
         (["--vary=adapter-size=2,4", "--trials=0"], "--trials 0 must be an integer of at least 1."),
         (["--vary=adapter-size=2,4", "--resume"], "holds no search; start one without --resume."),
@@ -510,7 +577,10 @@ def test_files_without_validation_and_a_folder_with_other_files_are_refused(cli,
     words = [word for word in words_of(folder, "--vary=adapter-size=2,4") if not word.startswith("--validation")]
     assert "needs --validation FILE" in cli(*words, f"--output={tmp_path / 's'}").err
     (tmp_path / "notes.txt").write_text("mine")
-    assert "holds other files than a search" in cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={tmp_path}").err
+    assert (
+        "holds other files than a search"
+        in cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={tmp_path}").err
+    )
     outcome = cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={search[0]}")
     assert "is not empty: go on with it by --resume, or replace it by --overwrite" in outcome.err
 
@@ -519,9 +589,13 @@ def test_missing_package_is_named(cli, folder, tmp_path, monkeypatch):
     import importlib.util
 
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "keras_tuner" else find_spec(name, *rest))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "keras_tuner" else find_spec(name, *rest)
+    )
     outcome = cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={tmp_path / 's'}")
-    assert outcome.status == 2 and "needs the package keras-tuner: run `pip install keras-tuner matplotlib`" in outcome.err
+    assert (
+        outcome.status == 2 and "needs the package keras-tuner: run `pip install keras-tuner matplotlib`" in outcome.err
+    )
 
 
 def test_a_baselines_recipe_trains_what_it_is_for():

@@ -1,4 +1,5 @@
-"""keras-tuner's search of several processes: a chief hands out the trials, workers train them, and each may be killed."""
+"""keras-tuner's search of several processes: a chief hands out the trials, workers train them, and each may be
+killed."""
 
 import json
 import os
@@ -31,7 +32,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:(currentThread|getName):Deprecat
 OBJECTIVE = keras_tuner.Objective("score", "max")
 ORACLES = {
     "random": lambda: keras_tuner.oracles.RandomSearchOracle(objective=OBJECTIVE, max_trials=7, seed=1),
-    "bayesian": lambda: keras_tuner.oracles.BayesianOptimizationOracle(objective=OBJECTIVE, max_trials=5, num_initial_points=2, seed=1),
+    "bayesian": lambda: keras_tuner.oracles.BayesianOptimizationOracle(
+        objective=OBJECTIVE, max_trials=5, num_initial_points=2, seed=1
+    ),
     "hyperband": lambda: keras_tuner.oracles.HyperbandOracle(objective=OBJECTIVE, max_epochs=3, seed=1),
     "grid": lambda: keras_tuner.oracles.GridSearchOracle(objective=OBJECTIVE, seed=1),
 }
@@ -73,17 +76,24 @@ class Search:
         self.oracle._set_project_dir(str(folder), "search")
         self.given, self.ended = [], []
         self.chief = Chief(
-            self.oracle, folder / "chief.jsonl", on_given=lambda trial, *workers: self.given.append((trial.trial_id, *workers)),
-            on_ended=lambda trial: self.ended.append(trial.trial_id), on_deserted=lambda: self.ended.append(None),
+            self.oracle,
+            folder / "chief.jsonl",
+            on_given=lambda trial, *workers: self.given.append((trial.trial_id, *workers)),
+            on_ended=lambda trial: self.ended.append(trial.trial_id),
+            on_deserted=lambda: self.ended.append(None),
             explain=lambda trial, worker: f"by {worker}",
-        )  # fmt: skip
+        )
 
     def report(self, trial, status="COMPLETED"):
         """As a worker does, whose copy of the trial has neither the objective nor a message."""
         if status == "COMPLETED":
             values = trial.hyperparameters.values
-            self.chief.update_trial(trial.trial_id, {"score": values["rate"] + values["size"] + values.get("tuner/epochs", 0)})
-        self.chief.end_trial(keras_tuner.engine.trial.Trial(trial.hyperparameters, trial_id=trial.trial_id, status=status))
+            self.chief.update_trial(
+                trial.trial_id, {"score": values["rate"] + values["size"] + values.get("tuner/epochs", 0)}
+            )
+        self.chief.end_trial(
+            keras_tuner.engine.trial.Trial(trial.hyperparameters, trial_id=trial.trial_id, status=status)
+        )
 
     def run(self, workers=("tuner0", "tuner1"), most=None):
         """Let workers train in turns, of which each holds a trial while the others ask, until `most` trials ended."""
@@ -133,7 +143,9 @@ def test_two_workers_get_the_trials_that_one_would(tmp_path, name):
     searches = [Search(tmp_path / "one", name), Search(tmp_path / "two", name)]
     for search, workers in zip(searches, (["tuner0"], ["tuner0", "tuner1"])):
         search.run(workers)
-    one, two = ([(name, trial.hyperparameters.values, trial.score) for name, trial in s.oracle.trials.items()] for s in searches)
+    one, two = (
+        [(name, trial.hyperparameters.values, trial.score) for name, trial in s.oracle.trials.items()] for s in searches
+    )
     assert one == two
 
 
@@ -217,7 +229,9 @@ def test_chief_of_another_seed_is_refused(tmp_path):
     Search(tmp_path).run(most=2)
     search = Search(tmp_path)
     search.oracle.seed = 2
-    with pytest.raises(InputError, match="'seed': 1}, and the oracle is now .*'seed': 2}: give it the same seed, not 0"):
+    with pytest.raises(
+        InputError, match="'seed': 1}, and the oracle is now .*'seed': 2}: give it the same seed, not 0"
+    ):
         Chief(search.oracle, tmp_path / "chief.jsonl", on_given=None, on_ended=None, on_deserted=None, explain=None)
 
 
@@ -286,7 +300,9 @@ def test_chief_and_two_workers_share_a_search_over_loopback(tmp_path, environmen
     for thread in (*workers, server):
         thread.join(30)
         assert not thread.is_alive()
-    assert sorted(trial for trial, _ in done) == [str(number) for number in range(7)] and {name for _, name in done} == {"tuner0", "tuner1"}
+    assert sorted(trial for trial, _ in done) == [str(number) for number in range(7)] and {
+        name for _, name in done
+    } == {"tuner0", "tuner1"}
     assert all(trial.score == trial.hyperparameters.values["rate"] for trial in search.oracle.trials.values())
 
 
@@ -322,7 +338,9 @@ def test_error_of_the_chief_ends_it_and_is_told_to_the_worker(tmp_path, environm
     environment("tuner0")
     client = OracleClient(search.oracle)
     client.stub = ChiefStub(read_role())
-    with pytest.raises(keras_tuner.errors.FatalError, match="no chief of this search, or it failed: .*division by zero"):
+    with pytest.raises(
+        keras_tuner.errors.FatalError, match="no chief of this search, or it failed: .*division by zero"
+    ):
         client.create_trial("tuner0")
     thread.join(30)
     assert errors
@@ -334,14 +352,39 @@ def test_error_of_the_chief_ends_it_and_is_told_to_the_worker(tmp_path, environm
 @pytest.mark.parametrize(
     "name, host, port, message",
     [
-        ("tuner0", None, None, "KERASTUNER_ORACLE_IP is not set, but KERASTUNER_TUNER_ID: a search of several processes needs all three"),
-        (None, "127.0.0.1", 8000, "KERASTUNER_TUNER_ID is not set, but KERASTUNER_ORACLE_IP and KERASTUNER_ORACLE_PORT: a search"),
-        ("chief", "127.0.0.1", "", "KERASTUNER_ORACLE_PORT is not set, but KERASTUNER_TUNER_ID and KERASTUNER_ORACLE_IP: a search"),
+        (
+            "tuner0",
+            None,
+            None,
+            "KERASTUNER_ORACLE_IP is not set, but KERASTUNER_TUNER_ID: a search of several processes needs all three",
+        ),
+        (
+            None,
+            "127.0.0.1",
+            8000,
+            "KERASTUNER_TUNER_ID is not set, but KERASTUNER_ORACLE_IP and KERASTUNER_ORACLE_PORT: a search",
+        ),
+        (
+            "chief",
+            "127.0.0.1",
+            "",
+            "KERASTUNER_ORACLE_PORT is not set, but KERASTUNER_TUNER_ID and KERASTUNER_ORACLE_IP: a search",
+        ),
         ("tuner0", "127.0.0.1", "http", "KERASTUNER_ORACLE_PORT='http' must be a number from 1 to 65535."),
         ("tuner0", "127.0.0.1", 65536, "KERASTUNER_ORACLE_PORT='65536' must be a number from 1 to 65535."),
-        ("tuner-chief-1", "127.0.0.1", 8000, "KERASTUNER_TUNER_ID='tuner-chief-1' has 'chief' in it, and keras-tuner takes it"),
+        (
+            "tuner-chief-1",
+            "127.0.0.1",
+            8000,
+            "KERASTUNER_TUNER_ID='tuner-chief-1' has 'chief' in it, and keras-tuner takes it",
+        ),
         ("../tuner", "127.0.0.1", 8000, "KERASTUNER_TUNER_ID='../tuner' names files: use letters"),
-        ("chief", "192.0.2.1", 8000, "The chief cannot listen at 192.0.2.1:8000 .*KERASTUNER_ORACLE_IP must be an address of this machine"),
+        (
+            "chief",
+            "192.0.2.1",
+            8000,
+            "The chief cannot listen at 192.0.2.1:8000 .*KERASTUNER_ORACLE_IP must be an address of this machine",
+        ),
     ],
 )
 def test_contradictory_environment_is_one_sentence(cli, words, environment, tmp_path, name, host, port, message):
@@ -358,8 +401,8 @@ def test_chief_s_port_in_use_is_named_before_anything_is_replaced(cli, words, en
         environment("chief", port=port)
         outcome = cli(*words, "--overwrite", f"--output={tmp_path}")
     assert outcome.status == 2 and outcome.err == (
-        f"error: The chief cannot listen at 127.0.0.1:{port} (address already in use): end the chief or the program that does, or choose "
-        "another KERASTUNER_ORACLE_PORT.\n"
+        f"error: The chief cannot listen at 127.0.0.1:{port} (address already in use): end the chief or the program "
+        "that does, or choose another KERASTUNER_ORACLE_PORT.\n"
     )
     assert (tmp_path / "search.json").read_text() == "{}"
 
@@ -369,8 +412,8 @@ def test_unreachable_chief_is_one_sentence_after_a_bounded_time(cli, words, envi
     environment("tuner0")
     outcome = cli(*words, f"--output={tmp_path / 's'}")
     assert outcome.status == 2 and outcome.err == (
-        f"error: No chief has answered at 127.0.0.1:{port} for 0.5 seconds: start it there with KERASTUNER_TUNER_ID=chief, or correct "
-        "KERASTUNER_ORACLE_IP and KERASTUNER_ORACLE_PORT.\n"
+        f"error: No chief has answered at 127.0.0.1:{port} for 0.5 seconds: start it there with "
+        "KERASTUNER_TUNER_ID=chief, or correct KERASTUNER_ORACLE_IP and KERASTUNER_ORACLE_PORT.\n"
     )
     # A chief that starts later finds no files that are not its own.
     assert not (tmp_path / "s").exists()
@@ -387,9 +430,15 @@ def words(tmp_path_factory):
     for seed, (name, rows) in enumerate({"train": 48, "validation": 40}.items()):
         write_csv(folder / f"{name}.csv", rows, seed=seed)
     return [
-        "tune", f"--model={folder / 'encoder'}", f"--train={folder / 'train.csv'}", f"--validation={folder / 'validation.csv'}",
-        "--max-length=16", "--space=none", "--vary=adapter-size=2,3,4", "--vary=epochs=6",
-    ]  # fmt: skip
+        "tune",
+        f"--model={folder / 'encoder'}",
+        f"--train={folder / 'train.csv'}",
+        f"--validation={folder / 'validation.csv'}",
+        "--max-length=16",
+        "--space=none",
+        "--vary=adapter-size=2,3,4",
+        "--vary=epochs=6",
+    ]
 
 
 SEARCHES = {
@@ -406,13 +455,18 @@ class Processes:
         self.all = []
 
     def start(self, name, *options, lost=60.0, answer=60.0):
-        """Start the chief or a worker, or, with None, a search of one process, with short times between a worker's signs."""
+        """Start the chief or a worker, or, with None, a search of one process, with short times between a worker's
+        signs."""
         code = (
             "import sys; from tf_adapters.tuning import chief, worker; from tf_adapters.cli.main import main; "
             f"chief.LOST_SECONDS, worker.ANSWER_SECONDS, worker.ASK_SECONDS = {lost}, {answer}, 0.3; sys.exit(main())"
         )
         variables = {} if name is None else {"TUNER_ID": name, "ORACLE_IP": "127.0.0.1", "ORACLE_PORT": str(self.port)}
-        environment = {**os.environ, "COLUMNS": "200", **{f"KERASTUNER_{key}": value for key, value in variables.items()}}
+        environment = {
+            **os.environ,
+            "COLUMNS": "200",
+            **{f"KERASTUNER_{key}": value for key, value in variables.items()},
+        }
         path = self.folder / f"{len(self.all)}-{name}.txt"
         with open(path, "w") as file:
             process = subprocess.Popen(
@@ -459,7 +513,11 @@ class Processes:
             row["message"] = row["message"].replace(str(self.folder), "")
             for run in row["seeds"]:
                 del run["seconds"]
-        return content["trials"], content["best"], (self.folder / "search" / "best" / "adapter.safetensors").read_bytes()
+        return (
+            content["trials"],
+            content["best"],
+            (self.folder / "search" / "best" / "adapter.safetensors").read_bytes(),
+        )
 
 
 @pytest.fixture
@@ -511,7 +569,10 @@ def test_chief_and_two_workers_come_to_what_one_process_does(processes, whole, t
     assert len(re.findall(r"^Trial \w+ to tuner[01]: ", printed, re.MULTILINE)) == 6
     for worker in workers:
         trained = sum(name == worker.name for _, name in search.begun())
-        assert f"No trial is left for {worker.name}, which trained {trained}; the chief reports." in worker.path.read_text()
+        assert (
+            f"No trial is left for {worker.name}, which trained {trained}; the chief reports."
+            in worker.path.read_text()
+        )
     if name == "grid":
         failed = [row for row in search.results()[0] if row["status"] == "failed"]
         assert len(failed) == 3 and printed.count("failed: The training loss") == 3
@@ -572,7 +633,10 @@ def test_killed_search_goes_on_without_repeating_finished_trials(processes, whol
     search.kill(chief, workers[0])
     # Its chief is gone for longer than it waits.
     assert workers[1].wait(60) == 2
-    assert f"error: The chief at 127.0.0.1:{search.port} has not answered for 2 seconds: start it again" in workers[1].path.read_text()
+    assert (
+        f"error: The chief at 127.0.0.1:{search.port} has not answered for 2 seconds: start it again"
+        in workers[1].path.read_text()
+    )
     runs = (search.folder / "search" / "search" / "runs").glob("*/adapter.safetensors")
     finished = {path: path.stat().st_mtime_ns for path in runs if not (path.parent / "seeds.json").exists()}
     assert len(finished) >= 3
@@ -595,7 +659,11 @@ def test_process_that_does_not_belong_to_the_search_is_refused(processes, tmp_pa
     elsewhere.folder.mkdir()
     search.all.append(elsewhere.start("tuner2"))
     for process, message in (
-        (same, "error: KERASTUNER_TUNER_ID='tuner0' is at work on this search already: give each process an id of its own."),
+        (
+            same,
+            "error: KERASTUNER_TUNER_ID='tuner0' is at work on this search already: give each process an id of its "
+            "own.",
+        ),
         (other, "holds a search with another seed (0, now 3): resume with the same arguments"),
         (search.all[-1], "search is not the chief's: give the folder that it writes, which all machines must share."),
     ):

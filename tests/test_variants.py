@@ -52,7 +52,10 @@ def test_the_inner_layer_norm_has_pytorchs_epsilon_and_starts_as_none(where):
     layer(x)
     randomize(layer)
     read = normalised(x, layer.norm_gamma, layer.norm_beta) if where == "before" else x.numpy()
-    update = np.maximum(read @ layer.down_kernel.numpy() + layer.down_bias.numpy(), 0) @ layer.up_kernel.numpy() + layer.up_bias.numpy()
+    update = (
+        np.maximum(read @ layer.down_kernel.numpy() + layer.down_bias.numpy(), 0) @ layer.up_kernel.numpy()
+        + layer.up_bias.numpy()
+    )
     if where == "after":
         update = normalised(update, layer.norm_gamma, layer.norm_beta)
     np.testing.assert_allclose(layer(x), x + update, atol=1e-5)
@@ -75,7 +78,9 @@ def test_scaling_and_multiplication(scaling):
 
 
 @pytest.mark.parametrize("gate", [0.0, 1.0])
-@pytest.mark.parametrize("variant", [{}, dict(inner_norm="after"), dict(scaling=4.0), dict(interaction="multiply"), dict(hidden_layers=2)])
+@pytest.mark.parametrize(
+    "variant", [{}, dict(inner_norm="after"), dict(scaling=4.0), dict(interaction="multiply"), dict(hidden_layers=2)]
+)
 def test_the_gate_is_identity_or_adapter_bit_for_bit(variant, gate):
     layer = AdapterLayer(5, init_stddev=0.3, seed=0, **variant)
     x = numbers(4, 4, 8)
@@ -162,7 +167,11 @@ def test_adapters_of_chosen_blocks_act_in_graphs_already_traced():
     np.testing.assert_allclose(traced(), tiny_model()(inputs).logits, atol=1e-6)
     set_active(model, "default")
     np.testing.assert_array_equal(traced(), everywhere)
-    with pytest.raises(InputError, match=r"blocks=\[3, 4\] must be a list of some of \[0, 1, 2, 3\], the blocks in which the adapter 'default' stands"):
+    with pytest.raises(
+        InputError,
+        match=r"blocks=\[3, 4\] must be a list of some of \[0, 1, 2, 3\], the blocks in which the adapter 'default' "
+        r"stands",
+    ):
         set_active(model, "default", blocks=[3, 4])
 
 

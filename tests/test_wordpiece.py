@@ -16,8 +16,7 @@ from tf_adapters.text import wordpiece as wordpiece_module
 from tf_adapters.text.wordpiece import KNOWN_EXCEPTIONS, WordPiece
 
 DATA = pathlib.Path(__file__).parents[2] / "shared" / "data"
-TOY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "##ness", "bad", "a", "b", "##a", "##b", ",", "é", "e",
-       "中"]
+TOY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "##ness", "bad", "a", "b", "##a", "##b", ",", "é", "e", "中"]
 CASINGS = pytest.mark.parametrize("do_lower_case", [True, False], ids=["uncased", "cased"])
 
 
@@ -49,12 +48,15 @@ def tokenizers_of(minilm):
 def assert_tokens_equal_hf(pair, texts):
     ours, theirs = pair
     got = ours.tokenize(tf.constant(texts)).to_list()
-    expected = theirs(list(texts), add_special_tokens=False, return_attention_mask=False,
-                      return_token_type_ids=False)["input_ids"]
-    different = [(text, theirs.convert_ids_to_tokens(a), theirs.convert_ids_to_tokens(b))
-                 for text, a, b in zip(texts, got, expected) if a != b]
-    assert not different, (f"{len(different)} of {len(texts)} differ, "
-                           f"first (text, ours, HuggingFace's): {different[:3]}")
+    expected = theirs(list(texts), add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False)[
+        "input_ids"
+    ]
+    different = [
+        (text, theirs.convert_ids_to_tokens(a), theirs.convert_ids_to_tokens(b))
+        for text, a, b in zip(texts, got, expected)
+        if a != b
+    ]
+    assert not different, f"{len(different)} of {len(texts)} differ, first (text, ours, HuggingFace's): {different[:3]}"
 
 
 def column(file, *names):
@@ -96,8 +98,10 @@ def test_tokens_equal_hf_on_mrpc_and_a_tenth_of_sst2_and_xnli(tokenizers_of, do_
 
 
 # See KNOWN_EXCEPTIONS["noncharacters"].
-NONCHARACTERS = dict.fromkeys([*range(0xFDD0, 0xFDF0), *(plane + last for plane in range(0, 0x110000, 0x10000)
-                                                         for last in (0xFFFE, 0xFFFF))], 0xFFFD)
+NONCHARACTERS = dict.fromkeys(
+    [*range(0xFDD0, 0xFDF0), *(plane + last for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))],
+    0xFFFD,
+)
 
 
 def every_character(step=1):
@@ -108,12 +112,16 @@ def every_character(step=1):
             yield f"a{character}b A {character} é{character}{character}"
 
 
-SETTINGS = pytest.mark.parametrize("settings", [
-    {"do_lower_case": True},
-    {"do_lower_case": False},
-    {"do_lower_case": True, "strip_accents": False},
-    {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False},
-], ids=lambda settings: "-".join(f"{key}={value}" for key, value in settings.items()))
+SETTINGS = pytest.mark.parametrize(
+    "settings",
+    [
+        {"do_lower_case": True},
+        {"do_lower_case": False},
+        {"do_lower_case": True, "strip_accents": False},
+        {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False},
+    ],
+    ids=lambda settings: "-".join(f"{key}={value}" for key, value in settings.items()),
+)
 
 
 @SETTINGS
@@ -133,13 +141,15 @@ def assert_normalised_words_equal_hf(settings, texts):
     ours = WordPiece(TOY, **settings)
     lower = settings["do_lower_case"]
     normalizer = tokenizers.normalizers.BertNormalizer(
-        lowercase=lower, strip_accents=settings.get("strip_accents"),
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True))
+        lowercase=lower,
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    )
     splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
     texts = list(texts)
     different = []
     for start in range(0, len(texts), 50_000):
-        chunk = texts[start:start + 50_000]
+        chunk = texts[start : start + 50_000]
         words, counts = ours._words(tf.constant(chunk))
         words = tf.RaggedTensor.from_row_lengths(words, counts)
         joined = tf.strings.reduce_join(words, axis=1, separator=" ")
@@ -151,17 +161,34 @@ def assert_normalised_words_equal_hf(settings, texts):
     assert not different, f"{len(different)} of {len(texts)} differ: {ascii(different[:3])}"
 
 
-@pytest.mark.parametrize("text", [
-    "a\0b\x01c\x7fd\x85e\u200cf\u200dg\u00adh\ufeffi\ufffdj\ue000k",  # dropped
-    "a\tb\nc\rd\u00a0e\u2028f\u3000g\u2009h",                         # spaces
-    "漢字とかな 中文abc中文 \U00020000\U0002b81f\U0002b820\U0002b920\uf900 한국어 텍스트",
-    "Ünïcödé ÀÉÎ ǅ ß ẞ İstanbul ΣΑΣ Ὀδυσσεύς ấ e\u0301 \u0301 ½ ﬁ Ⅷ ① 🙂👍🏽",
-    "don't -- $5.00 `x` ^_^ ~~ «quoted» ¿qué? …—– ।॥ ،؟ 「括弧」 #hash @user a_b <b>",
-    "हिन्दी বাংলা தமிழ் ไทย ລາວ မြန်မာ עִבְרִית العَرَبِيَّة",
-    " ", "", "   leading and trailing   ", "unaffable",
-    "x" * 100, "x" * 101, "é" * 100, "é" * 101, "中" * 101, "ж" * 100, "ж" * 101, "🙂" * 100, "🙂" * 101,
-    "a" * 99 + "\u0301\u0301b", "가" * 33 + "a", "가" * 50,
-], ids=ascii)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\0b\x01c\x7fd\x85e\u200cf\u200dg\u00adh\ufeffi\ufffdj\ue000k",  # dropped
+        "a\tb\nc\rd\u00a0e\u2028f\u3000g\u2009h",  # spaces
+        "漢字とかな 中文abc中文 \U00020000\U0002b81f\U0002b820\U0002b920\uf900 한국어 텍스트",
+        "Ünïcödé ÀÉÎ ǅ ß ẞ İstanbul ΣΑΣ Ὀδυσσεύς ấ e\u0301 \u0301 ½ ﬁ Ⅷ ① 🙂👍🏽",
+        "don't -- $5.00 `x` ^_^ ~~ «quoted» ¿qué? …—– ।॥ ،؟ 「括弧」 #hash @user a_b <b>",
+        "हिन्दी বাংলা தமிழ் ไทย ລາວ မြန်မာ עִבְרִית العَرَبِيَّة",
+        " ",
+        "",
+        "   leading and trailing   ",
+        "unaffable",
+        "x" * 100,
+        "x" * 101,
+        "é" * 100,
+        "é" * 101,
+        "中" * 101,
+        "ж" * 100,
+        "ж" * 101,
+        "🙂" * 100,
+        "🙂" * 101,
+        "a" * 99 + "\u0301\u0301b",
+        "가" * 33 + "a",
+        "가" * 50,
+    ],
+    ids=ascii,
+)
 @CASINGS
 def test_edge_cases_equal_hf(tokenizers_of, text, do_lower_case):
     assert_tokens_equal_hf(tokenizers_of(do_lower_case=do_lower_case), [text, "a " + text, text + "."])
@@ -183,15 +210,30 @@ def test_a_text_of_100000_characters_equals_hf(tokenizers_of):
 
 def test_random_unicode_strings_equal_hf(tokenizers_of):
     generator = random.Random(1)
-    blocks = [(32, 127), (32, 127), (0, 0x250), (0x300, 0x370), (0x370, 0x600), (0x900, 0xE00),
-              (0x1000, 0x10A0), (0x1E00, 0x2100), (0x2000, 0x2070), (0x3000, 0x3100), (0x4E00, 0x4F00),
-              (0xAC00, 0xAD00), (0x1F600, 0x1F650)]
+    blocks = [
+        (32, 127),
+        (32, 127),
+        (0, 0x250),
+        (0x300, 0x370),
+        (0x370, 0x600),
+        (0x900, 0xE00),
+        (0x1000, 0x10A0),
+        (0x1E00, 0x2100),
+        (0x2000, 0x2070),
+        (0x3000, 0x3100),
+        (0x4E00, 0x4F00),
+        (0xAC00, 0xAD00),
+        (0x1F600, 0x1F650),
+    ]
     texts = []
     for _ in range(3000):
         drawn = [generator.choice(blocks) for _ in range(generator.randint(0, 30))]
         texts.append("".join(chr(generator.randrange(*block)) for block in drawn))
-    for settings in ({"do_lower_case": True}, {"do_lower_case": False},
-                     {"do_lower_case": True, "strip_accents": False}):
+    for settings in (
+        {"do_lower_case": True},
+        {"do_lower_case": False},
+        {"do_lower_case": True, "strip_accents": False},
+    ):
         assert_tokens_equal_hf(tokenizers_of(**settings), texts)
 
 
@@ -219,9 +261,11 @@ def assert_offsets_equal_hf(pair, texts):
     assert not different, f"{len(different)} of {len(texts)} differ: {ascii(different[:2])}"
 
 
-OFFSET_SETTINGS = pytest.mark.parametrize("settings", [
-    {"do_lower_case": True}, {"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False},
-], ids=lambda settings: "-".join(f"{key}={value}" for key, value in settings.items()))
+OFFSET_SETTINGS = pytest.mark.parametrize(
+    "settings",
+    [{"do_lower_case": True}, {"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}],
+    ids=lambda settings: "-".join(f"{key}={value}" for key, value in settings.items()),
+)
 
 
 @OFFSET_SETTINGS
@@ -241,13 +285,30 @@ def test_offsets_equal_hf_on_every_text_of_xquad(tokenizers_of, settings):
 @OFFSET_SETTINGS
 def test_offsets_equal_hf_where_characters_vanish_multiply_or_are_many(tokenizers_of, settings):
     texts = [
-        "", "   ", "\u0301", " e\u0301\u0327x caf\u00e9s ", "\ufeffhello wor\u00adld a\u200bb",
-        "한국어 텍스트 각", "İstanbul ẞ ǰ ﬃ ½",
-        "x" * 150 + " y " + "é" * 101 + "z", "🙂 unk🙂x", "中国 人abc", "tab\there\r\nnew", "don't-stop", "Ａｂ क्षि ΐ",
+        "",
+        "   ",
+        "\u0301",
+        " e\u0301\u0327x caf\u00e9s ",
+        "\ufeffhello wor\u00adld a\u200bb",
+        "한국어 텍스트 각",
+        "İstanbul ẞ ǰ ﬃ ½",
+        "x" * 150 + " y " + "é" * 101 + "z",
+        "🙂 unk🙂x",
+        "中国 人abc",
+        "tab\there\r\nnew",
+        "don't-stop",
+        "Ａｂ क्षि ΐ",
     ]
     generator = random.Random(2)
-    blocks = [(32, 127), (0xA0, 0x250), (0x300, 0x315), (0x370, 0x590), (0x1E00, 0x2100), (0x4E00, 0x4F00),
-              (0xAC00, 0xD7A4)]
+    blocks = [
+        (32, 127),
+        (0xA0, 0x250),
+        (0x300, 0x315),
+        (0x370, 0x590),
+        (0x1E00, 0x2100),
+        (0x4E00, 0x4F00),
+        (0xAC00, 0xD7A4),
+    ]
     for _ in range(2000):
         drawn = [generator.choice(blocks) for _ in range(generator.randint(0, 30))]
         texts.append("".join(chr(generator.randrange(*block)) for block in drawn))
@@ -293,8 +354,9 @@ def test_bytes_that_are_not_utf8_are_dropped():
 @pytest.mark.parametrize("max_length", [5, 6, 7, 12, 13])
 def test_pair_truncation_equals_hf(tokenizers_of, max_length):
     _, theirs = tokenizers_of(do_lower_case=True)
-    ours = WordPiece((" ".join(theirs.convert_ids_to_tokens(range(theirs.vocab_size)))).split(" "),
-                     max_length=max_length)
+    ours = WordPiece(
+        (" ".join(theirs.convert_ids_to_tokens(range(theirs.vocab_size)))).split(" "), max_length=max_length
+    )
     lengths = [(a, b) for a in range(0, max_length + 6) for b in range(0, max_length + 6)]
     generator = np.random.default_rng(max_length)
     lengths += generator.integers(0, 40, size=(200, 2)).tolist()
@@ -354,8 +416,9 @@ def test_tokens_survive_saving_with_the_vocabulary_and_tables_inside(tokenizers_
     module = tf.Module()
     module.wordpiece = ours
     signature = [tf.TensorSpec([None], tf.string)]
-    module.serve = tf.function(lambda text: ours.pad(ours.encode(text), length=ours.max_length),
-                               input_signature=signature)
+    module.serve = tf.function(
+        lambda text: ours.pad(ours.encode(text), length=ours.max_length), input_signature=signature
+    )
     tf.saved_model.save(module, str(tmp_path / "saved"))
     assert not list((tmp_path / "saved" / "assets").glob("*"))
     loaded = tf.saved_model.load(str(tmp_path / "saved"))
@@ -385,14 +448,29 @@ def test_directory_settings_are_read_and_nothing_else(minilm, tmp_path):
 
 def test_directory_config_overrides_defaults(tmp_path):
     (tmp_path / "vocab.txt").write_text("\r\n".join(["<pad>" if t == "[PAD]" else t for t in TOY]), "utf-8")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({
-        "do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False,
-        "pad_token": {"content": "<pad>", "lstrip": False}, "tokenizer_class": "ElectraTokenizer"}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "do_lower_case": False,
+                "strip_accents": True,
+                "tokenize_chinese_chars": False,
+                "pad_token": {"content": "<pad>", "lstrip": False},
+                "tokenizer_class": "ElectraTokenizer",
+            }
+        )
+    )
     settings = WordPiece.from_directory(tmp_path).settings()
     digest = settings.pop("vocabulary_sha256")
-    assert settings == {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False,
-                        "max_length": 128, "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
-                        "pad_token": "<pad>"}
+    assert settings == {
+        "do_lower_case": False,
+        "strip_accents": True,
+        "tokenize_chinese_chars": False,
+        "max_length": 128,
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "pad_token": "<pad>",
+    }
     again = WordPiece(["<pad>", *TOY[1:]], **settings)
     assert again.settings()["vocabulary_sha256"] == digest
     json.dumps(again.settings())
@@ -402,20 +480,33 @@ def test_directories_that_are_not_berts_are_refused(tmp_path):
     with pytest.raises(InputError, match="looked for vocab.txt and tokenizer.json"):
         WordPiece.from_directory(tmp_path)
     for content, message in [
-        ("[1]", "JSON object"), ("{", "is not JSON"),
+        ("[1]", "JSON object"),
+        ("{", "is not JSON"),
         (json.dumps({"model": {"type": "BPE"}}), "model.type='BPE'"),
-        (json.dumps({"model": {"type": "WordPiece"}, "normalizer": {"type": "Lowercase"}}),
-         "normalizer.type='Lowercase'"),
-        (json.dumps({"model": {"vocab": {"[UNK]": 5}}, "normalizer": {"type": "BertNormalizer"},
-                     "pre_tokenizer": {"type": "BertPreTokenizer"}}), "without a gap"),
+        (
+            json.dumps({"model": {"type": "WordPiece"}, "normalizer": {"type": "Lowercase"}}),
+            "normalizer.type='Lowercase'",
+        ),
+        (
+            json.dumps(
+                {
+                    "model": {"vocab": {"[UNK]": 5}},
+                    "normalizer": {"type": "BertNormalizer"},
+                    "pre_tokenizer": {"type": "BertPreTokenizer"},
+                }
+            ),
+            "without a gap",
+        ),
     ]:
         (tmp_path / "tokenizer.json").write_text(content)
         with pytest.raises(InputError, match=message):
             WordPiece.from_directory(tmp_path)
     (tmp_path / "vocab.txt").write_text("\n".join(TOY) + "\n", "utf-8")
-    for config, message in [({"tokenizer_class": "BertweetTokenizer"}, "tokenizer_class='BertweetTokenizer'"),
-                            ({"do_lower_case": "yes"}, "do_lower_case='yes'"),
-                            ({"pad_token": 3}, "pad_token=3")]:
+    for config, message in [
+        ({"tokenizer_class": "BertweetTokenizer"}, "tokenizer_class='BertweetTokenizer'"),
+        ({"do_lower_case": "yes"}, "do_lower_case='yes'"),
+        ({"pad_token": 3}, "pad_token=3"),
+    ]:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
         with pytest.raises(InputError, match=message):
             WordPiece.from_directory(tmp_path)
@@ -424,16 +515,19 @@ def test_directories_that_are_not_berts_are_refused(tmp_path):
         WordPiece.from_directory(tmp_path)
 
 
-@pytest.mark.parametrize("vocabulary, arguments, message", [
-    ([], {}, "vocabulary is empty"),
-    (TOY + ["good"], {}, "'good' twice, at 4 and 15"),
-    (TOY[1:], {}, r"pad_token='\[PAD\]' is not in the vocabulary"),
-    (TOY, {"sep_token": "</s>"}, "sep_token='</s>'"),
-    (TOY, {"max_length": 2}, "max_length=2"),
-    (TOY, {"max_length": "128"}, "max_length='128'"),
-    (TOY, {"max_length": True}, "max_length=True"),
-    (TOY + [b"x"], {}, r"vocabulary\[15\]=b'x'"),
-])
+@pytest.mark.parametrize(
+    "vocabulary, arguments, message",
+    [
+        ([], {}, "vocabulary is empty"),
+        (TOY + ["good"], {}, "'good' twice, at 4 and 15"),
+        (TOY[1:], {}, r"pad_token='\[PAD\]' is not in the vocabulary"),
+        (TOY, {"sep_token": "</s>"}, "sep_token='</s>'"),
+        (TOY, {"max_length": 2}, "max_length=2"),
+        (TOY, {"max_length": "128"}, "max_length='128'"),
+        (TOY, {"max_length": True}, "max_length=True"),
+        (TOY + [b"x"], {}, r"vocabulary\[15\]=b'x'"),
+    ],
+)
 def test_arguments_that_cannot_be_used_are_named(vocabulary, arguments, message):
     with pytest.raises(InputError, match=message):
         WordPiece(vocabulary, **arguments)

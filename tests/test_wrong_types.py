@@ -1,4 +1,5 @@
-"""Descriptions of adapters that somebody else wrote: a value of a wrong type, or beyond what float32 or a tensor holds, is named."""
+"""Descriptions of adapters that somebody else wrote: a value of a wrong type, or beyond what float32 or a tensor holds,
+is named."""
 
 import json
 
@@ -14,13 +15,27 @@ from tf_adapters.methods.lora import LoraConfig
 WRONG = [[], [[]], {}, "x", [None], "5", 10**400, float("inf"), float("nan"), [{"a": 1}]]
 HUGE = [2**31, 2**63, 10**400]
 FIELDS = {
-    "bottleneck": ["bottleneck_size", "sharing", "placement", "activation", "init_stddev", "dropout", "insertion", "scaling", "hidden_layers"]
+    "bottleneck": [
+        "bottleneck_size",
+        "sharing",
+        "placement",
+        "activation",
+        "init_stddev",
+        "dropout",
+        "insertion",
+        "scaling",
+        "hidden_layers",
+    ]
     + ["inner_norm", "interaction", "random_drop", "train_layer_norm"],
-    "lora": ["rank", "targets", "dropout", "train_layer_norm"], "ia3": ["train_layer_norm"], "fusion": ["adapters", "value_regularization"],
-}  # fmt: skip
+    "lora": ["rank", "targets", "dropout", "train_layer_norm"],
+    "ia3": ["train_layer_norm"],
+    "fusion": ["adapters", "value_regularization"],
+}
 
 
-@pytest.mark.parametrize(("method", "field"), [(method, field) for method, fields in FIELDS.items() for field in fields])
+@pytest.mark.parametrize(
+    ("method", "field"), [(method, field) for method, fields in FIELDS.items() for field in fields]
+)
 def test_a_field_of_a_wrong_type_is_named(method, field):
     for value in [*WRONG, None]:
         with pytest.raises(InputError) as refusal:
@@ -42,14 +57,22 @@ def test_a_method_that_is_none_is_named(value):
 
 @pytest.mark.parametrize("value", HUGE)
 def test_what_no_tensor_can_have_is_refused_before_one_is_made(value):
-    for make in (lambda: AdapterConfig(value), lambda: LoraConfig(rank=value), lambda: AdapterConfig(hidden_layers=value)):
+    for make in (
+        lambda: AdapterConfig(value),
+        lambda: LoraConfig(rank=value),
+        lambda: AdapterConfig(hidden_layers=value),
+    ):
         with pytest.raises(InputError, match=r"must be an integer of at most (65536|256)\."):
             make()
 
 
 @pytest.mark.parametrize("value", [1e39, -1e39, 10**400, float("nan")])
 def test_what_float32_does_not_hold_is_refused(value):
-    for make in (lambda: LoraConfig(alpha=value), lambda: AdapterConfig(scaling=value), lambda: AdapterConfig(init_stddev=value)):
+    for make in (
+        lambda: LoraConfig(alpha=value),
+        lambda: AdapterConfig(scaling=value),
+        lambda: AdapterConfig(init_stddev=value),
+    ):
         with pytest.raises(InputError, match="(alpha|scaling|init_stddev)="):
             make()
 
@@ -61,10 +84,28 @@ def test_what_is_no_activation_is_refused(name):
 
 
 THEIRS = {
-    settings.config_from_hub: ["leave_out", "dropout", "mh_adapter", "output_adapter", "ln_before", "ln_after", "original_ln_before"]
+    settings.config_from_hub: [
+        "leave_out",
+        "dropout",
+        "mh_adapter",
+        "output_adapter",
+        "ln_before",
+        "ln_after",
+        "original_ln_before",
+    ]
     + ["is_parallel", "scaling", "non_linearity", "residual_before_ln", "phm_layer", "use_gating", "stochastic_depth"],
-    lora.config_from_hub: ["leave_out", "dropout", "attn_matrices", "selfattn_lora", "intermediate_lora", "output_lora", "r", "alpha", "vera_d"],
-}  # fmt: skip
+    lora.config_from_hub: [
+        "leave_out",
+        "dropout",
+        "attn_matrices",
+        "selfattn_lora",
+        "intermediate_lora",
+        "output_lora",
+        "r",
+        "alpha",
+        "vera_d",
+    ],
+}
 
 
 @pytest.mark.parametrize(("read", "name"), [(read, name) for read, names in THEIRS.items() for name in names])
@@ -97,7 +138,11 @@ TOKENIZER = {
     "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "pre_tokenizer": {"type": "ByteLevel"},
     "post_processor": {"type": "RobertaProcessing", "cls": ["a", 0], "sep": ["a", 0]},
 }  # fmt: skip
-WORDPIECE = {"model": {"vocab": {"[UNK]": 0}}, "normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+WORDPIECE = {
+    "model": {"vocab": {"[UNK]": 0}},
+    "normalizer": {"type": "BertNormalizer"},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+}
 
 
 @pytest.mark.parametrize(
@@ -105,15 +150,29 @@ WORDPIECE = {"model": {"vocab": {"[UNK]": 0}}, "normalizer": {"type": "BertNorma
     [(ByteLevelBpe, {name: value}) for name in ("model", "pre_tokenizer", "post_processor") for value in ("x", [1], 3)]
     + [(WordPiece, {name: value}) for name in ("model", "normalizer", "pre_tokenizer") for value in ("x", [1], 3)]
     + [(ByteLevelBpe, {"added_tokens": value}) for value in (3, ["x"], [{}], [{"content": [], "id": 0}])]
-    + [(ByteLevelBpe, {"post_processor": {"type": "RobertaProcessing", **value}}) for value in ({}, {"cls": 3, "sep": []}, {"cls": [[]], "sep": ["a"]})]
-    + [(ByteLevelBpe, {"model": {**TOKENIZER["model"], "vocab": vocabulary}}) for vocabulary in ({"a": "0"}, {"a": [0]}, {"a": True}, {"a": None})]
-    + [(ByteLevelBpe, {"model": {**TOKENIZER["model"], "merges": merges}}) for merges in ([], [3], [[[], []]], [["a"] * 9000], [[1, 2]])]
+    + [
+        (ByteLevelBpe, {"post_processor": {"type": "RobertaProcessing", **value}})
+        for value in ({}, {"cls": 3, "sep": []}, {"cls": [[]], "sep": ["a"]})
+    ]
+    + [
+        (ByteLevelBpe, {"model": {**TOKENIZER["model"], "vocab": vocabulary}})
+        for vocabulary in ({"a": "0"}, {"a": [0]}, {"a": True}, {"a": None})
+    ]
+    + [
+        (ByteLevelBpe, {"model": {**TOKENIZER["model"], "merges": merges}})
+        for merges in ([], [3], [[[], []]], [["a"] * 9000], [[1, 2]])
+    ]
     + [(WordPiece, {"model": {"vocab": vocabulary}}) for vocabulary in ({"a": "0"}, {"a": [0]}, {"a": 0, "b": "1"})]
-    + [(WordPiece, {"model": {**WORDPIECE["model"], "unk_token": []}}), (WordPiece, {"normalizer": {"type": ["x"] * 9000}})],
+    + [
+        (WordPiece, {"model": {**WORDPIECE["model"], "unk_token": []}}),
+        (WordPiece, {"normalizer": {"type": ["x"] * 9000}}),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_tokenizers_entry_of_a_wrong_type_is_named(read, changes, tmp_path):
-    (tmp_path / "tokenizer.json").write_text(json.dumps({**(TOKENIZER if read is ByteLevelBpe else WORDPIECE), **changes}))
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({**(TOKENIZER if read is ByteLevelBpe else WORDPIECE), **changes})
+    )
     with pytest.raises(InputError) as refusal:
         read.from_directory(tmp_path)
     assert len(str(refusal.value)) < 1000

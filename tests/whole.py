@@ -7,11 +7,16 @@ from tf_adapters.models.state import state_of
 
 
 def train(model, *, seed=0, scale=0.3):
-    """Give what trains, the acting adapter, its LayerNorms and the head other values, as training would; no bias stays zero."""
+    """Give what trains, the acting adapter, its LayerNorms and the head other values, as training would; no bias stays
+    zero."""
     random = np.random.default_rng(seed)
     state = state_of(model)
     adapter = state.adapters[state.active].layers.values() if state.active else ()
-    variables = [variable for layer in adapter for variable in layer.weights] + state.layer_norm_variables(model) + state.head_variables(model)
+    variables = (
+        [variable for layer in adapter for variable in layer.weights]
+        + state.layer_norm_variables(model)
+        + state.head_variables(model)
+    )
     for variable in variables:
         variable.assign_add(random.normal(0, scale, variable.shape).astype(np.float32))
     return model
@@ -20,27 +25,54 @@ def train(model, *, seed=0, scale=0.3):
 def outputs(model, inputs=None):
     """What a model computes, a float32 array."""
     found = model(inputs or tiny_inputs())
-    return np.asarray(found["logits" if "logits" in found else "start_logits" if "start_logits" in found else "last_hidden_state"])
+    return np.asarray(
+        found["logits" if "logits" in found else "start_logits" if "start_logits" in found else "last_hidden_state"]
+    )
 
 
 def picture(model):
-    """A dict of all that is compared: bits of all weights, their order, layers, what acts and what trains, and what is computed."""
+    """A dict of all that is compared: bits of all weights, their order, layers, what acts and what trains, and what is
+    computed."""
     state = state_of(model)
     state.digest(model)  # looking at it is no change
-    adapters = {name: (adapter.config, list(adapter.layers), adapter.pretrained) for name, adapter in state.adapters.items()}
+    adapters = {
+        name: (adapter.config, list(adapter.layers), adapter.pretrained) for name, adapter in state.adapters.items()
+    }
     return {
         "weights": [(id(variable), variable.name, variable.numpy().tobytes()) for variable in model.weights],
         "trains": [id(variable) for variable in model.trainable_variables],
-        "layers": [(id(layer), type(layer), layer.trainable, layer.dtype_policy.name) for layer in model._flatten_layers()],
+        "layers": [
+            (id(layer), type(layer), layer.trainable, layer.dtype_policy.name) for layer in model._flatten_layers()
+        ],
         "adapters": adapters,
-        "acts": (state.active, state.active_blocks, len(state.suspensions), state.acting.number.numpy(), state.acting.known),
+        "acts": (
+            state.active,
+            state.active_blocks,
+            len(state.suspensions),
+            state.acting.number.numpy(),
+            state.acting.known,
+        ),
         "switches": {
-            place: (site.switch.active_slot.numpy(), {name: gate.numpy() for name, gate in site.switch.gates.items()}, list(site.adapters))
+            place: (
+                site.switch.active_slot.numpy(),
+                {name: gate.numpy() for name, gate in site.switch.gates.items()},
+                list(site.adapters),
+            )
             for place, site in state.sites.items()
         },
-        "state": (state.trainable, state.fast, len(state.cast), list(map(id, state.newly_initialized)), state.source, state.digest(model)),
+        "state": (
+            state.trainable,
+            state.fast,
+            len(state.cast),
+            list(map(id, state.newly_initialized)),
+            state.source,
+            state.digest(model),
+        ),
         "kept": [
-            [None if kept is None else [np.asarray(value).tobytes() for value in kept] for kept in (owner.norms, owner.head)]
+            [
+                None if kept is None else [np.asarray(value).tobytes() for value in kept]
+                for kept in (owner.norms, owner.head)
+            ]
             for owner in (state.plain, *state.adapters.values())
         ],
         "labels": (dict(model.config.id2label), dict(model.config.label2id)),

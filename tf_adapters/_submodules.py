@@ -1,4 +1,5 @@
-"""Names that are imported at first use: submodules, so that `tf_adapters.text.wordpiece` needs no import of its own, and what is public in them."""
+"""Names that are imported at first use: submodules, so that `tf_adapters.text.wordpiece` needs no import of its own,
+and what is public in them."""
 
 import importlib
 import importlib.util

@@ -26,7 +26,8 @@ class MethodConfig:
     random_drop = 0
 
     def sites(self, depth):
-        """The places that the method changes: dict from `(block, place)` to the key of what changes it; `depth` blocks there are."""
+        """The places that the method changes: dict from `(block, place)` to the key of what changes it; `depth` blocks
+        there are."""
         raise NotImplementedError
 
     def layer(self, place, shape, **settings):
@@ -50,7 +51,9 @@ class MethodConfig:
     def to_dict(self):
         """Plain dict that JSON can hold; `from_dict` reads it back."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"method": self.method} | {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {"method": self.method} | {
+            name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
+        }
 
     @classmethod
     def from_dict(cls, values):
@@ -85,10 +88,14 @@ class MethodConfig:
         if self.blocks is None:
             return
         if isinstance(self.blocks, (str, bytes)) or not hasattr(self.blocks, "__iter__"):
-            raise InputError("{blocks} must be a sequence of block indices, or None for all blocks.", blocks=self.blocks)
+            raise InputError(
+                "{blocks} must be a sequence of block indices, or None for all blocks.", blocks=self.blocks
+            )
         blocks = tuple(self.blocks)
         if not blocks or any(not is_int(block) or block < 0 for block in blocks):
-            raise InputError("{blocks} must hold at least one index, counted from 0; None means all blocks.", blocks=blocks)
+            raise InputError(
+                "{blocks} must hold at least one index, counted from 0; None means all blocks.", blocks=blocks
+            )
         if len(set(blocks)) != len(blocks):
             raise InputError("{blocks} names a block twice.", blocks=blocks)
         object.__setattr__(self, "blocks", tuple(sorted(int(block) for block in blocks)))
@@ -115,7 +122,9 @@ def check_sharing(sharing):
 def check_scaling(scaling):
     """Raise InputError for what `AdapterConfig.scaling` cannot be."""
     if scaling != "learned" and (not is_real(scaling) or scaling == 0):
-        raise InputError("{scaling} must be a number other than 0, of those that float32 holds, or 'learned'.", scaling=scaling)
+        raise InputError(
+            "{scaling} must be a number other than 0, of those that float32 holds, or 'learned'.", scaling=scaling
+        )
 
 
 def check_choice(name, value, choices):

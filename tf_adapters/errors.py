@@ -1,6 +1,5 @@
 """What stands for a user's mistake, and a kind of it that a search expects."""
 
-
 #: Stands for an argument's name alone.
 NAME = object()
 
@@ -14,8 +13,8 @@ class InputError(ValueError):
 
     Args:
         message: str, in which `{name}` stands for each of the `values`.
-        values: arguments by name, and what was given, or `NAME` where no value is to be named. Python spells them `name=value`, the
-            command line `--name value`.
+        values: arguments by name, and what was given, or `NAME` where no value is to be named. Python spells them
+            `name=value`, the command line `--name value`.
 
     Example:
     >>> raise InputError("{batch_size} is above the 2 training examples.", batch_size=4)

@@ -40,7 +40,9 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
     cast_frozen(freeze(model))
     text = settings["text"]
     if text is None:
-        raise InputError(f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter.")
+        raise InputError(
+            f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter."
+        )
     tokenizer = load_tokenizer(model, max_length=text["max_length"])
     for name, value in tokenizer.settings().items():
         if text.get(name) != value:
@@ -51,25 +53,30 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
     return Scorer(model, tokenizer, batch_size=batch_size), settings
 
 
-def predict(model, texts, text_pairs=None, *, kind=None, tokenizer=None, backbone=None, batch_size=32, fast=None, progress=None):
+def predict(
+    model, texts, text_pairs=None, *, kind=None, tokenizer=None, backbone=None, batch_size=32, fast=None, progress=None
+):
     """What a trained model answers to texts, as `tf-adapters predict` writes it.
 
     Args:
         model: path of an adapter directory, or a model whose active adapter answers.
-        texts: list of str. For token classification lists of words, or texts that are cut at white space; for question answering
-            the questions.
-        text_pairs: list of second texts, where the model was trained on pairs; for question answering the contexts. None otherwise.
+        texts: list of str. For token classification lists of words, or texts that are cut at white space; for question
+            answering the questions.
+        text_pairs: list of second texts, where the model was trained on pairs; for question answering the contexts.
+            None otherwise.
         kind: str, what the labels of a model are, as `Task.kind`; None for what its head says: without anything else
             `"classification"`, or `"regression"` with one output. A directory knows its kind.
         tokenizer: `Tokenizer` of a model, or None for its encoder's. A directory knows its own.
         backbone, batch_size, fast: of a directory, as in `load_pipeline`.
         progress: function called with the number of texts done after each batch, or None.
 
-    Returns: a list of dicts, one a text: `label` and `probabilities`, `labels`, `value`, or `answer`. A text whose logits are not
+    Returns: a list of dicts, one a text: `label` and `probabilities`, `labels`, `value`, or `answer`. A text whose
+    logits are not
         finite has an `error`, and None in place of its answers.
 
     Raises:
-        InputError: as `load_pipeline`; no texts but something else, pairs where there were none in training, or the reverse.
+        InputError: as `load_pipeline`; no texts but something else, pairs where there were none in training, or the
+            reverse.
 
     Example:
     >>> predict("adapters/film", ["a quiet, moving film"])
@@ -78,17 +85,27 @@ def predict(model, texts, text_pairs=None, *, kind=None, tokenizer=None, backbon
     pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
     if pipeline.text_pairs not in (None, text_pairs is not None) and pipeline.kind.name != "question-answering":
         trained = "pairs of texts" if pipeline.text_pairs else "single texts"
-        raise InputError(f"{{text_pairs}}: {model} was trained on {trained}, give it these.", text_pairs='given' if text_pairs is not None else None)
+        raise InputError(
+            f"{{text_pairs}}: {model} was trained on {trained}, give it these.",
+            text_pairs="given" if text_pairs is not None else None,
+        )
     rows = pipeline.rows(texts, text_pairs)
-    return pipeline.kind.records(rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress), pipeline.labels) if len(rows) else []
+    return (
+        pipeline.kind.records(rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress), pipeline.labels)
+        if len(rows)
+        else []
+    )
 
 
-def evaluate(model, rows, *, metric=None, kind=None, tokenizer=None, backbone=None, batch_size=32, fast=None, progress=None):
+def evaluate(
+    model, rows, *, metric=None, kind=None, tokenizer=None, backbone=None, batch_size=32, fast=None, progress=None
+):
     """A trained model's numbers on labelled rows.
 
     Args:
         model, kind, tokenizer, backbone, batch_size, fast, progress: as in `predict`.
-        rows: rows with labels, such as `load_task("glue/sst2").validation`; of the labels that the model was trained for.
+        rows: rows with labels, such as `load_task("glue/sst2").validation`; of the labels that the model was trained
+            for.
         metric: str, one of `tasks.metrics.METRICS`; None for the directory's, or what is usual of the kind.
 
     Returns: dict of floats by the metric's names, such as `{"accuracy": 0.93}`.
@@ -98,7 +115,9 @@ def evaluate(model, rows, *, metric=None, kind=None, tokenizer=None, backbone=No
     """
     pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
     if getattr(rows, "labels", None) is None:
-        raise InputError("{rows} have no labels to compare with: give labelled rows, such as task.validation.", rows=rows)
+        raise InputError(
+            "{rows} have no labels to compare with: give labelled rows, such as task.validation.", rows=rows
+        )
     metric = metric_of(pipeline.kind.name, metric or pipeline.metric, pipeline.labels)
     return pipeline.kind.score(metric, rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress))
 
@@ -123,7 +142,9 @@ class _Pipeline:
                     raise InputError(f"{name}={shown(value)} is of a model, and a directory has its own: leave it out.")
             scorer, settings = load_pipeline(model, backbone=backbone, batch_size=batch_size, fast=fast)
             (name, labels), task = task_of(settings), settings["task"] or {}
-            return cls(scorer, get_kind(name), labels, task.get("text_pairs"), task.get("metric"), task.get("value_range"))
+            return cls(
+                scorer, get_kind(name), labels, task.get("text_pairs"), task.get("metric"), task.get("value_range")
+            )
         for name, value in {"backbone": backbone, "fast": fast}.items():
             if value is not None:
                 raise InputError(f"{name}={shown(value)} is of a directory, and a model has its own: leave it out.")
@@ -132,7 +153,9 @@ class _Pipeline:
             kind = ("regression" if config.num_labels == 1 else "classification") if head == "classification" else head
         kind = get_kind(kind)
         if kind.head != head:
-            raise InputError(f"{{kind}} needs a model with the head {kind.head!r}, and this one has {head!r}.", kind=kind.name)
+            raise InputError(
+                f"{{kind}} needs a model with the head {kind.head!r}, and this one has {head!r}.", kind=kind.name
+            )
         labels = tuple(config.id2label[i] for i in range(config.num_labels)) if get_reader(kind.name).named else ()
         return cls(Scorer(model, tokenizer or load_tokenizer(model), batch_size=batch_size), kind, labels)
 
@@ -144,4 +167,8 @@ class _Pipeline:
         if text_pairs is not None and len(text_pairs) != len(texts):
             raise InputError(f"text_pairs has {len(text_pairs)} texts and texts {len(texts)}: give one for each.")
         rows = get_reader(self.kind.name).of_texts(texts, text_pairs) if texts else ()
-        return rows if self.value_range is None or not texts else dataclasses.replace(rows, value_range=tuple(self.value_range))
+        return (
+            rows
+            if self.value_range is None or not texts
+            else dataclasses.replace(rows, value_range=tuple(self.value_range))
+        )

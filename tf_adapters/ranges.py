@@ -33,7 +33,8 @@ class Whole:
 
 @dataclasses.dataclass(frozen=True)
 class Real:
-    """Numbers of float32 that are `above` or `at_least` one, and, if that is given, `below` or `at_most` another; `such_as` a usual one."""
+    """Numbers of float32 that are `above` or `at_least` one, and, if that is given, `below` or `at_most` another;
+    `such_as` a usual one."""
 
     above: float = None
     at_least: float = None
@@ -43,7 +44,12 @@ class Real:
 
     def problem(self, value):
         """As of `Whole`."""
-        bounds = (("above", self.above), ("of at least", self.at_least), ("below", self.below), ("at most", self.at_most))
+        bounds = (
+            ("above", self.above),
+            ("of at least", self.at_least),
+            ("below", self.below),
+            ("at most", self.at_most),
+        )
         words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
         words = f"must be a number {words}" + ("" if self.such_as is None else f", such as {self.such_as:g}")
         if is_real(value):
@@ -124,7 +130,8 @@ def checked(name, value, *, shown=None):
 
 
 def in_range(function):
-    """The function, which first checks all of its arguments that are in `RANGES`; None is one only where it is the default."""
+    """The function, which first checks all of its arguments that are in `RANGES`; None is one only where it is the
+    default."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)

@@ -83,8 +83,9 @@ RECIPES = {
             batch_size=32,
             max_length=128,
             source=(
-                "Houlsby et al. 2019, sections 2.1, 3.1, 3.2 and 3.6. Follows the paper: initialisation 1e-2, GELU, two "
-                "unshared adapters per block, all LayerNorms. Learning rate and epochs are the middle and the longer of "
+                "Houlsby et al. 2019, sections 2.1, 3.1, 3.2 and 3.6. Follows the paper: initialisation 1e-2, GELU, "
+                "two unshared adapters per block, all LayerNorms. Learning rate and epochs are the middle and the "
+                "longer of "
                 "its sweep ({3e-5, 3e-4, 3e-3} x {3, 20}); the length is the published code's, the paper states none."
             ),
         ),
@@ -97,8 +98,8 @@ RECIPES = {
             batch_size=32,
             max_length=128,
             source=(
-                "The code published with Houlsby et al. 2019 (google-research/adapter-bert). Follows the code where the "
-                "paper differs: initialisation 1e-3 instead of 1e-2 and the tanh approximation of GELU."
+                "The code published with Houlsby et al. 2019 (google-research/adapter-bert). Follows the code where "
+                "the paper differs: initialisation 1e-3 instead of 1e-2 and the tanh approximation of GELU."
             ),
         ),
         Recipe(
@@ -144,9 +145,9 @@ RECIPES = {
             batch_size=16,
             max_length=128,
             source=(
-                "He et al. 2021, equation 1, sections 2.1 and 3.2, table 10 (GLUE column). The text gives 20 epochs for "
-                "both suites where table 10 gives 10 for TAE; this is the GLUE setting. On TAE the paper uses size 256. "
-                "Initialisation is not stated: Houlsby et al.'s."
+                "He et al. 2021, equation 1, sections 2.1 and 3.2, table 10 (GLUE column). The text gives 20 epochs "
+                "for both suites where table 10 gives 10 for TAE; this is the GLUE setting. On TAE the paper uses size "
+                "256. Initialisation is not stated: Houlsby et al.'s."
             ),
         ),
         Recipe(
@@ -166,7 +167,12 @@ RECIPES = {
         Recipe(
             name="pfeiffer-2021",
             adapter=AdapterConfig(
-                bottleneck_size=48, activation="relu", placement="ffn", insertion="after-norm", init_stddev=2e-2, train_layer_norm="none"
+                bottleneck_size=48,
+                activation="relu",
+                placement="ffn",
+                insertion="after-norm",
+                init_stddev=2e-2,
+                train_layer_norm="none",
             ),
             head_layers=1,
             learning_rate=1e-4,
@@ -174,10 +180,10 @@ RECIPES = {
             batch_size=32,
             max_length=128,
             source=(
-                "Pfeiffer et al. 2021 (AdapterFusion), sections 3 and 4: one adapter per block behind the feed-forward layer, a "
-                "sixteenth of BERT-base's 768 units, ReLU, pretrained LayerNorm used twice and frozen, 1e-4 for at most 30 epochs. "
-                "Initialisation is that of the published library (adapters' seq_bn), batch size and length are Houlsby et al.'s. "
-                "The best epoch is kept; training does not stop before the last."
+                "Pfeiffer et al. 2021 (AdapterFusion), sections 3 and 4: one adapter per block behind the feed-forward "
+                "layer, a sixteenth of BERT-base's 768 units, ReLU, pretrained LayerNorm used twice and frozen, 1e-4 "
+                "for at most 30 epochs. Initialisation is that of the published library (adapters' seq_bn), batch size "
+                "and length are Houlsby et al.'s. The best epoch is kept; training does not stop before the last."
             ),
         ),
         Recipe(
@@ -185,9 +191,9 @@ RECIPES = {
             adapter=LoraConfig(rank=8, alpha=8, targets=("query", "value")),
             **_LORA,
             source=(
-                "Hu et al. 2022 (LoRA), section 4.2 and appendix D.1, table 9: RoBERTa-base on SST-2, whose other tasks have 4e-4 or 5e-4 "
-                "and 25 to 80 epochs. Initialisation is that of the published code (uniform), the paper's text says Gaussian. "
-                "AdamW there, Adam here."
+                "Hu et al. 2022 (LoRA), section 4.2 and appendix D.1, table 9: RoBERTa-base on SST-2, whose other "
+                "tasks have 4e-4 or 5e-4 and 25 to 80 epochs. Initialisation is that of the published code (uniform), "
+                "the paper's text says Gaussian. AdamW there, Adam here."
             ),
         ),
         Recipe(
@@ -195,8 +201,9 @@ RECIPES = {
             adapter=DoraConfig(rank=8, alpha=8, targets=("query", "value")),
             **_LORA,
             source=(
-                "Liu et al. 2024 (DoRA), section 4. The paper trains decoders; rank, targets, rate, epochs, batches and length are those of "
-                "hu-2022, with which it compares. The magnitude is learned relative to the pretrained one."
+                "Liu et al. 2024 (DoRA), section 4. The paper trains decoders; rank, targets, rate, epochs, batches "
+                "and length are those of hu-2022, with which it compares. The magnitude is learned relative to the "
+                "pretrained one."
             ),
         ),
         Recipe(
@@ -209,9 +216,10 @@ RECIPES = {
             max_length=128,
             warmup_fraction=0.06,
             source=(
-                "Liu et al. 2022 ((IA)^3), sections 3.3 and 3.5: keys, values and inner activations scaled, 3e-3 with a linear warm-up over "
-                "6 % of the steps, batches of 8. The paper's is T0, an encoder and decoder, for 1,000 steps of Adafactor without a new "
-                "head; the optimiser, epochs, head and length here are this package's own."
+                "Liu et al. 2022 ((IA)^3), sections 3.3 and 3.5: keys, values and inner activations scaled, 3e-3 with "
+                "a linear warm-up over 6 % of the steps, batches of 8. The paper's is T0, an encoder and decoder, for "
+                "1,000 steps of Adafactor without a new head; the optimiser, epochs, head and length here are this "
+                "package's own."
             ),
         ),
         Recipe(
@@ -221,8 +229,10 @@ RECIPES = {
             epochs=20,
             batch_size=32,
             source=(
-                "Houlsby et al. 2019, section 3.3: full fine-tuning, and with --trainable top-N variable fine-tuning. One of its rates "
-                "({1e-5, 3e-5, 1e-4, 3e-3}) and the shortest of its epochs ({20, 50, 100}); `tune --space houlsby-2019-top-n` has all."
+                "Houlsby et al. 2019, section 3.3: full fine-tuning, and with --trainable top-N variable fine-tuning. "
+                "One of its rates "
+                "({1e-5, 3e-5, 1e-4, 3e-3}) and the shortest of its epochs ({20, 50, 100}); `tune --space "
+                "houlsby-2019-top-n` has all."
             ),
             **_BASELINE,
         ),
@@ -233,7 +243,8 @@ RECIPES = {
             epochs=20,
             batch_size=32,
             source=(
-                "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on BERT-base. Its rate is not "
+                "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on BERT-base. "
+                "Its rate is not "
                 "stated: the middle of the adapters' ({3e-5, 3e-4, 3e-3})."
             ),
             **_BASELINE,
@@ -245,8 +256,9 @@ RECIPES = {
             epochs=20,
             batch_size=16,
             source=(
-                "He et al. 2021, section 3.2 and appendix A.2: full fine-tuning on GLUE, one of the rates searched (1e-5 to 5e-5) and the "
-                "batch size of he-2021; on TAE it is 2e-5 too. `tune --space he-2021-glue-full` has the search."
+                "He et al. 2021, section 3.2 and appendix A.2: full fine-tuning on GLUE, one of the rates searched "
+                "(1e-5 to 5e-5) and the batch size of he-2021; on TAE it is 2e-5 too. `tune --space he-2021-glue-full` "
+                "has the search."
             ),
             **_BASELINE,
         ),
@@ -256,7 +268,8 @@ RECIPES = {
             learning_rate=2e-5,
             epochs=10,
             batch_size=32,
-            source="Han et al. 2021, table 3: fine-tuning without adapters, 2e-5 for 10 epochs in batches of 32, 128 tokens.",
+            source="Han et al. 2021, table 3: fine-tuning without adapters, 2e-5 for 10 epochs in batches of 32, 128 "
+            "tokens.",
             **_BASELINE,
         ),
     )

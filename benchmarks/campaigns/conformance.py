@@ -1,4 +1,5 @@
-"""Runs the conformance tests, every encoder family with every variant of adapter and every head, and keeps what each found."""
+"""Runs the conformance tests, every encoder family with every variant of adapter and every head, and keeps what each
+found."""
 
 import pathlib
 import sys
@@ -13,14 +14,22 @@ SUITE = ROOT / "tests" / "test_families.py"
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " Families, variants and heads are those that pytest reports. A test that asserts several properties "
-        "announces each before it does (`record_property('checks', ...)`), so that of a failed one it is known which; one that asserts a "
-        "refusal hands over the reason (`record_property('refused', ...)`).",
+        description=__doc__
+        + " Families, variants and heads are those that pytest reports. A test that asserts several properties "
+        "announces each before it does (`record_property('checks', ...)`), so that of a failed one it is known which; "
+        "one that asserts a refusal hands over the reason (`record_property('refused', ...)`).",
         smoke="without --select the quick tests of DistilBERT",
     )
-    parser.add_argument("--tests", type=pathlib.Path, default=SUITE, help="file of tests whose parameter `family` names an encoder family")
+    parser.add_argument(
+        "--tests",
+        type=pathlib.Path,
+        default=SUITE,
+        help="file of tests whose parameter `family` names an encoder family",
+    )
     parser.add_argument("--select", help="run these alone, an expression as pytest's -k")
-    parser.add_argument("--workers", type=int, default=2, help="processes at a time; each has one family's tests and ends with them")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="processes at a time; each has one family's tests and ends with them"
+    )
     return parse_arguments(parser, arguments, "conformance")
 
 
@@ -32,12 +41,23 @@ def table(result):
         if "family" not in case["parameters"]:
             alone.append(case)
             continue
-        others = [value if isinstance(value, str) else f"{name}={value}" for name, value in case["parameters"].items() if name != "family"]
+        others = [
+            value if isinstance(value, str) else f"{name}={value}"
+            for name, value in case["parameters"].items()
+            if name != "family"
+        ]
         groups.setdefault(case["test"], {}).setdefault(", ".join(others), {})[case["parameters"]["family"]] = case
-    lines = ["**What the tests of every family found**", "", f"| | {' | '.join(families)} |", "|---|" + "---|" * len(families)]
+    lines = [
+        "**What the tests of every family found**",
+        "",
+        f"| | {' | '.join(families)} |",
+        "|---|" + "---|" * len(families),
+    ]
     for test, rows in groups.items():
         # What a cell of the group stands for; one that announced less says so.
-        checks = list(dict.fromkeys(check for row in rows.values() for case in row.values() for check in case["checks"]))
+        checks = list(
+            dict.fromkeys(check for row in rows.values() for case in row.values() for check in case["checks"])
+        )
         title = f"**{_sentence(test)}**" + (f" ({'; '.join(checks)})" if checks else "")
         if list(rows) != [""]:
             lines.append(f"| {title} |" + " |" * len(families))
@@ -66,7 +86,9 @@ def _conformance_cell(case, checks, notes):
     if outcome == "not run":
         return "**not run**"
     reason = case["refused"] if outcome == "passed" else case["reason"]
-    word = {"passed": "refused", "skipped": "skipped", "failed": ": ".join(["**failed**", *case["checks"][-1:]])}[outcome]
+    word = {"passed": "refused", "skipped": "skipped", "failed": ": ".join(["**failed**", *case["checks"][-1:]])}[
+        outcome
+    ]
     if reason not in notes:
         notes.append(reason)
     return f"{word} <sup>{notes.index(reason) + 1}</sup>"
@@ -105,7 +127,10 @@ def run_pytest(arguments):
     import pytest
 
     reports = Reports()
-    status = pytest.main([*arguments, f"--rootdir={ROOT}", "-c", str(ROOT / "setup.cfg"), "-q", "-p", "no:cacheprovider"], plugins=[reports])
+    status = pytest.main(
+        [*arguments, f"--rootdir={ROOT}", "-c", str(ROOT / "setup.cfg"), "-q", "-p", "no:cacheprovider"],
+        plugins=[reports],
+    )
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         sys.exit(f"pytest did not come to its end ({status!r}): there is no result.")
     return reports.cases, reports.places
@@ -115,9 +140,10 @@ class Reports:
     """A plugin of pytest that keeps what it says of each test.
 
     Attributes:
-        cases: dict from a test's id to a dict: `test`, its function's name; `parameters`; `outcome`, "passed", "failed", "skipped" or
-            "not run"; `checks`, the properties that it announced, of which a failed one did not hold the last; `refused`, the reason
-            of a refusal that it asserts, or None; `reason` of a failure or skip; `seconds`.
+        cases: dict from a test's id to a dict: `test`, its function's name; `parameters`; `outcome`, "passed",
+            "failed", "skipped" or "not run"; `checks`, the properties that it announced, of which a failed one did not
+            hold the last; `refused`, the reason of a refusal that it asserts, or None; `reason` of a failure or skip;
+            `seconds`.
         places: dict from a test's id to one that pytest takes in whatever folder.
     """
 
@@ -128,9 +154,14 @@ class Reports:
         for item in session.items:
             self.places[item.nodeid] = f"{item.path}::{item.nodeid.partition('::')[2]}"
             self.cases[item.nodeid] = {
-                "test": getattr(item, "originalname", item.name), "parameters": _parameters(item), "outcome": "not run", "checks": [],
-                "refused": None, "reason": "", "seconds": 0.0,
-            }  # fmt: skip
+                "test": getattr(item, "originalname", item.name),
+                "parameters": _parameters(item),
+                "outcome": "not run",
+                "checks": [],
+                "refused": None,
+                "reason": "",
+                "seconds": 0.0,
+            }
 
     def pytest_runtest_logreport(self, report):
         case = self.cases[report.nodeid]

@@ -1,4 +1,5 @@
-"""Counts what this process does to the files of a folder, and kills it, or lets the disk be full, at a chosen one; for kills.py."""
+"""Counts what this process does to the files of a folder, and kills it, or lets the disk be full, at a chosen one; for
+kills.py."""
 
 import builtins
 import errno

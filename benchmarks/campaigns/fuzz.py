@@ -1,4 +1,5 @@
-"""Damaged and hostile files: each is loaded or refused in one sentence, in bounded time and memory, and changes nothing."""
+"""Damaged and hostile files: each is loaded or refused in one sentence, in bounded time and memory, and changes
+nothing."""
 
 import collections
 import json
@@ -23,15 +24,29 @@ KEPT_FAILURES = 100
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " Files are changed at random and with knowledge of their formats: adapter directories, AdapterHub's and PEFT's "
-        "checkpoints, encoders, tokenizers and data files. It fails if anything else comes of one than a load or an InputError.",
+        description=__doc__
+        + " Files are changed at random and with knowledge of their formats: adapter directories, AdapterHub's and "
+        "PEFT's "
+        "checkpoints, encoders, tokenizers and data files. It fails if anything else comes of one than a load or an "
+        "InputError.",
         smoke="200 cases",
     )
     parser.add_argument("--cases", type=at_least_1, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=30.0, help="that a case may take")
-    parser.add_argument("--failures", type=pathlib.Path, default=pathlib.Path("fuzz-failures"), help="folder for the files of cases that fail")
-    parser.add_argument("--replay", type=pathlib.Path, nargs="+", metavar="FILE", help="only try these files of --failures again, and keep no result")
+    parser.add_argument(
+        "--failures",
+        type=pathlib.Path,
+        default=pathlib.Path("fuzz-failures"),
+        help="folder for the files of cases that fail",
+    )
+    parser.add_argument(
+        "--replay",
+        type=pathlib.Path,
+        nargs="+",
+        metavar="FILE",
+        help="only try these files of --failures again, and keep no result",
+    )
     options = parse_arguments(parser, arguments, "fuzz", cases=200)
     if not options.seconds > 0:
         parser.error("--seconds must be above 0.")
@@ -41,7 +56,8 @@ def parse(arguments=None):
 def table(result):
     """Markdown of one result of fuzz.py."""
     rows = [
-        f"| {kind} | {counts.get('loaded', 0):,} | {counts.get('refused', 0):,} | {sum(n for name, n in counts.items() if name not in ALLOWED):,} |"
+        f"| {kind} | {counts.get('loaded', 0):,} | {counts.get('refused', 0):,} | "
+        f"{sum(n for name, n in counts.items() if name not in ALLOWED):,} |"
         for kind, counts in sorted(result["counts"].items())
     ]
     slowest = max(result["slowest_s"].values())
@@ -68,12 +84,21 @@ class Worker:
         self.log = folder / "log"
 
     def start(self):
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment = {
+            **os.environ,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TF_USE_LEGACY_KERAS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                command("campaigns.fuzz_worker", self.folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment,
+                command("campaigns.fuzz_worker", self.folder),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
                 bufsize=0,  # select must see what is there
-            )  # fmt: skip
+            )
         if self._answer(600) is None:
             raise RuntimeError(f"The worker did not start: {self._said()}")
 
@@ -91,7 +116,12 @@ class Worker:
                 died = self.process.poll() is not None
                 detail = f"status {self.process.poll()}: {self._said()}" if died else f"more than {self.seconds:g} s"
                 self.stop()
-                return {**answer, "outcome": "crash" if died else "time", "detail": detail, "seconds": time.perf_counter() - started}
+                return {
+                    **answer,
+                    "outcome": "crash" if died else "time",
+                    "detail": detail,
+                    "seconds": time.perf_counter() - started,
+                }
             answer |= line
         return answer
 
@@ -136,7 +166,9 @@ def run(options, folder):
             counts.setdefault(kind, collections.Counter())[answer["outcome"]] += 1
             slowest[kind] = max(slowest.get(kind, 0.0), answer["seconds"])
             if answer["outcome"] not in ALLOWED:
-                failures.append({"number": number, "kind": kind, "outcome": answer["outcome"], "detail": answer["detail"][-400:]})
+                failures.append(
+                    {"number": number, "kind": kind, "outcome": answer["outcome"], "detail": answer["detail"][-400:]}
+                )
                 if len(failures) <= KEPT_FAILURES:
                     log(f"{keep(folder, options.failures, options.seed, number, answer)}: {answer['outcome']}")
             if time.perf_counter() - shown > 10:
@@ -160,7 +192,12 @@ def replay(options, folder):
                 archive.extractall(given)
                 case = json.loads((pathlib.Path(given) / "case.json").read_text(encoding="utf-8"))
                 (pathlib.Path(given) / "given").mkdir(exist_ok=True)
-                answer = worker.ask({**{name: case[name] for name in ("number", "kind", "choice")}, "files": str(pathlib.Path(given) / "given")})
+                answer = worker.ask(
+                    {
+                        **{name: case[name] for name in ("number", "kind", "choice")},
+                        "files": str(pathlib.Path(given) / "given"),
+                    }
+                )
             print(f"{path}: {answer['outcome']}, {answer['seconds']:.2f} s\n{answer['detail']}")
             right &= answer["outcome"] in ALLOWED
     finally:
@@ -172,10 +209,14 @@ def describe(result):
     """The result as lines of text."""
     lines = [f"{result['cases']:,} cases in {result['seconds']:.0f} s, {len(result['failures'])} failures"]
     lines += [
-        f"{kind}: {', '.join(f'{count:,} {name}' for name, count in sorted(found.items()))}; slowest {result['slowest_s'][kind]:.2f} s"
+        f"{kind}: {', '.join(f'{count:,} {name}' for name, count in sorted(found.items()))}; slowest "
+        f"{result['slowest_s'][kind]:.2f} s"
         for kind, found in sorted(result["counts"].items())
     ]
-    return "\n".join(lines + [f"  {failure['kind']} {failure['number']}: {failure['outcome']}" for failure in result["failures"][:20]])
+    return "\n".join(
+        lines
+        + [f"  {failure['kind']} {failure['number']}: {failure['outcome']}" for failure in result["failures"][:20]]
+    )
 
 
 def main():

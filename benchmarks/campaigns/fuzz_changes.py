@@ -1,4 +1,5 @@
-"""What a fuzzer does to files: bytes at random, and changes that know how JSON, safetensors, pickles, archives and tables are built."""
+"""What a fuzzer does to files: bytes at random, and changes that know how JSON, safetensors, pickles, archives and
+tables are built."""
 
 import copy
 import io
@@ -7,26 +8,174 @@ import pickletools
 import struct
 import zipfile
 
-INTERESTING = [0, 1, 2, 3, 7, 8, 64, 65, 127, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1, 2**64]
+INTERESTING = [
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    64,
+    65,
+    127,
+    255,
+    2**15,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**53,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    2**64,
+]
 VALUES = [
-    None, True, False, *INTERESTING, -1, -(2**31), 0.0, -0.0, 0.5, 1.5, 1e39, -1e39, 1e308, 5e-324, float("nan"), float("inf"), 10**400, "", "x",
-    "..", "../trace", "/etc/passwd", "a/b", "a\0b", "\ud800", "\u202e", "." * 5000, "a" * 100_000, "{}", "NaN", "1", "true", [], {}, [[]],
-    [None], [1], ["x"], [[1]], [1] * 1000, {"": 1}, {"a": []}, {"__class__": "x"}, [1e39, -1e39], list(range(70)), [2**62, 2**62], [2**63, 0],
-]  # fmt: skip
+    None,
+    True,
+    False,
+    *INTERESTING,
+    -1,
+    -(2**31),
+    0.0,
+    -0.0,
+    0.5,
+    1.5,
+    1e39,
+    -1e39,
+    1e308,
+    5e-324,
+    float("nan"),
+    float("inf"),
+    10**400,
+    "",
+    "x",
+    "..",
+    "../trace",
+    "/etc/passwd",
+    "a/b",
+    "a\0b",
+    "\ud800",
+    "\u202e",
+    "." * 5000,
+    "a" * 100_000,
+    "{}",
+    "NaN",
+    "1",
+    "true",
+    [],
+    {},
+    [[]],
+    [None],
+    [1],
+    ["x"],
+    [[1]],
+    [1] * 1000,
+    {"": 1},
+    {"a": []},
+    {"__class__": "x"},
+    [1e39, -1e39],
+    list(range(70)),
+    [2**62, 2**62],
+    [2**63, 0],
+]
 KEYS = [
-    "", "name", "method", "adapter", "config", "auto_map", "trust_remote_code", "_attn_implementation_internal", "__class__", "to_dict", "model_type",
-    "peft_type", "target_modules", "leave_out", "dropout", "attn_matrices", "labels", "head", "sha256", "weight_map", "id2label", "architecture",
-]  # fmt: skip
-PATTERNS = [r"(a+)+$", r"(\w+\.?)+!", "(", "(.*.*.*)*x", "a{1000}{1000}", "(?!x)", "[", "\\", "(?P<a>.)(?P=a)", "x" * 5000, ".*"]
+    "",
+    "name",
+    "method",
+    "adapter",
+    "config",
+    "auto_map",
+    "trust_remote_code",
+    "_attn_implementation_internal",
+    "__class__",
+    "to_dict",
+    "model_type",
+    "peft_type",
+    "target_modules",
+    "leave_out",
+    "dropout",
+    "attn_matrices",
+    "labels",
+    "head",
+    "sha256",
+    "weight_map",
+    "id2label",
+    "architecture",
+]
+PATTERNS = [
+    r"(a+)+$",
+    r"(\w+\.?)+!",
+    "(",
+    "(.*.*.*)*x",
+    "a{1000}{1000}",
+    "(?!x)",
+    "[",
+    "\\",
+    "(?P<a>.)(?P=a)",
+    "x" * 5000,
+    ".*",
+]
 # Opcodes with arguments that were made to hurt.
 OPCODES = [
-    b"b", b"}b", b"N}b", b"0", b"1", b"2", b"(", b"t", b"u", b"s", b"a", b"e", b"R", b"Q", b".", b"\x81", b"\x92", b"c__builtin__\neval\n", b"cos\nsystem\n",
-    b"ctorch\nFloatStorage\n", b"ctorch\nIntStorage\n", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ccollections\nOrderedDict\n", b"r\0\0\0\x10",
-    b"q\0", b"h\0", b"h\xff", b"X\xff\xff\xff\xff", b"X\0\0\0\x70", b"\x96" + struct.pack("<Q", 2**40), b"\x95" + struct.pack("<Q", 2**40),
-    b"\x8b\xff\xff\xff\x7f", b"\x8a\xff" + b"\xff" * 255, b"J\xff\xff\xff\x7f", b"J\xff\xff\xff\xff", b"K\0", b")", b"]", b"}", b"\x85" * 1000,
-    b"(" * 1000, b"L" + b"9" * 5000 + b"L\n", b"I01\n", b"Vabc\n", b"P1\n", b"\x80\xff", b"\x80\x05", b"i__builtin__\neval\n", b"o", b"\x93", b"\x94",
-    b"\x8e" + struct.pack("<Q", 2**62), b"B\xff\xff\xff\x7f", b"\x82\x01", b"F1e400\n", b"G" + b"\x7f\xf0" + bytes(6),
-]  # fmt: skip
+    b"b",
+    b"}b",
+    b"N}b",
+    b"0",
+    b"1",
+    b"2",
+    b"(",
+    b"t",
+    b"u",
+    b"s",
+    b"a",
+    b"e",
+    b"R",
+    b"Q",
+    b".",
+    b"\x81",
+    b"\x92",
+    b"c__builtin__\neval\n",
+    b"cos\nsystem\n",
+    b"ctorch\nFloatStorage\n",
+    b"ctorch\nIntStorage\n",
+    b"ctorch._utils\n_rebuild_tensor_v2\n",
+    b"ccollections\nOrderedDict\n",
+    b"r\0\0\0\x10",
+    b"q\0",
+    b"h\0",
+    b"h\xff",
+    b"X\xff\xff\xff\xff",
+    b"X\0\0\0\x70",
+    b"\x96" + struct.pack("<Q", 2**40),
+    b"\x95" + struct.pack("<Q", 2**40),
+    b"\x8b\xff\xff\xff\x7f",
+    b"\x8a\xff" + b"\xff" * 255,
+    b"J\xff\xff\xff\x7f",
+    b"J\xff\xff\xff\xff",
+    b"K\0",
+    b")",
+    b"]",
+    b"}",
+    b"\x85" * 1000,
+    b"(" * 1000,
+    b"L" + b"9" * 5000 + b"L\n",
+    b"I01\n",
+    b"Vabc\n",
+    b"P1\n",
+    b"\x80\xff",
+    b"\x80\x05",
+    b"i__builtin__\neval\n",
+    b"o",
+    b"\x93",
+    b"\x94",
+    b"\x8e" + struct.pack("<Q", 2**62),
+    b"B\xff\xff\xff\x7f",
+    b"\x82\x01",
+    b"F1e400\n",
+    b"G" + b"\x7f\xf0" + bytes(6),
+]
 
 
 def change_bytes(random, content, others=()):
@@ -50,13 +199,17 @@ def change_bytes(random, content, others=()):
             content[place:place] = content[place : place + length] * random.choice([1, 2, 100])
         elif kind == 5:
             size = random.choice([1, 2, 4, 8])
-            content[place : place + size] = (random.choice(INTERESTING) % 2 ** (8 * size)).to_bytes(size, random.choice(["little", "big"]))
+            content[place : place + size] = (random.choice(INTERESTING) % 2 ** (8 * size)).to_bytes(
+                size, random.choice(["little", "big"])
+            )
         elif kind == 6 and others:
             other = random.choice(others)
             start = random.randrange(len(other) + 1)
             content[place : place + length] = other[start : start + random.choice([length, len(other)])]
         else:
-            content[place:place] = random.choice([b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b'"', b"\x80\x02", b"PK\3\4", random.randbytes(length)])
+            content[place:place] = random.choice(
+                [b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b'"', b"\x80\x02", b"PK\3\4", random.randbytes(length)]
+            )
     return bytes(content)
 
 
@@ -108,9 +261,13 @@ def _hostile(random, value):
         if isinstance(value, bool):
             return not value
         if isinstance(value, (int, float)):
-            return random.choice([value + 1, value - 1, -value, str(value), [value], value * 2**31 if abs(value) < 1e300 else 0])
+            return random.choice(
+                [value + 1, value - 1, -value, str(value), [value], value * 2**31 if abs(value) < 1e300 else 0]
+            )
         if isinstance(value, str):
-            return random.choice([value + "x", value[:-1], value * 100, [value], random.choice(PATTERNS), value.swapcase()])
+            return random.choice(
+                [value + "x", value[:-1], value * 100, [value], random.choice(PATTERNS), value.swapcase()]
+            )
         if isinstance(value, list):
             return random.choice([value * 2, value[:-1], value + [value], {"0": value}, value[::-1]])
     # A copy: a later change must not reach the next case.
@@ -129,23 +286,64 @@ def change_safetensors(random, content):
         return change_bytes(random, content)
     data, entry, kind = bytearray(content[8 + length :]), header[name], random.randrange(10)
     if kind == 0:
-        entry["dtype"] = random.choice(["F64", "F16", "BF16", "I64", "I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "U64", "C64", "F4", "x", "", None, 3])
+        entry["dtype"] = random.choice(
+            [
+                "F64",
+                "F16",
+                "BF16",
+                "I64",
+                "I8",
+                "U8",
+                "BOOL",
+                "F8_E4M3",
+                "F8_E5M2",
+                "U64",
+                "C64",
+                "F4",
+                "x",
+                "",
+                None,
+                3,
+            ]
+        )
     elif kind == 1:
-        entry["shape"] = random.choice([[], [0], [1] * 65, [2**63], [2**32, 2**32], [0, 2**62], entry["shape"] + [1], entry["shape"][::-1], [1] * 5000])
+        entry["shape"] = random.choice(
+            [
+                [],
+                [0],
+                [1] * 65,
+                [2**63],
+                [2**32, 2**32],
+                [0, 2**62],
+                entry["shape"] + [1],
+                entry["shape"][::-1],
+                [1] * 5000,
+            ]
+        )
     elif kind == 2:
         entry["shape"] = [random.choice([size, size + 1, 0, *INTERESTING]) for size in entry["shape"]]
     elif kind == 3:
-        entry["data_offsets"] = [random.choice([*INTERESTING, *entry["data_offsets"]]) for _ in range(random.choice([1, 2, 2, 2, 3]))]
+        entry["data_offsets"] = [
+            random.choice([*INTERESTING, *entry["data_offsets"]]) for _ in range(random.choice([1, 2, 2, 2, 3]))
+        ]
     elif kind == 4:
-        header[random.choice([name + "x", "", "__metadata__", "a" * 10_000, "../trace", name.swapcase(), *header])] = header.pop(name)
+        header[random.choice([name + "x", "", "__metadata__", "a" * 10_000, "../trace", name.swapcase(), *header])] = (
+            header.pop(name)
+        )
     elif kind == 5:
         del header[name]
     elif kind == 6 and len(data) >= 4:
         place = 4 * random.randrange(len(data) // 4)
-        data[place : place + 4] = random.choice([b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\0\0\x80\xff", b"\xff\xff\x7f\x7f", b"\1\0\0\0"])
+        data[place : place + 4] = random.choice(
+            [b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\0\0\x80\xff", b"\xff\xff\x7f\x7f", b"\1\0\0\0"]
+        )
     elif kind == 7:
         text = json.dumps(header).encode()
-        return (random.choice([*INTERESTING[:-1], len(text) + 1, len(text) - 1]) % 2**64).to_bytes(8, "little") + text + bytes(data)
+        return (
+            (random.choice([*INTERESTING[:-1], len(text) + 1, len(text) - 1]) % 2**64).to_bytes(8, "little")
+            + text
+            + bytes(data)
+        )
     elif kind == 8:
         text = change_json(random, json.dumps(header).encode())
         return len(text).to_bytes(8, "little") + text + bytes(data)
@@ -192,7 +390,9 @@ def change_torch(random, content):
     elif kind == 3:
         parts[name] = change_bytes(random, parts[name])
     elif kind == 4:
-        parts[random.choice(["../trace", "/trace", name + "x", "byteorder", pickled.replace("data.pkl", "byteorder")])] = parts.pop(name)
+        parts[
+            random.choice(["../trace", "/trace", name + "x", "byteorder", pickled.replace("data.pkl", "byteorder")])
+        ] = parts.pop(name)
     else:
         parts[name] = random.choice([bytes(2**24), parts[name]])
         compression = random.choice([zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -211,7 +411,26 @@ def change_lines(random, content):
     for _ in range(random.choice([1, 1, 2, 5])):
         place, kind = random.randrange(len(lines)), random.randrange(7)
         if kind == 0:
-            lines.insert(place, random.choice([b"", b"\0", b'"', b"\t", b",,,", b"#", b"1\t", b"1-2\ta", b"{}", b"[" * 5000, b"\xff", b"a" * 100_000, b"\r"]))
+            lines.insert(
+                place,
+                random.choice(
+                    [
+                        b"",
+                        b"\0",
+                        b'"',
+                        b"\t",
+                        b",,,",
+                        b"#",
+                        b"1\t",
+                        b"1-2\ta",
+                        b"{}",
+                        b"[" * 5000,
+                        b"\xff",
+                        b"a" * 100_000,
+                        b"\r",
+                    ]
+                ),
+            )
         elif kind == 1 and len(lines) > 1:
             del lines[place]
         elif kind == 2:
@@ -232,7 +451,8 @@ def _varint(value):
 
 
 def change_sentencepiece(random, content):
-    """Pieces of a SentencePiece model put in, left out or exchanged, with scores that are no numbers, or a table of characters of its own."""
+    """Pieces of a SentencePiece model put in, left out or exchanged, with scores that are no numbers, or a table of
+    characters of its own."""
     fields, place = [], 0
     while place < len(content):
         length, size = content[place + 1], 2
@@ -243,9 +463,26 @@ def change_sentencepiece(random, content):
     for _ in range(random.choice([1, 1, 2, 5])):
         place, kind = random.randrange(len(fields)), random.randrange(8)
         if kind < 3:
-            text = random.choice([b"", b"a", b"\xe2\x96\x81", b"\xe2\x96\x81" * 3, b"\xff", b"\0", b"x" * 100, b"<unk>", b"<0x41>", "\u00e9".encode()])
-            score = struct.pack("<f", random.choice([0.0, -1.0, 1e30, -3e38, float("nan"), float("inf"), -float("inf")]))
-            number = random.choice([[], [b"\x18" + _varint(random.choice([0, 1, 2, 3, 4, 5, 6, 7, 127, 2**31, 2**64 - 1]))]])
+            text = random.choice(
+                [
+                    b"",
+                    b"a",
+                    b"\xe2\x96\x81",
+                    b"\xe2\x96\x81" * 3,
+                    b"\xff",
+                    b"\0",
+                    b"x" * 100,
+                    b"<unk>",
+                    b"<0x41>",
+                    "\u00e9".encode(),
+                ]
+            )
+            score = struct.pack(
+                "<f", random.choice([0.0, -1.0, 1e30, -3e38, float("nan"), float("inf"), -float("inf")])
+            )
+            number = random.choice(
+                [[], [b"\x18" + _varint(random.choice([0, 1, 2, 3, 4, 5, 6, 7, 127, 2**31, 2**64 - 1]))]]
+            )
             piece = b"\x0a" + _varint(len(text)) + text + b"\x15" + score + b"".join(number)
             fields[place : place + random.randrange(2)] = [b"\x0a" + _varint(len(piece)) + piece]
         elif kind == 3 and len(fields) > 1:
@@ -258,18 +495,33 @@ def change_sentencepiece(random, content):
             spec = b"\x12" + _varint(len(table)) + table + random.choice([b"", b"\x18\x00", b"\x20\x00", b"\x28\x00"])
             fields.append(b"\x1a" + _varint(len(spec)) + spec)
         elif kind == 6:
-            spec = random.choice([b"\x18" + _varint(random.choice([0, 1, 2, 3, 4, 9])), b"\xc0\x02" + _varint(random.choice(INTERESTING[:-1])), random.randbytes(4)])
+            spec = random.choice(
+                [
+                    b"\x18" + _varint(random.choice([0, 1, 2, 3, 4, 9])),
+                    b"\xc0\x02" + _varint(random.choice(INTERESTING[:-1])),
+                    random.randbytes(4),
+                ]
+            )
             fields.append(b"\x12" + _varint(len(spec)) + spec)
         else:
-            fields.append(random.choice([b"\x80" * 100_000 + b"\x01", b"\x22\x00", b"\x2a\x03abc", b"\x0b", b"\xfa\x01\x05hello"]))
+            fields.append(
+                random.choice([b"\x80" * 100_000 + b"\x01", b"\x22\x00", b"\x2a\x03abc", b"\x0b", b"\xfa\x01\x05hello"])
+            )
     return b"".join(fields)
 
 
 # How a name ends -> how such a file is changed, when its bytes are not.
 BY_NAME = {
-    ".json": change_json, ".jsonl": change_lines, ".safetensors": change_safetensors, ".bin": change_torch, ".csv": change_lines, ".tsv": change_lines,
-    ".txt": change_lines, ".conllu": change_lines, ".model": change_sentencepiece,
-}  # fmt: skip
+    ".json": change_json,
+    ".jsonl": change_lines,
+    ".safetensors": change_safetensors,
+    ".bin": change_torch,
+    ".csv": change_lines,
+    ".tsv": change_lines,
+    ".txt": change_lines,
+    ".conllu": change_lines,
+    ".model": change_sentencepiece,
+}
 
 
 def change_file(random, path, others=()):

@@ -41,12 +41,21 @@ class Watch:
             return
         if event == "open":
             path, mode, flags = arguments
-            writes = (isinstance(mode, str) and set(mode) & set("wax+")) or (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            # What a large file's texts go to has no name, and is gone with the process: the folder itself is opened for it.
+            writes = (isinstance(mode, str) and set(mode) & set("wax+")) or (flags or 0) & (
+                os.O_WRONLY | os.O_RDWR | os.O_CREAT
+            )
+            # What a large file's texts go to has no name, and is gone with the process: the folder itself is opened for
+            # it.
             nameless = path == tempfile.gettempdir()
             if writes and path != os.devnull and not nameless:
                 self.found.append(f"writes {path}")
-        elif event.partition(".")[0] in ("subprocess", "socket", "shutil") or event in ("os.system", "os.exec", "os.remove", "os.rename", "os.mkdir"):
+        elif event.partition(".")[0] in ("subprocess", "socket", "shutil") or event in (
+            "os.system",
+            "os.exec",
+            "os.remove",
+            "os.rename",
+            "os.mkdir",
+        ):
             self.found.append(f"{event} {arguments!r}"[:200])
 
 
@@ -77,7 +86,9 @@ class Models:
         if self.model is None:
             self.model = load_backbone(FIXTURES / "model", num_labels=3)
             # An adapter is there already, active and in training: a refusal must leave it so.
-            set_trainable(add_adapters(self.model, AdapterConfig(2, train_layer_norm="encoder"), name="first", seed=0), "adapters")
+            set_trainable(
+                add_adapters(self.model, AdapterConfig(2, train_layer_norm="encoder"), name="first", seed=0), "adapters"
+            )
             chooser = np.random.default_rng(0)
             for variable in self.model.trainable_variables:
                 variable.assign_add(chooser.normal(0, 0.05, variable.shape))
@@ -96,10 +107,18 @@ class Models:
             digest.update(np.ascontiguousarray(variable.numpy()))
         state = state_of(self.model)
         trains = [variable.name for variable in self.model.trainable_variables]
-        return digest.hexdigest(), sorted(state.adapters), state.active, state.trainable, len(state.newly_initialized), trains
+        return (
+            digest.hexdigest(),
+            sorted(state.adapters),
+            state.active,
+            state.trainable,
+            len(state.newly_initialized),
+            trains,
+        )
 
     def try_load(self, load):
-        """Load into the model; it must be whole afterwards: as before if that was refused, with finite weights if not."""
+        """Load into the model; it must be whole afterwards: as before if that was refused, with finite weights if
+        not."""
         import numpy as np
 
         from tf_adapters.errors import InputError
@@ -142,9 +161,11 @@ def natives(models, folder):
     from tf_adapters.methods.lora import LoraConfig
 
     configs = {
-        "bottleneck": tf_adapters.AdapterConfig(2), "variant": tf_adapters.AdapterConfig(3, sharing=2, inner_norm="before", scaling="learned"),
-        "lora": LoraConfig(rank=2, alpha=3), "ia3": IA3Config(),
-    }  # fmt: skip
+        "bottleneck": tf_adapters.AdapterConfig(2),
+        "variant": tf_adapters.AdapterConfig(3, sharing=2, inner_norm="before", scaling="learned"),
+        "lora": LoraConfig(rank=2, alpha=3),
+        "ia3": IA3Config(),
+    }
     for name, config in configs.items():
         model = tf_adapters.remove_adapters(models.get())
         tf_adapters.set_trainable(tf_adapters.add_adapters(model, config, seed=0), "adapters")
@@ -188,7 +209,19 @@ def sentencepiece_model():
     from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, Model, Piece
 
     kinds = {"<unk>": UNKNOWN, "<s>": CONTROL, "</s>": CONTROL}
-    words = ["<unk>", "<s>", "</s>", "\u2581", "\u2581the", "\u2581film", "\u2581good", "s", *"abcdefghilmnotw", "\u00e9", "\u4e2d"]
+    words = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        "\u2581",
+        "\u2581the",
+        "\u2581film",
+        "\u2581good",
+        "s",
+        *"abcdefghilmnotw",
+        "\u00e9",
+        "\u4e2d",
+    ]
     pieces = tuple(Piece(word, -0.5 * number, kinds.get(word, NORMAL)) for number, word in enumerate(words))
     # trainer_spec with model_type UNIGRAM, normalizer_spec with the name "identity".
     return Model(pieces, b"\x12\x02\x18\x01" + b"\x1a\x0a\x0a\x08identity").encoded()
@@ -200,10 +233,12 @@ def bpe_json():
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *_byte_alphabet(), "th", "the", "\u0120f", "oo"]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     return {
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": ["t h", "th e", "\u0120 f", "o o"]}, "normalizer": None, "added_tokens": [],
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": ["t h", "th e", "\u0120 f", "o o"]},
+        "normalizer": None,
+        "added_tokens": [],
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
         "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]},
-    }  # fmt: skip
+    }
 
 
 def readers(folder):
@@ -253,16 +288,26 @@ def readers(folder):
 
     def data(kind, file):
         def read(target, chooser):
-            rows_from_file(target / file, kind=kind, labels=None, label_column=None, bad_rows=chooser.choice([None, BadRows()]))
+            rows_from_file(
+                target / file, kind=kind, labels=None, label_column=None, bad_rows=chooser.choice([None, BadRows()])
+            )
             for chunk in unlabelled_chunks(target / file, kind=kind):
                 chunk.rows()
 
         return read
 
-    table = "text,label\nthe film was good,good\n\"a, \"\"b\"\"\",bad\nc,good\n"
-    lines = "".join(json.dumps({"text": f"text {number}", "label": number % 2, "more": [number]}) + "\n" for number in range(5))
-    words = "# sent_id = 1\n1\tThe\tthe\tDET\t_\t_\t2\tdet\t_\t_\n2\tfilm\tfilm\tNOUN\t_\t_\t0\troot\t_\t_\n\n1\tgood\t_\tADJ\t_\t_\t0\troot\t_\t_\n\n"
-    paragraph = {"context": "the film was good", "qas": [{"id": "a", "question": "what?", "answers": [{"text": "film", "answer_start": 4}]}]}
+    table = 'text,label\nthe film was good,good\n"a, ""b""",bad\nc,good\n'
+    lines = "".join(
+        json.dumps({"text": f"text {number}", "label": number % 2, "more": [number]}) + "\n" for number in range(5)
+    )
+    words = (
+        "# sent_id = 1\n1\tThe\tthe\tDET\t_\t_\t2\tdet\t_\t_\n2\tfilm\tfilm\tNOUN\t_\t_\t0\troot\t_\t_\n\n"
+        "1\tgood\t_\tADJ\t_\t_\t0\troot\t_\t_\n\n"
+    )
+    paragraph = {
+        "context": "the film was good",
+        "qas": [{"id": "a", "question": "what?", "answers": [{"text": "film", "answer_start": 4}]}],
+    }
     squad = json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [paragraph]}]})
     wordpiece = {
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {word: number for number, word in enumerate(
@@ -270,9 +315,15 @@ def readers(folder):
         "normalizer": {"type": "BertNormalizer", "lowercase": True}, "pre_tokenizer": {"type": "BertPreTokenizer"},
     }  # fmt: skip
     vocabulary = "\n".join(wordpiece["model"]["vocab"])
-    lowering, classes = json.dumps({"do_lower_case": True, "tokenizer_class": "BertTokenizer"}), json.dumps({"add_prefix_space": True})
+    lowering, classes = (
+        json.dumps({"do_lower_case": True, "tokenizer_class": "BertTokenizer"}),
+        json.dumps({"add_prefix_space": True}),
+    )
     bpe, piece = bpe_json(), sentencepiece_model()
-    bpe_files = {"vocab__json": json.dumps(bpe["model"]["vocab"]), "merges__txt": "#version: 0.2\n" + "\n".join(bpe["model"]["merges"])}
+    bpe_files = {
+        "vocab__json": json.dumps(bpe["model"]["vocab"]),
+        "merges__txt": "#version: 0.2\n" + "\n".join(bpe["model"]["merges"]),
+    }
     pickled = [copy(path.parent) for path in sorted(FIXTURES.glob("*/pytorch_adapter.bin"))]
     found = [
         Reader("native", 14, natives(models, folder / "native"), native, sign),
@@ -281,19 +332,44 @@ def readers(folder):
         Reader("pickle", 14, [*pickled, copy(FIXTURES.parent / "bert-v1")], torch),
         Reader("shards", 8, [shards, copy(FIXTURES / "model")], weights),
         Reader("encoder", 3, [shards, copy(FIXTURES / "model")], encoder),
-        Reader("sentencepiece", 8, [write(sentencepiece__bpe__model=piece)],
-               tokenizer(lambda target: tf_adapters.SentencePiece.from_directory(target, layout="xlm-roberta"))),
-        Reader("wordpiece", 5, [write(vocab__txt=vocabulary, tokenizer_config__json=lowering), write(tokenizer__json=json.dumps(wordpiece))],
-               tokenizer(tf_adapters.WordPiece.from_directory)),
-        Reader("bpe", 5, [write(tokenizer__json=json.dumps(bpe)), write(**bpe_files, tokenizer_config__json=classes)],
-               tokenizer(tf_adapters.ByteLevelBpe.from_directory)),
+        Reader(
+            "sentencepiece",
+            8,
+            [write(sentencepiece__bpe__model=piece)],
+            tokenizer(lambda target: tf_adapters.SentencePiece.from_directory(target, layout="xlm-roberta")),
+        ),
+        Reader(
+            "wordpiece",
+            5,
+            [
+                write(vocab__txt=vocabulary, tokenizer_config__json=lowering),
+                write(tokenizer__json=json.dumps(wordpiece)),
+            ],
+            tokenizer(tf_adapters.WordPiece.from_directory),
+        ),
+        Reader(
+            "bpe",
+            5,
+            [write(tokenizer__json=json.dumps(bpe)), write(**bpe_files, tokenizer_config__json=classes)],
+            tokenizer(tf_adapters.ByteLevelBpe.from_directory),
+        ),
         Reader("csv", 4, [write(rows__csv=table)], data("classification", "rows.csv")),
-        Reader("tsv", 4, [write(rows__tsv="text\tlabel\nthe film was good\tgood\na \"b\tbad\nc\tgood\n")], data("classification", "rows.tsv")),
+        Reader(
+            "tsv",
+            4,
+            [write(rows__tsv='text\tlabel\nthe film was good\tgood\na "b\tbad\nc\tgood\n')],
+            data("classification", "rows.tsv"),
+        ),
         Reader("jsonl", 4, [write(rows__jsonl=lines)], data("classification", "rows.jsonl")),
-        Reader("gzip", 2, [write(rows__csv__gz=gzip.compress(b"text,label\na,0.5\nb,2\n", mtime=0))], data("regression", "rows.csv.gz")),
+        Reader(
+            "gzip",
+            2,
+            [write(rows__csv__gz=gzip.compress(b"text,label\na,0.5\nb,2\n", mtime=0))],
+            data("regression", "rows.csv.gz"),
+        ),
         Reader("conllu", 4, [write(rows__conllu=words)], data("token-classification", "rows.conllu")),
         Reader("squad", 4, [write(rows__json=squad)], data("question-answering", "rows.json")),
-    ]  # fmt: skip
+    ]
     return {reader.name: reader for reader in found}
 
 
@@ -302,7 +378,9 @@ def make_case(seed, number, kinds, target):
     chooser = random.Random(f"{seed} {number}")
     reader = chooser.choices(list(kinds.values()), [kind.weight for kind in kinds.values()])[0]
     chooser.choice(reader.bases)(target)
-    files = sorted(path for path in target.rglob("*") if path.is_file() and path.suffix != ".npz" and path.name != "README.md")
+    files = sorted(
+        path for path in target.rglob("*") if path.is_file() and path.suffix != ".npz" and path.name != "README.md"
+    )
     others = [path.read_bytes() for path in files]
     for _ in range(chooser.choice([1, 1, 1, 1, 2, 3])):
         change_file(chooser, chooser.choice(files), others)

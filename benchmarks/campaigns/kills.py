@@ -1,4 +1,5 @@
-"""Commands that are killed (`kill -9`) at random moments and at chosen file operations, or whose disk is full: what is there is whole, and goes on."""
+"""Commands that are killed (`kill -9`) at random moments and at chosen file operations, or whose disk is full: what is
+there is whole, and goes on."""
 
 import collections
 import contextlib
@@ -41,7 +42,8 @@ class Scenario:
         command: str, the one that its cases count for.
         words: list of the command's words, without the output and --overwrite.
         older: words of the command that made what is there before and is replaced, or, of versions, stays; or None.
-        versions: bool, the output is a folder of versions, of which the command writes the second, and the same command goes on.
+        versions: bool, the output is a folder of versions, of which the command writes the second, and the same command
+            goes on.
     """
 
     command: str
@@ -64,8 +66,26 @@ def scenarios(data):
     files = [f"--train={data / 'acme' / 'train.csv'}", f"--validation={data / 'acme' / 'dev.csv'}"]
     model = f"--model={data / 'encoder'}"
     train = ["train", model, *files, *TRAINING]
-    tune = ["tune", model, *files, "--space=none", "--vary=adapter-size=2,4", "--vary=epochs=1", "--vary=batch-size=16", "--tuner=grid", "--max-length=16"]
-    pretrain = ["pretrain", model, f"--train={files[0][8:]}", f"--validation={files[1][13:]}", "--adapter-size=2", "--steps=4", "--save-every=2"]
+    tune = [
+        "tune",
+        model,
+        *files,
+        "--space=none",
+        "--vary=adapter-size=2,4",
+        "--vary=epochs=1",
+        "--vary=batch-size=16",
+        "--tuner=grid",
+        "--max-length=16",
+    ]
+    pretrain = [
+        "pretrain",
+        model,
+        f"--train={files[0][8:]}",
+        f"--validation={files[1][13:]}",
+        "--adapter-size=2",
+        "--steps=4",
+        "--save-every=2",
+    ]
     pretrain += ["--fit-head-steps=2", "--batch-size=16", "--max-length=16", "--checkpoint-seconds=0"]
     stream = ["stream", str(data / "acme"), str(data / "globex"), model, *TRAINING]
     bank = ["export", "--adapters", f"a={data / 'a'}", f"b={data / 'b'}"]
@@ -94,7 +114,11 @@ def prepare(data):
         for seed, (split, rows) in enumerate({"train": 48, "dev": 16}.items()):
             write_csv(data / name / f"{split}.csv", rows, seed=2 * number + seed)
     for seed, name in enumerate("ab"):
-        words = [f"--train={data / 'acme' / 'train.csv'}", f"--validation={data / 'acme' / 'dev.csv'}", f"--model={data / 'encoder'}"]
+        words = [
+            f"--train={data / 'acme' / 'train.csv'}",
+            f"--validation={data / 'acme' / 'dev.csv'}",
+            f"--model={data / 'encoder'}",
+        ]
         done = call(["train", *words, *TRAINING, f"--seed={seed}", f"--output={data / name}"], data / name)
         if done.status:
             raise RuntimeError(done.text)
@@ -102,7 +126,8 @@ def prepare(data):
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """How a command ended: its status, or None if it was killed; what it printed; its seconds; and its file operations."""
+    """How a command ended: its status, or None if it was killed; what it printed; its seconds; and its file
+    operations."""
 
     status: int
     text: str
@@ -188,7 +213,8 @@ def import_everything():
 
 
 def apart(function):
-    """Let a function run in a child of this process, since a child that is forked from a process that computed hangs."""
+    """Let a function run in a child of this process, since a child that is forked from a process that computed
+    hangs."""
 
     @functools.wraps(function)
     def call_apart(*arguments):
@@ -206,14 +232,19 @@ def apart(function):
 
 @apart
 def content(folder):
-    """What stands in a folder, by path: bytes, or what a file says without times; None of a folder or of what counts by its name alone."""
+    """What stands in a folder, by path: bytes, or what a file says without times; None of a folder or of what counts by
+    its name alone."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_dir():
             found[name] = None
         elif path.name not in _OPTIONAL:
-            by_name = path.name.endswith(_BY_NAME_ALONE) or path.name.startswith("variables.data-") or ".tf_adapters.tmp/" in name
+            by_name = (
+                path.name.endswith(_BY_NAME_ALONE)
+                or path.name.startswith("variables.data-")
+                or ".tf_adapters.tmp/" in name
+            )
             found[name] = None if by_name else _without_times(path)
     return found
 
@@ -229,7 +260,8 @@ def _without_times(path):
 
 
 def _variables(prefix):
-    """The variables of a SavedModel; the bytes of its files differ by the order in which TensorFlow found what they belong to."""
+    """The variables of a SavedModel; the bytes of its files differ by the order in which TensorFlow found what they
+    belong to."""
     import tensorflow as tf
 
     try:
@@ -260,14 +292,20 @@ def difference(found, expected):
 
 @apart
 def check_whole(scenario, output, expected):
-    """What is wrong with what a kill left, as text, or None: adapters that cannot be read, versions that are not those of the whole run."""
+    """What is wrong with what a kill left, as text, or None: adapters that cannot be read, versions that are not those
+    of the whole run."""
     from tf_adapters.errors import InputError
     from tf_adapters.saving.directory import read_adapter
 
     if scenario.versions:
         there = content(output)
         for version in (path.name for path in output.iterdir() if path.name.isdecimal()) if output.is_dir() else ():
-            problem = difference(*({name: value for name, value in part.items() if name.startswith(version + "/")} for part in (there, expected)))
+            problem = difference(
+                *(
+                    {name: value for name, value in part.items() if name.startswith(version + "/")}
+                    for part in (there, expected)
+                )
+            )
             if problem:
                 return f"not whole: {problem}"
         return None
@@ -281,7 +319,8 @@ def check_whole(scenario, output, expected):
 
 
 def next_flags(text, first_flags):
-    """What a refusal advises: the flags of the next command, "done" if there is nothing left to do, or None if it advises nothing.
+    """What a refusal advises: the flags of the next command, "done" if there is nothing left to do, or None if it
+    advises nothing.
 
     To replace what is there is advice for a command that was to do that.
     """
@@ -292,14 +331,18 @@ def next_flags(text, first_flags):
         return ("--resume",)
     if "--overwrite" in first_flags and "--overwrite" in text:
         return first_flags
-    if "holds no interrupted run, but what one came to" in text or "is there already, and a server may be reading it" in text:
+    if (
+        "holds no interrupted run, but what one came to" in text
+        or "is there already, and a server may be reading it" in text
+    ):
         return "done"
     # It does not say whether what is there is complete.
     return ("--resume",) if "is not empty: replace it by --overwrite" in text else None
 
 
 def run_case(scenario, whole, older, folder, case):
-    """Do what a case plans, follow the advice until the command ends, and compare; returns `(problem or None, counts)`."""
+    """Do what a case plans, follow the advice until the command ends, and compare; returns `(problem or None,
+    counts)`."""
     shutil.rmtree(folder, ignore_errors=True)
     output = folder / "output"
     if older is not None:
@@ -369,13 +412,20 @@ class Whole:
 def plan(scenario, whole, count, failures, random_share, second_share, hit, random):
     """The cases of a scenario: dicts for JSON of what happens `first` and perhaps `second`, and how one goes on.
 
-    `hit` is a set of kinds of operations that the command's other scenarios are killed at, to which those of this one are added.
+    `hit` is a set of kinds of operations that the command's other scenarios are killed at, to which those of this one
+    are added.
     """
     cases = []
     at_random = round(count * random_share)
     firsts = [{"after": float(random.uniform(0.02, 0.98) * whole.seconds)} for _ in range(at_random)]
-    firsts += [{"at": at, "event": EVENTS[number % 2]} for number, at in enumerate(spread(whole.operations, count - at_random, hit, random))]
-    firsts += [{"at": at, "event": FAILURES[number % 2]} for number, at in enumerate(spread(whole.operations, failures, set(), random))]
+    firsts += [
+        {"at": at, "event": EVENTS[number % 2]}
+        for number, at in enumerate(spread(whole.operations, count - at_random, hit, random))
+    ]
+    firsts += [
+        {"at": at, "event": FAILURES[number % 2]}
+        for number, at in enumerate(spread(whole.operations, failures, set(), random))
+    ]
     for number, first in enumerate(firsts):
         second = None
         if not scenario.versions and random.random() < second_share:
@@ -391,7 +441,8 @@ def kind_of(operation):
 
 
 def spread(operations, count, hit, random):
-    """Numbers of `count` operations: one of each kind first that is not in `hit`, which it joins, the rest at equal distances."""
+    """Numbers of `count` operations: one of each kind first that is not in `hit`, which it joins, the rest at equal
+    distances."""
     of_kind = {}
     for number, name in enumerate(operations):
         of_kind.setdefault(kind_of(name), []).append(number)
@@ -413,7 +464,11 @@ def campaign(options):
     import_everything()
     print("Making an encoder and adapters ...", flush=True)
     prepare(data)
-    kinds = {name: scenario for name, scenario in scenarios(data).items() if not options.only or scenario.command in options.only}
+    kinds = {
+        name: scenario
+        for name, scenario in scenarios(data).items()
+        if not options.only or scenario.command in options.only
+    }
     plans, wholes, olders, hit = {}, {}, {}, collections.defaultdict(set)
     for number, (name, scenario) in enumerate(kinds.items()):
         base = work / "whole" / name.replace(", ", "-")
@@ -427,7 +482,11 @@ def campaign(options):
             shutil.copytree(olders[name], base / "output")
         done = _ended(call(scenario.line(base / "output", *scenario.first_flags), base / "output"))
         wholes[name] = Whole(content(base / "output"), done.seconds, done.operations)
-        print(f"{name}: {done.seconds:.1f} s, {len(done.operations)} file operations of {len(set(map(kind_of, done.operations)))} kinds", flush=True)
+        print(
+            f"{name}: {done.seconds:.1f} s, {len(done.operations)} file operations of "
+            f"{len(set(map(kind_of, done.operations)))} kinds",
+            flush=True,
+        )
         # Of a command's cases each scenario has its share.
         fellows = [other for other, one in kinds.items() if one.command == scenario.command]
         number_of = options.exports if scenario.command == "export" else options.kills
@@ -435,12 +494,26 @@ def campaign(options):
         random = np.random.default_rng([options.seed, list(scenarios(data)).index(name)])
         if scenario.versions:
             share = number_of
-        plans[name] = plan(scenario, wholes[name], share, options.failures, options.random_share, options.second_share, hit[scenario.command], random)
+        plans[name] = plan(
+            scenario,
+            wholes[name],
+            share,
+            options.failures,
+            options.random_share,
+            options.second_share,
+            hit[scenario.command],
+            random,
+        )
     rows = _rows_that_are_there(work / "cases.jsonl", plans) if options.resume else []
     if not options.resume:
         (work / "cases.jsonl").unlink(missing_ok=True)
     done_before = {(row["scenario"], row["number"]) for row in rows}
-    left = [(name, number, case) for name, cases in plans.items() for number, case in enumerate(cases) if (name, number) not in done_before]
+    left = [
+        (name, number, case)
+        for name, cases in plans.items()
+        for number, case in enumerate(cases)
+        if (name, number) not in done_before
+    ]
     left = [item for item in left if options.case is None or f"{item[0]} {item[1]}" == options.case]
     started = time.monotonic()
     for position, (name, number, case) in enumerate(left):
@@ -448,7 +521,14 @@ def campaign(options):
         began = time.monotonic()
         problem, counts = run_case(kinds[name], wholes[name], olders[name], folder, case)
         operation = wholes[name].operations[case["first"]["at"]] if "at" in case["first"] else None
-        row = {"scenario": name, "number": number, **case, "operation": operation, "problem": problem, "counts": dict(counts)}
+        row = {
+            "scenario": name,
+            "number": number,
+            **case,
+            "operation": operation,
+            "problem": problem,
+            "counts": dict(counts),
+        }
         row["seconds"] = round(time.monotonic() - began, 1)
         rows.append(row)
         with open(work / "cases.jsonl", "a", encoding="utf-8") as file:
@@ -459,7 +539,11 @@ def campaign(options):
             print(f"FAILED {name} {number}: {json.dumps(case)} {operation}: {problem}\n  kept: {folder}", flush=True)
         each = (time.monotonic() - started) / (position + 1)
         failed = sum(row["problem"] is not None for row in rows)
-        print(f"{position + 1} of {len(left)}, {failed} failed, {each:.0f} s a case, {each * (len(left) - position - 1) / 60:.0f} min left", flush=True)
+        print(
+            f"{position + 1} of {len(left)}, {failed} failed, {each:.0f} s a case, "
+            f"{each * (len(left) - position - 1) / 60:.0f} min left",
+            flush=True,
+        )
     return {"commands": summarise(rows, kinds, wholes), "failed": [row for row in rows if row["problem"] is not None]}
 
 
@@ -482,7 +566,9 @@ def _rows_that_are_there(path, plans):
         if row["number"] < len(cases):
             # What follows from the seed; moments differ, being shares of a run's seconds.
             same = {name: value for name, value in cases[row["number"]]["first"].items() if name != "after"}
-            if row["problem"] is None and same == {name: value for name, value in row["first"].items() if name != "after"}:
+            if row["problem"] is None and same == {
+                name: value for name, value in row["first"].items() if name != "after"
+            }:
                 known.append(row)
     return known
 
@@ -496,39 +582,56 @@ def summarise(rows, kinds, wholes):
         total = collections.Counter()
         for row in own:
             total.update(row["counts"])
-        hit = {kind_of(row["operation"]) for row in own if row["operation"] is not None and row["first"]["event"] in EVENTS}
+        hit = {
+            kind_of(row["operation"]) for row in own if row["operation"] is not None and row["first"]["event"] in EVENTS
+        }
         summary[command] = {
-            "scenarios": names, "cases": len(own), "kills_at_random_moments": sum("after" in row["first"] for row in own),
+            "scenarios": names,
+            "cases": len(own),
+            "kills_at_random_moments": sum("after" in row["first"] for row in own),
             "kills_at_operations": sum(row["first"].get("event") in EVENTS for row in own),
-            "failures": sum(row["first"].get("event") in FAILURES for row in own), "second_kills": total["second kills"],
-            "ended_before": total["ended before"], "commands_to_go_on": total["commands"],
-            "kinds_of_operations": len({kind_of(operation) for name in names for operation in wholes[name].operations}), "kinds_hit": len(hit),
-            "failed": sum(row["problem"] is not None for row in own), "seconds": round(sum(row["seconds"] for row in own), 1),
-        }  # fmt: skip
+            "failures": sum(row["first"].get("event") in FAILURES for row in own),
+            "second_kills": total["second kills"],
+            "ended_before": total["ended before"],
+            "commands_to_go_on": total["commands"],
+            "kinds_of_operations": len({kind_of(operation) for name in names for operation in wholes[name].operations}),
+            "kinds_hit": len(hit),
+            "failed": sum(row["problem"] is not None for row in own),
+            "seconds": round(sum(row["seconds"] for row in own), 1),
+        }
     return summary
 
 
 def describe(result):
     """The result as lines of text."""
     lines = [
-        f"{command}: {row['cases']} cases, {row['kills_at_random_moments']} killed at random moments, {row['kills_at_operations']} at "
-        f"{row['kinds_hit']} of {row['kinds_of_operations']} kinds of file operations, {row['second_kills']} killed again, {row['failures']} on a failing "
-        f"disk; {row['ended_before']} ended before; {row['failed']} failed; {row['seconds']:.0f} s"
+        f"{command}: {row['cases']} cases, {row['kills_at_random_moments']} killed at random moments, "
+        f"{row['kills_at_operations']} at {row['kinds_hit']} of {row['kinds_of_operations']} kinds of file operations, "
+        f"{row['second_kills']} killed again, {row['failures']} on a failing disk; {row['ended_before']} ended before; "
+        f"{row['failed']} failed; {row['seconds']:.0f} s"
         for command, row in result["commands"].items()
     ]
-    return "\n".join([*lines, *(f"FAILED {row['scenario']} {row['number']}: {row['problem']}" for row in result["failed"])])
+    return "\n".join(
+        [*lines, *(f"FAILED {row['scenario']} {row['number']}: {row['problem']}" for row in result["failed"])]
+    )
 
 
 def table(result):
     """Markdown of one result."""
     lines = [
-        "**Commands that were killed, or whose disk was full or read-only, and then went on to what a run comes to that was not**", "",
-        "| command | at random moments | at file operations (kinds) | killed again | on a failing disk | not as they should be |",
+        "**Commands that were killed, or whose disk was full or read-only, and then went on to what a run comes to "
+        "that was not**",
+        "",
+        "| command | at random moments | at file operations (kinds) | killed again | on a failing disk | not as they "
+        "should be |",
         "|---|---:|---:|---:|---:|---:|",
-    ]  # fmt: skip
+    ]
     for command, row in result["commands"].items():
         hit = f"{row['kills_at_operations']} ({row['kinds_hit']} of {row['kinds_of_operations']})"
-        lines.append(f"| `{command}` | {row['kills_at_random_moments']} | {hit} | {row['second_kills']} | {row['failures']} | {row['failed']} |")
+        lines.append(
+            f"| `{command}` | {row['kills_at_random_moments']} | {hit} | {row['second_kills']} | {row['failures']} | "
+            f"{row['failed']} |"
+        )
     total = sum(row["cases"] for row in result["commands"].values())
     return "\n".join([*lines, "", origin(result, f"{total} cases, seed {result['settings']['seed']}")])
 
@@ -538,19 +641,44 @@ TABLE = Table(table, of_settings("kills", "exports"), in_notes)
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " After each the files that are there must be whole, and following the command's own advice must end in the "
-        "same bytes as a run that was not killed, with nothing left behind. A campaign that is stopped goes on by --resume.",
+        description=__doc__
+        + " After each the files that are there must be whole, and following the command's own advice must end in the "
+        "same bytes as a run that was not killed, with nothing left behind. A campaign that is stopped goes on by "
+        "--resume.",
         smoke="two kills of each command",
     )
     parser.add_argument("--kills", type=int, default=50, help="of each of train, tune, pretrain and stream")
-    parser.add_argument("--exports", type=int, default=20, help="kills of export, of a single adapter and of a bank each")
-    parser.add_argument("--failures", type=int, default=10, help="of each scenario: at some operation the disk is full, or turns read-only")
-    parser.add_argument("--random-share", type=float, default=0.4, help="share of the kills at random moments; the others at file operations")
-    parser.add_argument("--second-share", type=float, default=0.4, help="share of the cases that are killed once more when they go on")
-    parser.add_argument("--only", nargs="+", choices=["train", "tune", "pretrain", "stream", "export"], help="these commands alone")
+    parser.add_argument(
+        "--exports", type=int, default=20, help="kills of export, of a single adapter and of a bank each"
+    )
+    parser.add_argument(
+        "--failures",
+        type=int,
+        default=10,
+        help="of each scenario: at some operation the disk is full, or turns read-only",
+    )
+    parser.add_argument(
+        "--random-share",
+        type=float,
+        default=0.4,
+        help="share of the kills at random moments; the others at file operations",
+    )
+    parser.add_argument(
+        "--second-share", type=float, default=0.4, help="share of the cases that are killed once more when they go on"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=["train", "tune", "pretrain", "stream", "export"], help="these commands alone"
+    )
     parser.add_argument("--case", help="this case alone, such as `train 7`, as the campaign names it")
-    parser.add_argument("--work", type=pathlib.Path, default=ROOT / ".benchmark-kills", help="folder of the cases; those that fail are kept")
-    parser.add_argument("--resume", action="store_true", help="keep the cases of the same campaign that are done and did not fail")
+    parser.add_argument(
+        "--work",
+        type=pathlib.Path,
+        default=ROOT / ".benchmark-kills",
+        help="folder of the cases; those that fail are kept",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the cases of the same campaign that are done and did not fail"
+    )
     parser.add_argument("--seed", type=int, default=0)
     return parse_arguments(parser, arguments, "kills", kills=3, exports=1, failures=1)
 
@@ -560,6 +688,12 @@ def main():
     measured = campaign(options)
     if options.case is not None:
         options.output = None
-    finish("kills", options, ("kills", "exports", "failures", "random_share", "second_share", "only", "seed"), measured, describe)
+    finish(
+        "kills",
+        options,
+        ("kills", "exports", "failures", "random_share", "second_share", "only", "seed"),
+        measured,
+        describe,
+    )
     if measured["failed"]:
         sys.exit(1)

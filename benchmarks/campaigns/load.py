@@ -14,7 +14,8 @@ from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 TOLERANCE = 1e-5
 WORDS = "the a film movie is was not good bad great awful fun dull plot cast and but very it that story".split()
-# Bottleneck size, labels, kept tokens and layers of the head; the last comes and goes, so that each time all graphs are traced anew.
+# Bottleneck size, labels, kept tokens and layers of the head; the last comes and goes, so that each time all graphs are
+# traced anew.
 SHAPES = ((8, 2, 24, 1), (8, 3, 24, 1), (16, 2, 16, 2), (16, 5, 24, 1), (8, 2, 16, 1), (5, 9, 20, 1))
 PASSING = len(SHAPES) - 1
 PASSING_EVERY, TRIM_EVERY = 10, 25  # changes of a writer
@@ -22,17 +23,29 @@ PASSING_EVERY, TRIM_EVERY = 10, 25  # changes of a writer
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " Every row's logits are compared with those of the adapter's own model; a task that changes while a request runs may be "
-        "answered as before or as after. It fails on the first wrong answer, and when no request ends for a time. The encoder is tiny and random.",
+        description=__doc__
+        + " Every row's logits are compared with those of the adapter's own model; a task that changes while a request "
+        "runs may be "
+        "answered as before or as after. It fails on the first wrong answer, and when no request ends for a time. The "
+        "encoder is tiny and random.",
         smoke="20 tasks and 300 requests of 8 clients",
     )
     parser.add_argument("--clients", type=at_least_1, default=64, help="threads that send requests")
-    parser.add_argument("--writers", type=at_least_1, default=2, help="threads that add, replace and remove tasks without a pause")
+    parser.add_argument(
+        "--writers", type=at_least_1, default=2, help="threads that add, replace and remove tasks without a pause"
+    )
     parser.add_argument("--tasks", type=at_least_1, default=200, help="tasks in the bank")
     parser.add_argument("--requests", type=at_least_1, default=20_000, help="to the bank, and as many to its export")
     parser.add_argument("--rows", type=at_least_1, default=4, help="at most so many rows in a request")
-    parser.add_argument("--stall-seconds", type=float, default=300.0, help="without an answer, after which it has failed")
-    parser.add_argument("--growth-mib", type=float, default=64.0, help="of resident memory in the second half, above which it has failed")
+    parser.add_argument(
+        "--stall-seconds", type=float, default=300.0, help="without an answer, after which it has failed"
+    )
+    parser.add_argument(
+        "--growth-mib",
+        type=float,
+        default=64.0,
+        help="of resident memory in the second half, above which it has failed",
+    )
     parser.add_argument("--seed", type=int, default=0)
     return parse_arguments(parser, arguments, "load", clients=8, tasks=20, requests=300)
 
@@ -45,16 +58,23 @@ def table(result):
         "wrong answers": [f"{len(one['wrong'])}" for one in columns],
         "changes meanwhile": [f"{one['changes']:,}" for one in columns],
         "resident memory, MiB: at first, at half, at the end": [
-            ", ".join(f"{one['resident_mib'][place]:,.0f}" for place in (0, len(one["resident_mib"]) // 2, -1)) for one in columns
+            ", ".join(f"{one['resident_mib'][place]:,.0f}" for place in (0, len(one["resident_mib"]) // 2, -1))
+            for one in columns
         ],
         "seconds": [f"{one['seconds']:,.0f}" for one in columns],
     }
-    return "\n".join([
-        f"**A bank of {settings['tasks']:,} tasks and its export, each called by {settings['clients']} clients at once**", "",
-        "| | bank, while tasks come and go | its export |", "|---|---:|---:|",
-        *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()), "",
-        origin(result, f"tiny random encoder, {settings['writers']} threads that change the bank without a pause"),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"**A bank of {settings['tasks']:,} tasks and its export, each called by {settings['clients']} clients at "
+            "once**",
+            "",
+            "| | bank, while tasks come and go | its export |",
+            "|---|---:|---:|",
+            *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()),
+            "",
+            origin(result, f"tiny random encoder, {settings['writers']} threads that change the bank without a pause"),
+        ]
+    )
 
 
 TABLE = Table(table, of_settings("clients", "writers", "tasks"), in_notes)
@@ -78,7 +98,9 @@ def load(options, folder):
     import tf_adapters
 
     encoder = write_encoder(folder / "encoder", options.seed)
-    directories = [write_adapter(encoder, folder / str(number), shape, seed=number) for number, shape in enumerate(SHAPES)]
+    directories = [
+        write_adapter(encoder, folder / str(number), shape, seed=number) for number, shape in enumerate(SHAPES)
+    ]
     texts = make_texts(60, options.seed)
     expected = [expected_logits(directory, texts) for directory in directories]
     bank, tasks = tf_adapters.AdapterBank(str(encoder)), Tasks(options.tasks, directories)
@@ -178,8 +200,14 @@ class Load:
         """Send the requests; a dict of counts, seconds and resident memory in MiB."""
         self.call(self.texts[:1], list(self.tasks.history)[:1])
         seed, options, memory = self.options.seed, self.options, []
-        threads = [threading.Thread(target=self._guarded, args=(self._ask, seed + number), daemon=True) for number in range(options.clients)]
-        threads += [threading.Thread(target=self._guarded, args=(writer, seed + number), daemon=True) for number, writer in enumerate(writers)]
+        threads = [
+            threading.Thread(target=self._guarded, args=(self._ask, seed + number), daemon=True)
+            for number in range(options.clients)
+        ]
+        threads += [
+            threading.Thread(target=self._guarded, args=(writer, seed + number), daemon=True)
+            for number, writer in enumerate(writers)
+        ]
         started = shown = changed = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -202,9 +230,13 @@ class Load:
                 break
         memory.append(resident_mib())
         return {
-            "requests": self.requests, "rows": self.rows, "wrong": self.wrong, "changes": sum(self.tasks.changes.values()),
-            "seconds": time.perf_counter() - started, "resident_mib": memory,
-        }  # fmt: skip
+            "requests": self.requests,
+            "rows": self.rows,
+            "wrong": self.wrong,
+            "changes": sum(self.tasks.changes.values()),
+            "seconds": time.perf_counter() - started,
+            "resident_mib": memory,
+        }
 
     def _stalled(self, what):
         faulthandler.dump_traceback()
@@ -234,7 +266,9 @@ class Load:
             logits, errors, outputs = (answer[name].numpy() for name in ("logits", "error", "outputs"))
             for row, (name, place) in enumerate(zip(tasks, places)):
                 allowed = history[name][before[row] :]
-                if not any(self._is_right(version, place, logits[row], errors[row], outputs[row]) for version in allowed):
+                if not any(
+                    self._is_right(version, place, logits[row], errors[row], outputs[row]) for version in allowed
+                ):
                     self._fail(f"{name}: {logits[row].tolist()}, {errors[row]!r}; allowed {allowed}")
             with self.lock:
                 self.requests += 1
@@ -246,7 +280,12 @@ class Load:
         if version is None:
             return error.startswith(b"unknown task") and not logits.any()
         wanted = self.expected[version][place]
-        return not error and outputs == len(wanted) and abs(logits[: len(wanted)] - wanted).max() < TOLERANCE and not logits[len(wanted) :].any()
+        return (
+            not error
+            and outputs == len(wanted)
+            and abs(logits[: len(wanted)] - wanted).max() < TOLERANCE
+            and not logits[len(wanted) :].any()
+        )
 
 
 def write_encoder(folder, seed):
@@ -258,7 +297,12 @@ def write_encoder(folder, seed):
     keras.utils.set_random_seed(seed)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     config = transformers.BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
     )
     model = transformers.TFBertModel(config)
     model.build_in_name_scope()
@@ -291,7 +335,9 @@ def expected_logits(directory, texts):
     import tf_adapters
 
     model, settings = tf_adapters.load_trained(directory)
-    wordpiece = tf_adapters.WordPiece.from_directory(settings["backbone"]["source"], max_length=settings["text"]["max_length"])
+    wordpiece = tf_adapters.WordPiece.from_directory(
+        settings["backbone"]["source"], max_length=settings["text"]["max_length"]
+    )
     encoded = wordpiece.encode(tf.constant(texts))
     return model(wordpiece.pad(encoded, length=tf.reduce_max(encoded["input_ids"].row_lengths()))).logits.numpy()
 

@@ -1,7 +1,7 @@
 """Mutations: a line of the package is changed, and the tests that concern it must fail.
 
-`python benchmarks/mutations.py` runs all; `--only bank` those whose file or line has that word. Each runs in a copy of the working tree.
-A line of the table that is not found, or found twice, is refused before any test runs.
+`python benchmarks/mutations.py` runs all; `--only bank` those whose file or line has that word. Each runs in a copy of
+the working tree. A line of the table that is not found, or found twice, is refused before any test runs.
 """
 
 import argparse
@@ -14,16 +14,29 @@ import tempfile
 
 from benchmarks.provenance import ROOT
 
-#: File of `tf_adapters`, a piece of it, what stands in its place, and the tests: names of files, perhaps with pytest's `-k` behind a
+#: File of `tf_adapters`, a piece of it, what stands in its place, and the tests: names of files, perhaps with pytest's
+# `-k` behind a
 #: colon, and with a `+` before them where their slow tests run too.
 MUTATIONS = [
-    ("methods/bottleneck.py", "kernel * gate, bias * gate, None", "kernel * gate, bias, None", "adapter_layer injection"),
-    ("methods/bottleneck.py", 'if name in ("down", "up") else self.bottleneck_size**-0.5', "", "variants adapter_layer"),
+    (
+        "methods/bottleneck.py",
+        "kernel * gate, bias * gate, None",
+        "kernel * gate, bias, None",
+        "adapter_layer injection",
+    ),
+    (
+        "methods/bottleneck.py",
+        'if name in ("down", "up") else self.bottleneck_size**-0.5',
+        "",
+        "variants adapter_layer",
+    ),
     ("methods/bottleneck.py", '{"down": 0, "up": 1}[name]', "0", "adapter_layer injection:seed"),
     ("methods/bottleneck.py", "INNER_NORM_EPSILON = 1e-5", "INNER_NORM_EPSILON = 1e-6", "variants:inner"),
     (
-        "methods/bottleneck.py", "update = self._dropout_layer(update, training=training)",
-        "update = self._dropout_layer(update, training=True)", "adapter_layer",
+        "methods/bottleneck.py",
+        "update = self._dropout_layer(update, training=training)",
+        "update = self._dropout_layer(update, training=True)",
+        "adapter_layer",
     ),
     ("layers/bank.py", "(tf.matmul(inner, up) + up_bias[:, tf.newaxis])", "tf.matmul(inner, up)", "bank:hand"),
     ("layers/bank.py", "self._free |= set(places) - {0}", "self._free |= set(places)", "bank:rows"),
@@ -31,53 +44,103 @@ MUTATIONS = [
     ("layers/bank.py", "if place + 2 < len(weights):", "if place < len(weights):", "bank:mixed"),
     ("layers/layer_norm.py", "inverse * (centred - normalised * along)", "inverse * centred", "layer_norm"),
     ("layers/fused/activation.py", "return x * below, below + x * bell", "return x * below, below", "fused:slopes"),
-    ("layers/fused/activation.py", "near = tf.clip_by_value(x, -5.0, 5.0)", "near = tf.clip_by_value(x, -3.0, 3.0)", "fused:gelu"),
+    (
+        "layers/fused/activation.py",
+        "near = tf.clip_by_value(x, -5.0, 5.0)",
+        "near = tf.clip_by_value(x, -3.0, 3.0)",
+        "fused:gelu",
+    ),
     ("layers/fused/attention.py", "wide(weights) * (upstream - along)", "wide(weights) * upstream", "fused:attention"),
-    ("layers/fused/attention.py", "scores if mask is None else scores + mask", "scores", "fused:attention fast:prefixes"),
+    (
+        "layers/fused/attention.py",
+        "scores if mask is None else scores + mask",
+        "scores",
+        "fused:attention fast:prefixes",
+    ),
     ("layers/fused/dropout.py", "upstream = backward(upstream, seed)", "pass", "fused"),
     ("layers/fused/layer_norm.py", "_row_means(scaled * normalised)", "_row_means(upstream * normalised)", "fused"),
     ("layers/fused/random_mask.py", "inputs * (1 / (1 - rate))", "inputs", "fused"),
     ("layers/fused/random_mask.py", "first = _mix(first + _mix(second))", "first = _mix(first)", "fused"),
     ("methods/lora.py", "self.scaling * update", "update", "methods:merged"),
-    ("methods/lora.py", "self.scaling if gate is None else self.scaling * tf.cast(gate, tf.float32)", "self.scaling", "methods:lora"),
+    (
+        "methods/lora.py",
+        "self.scaling if gate is None else self.scaling * tf.cast(gate, tf.float32)",
+        "self.scaling",
+        "methods:lora",
+    ),
     ("methods/ia3.py", "(kernel * scale, bias * scale)", "(kernel * scale, bias)", "methods:merged"),
     (
-        "methods/fusion.py", 'weights["value.kernel"] if gate is None else weights["value.kernel"] * gate',
-        'weights["value.kernel"]', "methods:fusion",
+        "methods/fusion.py",
+        'weights["value.kernel"] if gate is None else weights["value.kernel"] * gate',
+        'weights["value.kernel"]',
+        "methods:fusion",
     ),
     (
-        "models/fast.py", "(_value(weight, tf.float32) * gate for weight in",
-        "(_value(weight, tf.float32) * (gate if weight.shape.rank == 2 else 1.0) for weight in", "fast:switched",
+        "models/fast.py",
+        "(_value(weight, tf.float32) * gate for weight in",
+        "(_value(weight, tf.float32) * (gate if weight.shape.rank == 2 else 1.0) for weight in",
+        "fast:switched",
     ),
     (
-        "models/fast.py", "tf.float32) * scale for dense, scale in",
-        'tf.float32) * (scale if name == "kernel" else 1.0) for dense, scale in', "families:fast fast:logits",
+        "models/fast.py",
+        "tf.float32) * scale for dense, scale in",
+        'tf.float32) * (scale if name == "kernel" else 1.0) for dense, scale in',
+        "families:fast fast:logits",
     ),
     ("models/fast.py", "(gate * lora.scaling * scale)", "(gate * lora.scaling)", "methods:fast"),
-    ("models/fast.py", "or (training and self.switch.drops)", "", "variants:drop"),
-    ("models/fast.py", "and not (adapter.dropout and training) and", "and", "fast:own_dropout"),
+    ("models/fast.py", "is_plain and training and self.switch.drops", "False", "variants:drop"),
+    ("models/fast.py", "and not (adapter.dropout and training)", "", "fast:own_dropout"),
     ("models/fast.py", "or (adapter.dropout and training):", ":", "fast:own_dropout"),
-    ("models/fast.py", 'nan = tf.constant(float("nan"), outputs.dtype)', "nan = tf.constant(0.0, outputs.dtype)", "fast:first_token"),
-    ("models/fast.py", "output_attentions or output_hidden_states or self", "output_attentions or self", "fast:first_token"),
+    (
+        "models/fast.py",
+        'nan = tf.constant(float("nan"), outputs.dtype)',
+        "nan = tf.constant(0.0, outputs.dtype)",
+        "fast:first_token",
+    ),
+    (
+        "models/fast.py",
+        "output_attentions or output_hidden_states or self",
+        "output_attentions or self",
+        "fast:first_token",
+    ),
     ("text/batching.py", "2 * (epoch * windows + window) + 1", "2 * window + 1", "batching"),
     ("text/batching.py", "choices >= longest", "choices > longest", "batching"),
     ("text/batching.py", "used = steps * batch_size if drop_remainder else count", "used = count", "batching"),
     ("text/masking.py", "noise[1] < 0.9", "noise[1] < 0.99", "masking"),
     ("tasks/metrics/sentences.py", "return (logits > 0)", "return (logits > 1)", "metrics"),
     ("tasks/metrics/sentences.py", "if finite else", "if True else", "metrics"),
-    ("tasks/metrics/spans.py", "max(word_f1(text, reference)", "min(word_f1(text, reference)", "question_answering:metric"),
-    ("tasks/metrics/masked.py", "float(-loss / count)", "float(-loss)", "pretrain:perplexity"),
-    ("training/step.py", "regularization_losses=self.losses", "regularization_losses=None", "accumulation:regularisation"),
     (
-        "training/accumulation.py", "own_share = self.weigh(own_targets) / tf.maximum(total, 1.0)",
-        "own_share = 1.0 / self.parts", "accumulation:whole",
+        "tasks/metrics/spans.py",
+        "max(word_f1(text, reference)",
+        "min(word_f1(text, reference)",
+        "question_answering:metric",
+    ),
+    ("tasks/metrics/masked.py", "float(-loss / count)", "float(-loss)", "pretrain:perplexity"),
+    (
+        "training/step.py",
+        "regularization_losses=self.losses",
+        "regularization_losses=None",
+        "accumulation:regularisation",
+    ),
+    (
+        "training/accumulation.py",
+        "own_share = self.weigh(own_targets) / tf.maximum(total, 1.0)",
+        "own_share = 1.0 / self.parts",
+        "accumulation:whole",
     ),
     ("training/optimizer.py", "variable.shape.rank < 2", "variable.shape.rank < 1", "optimizer"),
     ("training/schedules.py", "max(1.0, self.steps - warmup)", "self.steps", "fit:schedule"),
-    ("training/seeds.py", 'key=lambda run: run["validation"]', 'key=lambda run: run.get("test", run["validation"])', "seeds"),
     (
-        "training/mixout.py", "initial + dropout(current - initial, training=training)",
-        "dropout(current, training=training)", "mixout:entry",
+        "training/seeds.py",
+        'key=lambda run: run["validation"]',
+        'key=lambda run: run.get("test", run["validation"])',
+        "seeds",
+    ),
+    (
+        "training/mixout.py",
+        "initial + dropout(current - initial, training=training)",
+        "dropout(current, training=training)",
+        "mixout:entry",
     ),
     ("training/mixout.py", "variable.shape.rank == 2} - head", "variable.shape.rank == 2}", "mixout:entry"),
     ("training/dropout.py", "(seed * 1_000_003 + len(layers)) % 2**31", "seed", "dropout:masks fit:dropout"),
@@ -85,27 +148,43 @@ MUTATIONS = [
     ("training/run.py", '- self.best["epoch"] >= patience', '- self.best["epoch"] > patience', "fit:better"),
     ("training/run.py", "-1 - step]", "-1]", "pretrain:masks"),
     ("training/run.py", "variable.numpy() * begun for", "variable.numpy() for", "fit:kill"),
-    ("training/frozen_blocks.py", "real = places < self._starts", "real = places <= self._starts", "frozen_blocks:stored"),
+    (
+        "training/frozen_blocks.py",
+        "real = places < self._starts",
+        "real = places <= self._starts",
+        "frozen_blocks:stored",
+    ),
     ("training/freezing.py", "(1 - share) ** 3", "(1 - share) ** 2", "freezing:threshold"),
     ("training/freezing.py", "max(found.get(key, 0.0),", "min(found.get(key, 1.0),", "freezing:importance"),
-    ("training/checkpointing.py", "dropouts.append((layer, max(1, uses)))", "dropouts.append((layer, 1))", "checkpointing:bit_equal"),
+    (
+        "training/checkpointing.py",
+        "dropouts.append((layer, max(1, uses)))",
+        "dropouts.append((layer, 1))",
+        "checkpointing:bit_equal",
+    ),
     ("kinds/masked_words.py", "/ tf.maximum(tf.reduce_sum(counts), 1.0)", "", "pretrain:hidden"),
     ("text/masking.py", "mean + _SPARE * tf.sqrt(mean)", "mean", "masking pretrain:hidden"),
     # What was wrong before operations were transactions, as found by the state machine alone.
     (
-        "models/injection.py", "    suspension = object()\n    try:\n        _suspend(model, suspension)\n        yield model\n",
-        "    suspension = object()\n    norms = [(norm, norm.read_value()) for norm in state_of(model).switched.get('norms', ())]\n    try:\n"
-        "        _suspend(model, suspension)\n        yield model\n        [norm.assign(value) for norm, value in norms]\n", "+state_machine",
+        "models/injection.py",
+        "    suspension = object()\n    try:\n        _suspend(model, suspension)\n        yield model\n",
+        "    suspension = object()\n    norms = [(norm, norm.read_value()) for norm in "
+        "state_of(model).switched.get('norms', ())]\n    try:\n        _suspend(model, suspension)\n        yield "
+        "model\n        [norm.assign(value) for norm, value in norms]\n",
+        "+state_machine",
     ),
     ("saving/directory.py", "@transaction\ndef load_adapter(", "def load_adapter(", "+state_machine"),
     ("models/injection.py", "@transaction\ndef add_adapters(", "def add_adapters(", "+state_machine"),
-]  # fmt: skip
+]
 
 
 def place(path, line):
     text = (ROOT / "tf_adapters" / path).read_text(encoding="utf-8")
     if text.count(line) != 1:
-        sys.exit(f"error: {line!r} stands {text.count(line)} times in tf_adapters/{path}, and must stand there once: correct the table.")
+        sys.exit(
+            f"error: {line!r} stands {text.count(line)} times in tf_adapters/{path}, and must stand there once: "
+            "correct the table."
+        )
     return text
 
 

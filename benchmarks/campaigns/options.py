@@ -1,4 +1,5 @@
-"""Every option of every command with values that it cannot have: refused in a sentence, before TensorFlow where that is possible."""
+"""Every option of every command with values that it cannot have: refused in a sentence, before TensorFlow where that is
+possible."""
 
 import contextlib
 import inspect
@@ -27,11 +28,45 @@ class Reached(BaseException):
 
 
 def bases(folder, output):
-    """A short run of each command: its arguments and its options, in `folder` as `prepare` left it. A new command is a line here."""
-    files = ["--model", folder / "encoder", "--train", folder / "train.csv", "--validation", folder / "dev.csv", "--max-length", 16]
+    """A short run of each command: its arguments and its options, in `folder` as `prepare` left it. A new command is a
+    line here."""
+    files = [
+        "--model",
+        folder / "encoder",
+        "--train",
+        folder / "train.csv",
+        "--validation",
+        folder / "dev.csv",
+        "--max-length",
+        16,
+    ]
     small = ["--adapter-size", 2, "--epochs", 1, "--batch-size", 8]
-    search = ["--space", "none", "--vary", "adapter-size=2,3", "--vary", "epochs=1", "--vary", "batch-size=8", "--trials", 1]
-    texts = ["--model", folder / "encoder", "--train", folder / "train.csv", "--validation", folder / "train.csv", "--max-length", 16, "--adapter-size", 2, "--batch-size", 4]
+    search = [
+        "--space",
+        "none",
+        "--vary",
+        "adapter-size=2,3",
+        "--vary",
+        "epochs=1",
+        "--vary",
+        "batch-size=8",
+        "--trials",
+        1,
+    ]
+    texts = [
+        "--model",
+        folder / "encoder",
+        "--train",
+        folder / "train.csv",
+        "--validation",
+        folder / "train.csv",
+        "--max-length",
+        16,
+        "--adapter-size",
+        2,
+        "--batch-size",
+        4,
+    ]
     return {
         "train": ([], [*files, *small, "--output", output]),
         "tune": ([], [*files, *search, "--output", output]),
@@ -73,7 +108,8 @@ def simple_types(hint):
 
 
 def cases(name):
-    """Lists of words, each to be added to a command's short run: every option that takes a value, with each value that is tried."""
+    """Lists of words, each to be added to a command's short run: every option that takes a value, with each value that
+    is tried."""
     found, numbers, command = [], numbers_of(name), commands()[name]
     for parameter in command.params:
         if parameter.param_type_name == "argument":
@@ -90,7 +126,11 @@ def search_cases():
     """The same for what `tune` may vary, which TensorFlow is needed to know."""
     from tf_adapters.tuning.spaces import DIMENSIONS
 
-    return [[f"--vary={dimension.option.removeprefix('--')}={value}"] for dimension in DIMENSIONS.values() for value in NUMBERS]
+    return [
+        [f"--vary={dimension.option.removeprefix('--')}={value}"]
+        for dimension in DIMENSIONS.values()
+        for value in NUMBERS
+    ]
 
 
 def run(name, words, folder, output, *, stop=False):
@@ -133,7 +173,11 @@ def run(name, words, folder, output, *, stop=False):
         os.chdir(here)
         quiet.import_tensorflow = load
         written = names_below(folder) - before
-        broken = [path.name for path in (folder / one for one in written) if path.suffix == ".json" and not is_json(path.read_text())]
+        broken = [
+            path.name
+            for path in (folder / one for one in written)
+            if path.suffix == ".json" and not is_json(path.read_text())
+        ]
         for path in (output, output.with_name(f"{output.name}.json"), output.with_name(f"{output.name}.jsonl")):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     message = err.getvalue()
@@ -179,7 +223,10 @@ def prepare(folder):
     (folder / "task").mkdir()
     shutil.copy(folder / "train.csv", folder / "task" / "train.csv")
     shutil.copy(folder / "dev.csv", folder / "task" / "validation.csv")
-    for words in (bases(folder, folder / "adapter")["train"][1] + ["--train-layer-norm", "none"], ["convert", folder / "adapter", "--output", folder / "hub"]):
+    for words in (
+        bases(folder, folder / "adapter")["train"][1] + ["--train-layer-norm", "none"],
+        ["convert", folder / "adapter", "--output", folder / "hub"],
+    ):
         words = words if words[0] == "convert" else ["train", *words]
         with contextlib.redirect_stdout(io.StringIO()):
             status = main([str(word) for word in words])
@@ -189,9 +236,10 @@ def prepare(folder):
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + f" Options are found in the commands themselves. Those that take numbers get {', '.join(NUMBERS)} and "
-        "nothing; those that take words get nothing and 300 letters, and in the panels of settings the numbers too. What a command takes "
-        "is run to its end on a tiny encoder. Nothing is timed, so the machine may be busy.",
+        description=__doc__
+        + f" Options are found in the commands themselves. Those that take numbers get {', '.join(NUMBERS)} and "
+        "nothing; those that take words get nothing and 300 letters, and in the panels of settings the numbers too. "
+        "What a command takes is run to its end on a tiny encoder. Nothing is timed, so the machine may be busy.",
         smoke="two commands",
     )
     parser.add_argument("--commands", nargs="+", help="these commands alone")
@@ -202,7 +250,14 @@ def campaign(names, folder):
     """What came of each command's cases: dict from its name to counts, `"failures"` among them, a list."""
     output, found, waiting = folder / "written", {}, []
     for name in names:
-        row = found[name] = {"options": 0, "cases": 0, "refused_before_tensorflow": 0, "refused_after": 0, "ran": 0, "failures": []}
+        row = found[name] = {
+            "options": 0,
+            "cases": 0,
+            "refused_before_tensorflow": 0,
+            "refused_after": 0,
+            "ran": 0,
+            "failures": [],
+        }
         words = cases(name)
         row["options"], row["cases"] = len({case[0].rpartition("=")[0] for case in words}), len(words)
         for case in words:
@@ -240,7 +295,14 @@ def table(result):
         "|---|---:|---:|---:|---:|---:|---:|",
     ]  # fmt: skip
     for name, row in result["commands"].items():
-        counts = (row["options"], row["cases"], row["refused_before_tensorflow"], row["refused_after"], row["ran"], len(row["failures"]))
+        counts = (
+            row["options"],
+            row["cases"],
+            row["refused_before_tensorflow"],
+            row["refused_after"],
+            row["ran"],
+            len(row["failures"]),
+        )
         lines.append(f"| {name} | " + " | ".join(f"{count:,}" for count in counts) + " |")
     return "\n".join([*lines, "", origin(result, "options.py")])
 
@@ -252,7 +314,10 @@ def describe(result):
     """The result as lines of text."""
     lines = []
     for name, row in result["commands"].items():
-        lines.append(f"{name:10}" + ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in row.items() if key != "failures"))
+        lines.append(
+            f"{name:10}"
+            + ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in row.items() if key != "failures")
+        )
         lines += [f"  FAILED: {' '.join(map(str, failure))}" for failure in row["failures"]]
     return "\n".join([*lines, f"{result['seconds']:.0f} s"])
 

@@ -15,19 +15,29 @@ DATA_SETS = ("glue/sst2", "glue/cola")
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " Every row's logits are compared with those of the adapter's own model; a task that changes while a request "
-        "runs may be answered as before or as after. It fails on the first wrong answer. Texts are validation sentences of SST-2 and CoLA.",
+        description=__doc__
+        + " Every row's logits are compared with those of the adapter's own model; a task that changes while a request "
+        "runs may be answered as before or as after. It fails on the first wrong answer. Texts are validation "
+        "sentences of SST-2 and CoLA.",
         smoke="20 tasks and 100 requests",
     )
-    parser.add_argument("--adapters", nargs="+", help="adapter directories of one encoder; default: random ones on MiniLM, of two sizes")
-    parser.add_argument("--copies", type=at_least_1, default=1, help="adapters made of each directory, by noise on every trained weight")
-    parser.add_argument("--tasks", type=at_least_1, default=1000, help="tasks in the bank, each with one of these adapters")
+    parser.add_argument(
+        "--adapters", nargs="+", help="adapter directories of one encoder; default: random ones on MiniLM, of two sizes"
+    )
+    parser.add_argument(
+        "--copies", type=at_least_1, default=1, help="adapters made of each directory, by noise on every trained weight"
+    )
+    parser.add_argument(
+        "--tasks", type=at_least_1, default=1000, help="tasks in the bank, each with one of these adapters"
+    )
     parser.add_argument("--requests", type=at_least_1, default=20_000)
     parser.add_argument("--rows", type=at_least_1, default=8, help="at most so many rows in a request")
     parser.add_argument("--threads", type=at_least_1, default=2, help="that send requests")
     parser.add_argument("--pause-ms", type=float, default=20.0, help="between two changes")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--stall-seconds", type=float, default=300.0, help="without an answer, after which it has failed")
+    parser.add_argument(
+        "--stall-seconds", type=float, default=300.0, help="without an answer, after which it has failed"
+    )
     options = parse_arguments(parser, arguments, "soak", tasks=20, requests=100)
     options.clients = options.threads
     return options
@@ -39,17 +49,26 @@ def table(result):
     rows = {
         "requests, of rows": f"{result['requests']:,}, {result['rows']:,}",
         "wrong answers": f"{len(result['wrong'])}",
-        "tasks added, replaced, removed meanwhile": ", ".join(f"{changes[name]:,}" for name in ("added", "replaced", "removed")),
+        "tasks added, replaced, removed meanwhile": ", ".join(
+            f"{changes[name]:,}" for name in ("added", "replaced", "removed")
+        ),
         "resident memory, MiB: at first, after a quarter, at most, at the end": (
             f"{memory[0]:,.0f}, {memory[len(memory) // 4]:,.0f}, {max(memory):,.0f}, {memory[-1]:,.0f}"
         ),
         "seconds": f"{result['seconds']:,.0f}",
     }
     kind = "random" if result["random_adapters"] else "trained ones and such with noise"
-    return "\n".join([
-        f"**A bank of {settings['tasks']:,} tasks under load: {result['adapters']} adapters, {kind}**", "", "| | |", "|---|---:|",
-        *(f"| {name} | {value} |" for name, value in rows.items()), "", origin(result, f"{settings['threads']} threads"),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"**A bank of {settings['tasks']:,} tasks under load: {result['adapters']} adapters, {kind}**",
+            "",
+            "| | |",
+            "|---|---:|",
+            *(f"| {name} | {value} |" for name, value in rows.items()),
+            "",
+            origin(result, f"{settings['threads']} threads"),
+        ]
+    )
 
 
 TABLE = Table(table, of_settings("tasks", "copies"), in_notes)
@@ -59,7 +78,10 @@ def main():
     options = parse()
     with tempfile.TemporaryDirectory() as folder:
         directories = options.adapters or random_adapters(folder)
-        measured = {"random_adapters": not options.adapters, **soak(options, directories, pathlib.Path(folder) / "copies")}
+        measured = {
+            "random_adapters": not options.adapters,
+            **soak(options, directories, pathlib.Path(folder) / "copies"),
+        }
     finish("soak", options, ("copies", "tasks", "requests", "rows", "threads", "pause_ms", "seed"), measured, table)
     if measured["wrong"]:
         sys.exit(1)
@@ -70,7 +92,9 @@ def random_adapters(folder):
     from tf_adapters.models.loading import find_files
 
     source = find_files("minilm")
-    return [path for size in (64, 16) for path in write_adapters(source, pathlib.Path(folder) / str(size), size, seed=size)]
+    return [
+        path for size in (64, 16) for path in write_adapters(source, pathlib.Path(folder) / str(size), size, seed=size)
+    ]
 
 
 def soak(options, directories, folder):

@@ -1,4 +1,5 @@
-"""Compares adapters with `adapters` and PEFT on PyTorch: their files imported here, and ours exported and loaded in `adapters`."""
+"""Compares adapters with `adapters` and PEFT on PyTorch: their files imported here, and ours exported and loaded in
+`adapters`."""
 
 import json
 import pathlib
@@ -14,7 +15,9 @@ from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " Models are tiny and random; every weight of an adapter and of a head is far from its initial value. What is compared is the "
+        description=__doc__
+        + " Models are tiny and random; every weight of an adapter and of a head is far from its initial value. What "
+        "is compared is the "
         "last hidden states and the logits, in float32.",
         smoke="the same",
     )
@@ -23,7 +26,8 @@ def parse(arguments=None):
 
 
 def table(result):
-    """Markdown of one result of adapterhub_parity.py: the greatest differences of each adapter and head on each family."""
+    """Markdown of one result of adapterhub_parity.py: the greatest differences of each adapter and head on each
+    family."""
     names = sorted({name.split("/")[1] for name in result["imported"]})
     families = sorted({name.split("/")[0] for name in result["imported"]})
 
@@ -36,12 +40,18 @@ def table(result):
         found = [result[direction][name] for direction in ("imported", "exported") if name in result[direction]]
         return ", ".join(f"{max(differences.values()):.0e}" for differences in found)
 
-    return "\n".join([
-        "**Greatest difference from `adapters` and PEFT on PyTorch, hidden states and logits: their file imported here, ours exported there**", "",
-        f"| | {' | '.join(families)} |", "|---|" + "---:|" * len(families),
-        *(f"| {name} | {' | '.join(cell(f'{family}/{name}') for family in families)} |" for name in names), "",
-        origin(result, "tiny random encoders, float32"),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "**Greatest difference from `adapters` and PEFT on PyTorch, hidden states and logits: their file imported "
+            "here, ours exported there**",
+            "",
+            f"| | {' | '.join(families)} |",
+            "|---|" + "---:|" * len(families),
+            *(f"| {name} | {' | '.join(cell(f'{family}/{name}') for family in families)} |" for name in names),
+            "",
+            origin(result, "tiny random encoders, float32"),
+        ]
+    )
 
 
 TABLE = Table(table, of_settings(), in_notes)
@@ -58,7 +68,9 @@ def main():
         folder = pathlib.Path(folder)
         _run(command("peers.adapterhub_torch", "make", folder, python=torch_python))
         imported = import_all(folder)
-        exported = json.loads(_run(command("peers.adapterhub_torch", "check", folder, python=torch_python)).splitlines()[-1])
+        exported = json.loads(
+            _run(command("peers.adapterhub_torch", "check", folder, python=torch_python)).splitlines()[-1]
+        )
     finish("adapterhub-parity", options, (), {"imported": imported, "exported": exported}, describe)
 
 
@@ -84,7 +96,11 @@ def import_all(folder):
         try:
             head = describe_head(directory)
             # Without a head of its own it stands on the encoder's.
-            arguments = {"num_labels": 3} if head is None else {"head": head.head, "labels": head.labels, "head_layers": head.head_layers}
+            arguments = (
+                {"num_labels": 3}
+                if head is None
+                else {"head": head.head, "labels": head.labels, "head_layers": head.head_layers}
+            )
             model = tf_adapters.load_backbone(folder / family / "model", **arguments)
             adapterhub.import_adapter(model, directory)
         except tf_adapters.InputError as error:
@@ -105,7 +121,9 @@ def import_all(folder):
 
 def describe(result):
     """The result as lines of text."""
-    lines = [f"{'family/adapter or head':32}{'imported: states':>18}{'logits':>10}{'exported: states':>18}{'logits':>10}"]
+    lines = [
+        f"{'family/adapter or head':32}{'imported: states':>18}{'logits':>10}{'exported: states':>18}{'logits':>10}"
+    ]
     for name, imported in result["imported"].items():
         if "refused" in imported:
             lines.append(f"{name:32}refused: {imported['refused'][:90]}...")
@@ -113,6 +131,8 @@ def describe(result):
         exported = result["exported"].get(name, {"hidden_states": float("nan"), "logits": float("nan")})
         # Some heads were loaded into two classes.
         kinds = ("hidden_states", "logits")
-        numbers = [max(each[key] for key in each if key.endswith(kind)) for each in (imported, exported) for kind in kinds]
+        numbers = [
+            max(each[key] for key in each if key.endswith(kind)) for each in (imported, exported) for kind in kinds
+        ]
         lines.append(f"{name:32}{numbers[0]:18.1e}{numbers[1]:10.1e}{numbers[2]:18.1e}{numbers[3]:10.1e}")
     return "\n".join(lines)

@@ -1,8 +1,9 @@
-"""The PyTorch half of adapterhub_parity.py, and the maker of tests/adapterhub: run it with PyTorch, `adapters` and PEFT.
+"""The PyTorch half of adapterhub_parity.py, and the maker of tests/adapterhub: run it with PyTorch, `adapters` and
+PEFT.
 
-    python benchmarks/adapterhub_torch.py make FOLDER       # tiny encoders, adapters on them, and what they compute
-    python benchmarks/adapterhub_torch.py check FOLDER      # the adapters below FOLDER/exported, against what they ought to compute
-    python benchmarks/adapterhub_torch.py fixtures tests/adapterhub
+python benchmarks/adapterhub_torch.py make FOLDER       # tiny encoders, adapters on them, and what they compute
+python benchmarks/adapterhub_torch.py check FOLDER      # the adapters below FOLDER/exported, against what they ought to
+compute python benchmarks/adapterhub_torch.py fixtures tests/adapterhub
 """
 
 import argparse
@@ -12,16 +13,37 @@ import warnings
 
 import numpy as np
 
-SIZES = dict(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=48, max_position_embeddings=40)
+SIZES = dict(
+    vocab_size=60,
+    hidden_size=32,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=48,
+    max_position_embeddings=40,
+)
 FAMILIES = {
     "albert": {**SIZES, "embedding_size": 16},
     "bert": SIZES,
-    "deberta-v2": {**SIZES, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["c2p", "p2c"], "norm_rel_ebd": "layer_norm", "share_att_key": True},
-    "distilbert": {"vocab_size": 60, "dim": 32, "n_layers": 3, "n_heads": 2, "hidden_dim": 48, "max_position_embeddings": 40},
+    "deberta-v2": {
+        **SIZES,
+        "relative_attention": True,
+        "position_buckets": 8,
+        "pos_att_type": ["c2p", "p2c"],
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+    },
+    "distilbert": {
+        "vocab_size": 60,
+        "dim": 32,
+        "n_layers": 3,
+        "n_heads": 2,
+        "hidden_dim": 48,
+        "max_position_embeddings": 40,
+    },
     "electra": {**SIZES, "embedding_size": 16},
     "roberta": {**SIZES, "pad_token_id": 1, "type_vocab_size": 1},
     "xlm-roberta": {**SIZES, "pad_token_id": 1, "type_vocab_size": 1},
-}  # fmt: skip
+}
 # What PEFT alone has LoRA for.
 PEFT_FAMILIES = {"camembert": FAMILIES["roberta"], "mpnet": SIZES}
 PRESETS = {
@@ -35,7 +57,8 @@ PRESETS = {
     "lora_values": ("lora", dict(r=4, alpha=5, attn_matrices=["v"], leave_out=[1], dropout=0.1)),
     "ia3": ("ia3", {}),
 }
-# Saved as pickles; the first because the library cannot write a LayerNorm before the projection in safetensors: its weights are there twice.
+# Saved as pickles; the first because the library cannot write a LayerNorm before the projection in safetensors: its
+# weights are there twice.
 PICKLED = ("norm_before", "lora_values", "fusion-both")
 # Adapters that are fused, by their names.
 FUSIONS = {
@@ -43,7 +66,10 @@ FUSIONS = {
         "first": ("seq_bn", dict(reduction_factor=4, leave_out=[1])),
         "second": ("seq_bn", dict(reduction_factor=8, non_linearity="gelu", leave_out=[1])),
     },
-    "fusion-both": {name: ("double_seq_bn", dict(reduction_factor=factor)) for name, factor in (("one", 4), ("two", 8), ("three", 16))},
+    "fusion-both": {
+        name: ("double_seq_bn", dict(reduction_factor=factor))
+        for name, factor in (("one", 4), ("two", 8), ("three", 16))
+    },
     "fusion-parallel": {name: ("par_bn", dict(reduction_factor=4)) for name in ("left", "right")},
 }
 # The dense layers of a block as PEFT's suffixes.
@@ -59,8 +85,14 @@ PEFT_HEADS = {"deberta-v2": ["pooler"], "distilbert": ["pre_classifier"]}
 # Settings of PEFT's LoRA, and how the directory is written.
 PEFT = {
     "peft": (dict(task_type="SEQ_CLS", r=3, lora_alpha=6, lora_dropout=0.1), dict(safe_serialization=True)),
-    "peft-pattern": (dict(r=4, lora_alpha=6, use_rslora=True, init_lora_weights="gaussian"), dict(safe_serialization=False)),
-    "peft-pooler": (dict(task_type="SEQ_CLS", r=2, layers_to_transform=[0, 2], modules_to_save=["classifier", "pooler"]), {}),
+    "peft-pattern": (
+        dict(r=4, lora_alpha=6, use_rslora=True, init_lora_weights="gaussian"),
+        dict(safe_serialization=False),
+    ),
+    "peft-pooler": (
+        dict(task_type="SEQ_CLS", r=2, layers_to_transform=[0, 2], modules_to_save=["classifier", "pooler"]),
+        {},
+    ),
     "peft-all-linear": (dict(task_type="SEQ_CLS", r=2, target_modules="all-linear"), {}),
 }
 # The classifier's activation, with which a flexible head computes what the family's own does.
@@ -135,10 +167,15 @@ def computed(model, inputs):
 def compared(outputs, mask):
     """Last hidden states and logits as NumPy arrays, of tensors of either library.
 
-    What stands at padding is left out: nothing reads it, and DeBERTa's two implementations leave different things there.
+    What stands at padding is left out: nothing reads it, and DeBERTa's two implementations leave different things
+    there.
     """
     states = np.asarray(outputs["hidden_states"][-1])
-    logits = outputs["logits"] if "logits" in outputs else np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
+    logits = (
+        outputs["logits"]
+        if "logits" in outputs
+        else np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
+    )
     logits, real = np.asarray(logits), mask.reshape(-1, mask.shape[-1]) == 1
     return {"hidden_states": states[real], "logits": logits[real] if logits.ndim == 3 else logits}
 
@@ -152,7 +189,9 @@ def make(folder, families=FAMILIES, presets=PRESETS):
         np.savez(folder / family / "inputs.npz", **{name: value.astype(np.int32) for name, value in inputs.items()})
         for preset in presets:
             model.set_active_adapters(preset)
-            model.save_adapter(str(folder / family / preset), preset, with_head=True, use_safetensors=preset not in PICKLED)
+            model.save_adapter(
+                str(folder / family / preset), preset, with_head=True, use_safetensors=preset not in PICKLED
+            )
             np.savez(folder / family / preset / "expected.npz", **computed(model, inputs))
 
 
@@ -168,7 +207,9 @@ def make_heads(folder, families=FAMILIES, heads=HEADS):
             torch.manual_seed(0)
             if isinstance(HEADS[head], str):
                 labels = 2 if head == "question-answering" else 3
-                model = getattr(transformers, HEADS[head]).from_pretrained(encoder, num_labels=labels, ignore_mismatched_sizes=True)
+                model = getattr(transformers, HEADS[head]).from_pretrained(
+                    encoder, num_labels=labels, ignore_mismatched_sizes=True
+                )
                 adapters.init(model)
             else:
                 add, arguments = HEADS[head]
@@ -231,7 +272,10 @@ def make_peft(folder, families=(*FAMILIES, *PEFT_FAMILIES), variants=PEFT):
         if family in PEFT_FAMILIES:
             model = build(family, ())[0]
             model.save_pretrained(encoder, safe_serialization=True)
-            np.savez(folder / family / "inputs.npz", **{name: value.astype(np.int32) for name, value in inputs_of(model).items()})
+            np.savez(
+                folder / family / "inputs.npz",
+                **{name: value.astype(np.int32) for name, value in inputs_of(model).items()},
+            )
         for variant in variants:
             torch.manual_seed(0)
             settings, saving = PEFT[variant]
@@ -257,7 +301,8 @@ def make_peft(folder, families=(*FAMILIES, *PEFT_FAMILIES), variants=PEFT):
 
 
 def check(folder):
-    """Print the greatest differences of each exported adapter as JSON: with the class of its head, and where it becomes a flexible one."""
+    """Print the greatest differences of each exported adapter as JSON: with the class of its head, and where it becomes
+    a flexible one."""
     import adapters
     import transformers
 
@@ -269,7 +314,9 @@ def check(folder):
         models = {}
         if not described["config"]:
             model_class = getattr(transformers, described["model_class"])
-            models[""] = model_class.from_pretrained(encoder, num_labels=described["num_labels"], ignore_mismatched_sizes=True)
+            models[""] = model_class.from_pretrained(
+                encoder, num_labels=described["num_labels"], ignore_mismatched_sizes=True
+            )
         if not described["model_class"].endswith("ForMultipleChoice"):
             models["flexible " if models else ""] = adapters.AutoAdapterModel.from_pretrained(encoder)
         with np.load(folder / family / name / "expected.npz") as expected:
@@ -312,7 +359,9 @@ def fixtures(folder):
     import torch
 
     loras = ("lora", "lora_values")
-    make(folder, families=["bert"], presets=[preset for preset in PRESETS if preset not in ("norm_after", "ia3", *loras)])
+    make(
+        folder, families=["bert"], presets=[preset for preset in PRESETS if preset not in ("norm_after", "ia3", *loras)]
+    )
     make(folder, families=["bert"], presets=loras)
     make_heads(folder, families=["bert"], heads=[head for head in HEADS if head not in ("first-token", "two-layers")])
     make_fusions(folder, families=["bert"], fusions=["fusion", "fusion-both"])

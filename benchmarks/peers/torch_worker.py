@@ -79,7 +79,12 @@ class TorchSwitchArm:
         self.batches = []
         for inputs, _ in _read_batches(settings["batches"]):
             lengths = inputs["attention_mask"].sum(1)
-            self.batches.append([{name: value[row : row + 1, :length] for name, value in inputs.items()} for row, length in enumerate(lengths)])
+            self.batches.append(
+                [
+                    {name: value[row : row + 1, :length] for name, value in inputs.items()}
+                    for row, length in enumerate(lengths)
+                ]
+            )
         self.batch_count = len(self.batches)
         for row in range(len(self.batches[0])):
             self.model.add_adapter(f"task {row}", config=config)

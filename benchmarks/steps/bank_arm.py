@@ -25,7 +25,8 @@ def split_routed(arm):
 
 
 def noisy_bank(source, directories, tasks, seed=0):
-    """An AdapterBank of tasks `task 0`, ..., each the adapter of one of the directories with noise of its own on every weight.
+    """An AdapterBank of tasks `task 0`, ..., each the adapter of one of the directories with noise of its own on every
+    weight.
 
     Returns: the bank.
     """
@@ -66,7 +67,8 @@ def write_adapters(source, folder, bottleneck, seed):
 
 
 def noisy_copies(directories, folder, count, texts, seed):
-    """Yield adapter directories and what their own models say: each given one, and `count - 1` copies with noise on every trained weight.
+    """Yield adapter directories and what their own models say: each given one, and `count - 1` copies with noise on
+    every trained weight.
 
     Returns: iterator of `(path, logits)`, an array `(texts, outputs)`.
     """
@@ -125,7 +127,12 @@ class RoutedArm:
         weights = {table: len(rows) * table.row_nbytes for table, rows in task.rows.items()}
         # What names a task and its rows is no weight.
         own = sum(size for table, size in weights.items() if table is not self.bank.tables[-1])
-        self.details = {"versions": versions, "resident": resident, "bytes_per_adapter": per_adapter, "weights_per_adapter": own}
+        self.details = {
+            "versions": versions,
+            "resident": resident,
+            "bytes_per_adapter": per_adapter,
+            "weights_per_adapter": own,
+        }
 
     def step(self, index):
         for inputs in self.batches[index]:
@@ -156,6 +163,7 @@ answer = function(text=tf.constant(["a quiet film"]), task=tf.constant(["task 0"
 if answer["error"].numpy()[0]:
     sys.exit(answer["error"].numpy()[0])
 answered = time.perf_counter()
-peak = [int(line.split()[1]) / 1024 for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
+status = pathlib.Path("/proc/self/status").read_text().splitlines()
+peak = [int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:")]
 print(json.dumps({"load_s": loaded - started, "first_answer_s": answered - loaded, "loaded_rss_mib": peak[0]}))
 """

@@ -1,9 +1,9 @@
 """Writes the checkpoint's place and the token ids that every arm of step.py gets. A process of its own.
 
-    t128   batches of rows of 128 tokens: the sentences one after the other, cut every
-           126 tokens, with [CLS] and [SEP]; nothing is padding
-    short  batches of sentences as they are, sorted by length over all batches, each padded
-           to its own longest sentence
+t128   batches of rows of 128 tokens: the sentences one after the other, cut every
+       126 tokens, with [CLS] and [SEP]; nothing is padding
+short  batches of sentences as they are, sorted by length over all batches, each padded
+       to its own longest sentence
 """
 
 import argparse

@@ -25,9 +25,10 @@ STEPS_PER_EXECUTION = 8
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " Imports are whole processes, one after the other in turns. The steps are those of adapter tuning "
-        "on MiniLM with fast blocks, on batches of sentences of SST-2 sorted by length, by the function that `model.fit` calls "
-        "for each batch and by `fit` itself, in turns.",
+        description=__doc__
+        + " Imports are whole processes, one after the other in turns. The steps are those of adapter tuning "
+        "on MiniLM with fast blocks, on batches of sentences of SST-2 sorted by length, by the function that "
+        "`model.fit` calls for each batch and by `fit` itself, in turns.",
         smoke="one round of 8 steps",
     )
     parser.add_argument("--rounds", type=at_least_1, default=7)

@@ -1,4 +1,5 @@
-"""Writes the XLA program (HLO) of a whole training step of each arm, to be compiled and timed by hlo_time.py elsewhere."""
+"""Writes the XLA program (HLO) of a whole training step of each arm, to be compiled and timed by hlo_time.py
+elsewhere."""
 
 import argparse
 import json
@@ -19,8 +20,12 @@ def parse(arguments=None):
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("folder", type=pathlib.Path, help="where ARM.hlo and ARM.json go")
-    parser.add_argument("--model", default="minilm", help="minilm, bert-base (random weights), or a checkpoint directory")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), metavar="ARM", help=f"of {', '.join(ARMS)}")
+    parser.add_argument(
+        "--model", default="minilm", help="minilm, bert-base (random weights), or a checkpoint directory"
+    )
+    parser.add_argument(
+        "--arms", nargs="+", choices=ARMS, default=list(ARMS), metavar="ARM", help=f"of {', '.join(ARMS)}"
+    )
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--length", type=int, default=128, help="tokens of each row")
     parser.add_argument("--bottleneck", type=int, default=64, help="units of an adapter")
@@ -54,12 +59,17 @@ def main():
         program = write(stage="hlo_serialized")
         (options.folder / f"{arm}.hlo").write_bytes(program)
         about = {
-            "arm": arm, "model": os.path.basename(options.model), "precision": options.precision,
-            "batch_size": options.batch_size, "length": options.length, "bottleneck": options.bottleneck,
+            "arm": arm,
+            "model": os.path.basename(options.model),
+            "precision": options.precision,
+            "batch_size": options.batch_size,
+            "length": options.length,
+            "bottleneck": options.bottleneck,
             "trained_parameters": int(sum(variable.shape.num_elements() for variable in model.trainable_variables)),
-            "donated": donated(write(stage="hlo")), "versions": installed_versions("tensorflow", "transformers", "tf_adapters"),
+            "donated": donated(write(stage="hlo")),
+            "versions": installed_versions("tensorflow", "transformers", "tf_adapters"),
             **provenance(),
-        }  # fmt: skip
+        }
         (options.folder / f"{arm}.json").write_text(json.dumps(about, indent=1) + "\n")
         log(f"{arm}: {len(program) / 2**20:.1f} MiB")
     print(f"Next, where the GPU is: pip install 'jax[cuda12]', and python hlo_time.py {options.folder.name}")

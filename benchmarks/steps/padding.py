@@ -1,13 +1,13 @@
 """Padding of training batches: its share of all tokens, and how many shapes there are to compile."""
 
-
 from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " Every batch of an epoch of SST-2 is made as training makes it, by the way batches are padded. Nothing "
+        description=__doc__
+        + " Every batch of an epoch of SST-2 is made as training makes it, by the way batches are padded. Nothing "
         "is timed, so the machine may be busy.",
         smoke="200 rows",
     )
@@ -49,11 +49,19 @@ def measure(options):
     found = []
     for size in options.batch_size:
         ways = {f"sorted, to a multiple of {multiple}": {"multiple_of": multiple} for multiple in (1, 2, 4, 8)}
-        ways[f"sorted, to one of {len(default_lengths(options.max_length))} lengths"] = {"lengths": default_lengths(options.max_length)}
+        ways[f"sorted, to one of {len(default_lengths(options.max_length))} lengths"] = {
+            "lengths": default_lengths(options.max_length)
+        }
         for name, how in ways.items():
             batches = training_batches(rows, wordpiece, batch_size=size, epochs=1, seed=options.seed, **how)
             found.append({"batch_size": size, "way": name, **shares(batch for batch, _ in batches)})
-        found.append({"batch_size": size, "way": "unsorted, to a multiple of 1", **shares(random_batches(rows, wordpiece, size, options.seed))})
+        found.append(
+            {
+                "batch_size": size,
+                "way": "unsorted, to a multiple of 1",
+                **shares(random_batches(rows, wordpiece, size, options.seed)),
+            }
+        )
     return {"rows": len(rows), "ways": found}
 
 

@@ -11,7 +11,8 @@ from benchmarks.table_parts import Table, of_settings, origin
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " The sentences of SST-2's training split are repeated, each with a number at its end, to make "
+        description=__doc__
+        + " The sentences of SST-2's training split are repeated, each with a number at its end, to make "
         "CSV files of the sizes asked for. For each size a fresh process reads the file as `tf-adapters train` does, "
         "and goes over batches of 32 that are sorted by length: once with the batches alone, and once with a step of "
         "adapter tuning on MiniLM after each.",
@@ -30,7 +31,8 @@ def table(result):
     lines = [
         f"**Input pipeline and a step of adapter tuning on MiniLM, batches of {settings['batch_size']}**",
         "",
-        "| rows of the file | MiB | read, s | pipeline, rows/s | training, rows/s | ratio | resident MiB: libraries, file read, peak |",
+        "| rows of the file | MiB | read, s | pipeline, rows/s | training, rows/s | ratio | resident MiB: libraries, "
+        "file read, peak |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for size in result["sizes"]:

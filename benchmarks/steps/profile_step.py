@@ -30,7 +30,8 @@ CONTAINERS = ("ExecutorState::", "KernelAndDeviceFunc::", "EagerLocalExecute", "
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " Adapter tuning on MiniLM, on rows of random tokens: a step's time does not depend on them. The "
+        description=__doc__
+        + " Adapter tuning on MiniLM, on rows of random tokens: a step's time does not depend on them. The "
         "groups' times are sums over threads, and may exceed the step's. Run it on an otherwise idle machine.",
         smoke="2 steps of 2 rows",
     )
@@ -128,7 +129,8 @@ def read_groups(folder, steps):
     found = next((name for name in COMPILED if name in milliseconds), None)
     groups = [group for group, _ in milliseconds.most_common() if group == found or group not in COMPILED]
     return {
-        "compiled parts" if group == found else group: {"ms": milliseconds[group], "operations": numbers[group]} for group in groups
+        "compiled parts" if group == found else group: {"ms": milliseconds[group], "operations": numbers[group]}
+        for group in groups
     }
 
 

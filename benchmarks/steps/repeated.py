@@ -18,8 +18,10 @@ ROWS, LENGTH = 64, 32
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + f" Each arm is a process of its own, which builds MiniLM's encoder, trains it for an epoch of {ROWS} made-up "
-        "rows, drops it, collects garbage and reads its resident memory, again and again. Nothing is timed, so the machine may be busy.",
+        description=__doc__
+        + f" Each arm is a process of its own, which builds MiniLM's encoder, trains it for an epoch of {ROWS} made-up "
+        "rows, drops it, collects garbage and reads its resident memory, again and again. Nothing is timed, so the "
+        "machine may be busy.",
         smoke="two trainings",
     )
     parser.add_argument("--trainings", type=int, default=10)

@@ -20,8 +20,10 @@ WARM_UP = 3
 
 def parse(arguments=None):
     parser = make_parser(
-        description=__doc__ + " Both are processes of this machine under MultiWorkerMirroredStrategy, and what the loopback interface sent "
-        "is read before and after a number of steps; what it sends while nothing trains is taken off. Needs Linux (/proc/net/dev).",
+        description=__doc__
+        + " Both are processes of this machine under MultiWorkerMirroredStrategy, and what the loopback interface sent "
+        "is read before and after a number of steps; what it sends while nothing trains is taken off. Needs Linux "
+        "(/proc/net/dev).",
         smoke="one step of two rows",
     )
     parser.add_argument("--steps", type=at_least_1, default=20, help="that are counted")
@@ -37,9 +39,11 @@ def table(result):
     """Markdown of one result of scale_out.py."""
     settings, modes = result["settings"], result["modes"]
     lines = [
-        f"**What a worker sends in a step: MiniLM, two workers, {settings['batch_size']} rows a step**", "",
-        "| what trains | trained parameters | gradient without embedding tables, MB | sent by a worker in a step, MB |", "|---|---:|---:|---:|",
-    ]  # fmt: skip
+        f"**What a worker sends in a step: MiniLM, two workers, {settings['batch_size']} rows a step**",
+        "",
+        "| what trains | trained parameters | gradient without embedding tables, MB | sent by a worker in a step, MB |",
+        "|---|---:|---:|---:|",
+    ]
     for mode, row in modes.items():
         lines.append(
             f"| {METHOD_TITLES[mode]} | {row['trained_parameters']:,} | {row['dense_gradient_bytes'] / 1e6:.2f} "
@@ -133,13 +137,26 @@ def train(mode, options, addresses, index):
     loaded = sent_bytes()
     with tempfile.TemporaryDirectory() as folder:
         tf_adapters.fit(
-            model, task, wordpiece, output=folder, epochs=1, batch_size=options.batch_size, learning_rate=1e-5, dropout=0.0, strategy=strategy,
-            checkpoint_seconds=1e9, reporter=Read(),
-        )  # fmt: skip
+            model,
+            task,
+            wordpiece,
+            output=folder,
+            epochs=1,
+            batch_size=options.batch_size,
+            learning_rate=1e-5,
+            dropout=0.0,
+            strategy=strategy,
+            checkpoint_seconds=1e9,
+            reporter=Read(),
+        )
     (first, began), (last, ended) = readings.values()
     trained = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
     # Of a table of embeddings only the rows that a batch reads have a gradient.
-    tables = {id(variable) for variable in state_of(model).family.main_layer(model).embeddings.weights if variable.shape.rank == 2}
+    tables = {
+        id(variable)
+        for variable in state_of(model).family.main_layer(model).embeddings.weights
+        if variable.shape.rank == 2
+    }
     sparse = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables if id(variable) in tables)
     return {
         "bytes": last - first, "seconds": ended - began, "steps": options.steps, "trained_parameters": trained,

@@ -16,7 +16,22 @@ from benchmarks.result_file import RESULTS, at_least_1, write_result
 from benchmarks.start import command
 from benchmarks.steps.bank_arm import split_routed
 
-TF_ARMS = ("adapters", "full", "checkpointed-adapters", "checkpointed-full", "checkpointed-fast", "forward-plain", "forward-adapters", "fast", "fast-upper", "fast-upper-cached", "forward-fast", "lora", "fast-lora", "products")
+TF_ARMS = (
+    "adapters",
+    "full",
+    "checkpointed-adapters",
+    "checkpointed-full",
+    "checkpointed-fast",
+    "forward-plain",
+    "forward-adapters",
+    "fast",
+    "fast-upper",
+    "fast-upper-cached",
+    "forward-fast",
+    "lora",
+    "fast-lora",
+    "products",
+)
 TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters", "torch-switch")
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
 PRECISIONS = ("float32", "mixed_bfloat16")
@@ -66,7 +81,9 @@ def _arm(text):
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
     elif kind not in (*TF_ARMS, *TORCH_ARMS):
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-N, routed-single")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-N, routed-single"
+        )
     if precision not in (None, *PRECISIONS) or text.endswith("@"):
         raise argparse.ArgumentTypeError(f"{text!r}: a precision of its own is @{' or @'.join(PRECISIONS)}")
     return text
@@ -141,7 +158,10 @@ _FOR_WORKERS = ("bottleneck", "threads", "seed", "learning_rate", "xla")
 
 def describe(result):
     """The result as lines of text."""
-    lines = [f"{'arm':24}{'ms/step':>9}{'min':>9}{'max':>9}{'ex/s':>8}{'trace s':>9}{'peak MiB':>10}{'trained':>13}{'saved MB':>10}"]
+    lines = [
+        f"{'arm':24}{'ms/step':>9}{'min':>9}{'max':>9}{'ex/s':>8}{'trace s':>9}{'peak MiB':>10}{'trained':>13}"
+        f"{'saved MB':>10}"
+    ]
     for arm, row in result["arms"].items():
         saved = f"{row['saved_bytes'] / 1e6:.2f}" if row["saved_bytes"] else "-"
         step, tracing = row["step_ms"], tracing_seconds(row, len(result["batches"]["lengths"]))
@@ -163,12 +183,13 @@ def resident_note(arm, row):
     loaded = ""
     if "load_s" in row:
         loaded = (
-            f"; SavedModel written in {row['export_s']:.1f} s, read in {row['load_s']:.1f} s, {row['first_answer_s']:.1f} s to the first "
-            f"answer, peak {row['loaded_rss_mib']:,.0f} MiB"
+            f"; SavedModel written in {row['export_s']:.1f} s, read in {row['load_s']:.1f} s, "
+            f"{row['first_answer_s']:.1f} s to the first answer, peak {row['loaded_rss_mib']:,.0f} MiB"
         )
     return (
-        f"{arm}: {row['resident']:,} adapters of {row['weights_per_adapter'] / 1e6:.2f} MB of weights, {row['bytes_per_adapter'] / 1e6:.2f} MB "
-        f"in the bank ({share:.3f} times), ready after {row['build_s']:.1f} s, {row['built_rss_mib']:,.0f} MiB{loaded}"
+        f"{arm}: {row['resident']:,} adapters of {row['weights_per_adapter'] / 1e6:.2f} MB of weights, "
+        f"{row['bytes_per_adapter'] / 1e6:.2f} MB in the bank ({share:.3f} times), ready after {row['build_s']:.1f} s, "
+        f"{row['built_rss_mib']:,.0f} MiB{loaded}"
     )
 
 
@@ -224,7 +245,8 @@ def parse(arguments=None):
         type=_arm,
         default=list(DEFAULT_ARMS),
         metavar="ARM",
-        help=f"of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-single, routed-N; full@float32 has a precision of its own",
+        help=f"of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-single, routed-N; full@float32 has a precision "
+        "of its own",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the arms")
     parser.add_argument("--xla", action="store_true", help="compile the TensorFlow arms with XLA")
@@ -276,9 +298,7 @@ def main():
             from benchmarks.peers.torch_environment import torch_python as make_environment
 
             torch_python = make_environment()
-        result = measure(
-            settings, torch_python=torch_python, data_dir=options.data_dir, split=options.split, log=log
-        )
+        result = measure(settings, torch_python=torch_python, data_dir=options.data_dir, split=options.split, log=log)
     except (WorkerError, RuntimeError) as error:
         sys.exit(str(error))
     print(describe(result))

@@ -35,23 +35,28 @@ def table(result):
     length = f"{lengths[0]}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
     model = MODEL_TITLES.get(settings["model"], settings["model"])
     weights = ", random weights" if result["weights"] == "random" else ""
+    bottleneck = "" if settings["bottleneck"] == 64 else f", bottleneck of {settings['bottleneck']}"
     lines = [
         f"**{model}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
-        f"{', XLA' if settings['xla'] else ''}{'' if settings['bottleneck'] == 64 else ', bottleneck of %d' % settings['bottleneck']}**",
+        f"{', XLA' if settings['xla'] else ''}{bottleneck}**",
         "",
-        "| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters | saved, MB |",
+        "| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters "
+        "| saved, MB |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     places = list(ARMS)
-    for arm, row in sorted(result["arms"].items(), key=lambda item: (places.index(_shown_as(item[0])), row_number(item[1]), item[0])):
+    for arm, row in sorted(
+        result["arms"].items(), key=lambda item: (places.index(_shown_as(item[0])), row_number(item[1]), item[0])
+    ):
         _, _, precision = arm.partition("@")
         title = ARMS[_shown_as(arm)].format(f"{row_number(row):,}")
         step, tracing = row["step_ms"], tracing_seconds(row, len(lengths))
         trained = f"{row['trained_parameters']:,}" if row["trained_parameters"] else ""
         saved = f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else ""
         lines.append(
-            f"| {title}{precision and ', ' + precision} | {step['median']:.0f} ({step['min']:.0f} to {step['max']:.0f}) "
-            f"| {row['examples_per_second']:.1f} | {tracing:.1f} | {row['peak_rss_mib']:,.0f} | {trained} | {saved} |"
+            f"| {title}{precision and ', ' + precision} | {step['median']:.0f} ({step['min']:.0f} to "
+            f"{step['max']:.0f}) | {row['examples_per_second']:.1f} | {tracing:.1f} | {row['peak_rss_mib']:,.0f} | "
+            f"{trained} | {saved} |"
         )
     if result["ratios"]:
         lines += ["", "| step time, paired by round | median | interval |", "|---|---:|---:|"]
@@ -65,18 +70,30 @@ def table(result):
     for row in sorted(banks, key=row_number):
         share = row["bytes_per_adapter"] / row["weights_per_adapter"]
         lines.append(
-            f"| {row['resident']:,} | {row['weights_per_adapter'] / 1e6:.2f} | {share:.3f} times | {row['build_s']:.0f} | {row['built_rss_mib']:,.0f} "
-            + (f"| {row['saved_bytes'] / 1e6:,.0f} | {row['load_s']:.1f} | {row['first_answer_s']:.1f} | {row['loaded_rss_mib']:,.0f} |"
-               if "load_s" in row else "| not written | | | |")
+            f"| {row['resident']:,} | {row['weights_per_adapter'] / 1e6:.2f} | {share:.3f} times | "
+            f"{row['build_s']:.0f} | {row['built_rss_mib']:,.0f} "
+            + (
+                f"| {row['saved_bytes'] / 1e6:,.0f} | {row['load_s']:.1f} | {row['first_answer_s']:.1f} | "
+                f"{row['loaded_rss_mib']:,.0f} |"
+                if "load_s" in row
+                else "| not written | | | |"
+            )
         )
     lines += ["", origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")]
     return "\n".join(lines)
 
 
 _BANK_COLUMNS = (
-    "resident adapters", "weights of one, MB", "in the bank", "ready after, s", "resident memory, MiB", "SavedModel, MB", "read, s",
-    "first answer, s", "peak memory of its process, MiB",
-)  # fmt: skip
+    "resident adapters",
+    "weights of one, MB",
+    "in the bank",
+    "ready after, s",
+    "resident memory, MiB",
+    "SavedModel, MB",
+    "read, s",
+    "first answer, s",
+    "peak memory of its process, MiB",
+)
 
 
 def row_number(row):
@@ -112,8 +129,13 @@ def _residents(result):
 TABLE = Table(
     table,
     lambda result: (
-        *of_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result), _is_of_cached_blocks(result), _is_of_lora(result),
-        _is_of_checkpointing(result), *_residents(result),
+        *of_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result),
+        _is_of_cached_blocks(result),
+        _is_of_lora(result),
+        _is_of_checkpointing(result),
+        *_residents(result),
     ),
-    lambda result: NOTES if _is_of_cached_blocks(result) or _is_of_lora(result) or _is_of_checkpointing(result) else README,
-)  # fmt: skip
+    lambda result: (
+        NOTES if _is_of_cached_blocks(result) or _is_of_lora(result) or _is_of_checkpointing(result) else README
+    ),
+)

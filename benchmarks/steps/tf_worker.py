@@ -17,7 +17,8 @@ from benchmarks.steps.bank_arm import RoutedArm
 
 
 class TrainingArm:
-    """`adapters`, `full`, these or `fast` as `checkpointed-...`, `fast`, `fast-upper`, `fast-upper-cached`, `lora` or `fast-lora`: one optimiser step on one batch."""
+    """`adapters`, `full`, these or `fast` as `checkpointed-...`, `fast`, `fast-upper`, `fast-upper-cached`, `lora` or
+    `fast-lora`: one optimiser step on one batch."""
 
     def __init__(self, settings):
         import tensorflow as tf
@@ -33,13 +34,17 @@ class TrainingArm:
         trained = self.whole
         if settings["arm"].endswith("cached"):
             trained, batches = _cached(trained, batches, settings)
-        self.model = TrainingStep(trained, [GradientCheckpointing(self.whole)] if settings["arm"].startswith("checkpointed") else [])
+        self.model = TrainingStep(
+            trained, [GradientCheckpointing(self.whole)] if settings["arm"].startswith("checkpointed") else []
+        )
         self.model.compile(
             optimizer=keras.optimizers.Adam(settings["learning_rate"]),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile=settings["xla"],
         )
-        datasets = [batch if isinstance(batch, tf.data.Dataset) else tf.data.Dataset.from_tensors(batch) for batch in batches]
+        datasets = [
+            batch if isinstance(batch, tf.data.Dataset) else tf.data.Dataset.from_tensors(batch) for batch in batches
+        ]
         self.iterator = iter(functools.reduce(lambda a, b: a.concatenate(b), datasets).repeat())
         self.train = self.model.make_train_function()
         self.trained_parameters = _count(self.model.trainable_variables)
@@ -218,7 +223,10 @@ def _cached(model, batches, settings):
     from tf_adapters.text.packed import PackedExamples
     from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 
-    ragged = [tf.RaggedTensor.from_tensor(inputs["input_ids"], tf.reduce_sum(inputs["attention_mask"], 1)) for inputs, _ in batches]
+    ragged = [
+        tf.RaggedTensor.from_tensor(inputs["input_ids"], tf.reduce_sum(inputs["attention_mask"], 1))
+        for inputs, _ in batches
+    ]
     ids = tf.concat(ragged, 0)
     examples = PackedExamples(ids, tf.zeros_like(ids))
     wordpiece = WordPiece.from_directory(settings["directory"], max_length=model.config.max_position_embeddings)

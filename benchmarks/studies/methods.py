@@ -1,4 +1,5 @@
-"""Houlsby, Pfeiffer, parallel adapters and LoRA at equal numbers of trained parameters, each at its best learning rate."""
+"""Houlsby, Pfeiffer, parallel adapters and LoRA at equal numbers of trained parameters, each at its best learning
+rate."""
 
 from benchmarks.pairing import mean_and_spread, paired_difference
 from benchmarks.result_file import RESULTS
@@ -9,10 +10,31 @@ from benchmarks.table_parts import MODEL_TITLES, Table, mean_and_sd, of_settings
 # Method -> the config's name, the field that is its size, and what else it has. LayerNorms train where the paper's do.
 METHODS = {
     "houlsby": ("AdapterConfig", "bottleneck_size", {"init_stddev": 0.03, "train_layer_norm": "all"}),
-    "pfeiffer": ("AdapterConfig", "bottleneck_size", {"activation": "relu", "placement": "ffn", "insertion": "after-norm", "init_stddev": 0.03, "train_layer_norm": "none"}),
-    "parallel": ("AdapterConfig", "bottleneck_size", {"activation": "relu", "placement": "ffn", "insertion": "parallel", "scaling": 4.0, "init_stddev": 0.03, "train_layer_norm": "none"}),
+    "pfeiffer": (
+        "AdapterConfig",
+        "bottleneck_size",
+        {
+            "activation": "relu",
+            "placement": "ffn",
+            "insertion": "after-norm",
+            "init_stddev": 0.03,
+            "train_layer_norm": "none",
+        },
+    ),
+    "parallel": (
+        "AdapterConfig",
+        "bottleneck_size",
+        {
+            "activation": "relu",
+            "placement": "ffn",
+            "insertion": "parallel",
+            "scaling": 4.0,
+            "init_stddev": 0.03,
+            "train_layer_norm": "none",
+        },
+    ),
     "lora": ("LoraConfig", "rank", {}),
-}  # fmt: skip
+}
 
 
 def sized(method, parameters, encoder):
@@ -55,51 +77,75 @@ def describe_encoder(source):
     config = transformers.AutoConfig.from_pretrained(find_files(source))
     family = get_family(config.model_type)
     return {
-        "depth": family.depth(config), "hidden_size": config.hidden_size, "intermediate_size": family.intermediate_size(config),
+        "depth": family.depth(config),
+        "hidden_size": config.hidden_size,
+        "intermediate_size": family.intermediate_size(config),
         "layer_norm": family.parameters(config)["layer_norm"],
-    }  # fmt: skip
+    }
 
 
 def summarise(chosen, rates):
     """Means, spreads and differences from houlsby by task and method, as a dict for JSON."""
     summary = {}
     for task, methods in chosen.items():
-        summary[task] = {"metric": methods["houlsby"][0]["metric"], "constant": methods["houlsby"][0]["constant"], "methods": {}}
+        summary[task] = {
+            "metric": methods["houlsby"][0]["metric"],
+            "constant": methods["houlsby"][0]["constant"],
+            "methods": {},
+        }
         for method, runs in methods.items():
             study.check_finished(f"{method} on {task}", runs)
             values, rate = [run["primary"] for run in runs], runs[0]["learning_rate"]
             summary[task]["methods"][method] = {
-                "learning_rate": rate, "at_edge_of_grid": study.at_edge(rate, rates),
-                "trained_parameters": runs[0]["trained_parameters"], "config": runs[0]["config"], "values": values, **mean_and_spread(values),
-                "minus houlsby": None if method == "houlsby" else paired_difference(values, [run["primary"] for run in methods["houlsby"]]),
-            }  # fmt: skip
+                "learning_rate": rate,
+                "at_edge_of_grid": study.at_edge(rate, rates),
+                "trained_parameters": runs[0]["trained_parameters"],
+                "config": runs[0]["config"],
+                "values": values,
+                **mean_and_spread(values),
+                "minus houlsby": None
+                if method == "houlsby"
+                else paired_difference(values, [run["primary"] for run in methods["houlsby"]]),
+            }
     return summary
 
 
 def parse(arguments=None):
     parser = study.parser(
-        __doc__ + " The rate is chosen at the first seed, and the epoch always, on rows of the training split that nothing else uses; reported "
+        __doc__
+        + " The rate is chosen at the first seed, and the epoch always, on rows of the training split that nothing "
+        "else uses; reported "
         "are the task's own validation rows.",
         "data_dir tasks model learning_rates rows validation_rows epochs batch_size max_length seeds precision output",
-        tasks=["glue/sst2", "glue/cola"], output=RESULTS / "methods-minilm",
-    )  # fmt: skip
-    parser.add_argument("--parameters", type=int, default=310_000, help="trained beside the head; each method's size is the nearest to it")
+        tasks=["glue/sst2", "glue/cola"],
+        output=RESULTS / "methods-minilm",
+    )
+    parser.add_argument(
+        "--parameters",
+        type=int,
+        default=310_000,
+        help="trained beside the head; each method's size is the nearest to it",
+    )
     return parser.parse_args(arguments)
 
 
 def table(result):
     """Markdown of one result of methods.py: for each task a row for each method."""
     lines = [
-        f"**Methods at equal numbers of trained parameters on {MODEL_TITLES.get(result['settings']['model'], result['settings']['model'])}**", "",
-        "| task | method | trained | best rate | result, % | minus Houlsby, points (95 %) |", "|---|---|---:|---:|---:|---|",
-    ]  # fmt: skip
+        "**Methods at equal numbers of trained parameters on "
+        f"{MODEL_TITLES.get(result['settings']['model'], result['settings']['model'])}**",
+        "",
+        "| task | method | trained | best rate | result, % | minus Houlsby, points (95 %) |",
+        "|---|---|---:|---:|---:|---|",
+    ]
     for task, row in result["tasks"].items():
         for method, numbers in row["methods"].items():
             size = numbers["config"].get("bottleneck_size", numbers["config"].get("rank"))
             edge = " (edge of the grid)" if numbers["at_edge_of_grid"] else ""
             lines.append(
-                f"| {task}, {row['metric']} | {method}, {size} | {numbers['trained_parameters']:,} | {numbers['learning_rate']:g}{edge} | "
-                f"{mean_and_sd(numbers)} | {short_difference(numbers['minus houlsby'], '-')} |"
+                f"| {task}, {row['metric']} | {method}, {size} | {numbers['trained_parameters']:,} | "
+                f"{numbers['learning_rate']:g}{edge} | {mean_and_sd(numbers)} | "
+                f"{short_difference(numbers['minus houlsby'], '-')} |"
             )
     settings = result["settings"]
     what = f"{settings['rows']:,} rows, {settings['epochs']} epochs, seeds {', '.join(map(str, result['seeds']))}"

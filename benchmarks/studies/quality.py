@@ -64,14 +64,17 @@ def summarise(best, grids):
 
 def describe(summary):
     """The summary as lines of text, in percentage points."""
-    titles = f"{'method':10}{'best rate':>10}{'dropout':>9}{'init':>6}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}{'s/run':>8}"
-    lines = [f"{titles}  accuracies"]
+    lines = [
+        f"{'method':10}{'best rate':>10}{'dropout':>9}{'init':>6}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}"
+        f"{'s/run':>8}  accuracies"
+    ]
     for method, row in summary["methods"].items():
         accuracies = " ".join(f"{100 * value:.2f}" for value in row["accuracies"])
         edge = "  (rate at the edge of its grid)" if row["at_edge_of_grid"] else ""
         lines.append(
-            f"{method:10}{row['learning_rate']:10g}{_value(row['dropout']):>9}{_value(row['init_stddev']):>6}{in_points(row['mean']):>9}{in_points(row['sd'], '-'):>7}"
-            f"{in_points(row['sem'], '-'):>8}{row['trained_parameters']:13,}{row['seconds']:8.0f}  {accuracies}{edge}"
+            f"{method:10}{row['learning_rate']:10g}{_value(row['dropout']):>9}{_value(row['init_stddev']):>6}"
+            f"{in_points(row['mean']):>9}{in_points(row['sd'], '-'):>7}{in_points(row['sem'], '-'):>8}"
+            f"{row['trained_parameters']:13,}{row['seconds']:8.0f}  {accuracies}{edge}"
         )
     lines += [f"{name}: {_difference(summary[name])}" for name in ("adapters - full", "adapters - full, further rows")]
     return "\n".join(lines)
@@ -88,7 +91,9 @@ def make_trainer(settings, options):
         needed = settings["rows"] + settings["validation_rows"] + options.further_rows
         if needed > len(task.train):
             there = len(task.train)
-            sys.exit(f"--rows, --validation-rows and --further-rows ask for {needed} rows; the training split has {there}.")
+            sys.exit(
+                f"--rows, --validation-rows and --further-rows ask for {needed} rows; the training split has {there}."
+            )
         data, reported, further = held_out_of_train(task, settings["rows"], settings["validation_rows"], seed)
         return data, {"reported": reported, "further": further(options.further_rows)}
 
@@ -107,13 +112,20 @@ def make_trainer(settings, options):
 
 def parse(arguments=None):
     parser = study.parser(
-        __doc__ + " Learning rate, dropout and epoch are chosen on validation rows that are sampled from the training split; the "
+        __doc__
+        + " Learning rate, dropout and epoch are chosen on validation rows that are sampled from the training split; "
+        "the "
         "accuracies reported are those of the task's own validation split (SST-2: 872 rows), which chooses nothing.",
-        "task model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds precision output",
-        task="glue/sst2", rows=8000, validation_rows=1000,
-    )  # fmt: skip
+        "task model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds precision "
+        "output",
+        task="glue/sst2",
+        rows=8000,
+        validation_rows=1000,
+    )
     parser.add_argument("--data-dir", help="folder with tfds glue/sst2; default: tensorflow_datasets' own")
-    parser.add_argument("--further-rows", type=int, default=6000, help="rows of the training split that nothing else uses, scored too")
+    parser.add_argument(
+        "--further-rows", type=int, default=6000, help="rows of the training split that nothing else uses, scored too"
+    )
     parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3, 3e-3])
     parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4, 2e-4])
     number = {"type": lambda text: None if text == "default" else float(text), "nargs": "+", "metavar": "X"}
@@ -147,16 +159,19 @@ def table(result):
     ]
     for method, row in result["methods"].items():
         lines.append(
-            f"| {METHOD_TITLES[method]} | {row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''} "
-            f"| {_dropout(row['dropout'])} | {_init(method, row)} | {100 * row['mean']:.2f} | {in_points(row['sd'])} | {in_points(row['sem'])} "
-            f"| {row['trained_parameters']:,} |"
+            f"| {METHOD_TITLES[method]} | "
+            f"{row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''} | "
+            f"{_dropout(row['dropout'])} | {_init(method, row)} | {100 * row['mean']:.2f} | {in_points(row['sd'])} | "
+            f"{in_points(row['sem'])} | {row['trained_parameters']:,} |"
         )
     lines += ["", f"Adapters minus full fine-tuning: {_difference(result['adapters - full'])}."]
     if "further_rows" in result:
-        means = ", ".join(f"{METHOD_TITLES[method]} {100 * row['further']['mean']:.2f} %" for method, row in result["methods"].items())
+        means = ", ".join(
+            f"{METHOD_TITLES[method]} {100 * row['further']['mean']:.2f} %" for method, row in result["methods"].items()
+        )
         lines[-1] += (
-            f" On {result['further_rows']:,} further rows of the training split, phrases of the same sentences as the training rows: "
-            f"{means}; {_difference(result['adapters - full, further rows'])}."
+            f" On {result['further_rows']:,} further rows of the training split, phrases of the same sentences as the "
+            f"training rows: {means}; {_difference(result['adapters - full, further rows'])}."
         )
     lines += ["", origin(result, f"seeds {', '.join(map(str, result['seeds']))}")]
     return "\n".join(lines)
@@ -199,9 +214,14 @@ def outcome(options, grids, runs):
     names = "task rows validation_rows epochs batch_size bottleneck train_layer_norm max_length precision"
     settings = study.settings_of(options, names)
     best = conduct(
-        settings, grids=grids, seeds=options.seeds, runs=runs, train=make_trainer(settings, options), finalists=options.finalists,
+        settings,
+        grids=grids,
+        seeds=options.seeds,
+        runs=runs,
+        train=make_trainer(settings, options),
+        finalists=options.finalists,
         further_rows=options.further_rows,
-    )  # fmt: skip
+    )
     first = best["adapters"][0]
     rows = {name: first[name] for name in ("reported_rows", "further_rows")}
     return first, {"settings": settings, "seeds": options.seeds, **summarise(best, grids), **rows}

@@ -17,27 +17,58 @@ from benchmarks.table_parts import Table, mean_and_sd, of_settings, origin
 def arguments_of(options, folder):
     """The words of `tf-adapters tune` that do it."""
     vary = {
-        "adapter-size": ",".join(map(str, options.sizes)), "learning-rate": ",".join(f"{rate:g}" for rate in options.learning_rates),
-        "epochs": options.epochs, "batch-size": options.batch_size,
-    }  # fmt: skip
+        "adapter-size": ",".join(map(str, options.sizes)),
+        "learning-rate": ",".join(f"{rate:g}" for rate in options.learning_rates),
+        "epochs": options.epochs,
+        "batch-size": options.batch_size,
+    }
     return [
-        "tune", "--model", options.model, "--task", options.task, "--data-dir", options.data_dir, "--low-resource", str(options.rows),
-        "--space", "none", *(word for name, value in vary.items() for word in ("--vary", f"{name}={value}")), "--tuner", "grid",
-        "--seeds", str(options.seeds), "--max-length", str(options.max_length), "--output", str(folder),
-    ]  # fmt: skip
+        "tune",
+        "--model",
+        options.model,
+        "--task",
+        options.task,
+        "--data-dir",
+        options.data_dir,
+        "--low-resource",
+        str(options.rows),
+        "--space",
+        "none",
+        *(word for name, value in vary.items() for word in ("--vary", f"{name}={value}")),
+        "--tuner",
+        "grid",
+        "--seeds",
+        str(options.seeds),
+        "--max-length",
+        str(options.max_length),
+        "--output",
+        str(folder),
+    ]
 
 
 def summarise(search):
-    """Each pair's validation results, the best pair, and its test result, of the content of `search.json`; a dict for JSON."""
+    """Each pair's validation results, the best pair, and its test result, of the content of `search.json`; a dict for
+    JSON."""
     cells = []
     for trial in search["trials"]:
         values = [run["validation"] for run in trial["seeds"]]
-        cells.append({
-            "bottleneck_size": trial["values"]["bottleneck_size"], "learning_rate": trial["values"]["learning_rate"], "values": values,
-            "seconds": [run["seconds"] for run in trial["seeds"]], "message": trial["message"], **(mean_and_spread(values) if values else {}),
-        })  # fmt: skip
+        cells.append(
+            {
+                "bottleneck_size": trial["values"]["bottleneck_size"],
+                "learning_rate": trial["values"]["learning_rate"],
+                "values": values,
+                "seconds": [run["seconds"] for run in trial["seeds"]],
+                "message": trial["message"],
+                **(mean_and_spread(values) if values else {}),
+            }
+        )
     best = next(trial for trial in search["trials"] if trial["trial"] == search["best"])
-    return {"cells": cells, "best": best["values"], "test": search["test"], "train_command": shlex.join(without_folders(shlex.split(search["command"])))}
+    return {
+        "cells": cells,
+        "best": best["values"],
+        "test": search["test"],
+        "train_command": shlex.join(without_folders(shlex.split(search["command"]))),
+    }
 
 
 def axes(cells):
@@ -60,18 +91,20 @@ def table(result):
     sizes, rates = axes(result["cells"])
     settings = result["settings"]
     lines = [
-        f"**Search on {settings['task']}, {settings['model']}: validation {settings['metric']} by adapter size and learning rate, mean ± "
-        "standard deviation over seeds, in %**", "",
-        "| size | " + " | ".join(f"{rate:g}" for rate in rates) + " |", "|---:|" + "---:|" * len(rates),
-    ]  # fmt: skip
+        f"**Search on {settings['task']}, {settings['model']}: validation {settings['metric']} by adapter size and "
+        "learning rate, mean ± standard deviation over seeds, in %**",
+        "",
+        "| size | " + " | ".join(f"{rate:g}" for rate in rates) + " |",
+        "|---:|" + "---:|" * len(rates),
+    ]
     for size in sizes:
         cells = [cell_of(result["cells"], size, rate) for rate in rates]
         best = (result["best"]["bottleneck_size"], result["best"]["learning_rate"])
         marked = (f"**{shown(cell)}**" if (size, rate) == best else shown(cell) for rate, cell in zip(rates, cells))
         lines.append(f"| {size} | " + " | ".join(marked) + " |")
     test = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f}" for name, value in (result["test"] or {}).items())
-    what = f"{settings['rows']:,} rows, {settings['epochs']} epochs, {settings['seeds']} seeds; test of the best adapter: {test} %"
-    return "\n".join([*lines, "", origin(result, what)])
+    what = f"{settings['rows']:,} rows, {settings['epochs']} epochs, {settings['seeds']} seeds"
+    return "\n".join([*lines, "", origin(result, f"{what}; test of the best adapter: {test} %")])
 
 
 TABLE = Table(table, of_settings("task", "model", "rows", "epochs"))
@@ -79,13 +112,22 @@ TABLE = Table(table, of_settings("task", "model", "rows", "epochs"))
 
 def parse(arguments=None):
     parser = study.parser(
-        __doc__ + " Rows are those of `--low-resource`: validation rows are held out of the training split, and the best pair's adapter is "
+        __doc__
+        + " Rows are those of `--low-resource`: validation rows are held out of the training split, and the best "
+        "pair's adapter is "
         "tested on the task's own validation rows. The same command goes on where a killed one stopped.",
-        "data_dir task model learning_rates rows epochs batch_size max_length output", task="glue/cola", output=RESULTS / "search-cola-minilm",
-    )  # fmt: skip
+        "data_dir task model learning_rates rows epochs batch_size max_length output",
+        task="glue/cola",
+        output=RESULTS / "search-cola-minilm",
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 64, 256])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--work", type=pathlib.Path, default=ROOT / ".benchmark-search", help="folder of the search itself, for resuming")
+    parser.add_argument(
+        "--work",
+        type=pathlib.Path,
+        default=ROOT / ".benchmark-search",
+        help="folder of the search itself, for resuming",
+    )
     parser.add_argument("--smoke", action="store_true", help="two trials on 64 rows, whose result is not kept")
     return parser.parse_args(arguments)
 

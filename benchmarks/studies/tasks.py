@@ -7,7 +7,17 @@ from benchmarks.pairing import mean_and_spread, paired_difference
 from benchmarks.result_file import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs
-from benchmarks.table_parts import METHOD_TITLES, MODEL_TITLES, NOTES, README, Table, mean_and_sd, of_settings, origin, short_difference
+from benchmarks.table_parts import (
+    METHOD_TITLES,
+    MODEL_TITLES,
+    NOTES,
+    README,
+    Table,
+    mean_and_sd,
+    of_settings,
+    origin,
+    short_difference,
+)
 
 METHODS = ("adapters", "full")
 # Further ways of adapter tuning, which should change nothing but its speed.
@@ -44,7 +54,8 @@ def summarise(runs):
 
 
 def at_best_rate(runs):
-    """Of one method's runs on a task those at one learning rate: the best by validation at the first seed that was run."""
+    """Of one method's runs on a task those at one learning rate: the best by validation at the first seed that was
+    run."""
     best = study.rank([run for run in runs if run["seed"] == runs[0]["seed"]])[0]
     return [run for run in runs if run["learning_rate"] == best["learning_rate"]]
 
@@ -59,33 +70,54 @@ def _summarise_task(by_method):
             for method, runs in by_method.items()
         }
         result = {
-            method: {**mean_and_spread(list(scores.values())), "learning_rate": next(iter(by_method[method].values()))["learning_rate"]}
-            for method, scores in values.items() if scores
-        }  # fmt: skip
+            method: {
+                **mean_and_spread(list(scores.values())),
+                "learning_rate": next(iter(by_method[method].values()))["learning_rate"],
+            }
+            for method, scores in values.items()
+            if scores
+        }
         for one, other in [("adapters", "full"), *[(variant, "adapters") for variant in VARIANTS]]:
             both = [seed for seed in values.get(one, ()) if seed in values.get(other, ())]
             if both:
-                result[f"{one} - {other}"] = paired_difference(*[[values[method][seed] for seed in both] for method in (one, other)])
+                result[f"{one} - {other}"] = paired_difference(
+                    *[[values[method][seed] for seed in both] for method in (one, other)]
+                )
         summary["results"][scored] = result
     return summary
 
 
 def parse(arguments=None):
     parser = study.parser(
-        __doc__ + " Tasks whose files are not below --data-dir are named and passed over. More --seeds are added to those "
+        __doc__
+        + " Tasks whose files are not below --data-dir are named and passed over. More --seeds are added to those "
         "that are there.",
-        "data_dir tasks model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds precision output",
+        "data_dir tasks model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds "
+        "precision output",
         tasks=list(TASKS),
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--methods", nargs="+", default=METHODS, choices=(*METHODS, *VARIANTS), metavar="METHOD",
-        help="adapters, full; fast: adapters with fast blocks in mixed_bfloat16; unsorted: adapters on batches of random rows, not "
+        "--methods",
+        nargs="+",
+        default=METHODS,
+        choices=(*METHODS, *VARIANTS),
+        metavar="METHOD",
+        help="adapters, full; fast: adapters with fast blocks in mixed_bfloat16; unsorted: adapters on batches of "
+        "random rows, not "
         "of rows of like length",
     )
     rates = "; of several, a task has the best by validation at the first seed"
-    parser.add_argument("--adapter-learning-rate", type=float, nargs="+", default=[1e-3], help="of adapter tuning, without dropout" + rates)
+    parser.add_argument(
+        "--adapter-learning-rate",
+        type=float,
+        nargs="+",
+        default=[1e-3],
+        help="of adapter tuning, without dropout" + rates,
+    )
     parser.add_argument("--init-stddev", type=float, default=0.03, help="of the adapters")
-    parser.add_argument("--full-learning-rate", type=float, nargs="+", default=[5e-5], help="of full fine-tuning" + rates)
+    parser.add_argument(
+        "--full-learning-rate", type=float, nargs="+", default=[5e-5], help="of full fine-tuning" + rates
+    )
     options = parser.parse_args(arguments)
     usual = "variants-minilm" if set(options.methods) & set(VARIANTS) else "tasks-minilm"
     options.output = options.output or RESULTS / usual
@@ -130,15 +162,24 @@ def table(result):
 
 def _rates(scores, methods):
     """The learning rates that the methods had, where there were several, in words."""
-    rates = {method: sorted({numbers[method]["learning_rate"] for numbers in scores if "learning_rate" in numbers.get(method, {})}) for method in methods}
+    rates = {
+        method: sorted(
+            {numbers[method]["learning_rate"] for numbers in scores if "learning_rate" in numbers.get(method, {})}
+        )
+        for method in methods
+    }
     if all(len(of_method) < 2 for of_method in rates.values()):
         return ""
-    listed = ", ".join(f"{method} {' or '.join(f'{rate:g}' for rate in of_method)}" for method, of_method in rates.items())
+    listed = ", ".join(
+        f"{method} {' or '.join(f'{rate:g}' for rate in of_method)}" for method, of_method in rates.items()
+    )
     return f"; learning rates, chosen for each task by validation at the first seed: {listed}"
 
 
 def _methods(result):
-    return sorted({name for task in result["tasks"].values() for numbers in task["results"].values() for name in numbers})
+    return sorted(
+        {name for task in result["tasks"].values() for numbers in task["results"].values() for name in numbers}
+    )
 
 
 TABLE = Table(
@@ -169,9 +210,11 @@ def conduct(options, runs):
     settings = study.settings_of(options, names)
     adapters = {"dropout": 0.0, "init_stddev": options.init_stddev}
     points = {
-        "adapters": adapters, "full": {"dropout": None, "init_stddev": None}, "fast": {**adapters, "precision": "mixed_bfloat16"},
+        "adapters": adapters,
+        "full": {"dropout": None, "init_stddev": None},
+        "fast": {**adapters, "precision": "mixed_bfloat16"},
         "unsorted": adapters,
-    }  # fmt: skip
+    }
     rates = {"full": options.full_learning_rate}
     arms = {
         method: [{**points[method], "learning_rate": rate} for rate in rates.get(method, options.adapter_learning_rate)]

@@ -77,8 +77,8 @@ def make_run(settings, model_source):
     Returns: function of a `Task`, a dict of labelled rows to score by name, "adapters" or
         "full" ("fast": adapters with fast blocks, "unsorted": adapters on random batches), seed, learning rate,
         dropout (None: the encoder's own), init_stddev (None: 0.01), adapter_dropout (None: 0), precision (None: that
-        of the settings), config (a `MethodConfig` in place of those of the settings), pretrained (an adapter directory to go on
-        from, or None) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a
+        of the settings), config (a `MethodConfig` in place of those of the settings), pretrained (an adapter directory
+        to go on from, or None) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a
         `failure` if training diverged), validation numbers, parameters, seconds, versions.
     """
     import tf_adapters
@@ -92,9 +92,20 @@ def make_run(settings, model_source):
     git = git_state()  # now: a commit during the study does not change the code that runs
 
     def run(
-        task, scored, method, seed, *, learning_rate, dropout=None, init_stddev=None, adapter_dropout=None, precision=None,
-        config=None, pretrained=None, log,
-    ):  # fmt: skip
+        task,
+        scored,
+        method,
+        seed,
+        *,
+        learning_rate,
+        dropout=None,
+        init_stddev=None,
+        adapter_dropout=None,
+        precision=None,
+        config=None,
+        pretrained=None,
+        log,
+    ):
         started = time.monotonic()
         keras.mixed_precision.set_global_policy(precision or settings["precision"])
         keras.backend.clear_session()
@@ -120,11 +131,7 @@ def make_run(settings, model_source):
             tf_adapters.add_adapters(model, config, seed=seed, fast=method == "fast")
         tf_adapters.set_trainable(model, "full" if method == "full" else "adapters")
         tf_adapters.cast_frozen(model)
-        about = {
-            "trained_parameters": tf_adapters.parameter_counts(model).trainable,
-            "versions": versions,
-            "git": git,
-        }
+        about = {"trained_parameters": tf_adapters.parameter_counts(model).trainable, "versions": versions, "git": git}
         epochs = _Epochs(METRICS[task.metric].primary, log)
         with tempfile.TemporaryDirectory() as folder, _windows(method == "unsorted"):
             try:
@@ -148,9 +155,7 @@ def make_run(settings, model_source):
         if result.interrupted:
             raise KeyboardInterrupt
         scorer = Scorer(model, *tokenizers, batch_size=settings["batch_size"])
-        scores = {
-            name: kind.score(task.metric, rows, kind.predict(scorer, rows)) for name, rows in scored.items()
-        }
+        scores = {name: kind.score(task.metric, rows, kind.predict(scorer, rows)) for name, rows in scored.items()}
         del model, scorer
         gc.collect()
         return {

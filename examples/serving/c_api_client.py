@@ -4,7 +4,8 @@
     python examples/serving/c_api_client.py serving/all/1 text="a quiet film" task=film text="win a prize" task=spam
 
 No Python of TensorFlow is imported: the shared libraries of the installed packages are loaded by ctypes, and of the
-SavedModel's description only the signature is read. Inputs are those of `--signature`, strings, each given once for each row.
+SavedModel's description only the signature is read. Inputs are those of `--signature`, strings, each given once for
+each row.
 """
 
 import argparse
@@ -50,7 +51,9 @@ def read_signatures(meta_graph):
     """Dict from signature to its inputs and outputs, each a dict from name to the name of its tensor."""
 
     def map_of(message, number):
-        return {dict(fields(entry))[1].decode(): dict(fields(entry))[2] for key, entry in fields(message) if key == number}
+        return {
+            dict(fields(entry))[1].decode(): dict(fields(entry))[2] for key, entry in fields(message) if key == number
+        }
 
     def tensors(message, number):
         infos = {name: dict(fields(info)) for name, info in map_of(message, number).items()}
@@ -77,10 +80,19 @@ class Client:
     def __init__(self, directory):
         self.library = library = ctypes.CDLL(str(_find("tensorflow", "libtensorflow_cc.so.2")))
         for name in (
-            "TF_NewStatus", "TF_NewGraph", "TF_NewSessionOptions", "TF_NewBufferFromString", "TF_NewBuffer", "TF_LoadLibrary",
-            "TF_LoadSessionFromSavedModel", "TF_GraphOperationByName", "TF_AllocateTensor", "TF_TensorData", "TF_Message",
+            "TF_NewStatus",
+            "TF_NewGraph",
+            "TF_NewSessionOptions",
+            "TF_NewBufferFromString",
+            "TF_NewBuffer",
+            "TF_LoadLibrary",
+            "TF_LoadSessionFromSavedModel",
+            "TF_GraphOperationByName",
+            "TF_AllocateTensor",
+            "TF_TensorData",
+            "TF_Message",
             "TF_StringGetDataPointer",
-        ):  # fmt: skip
+        ):
             getattr(library, name).restype = ctypes.c_void_p
         library.TF_StringGetSize.restype = ctypes.c_size_t
         library.TF_Dim.restype = ctypes.c_int64
@@ -145,14 +157,18 @@ class Client:
         if kind == STRING:
             places = [ctypes.c_void_p(data + row * _STRING_BYTES) for row in range(count)]
             values = [
-                ctypes.string_at(self.library.TF_StringGetDataPointer(place), self.library.TF_StringGetSize(place)).decode()
+                ctypes.string_at(
+                    self.library.TF_StringGetDataPointer(place), self.library.TF_StringGetSize(place)
+                ).decode()
                 for place in places
             ]
         else:
             letter, width = _NUMBERS[kind]
             values = list(struct.unpack(f"{count}{letter}", ctypes.string_at(data, count * width)))
         for size in reversed(shape[1:]):
-            values = [values[start : start + size] for start in range(0, len(values), size)] if size else [[]] * shape[0]
+            values = (
+                [values[start : start + size] for start in range(0, len(values), size)] if size else [[]] * shape[0]
+            )
         return values
 
     def _check(self, value):
@@ -179,7 +195,9 @@ def main():
             parser.error(f"{given!r} must be NAME=STRING, such as text=...")
         inputs.setdefault(name, []).append(text)
     if len({len(texts) for texts in inputs.values()}) != 1:
-        parser.error(f"each input must be given once for each row: {({name: len(texts) for name, texts in inputs.items()})}")
+        parser.error(
+            f"each input must be given once for each row: { ({name: len(texts) for name, texts in inputs.items()}) }"
+        )
     try:
         client = Client(options.directory)
     except RuntimeError as error:
@@ -188,7 +206,9 @@ def main():
         parser.error(f"--signature {options.signature}: the model has {', '.join(sorted(client.signatures))}")
     unknown = sorted(set(inputs) - set(client.signatures[options.signature][0]))
     if unknown:
-        parser.error(f"{unknown[0]}: the inputs of {options.signature} are {', '.join(client.signatures[options.signature][0])}")
+        parser.error(
+            f"{unknown[0]}: the inputs of {options.signature} are {', '.join(client.signatures[options.signature][0])}"
+        )
     try:
         print(json.dumps(client.ask(options.signature, inputs), ensure_ascii=False))
     except RuntimeError as error:

@@ -73,7 +73,9 @@ def _decoded(value):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", nargs="+", metavar="TEXT")
-    parser.add_argument("--task", action="append", default=[], help="of a text: once for each, in their order, or once for all")
+    parser.add_argument(
+        "--task", action="append", default=[], help="of a text: once for each, in their order, or once for all"
+    )
     parser.add_argument("--rest", default="http://localhost:8501", metavar="URL")
     parser.add_argument("--grpc", metavar="HOST:PORT", help="ask over gRPC instead")
     parser.add_argument("--model", default="all", help="its name on the server")
@@ -82,10 +84,16 @@ def main():
     if options.task:
         tasks = options.task * len(options.texts) if len(options.task) == 1 else options.task
         if len(tasks) != len(options.texts):
-            parser.error(f"{len(options.texts)} texts and {len(options.task)} tasks: give --task once, or once for each text.")
+            parser.error(
+                f"{len(options.texts)} texts and {len(options.task)} tasks: give --task once, or once for each text."
+            )
         inputs["task"] = tasks
     try:
-        answers = ask_grpc(options.grpc, options.model, inputs) if options.grpc else ask_rest(options.rest, options.model, inputs)
+        answers = (
+            ask_grpc(options.grpc, options.model, inputs)
+            if options.grpc
+            else ask_rest(options.rest, options.model, inputs)
+        )
     except RuntimeError as error:
         sys.exit(str(error))
     for answer in answers:

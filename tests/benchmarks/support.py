@@ -17,8 +17,14 @@ def step_result(**changes):
         "kind": "step",
         "date": "2026-01-02T03:04:05+00:00",
         "settings": {
-            "model": "bert-base", "batches": "t128", "batch_size": 16, "precision": "float32", "bottleneck": 64,
-            "rounds": 5, "steps": 4, "xla": False,
+            "model": "bert-base",
+            "batches": "t128",
+            "batch_size": 16,
+            "precision": "float32",
+            "bottleneck": 64,
+            "rounds": 5,
+            "steps": 4,
+            "xla": False,
         },
         "batches": {"lengths": [128, 128], "text": "glue/sst2, validation split"},
         "weights": "random",
@@ -36,6 +42,10 @@ def step_result(**changes):
 
 def arm_row(step_ms, rate, memory, trained, saved):
     return {
-        "step_ms": {"median": step_ms, "min": step_ms - 10, "max": step_ms + 10}, "examples_per_second": rate,
-        "warm_up_s": 20.0, "peak_rss_mib": memory, "trained_parameters": trained, "saved_bytes": saved,
+        "step_ms": {"median": step_ms, "min": step_ms - 10, "max": step_ms + 10},
+        "examples_per_second": rate,
+        "warm_up_s": 20.0,
+        "peak_rss_mib": memory,
+        "trained_parameters": trained,
+        "saved_bytes": saved,
     }

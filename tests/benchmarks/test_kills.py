@@ -50,7 +50,11 @@ def test_a_process_is_killed_right_before_or_after_an_operation(tmp_path, at, ev
     command = [sys.executable, "-c", WORK, str(folder), str(tmp_path / "operations"), str(at), event]
     done = subprocess.run(command, capture_output=True, text=True, cwd=BENCHMARKS.parent, check=False)
     if at < 9:
-        assert done.returncode == -signal.SIGKILL if event.startswith("kill") else ("Read-only" if at == 2 else "No space left") in done.stderr
+        assert (
+            done.returncode == -signal.SIGKILL
+            if event.startswith("kill")
+            else ("Read-only" if at == 2 else "No space left") in done.stderr
+        )
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == left
     assert (tmp_path / "operations").read_text().splitlines() == OPERATIONS[: at + 1]
 
@@ -61,12 +65,18 @@ def test_each_kind_of_operation_is_chosen_before_any_comes_twice():
     chosen = kills.spread(operations, 11, hit, np.random.default_rng(0))
     assert {operations[number] for number in chosen[:3]} == {"open a", "fsync a", "open b"} and len(chosen) == 11
     assert chosen[3:] == sorted(chosen[3:]) and hit == set(operations)
-    assert kills.kind_of("open search/runs/#/.seed-1/a.json") == kills.kind_of("open best/a.json") != kills.kind_of("open best/b.json")
+    assert (
+        kills.kind_of("open search/runs/#/.seed-1/a.json")
+        == kills.kind_of("open best/a.json")
+        != kills.kind_of("open best/b.json")
+    )
 
 
 def test_advice_is_followed_and_where_there_is_none_there_is_none():
     over = ("--overwrite",)
-    assert kills.next_flags("error: --output a is not empty: go on with it by\n--resume, or replace it by --overwrite.", over) == ("--resume",)
+    assert kills.next_flags(
+        "error: --output a is not empty: go on with it by\n--resume, or replace it by --overwrite.", over
+    ) == ("--resume",)
     assert kills.next_flags("error: --resume: a holds no stream; start one without --resume.", ()) == ()
     ended = "error: --resume: a holds no interrupted run, but what one came to: use it, or replace it by --overwrite."
     assert (kills.next_flags(ended, ()), kills.next_flags(ended, over)) == ("done", over)
@@ -90,10 +100,21 @@ def test_contents_differ_by_bytes_names_and_folders_and_not_by_times(tmp_path):
 
 def test_a_table_has_a_row_for_each_command():
     row = {
-        "cases": 60, "kills_at_random_moments": 20, "kills_at_operations": 30, "kinds_hit": 17, "kinds_of_operations": 18, "second_kills": 12,
-        "failures": 10, "failed": 1,
-    }  # fmt: skip
-    result = {"kind": "kills", "settings": {"kills": 50, "exports": 20, "seed": 0}, "commands": {"train": row}, "failed": []}
+        "cases": 60,
+        "kills_at_random_moments": 20,
+        "kills_at_operations": 30,
+        "kinds_hit": 17,
+        "kinds_of_operations": 18,
+        "second_kills": 12,
+        "failures": 10,
+        "failed": 1,
+    }
+    result = {
+        "kind": "kills",
+        "settings": {"kills": 50, "exports": 20, "seed": 0},
+        "commands": {"train": row},
+        "failed": [],
+    }
     shown = tables.make_tables([{**step_result(), **result, "versions": {}, "file": "a.json"}], NOTES)
     assert "| `train` | 20 | 30 (17 of 18) | 12 | 10 | 1 |" in shown and "60 cases, seed 0" in shown
 
@@ -104,5 +125,9 @@ def test_a_few_kills_of_each_kind_leave_nothing_broken(tmp_path):
     done = run_script("kills.py", *arguments, "--work", str(tmp_path / "work"), "--output", str(tmp_path / "a.json"))
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((tmp_path / "a.json").read_text())
-    assert result["failed"] == [] and result["commands"]["train"]["cases"] == 6 and result["commands"]["export"]["cases"] == 4
+    assert (
+        result["failed"] == []
+        and result["commands"]["train"]["cases"] == 6
+        and result["commands"]["export"]["cases"] == 4
+    )
     assert list((tmp_path / "work" / "cases").iterdir()) == []

@@ -30,7 +30,34 @@ def test_provenance_says_where_a_result_comes_from():
     assert 0 <= provenance.busy_cores(0.05) <= os.cpu_count()
 
 
-@pytest.mark.parametrize("script", ["step.py", "quality.py", "tasks.py", "methods.py", "conformance.py", "pipeline.py", "costs.py", "padding.py", "profile_step.py", "soak.py", "fuzz.py", "load.py", "options.py", "kills.py", "repeated.py", "scale_out.py", "search.py", "pretraining.py", "adapterhub_parity.py", "adapterhub_torch.py", "table.py", "torch_environment.py", "batches.py"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "step.py",
+        "quality.py",
+        "tasks.py",
+        "methods.py",
+        "conformance.py",
+        "pipeline.py",
+        "costs.py",
+        "padding.py",
+        "profile_step.py",
+        "soak.py",
+        "fuzz.py",
+        "load.py",
+        "options.py",
+        "kills.py",
+        "repeated.py",
+        "scale_out.py",
+        "search.py",
+        "pretraining.py",
+        "adapterhub_parity.py",
+        "adapterhub_torch.py",
+        "table.py",
+        "torch_environment.py",
+        "batches.py",
+    ],
+)
 def test_help_works_without_tensorflow(script):
     done = run_script(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
@@ -60,25 +87,52 @@ def test_group_of_an_operation(event, group):
 
 
 def test_bytes_of_a_step_are_those_of_one_worker_without_the_quiet_ones():
-    text = "Inter-| Receive\n face |bytes\n    lo: 7 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  eth0: 5 1 0 0 0 0 0 0 600 1 0 0 0 0 0 0\n"
+    text = (
+        "Inter-| Receive\n face |bytes\n    lo: 7 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n"
+        "  eth0: 5 1 0 0 0 0 0 0 600 1 0 0 0 0 0 0\n"
+    )
     assert (scale_out.sent_bytes(text=text), scale_out.sent_bytes("eth0", text=text)) == (900, 600)
-    measured = {"bytes": 8400, "seconds": 4.0, "steps": 2, "trained_parameters": 600, "parameters_of_sparse_gradients": 100, "bytes_to_load": 1}
+    measured = {
+        "bytes": 8400,
+        "seconds": 4.0,
+        "steps": 2,
+        "trained_parameters": 600,
+        "parameters_of_sparse_gradients": 100,
+        "bytes_to_load": 1,
+    }
     row = scale_out.summarise(measured, quiet=100.0)
     # (8400 - 4 * 100) / 2 steps / 2 workers.
     assert (row["bytes_per_step_and_worker"], row["dense_gradient_bytes"], row["step_s"]) == (2000.0, 2000, 2.0)
     modes = {"adapters": row, "full": {**row, "bytes_per_step_and_worker": 5000.0}}
-    about = {"kind": "scale-out", "settings": {"batch_size": 32, "steps": 2}, "modes": modes, "file": "a.json", "link": "a.json"}
+    about = {
+        "kind": "scale-out",
+        "settings": {"batch_size": 32, "steps": 2},
+        "modes": modes,
+        "file": "a.json",
+        "link": "a.json",
+    }
     shown = scale_out.table({**step_result(), "versions": {}, **about})
     assert "| **adapters** | 600 | 0.00 | 0.00 |" in shown and "sends 2.5 times as much" in shown
 
 
 def test_a_table_of_a_soak_counts_wrong_answers():
     result = {
-        "kind": "soak", "file": "s.json", "date": "2026-01-01", "git": {"commit": "abc", "dirty": False},
-        "machine": {"cores": 2, "cpu": "X"}, "versions": {"tensorflow": "2.21"},
-        "settings": {"tasks": 1000, "copies": 6, "threads": 2}, "random_adapters": False, "adapters": 24, "requests": 20000, "rows": 90000,
-        "changes": {"added": 1, "replaced": 2, "removed": 3}, "wrong": ["x"], "seconds": 10.0, "resident_mib": [100.0, 200.0, 300.0, 250.0],
-    }  # fmt: skip
+        "kind": "soak",
+        "file": "s.json",
+        "date": "2026-01-01",
+        "git": {"commit": "abc", "dirty": False},
+        "machine": {"cores": 2, "cpu": "X"},
+        "versions": {"tensorflow": "2.21"},
+        "settings": {"tasks": 1000, "copies": 6, "threads": 2},
+        "random_adapters": False,
+        "adapters": 24,
+        "requests": 20000,
+        "rows": 90000,
+        "changes": {"added": 1, "replaced": 2, "removed": 3},
+        "wrong": ["x"],
+        "seconds": 10.0,
+        "resident_mib": [100.0, 200.0, 300.0, 250.0],
+    }
     text = tables.make_tables([result], NOTES)
     assert "| wrong answers | 1 |" in text and "100, 200, 300, 250" in text and "1,000 tasks" in text
 
@@ -102,7 +156,11 @@ def test_a_short_load_is_answered_rightly_and_its_table_says_so(tmp_path):
 def test_a_wrong_answer_and_a_stall_end_a_load():
     options = load.parse(["--smoke"])
     options.stall_seconds, options.requests, tasks = 0.2, 10, load.Tasks(2, [])
-    right = {"logits": tf.constant([[1.0, 2.0, 0.0]] * 4), "error": tf.constant([""] * 4), "outputs": tf.constant([2] * 4)}
+    right = {
+        "logits": tf.constant([[1.0, 2.0, 0.0]] * 4),
+        "error": tf.constant([""] * 4),
+        "outputs": tf.constant([2] * 4),
+    }
     expected = [np.array([[1.0, 2.0]])] * 2
 
     def run(call):
@@ -120,7 +178,11 @@ def test_a_wrong_answer_and_a_stall_end_a_load():
 
 
 def test_growth_of_repeated_trainings_is_by_those_after_the_first():
-    result = {"kind": "repeated", "settings": {"trainings": 3}, "resident_mib": {"fit": [1000.0, 1010.0, 1020.0], "keras": [1000.0, 1100.0, 1204.0]}}
+    result = {
+        "kind": "repeated",
+        "settings": {"trainings": 3},
+        "resident_mib": {"fit": [1000.0, 1010.0, 1020.0], "keras": [1000.0, 1100.0, 1204.0]},
+    }
     about = {"file": "a.json", "link": "a.json", "versions": {}}
     shown = repeated.table({**step_result(), **result, **about})
     assert "| adapters, `tf_adapters.fit` | 1,000 | 1,020 | 10 |" in shown and "| 1,000 | 1,204 | 102 |" in shown
@@ -131,7 +193,14 @@ def test_parity_table_has_a_cell_for_each_direction_that_was_compared():
         "imported": {"bert/lora": {"logits": 1e-6}, "bert/peft": {"logits": 2e-6}, "albert/lora": {"refused": "why"}},
         "exported": {"bert/lora": {"logits": 0.0, "flexible logits": 3e-7}},
     }
-    result = {**step_result(), "kind": "adapterhub-parity", "versions": {}, "file": "a.json", "link": "a.json", **measured}
+    result = {
+        **step_result(),
+        "kind": "adapterhub-parity",
+        "versions": {},
+        "file": "a.json",
+        "link": "a.json",
+        **measured,
+    }
     text = adapterhub_parity.table(result)
     assert "| lora | refused | 1e-06, 3e-07 |" in text and "| peft |  | 2e-06 |" in text
 
@@ -169,10 +238,15 @@ def test_disk(broken):
     pass
 """
 
+
 def test_conformance_keeps_what_each_test_said(tmp_path):
     (tmp_path / "test_suite.py").write_text(SUITE)
-    done = run_script("conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--output", str(tmp_path / "a.json"))
-    assert done.returncode == 1 and "9 tests" in done.stdout and "6 passed, 2 failed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    done = run_script(
+        "conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--output", str(tmp_path / "a.json")
+    )
+    assert done.returncode == 1 and "9 tests" in done.stdout and "6 passed, 2 failed, 1 skipped" in done.stdout, (
+        done.stdout + done.stderr
+    )
     result = {**json.loads((tmp_path / "a.json").read_text()), "file": "a.json"}
     text = tables.make_tables([result], NOTES)
     assert "| | albert | bert |\n|---|---|---|\n" in text

@@ -1,4 +1,5 @@
-"""Every option of every command refuses what it cannot have, before TensorFlow is loaded; the whole campaign is benchmarks/options.py."""
+"""Every option of every command refuses what it cannot have, before TensorFlow is loaded; the whole campaign is
+benchmarks/options.py."""
 
 import contextlib
 import io
@@ -41,7 +42,14 @@ def test_values_that_no_option_can_have_are_refused_before_tensorflow(folder, co
 
 @pytest.mark.parametrize("command", ["train", "tune", "pretrain", "stream", "evaluate", "predict", "submit"])
 def test_integers_beyond_what_tensorflow_counts_are_refused(folder, command):
-    hints = {"batch_size": "--batch-size", "seed": "--seed", "epochs": "--epochs", "seeds": "--seeds", "trials": "--trials", "adapter_size": "--adapter-size"}
+    hints = {
+        "batch_size": "--batch-size",
+        "seed": "--seed",
+        "epochs": "--epochs",
+        "seeds": "--seeds",
+        "trials": "--trials",
+        "adapter_size": "--adapter-size",
+    }
     for option in (hints[name] for name in options.numbers_of(command) & hints.keys()):
         outcome, message = options.run(command, [f"{option}={2**64}"], folder, folder / "written", stop=True)
         assert outcome == "refused" and f"{option} {2**64} must be an integer of at most" in message
@@ -81,9 +89,14 @@ def test_outcomes_are_told_apart(folder, monkeypatch):
         return run
 
     for does, expected in (
-        (command(2, "error: no.\n"), "refused"), (command(2, "Traceback\n"), "failed"), (command(1, "error: no.\n"), "failed"),
-        (command(2, "error: no.\n", "{}"), "failed"), (command(0), "ran"), (command(0, "", "{}"), "ran"), (command(0, "", "[NaN]"), "failed"),
-    ):  # fmt: skip
+        (command(2, "error: no.\n"), "refused"),
+        (command(2, "Traceback\n"), "failed"),
+        (command(1, "error: no.\n"), "failed"),
+        (command(2, "error: no.\n", "{}"), "failed"),
+        (command(0), "ran"),
+        (command(0, "", "{}"), "ran"),
+        (command(0, "", "[NaN]"), "failed"),
+    ):
         monkeypatch.setattr(main, "main", does)
         with contextlib.redirect_stdout(io.StringIO()):
             assert options.run("info", [], folder, folder / "written")[0] == expected
@@ -92,6 +105,14 @@ def test_outcomes_are_told_apart(folder, monkeypatch):
 
 def test_the_table_counts_every_command():
     row = {"options": 2, "cases": 20, "refused_before_tensorflow": 17, "refused_after": 1, "ran": 2, "failures": []}
-    about = {"kind": "options", "settings": {}, "commands": {"info": row}, "seconds": 5, "versions": {}, "file": "a.json", "link": "a.json"}
+    about = {
+        "kind": "options",
+        "settings": {},
+        "commands": {"info": row},
+        "seconds": 5,
+        "versions": {},
+        "file": "a.json",
+        "link": "a.json",
+    }
     shown = options.table({**step_result(), **about})
     assert "| info | 2 | 20 | 17 | 1 | 2 | 0 |" in shown

@@ -14,26 +14,42 @@ PERPLEXITIES = {"before": {"perplexity": 40.2}, "after": {"perplexity": 12.6}, "
 def test_summary_of_pretraining_by_hand():
     def run(method, seed, primary, task="tae/scierc"):
         return {
-            "settings": {"task": task}, "method": method, "seed": seed, "primary": primary, "metric": "macro_f1", "constant": 0.25,
-            "train_rows": 1000, "reported_rows": 5,
-        }  # fmt: skip
+            "settings": {"task": task},
+            "method": method,
+            "seed": seed,
+            "primary": primary,
+            "metric": "macro_f1",
+            "constant": 0.25,
+            "train_rows": 1000,
+            "reported_rows": 5,
+        }
 
     # Of the first seed alone there are two, of which the newer counts; the third seed has no pair.
-    runs = [run("alone", 0, 0.1), {"settings": {"task": "tae/scierc"}, "method": "pretraining", "seed": 0}, run("alone", 0, 0.5)]
+    runs = [
+        run("alone", 0, 0.1),
+        {"settings": {"task": "tae/scierc"}, "method": "pretraining", "seed": 0},
+        run("alone", 0, 0.5),
+    ]
     runs += [run("alone", 1, 0.6), run("alone", 2, 0.9), run("pretrained", 1, 0.8), run("pretrained", 0, 0.6)]
     runs.append(run("alone", 0, 0.3, "another task"))
     summary = pretraining.summarise(runs, {"tae/scierc": PERPLEXITIES})
     row = summary["tae/scierc"]
     assert list(summary) == ["tae/scierc"] and row["seeds"] == [0, 1] and row["alone"]["values"] == [0.5, 0.6]
     # Differences 0.1 and 0.2: mean 0.15, standard error 0.05; t(0.975, 1) = 12.7062.
-    assert row["pretrained - alone"]["interval"] == pytest.approx([0.15 - 0.05 * 12.7062, 0.15 + 0.05 * 12.7062], abs=1e-5)
+    assert row["pretrained - alone"]["interval"] == pytest.approx(
+        [0.15 - 0.05 * 12.7062, 0.15 + 0.05 * 12.7062], abs=1e-5
+    )
     about = {name: step_result()[name] for name in ("date", "machine", "git")}
     settings = {"model": "minilm", "rows": 2000, "steps": 1500, "fit_head_steps": 500, "epochs": 3}
     result = {"kind": "pretraining", "file": "a.json", "versions": {"tensorflow": "2.21.0"}, **about, "seeds": [0, 1]}
     result |= {"settings": settings, "tasks": summary}
     text = tables.make_tables([result])
-    assert "| tae/scierc | macro f1 | 1,000 | 40, 13 | 25.0 | 55.0 ± 7.1 | 70.0 ± 14.1 | +15.0 (-48.5 to +78.5) |" in text
-    assert "1,500 steps of masked words, after 500 that fitted a new head" in text and "then 3 epochs, seeds 0, 1;" in text
+    assert (
+        "| tae/scierc | macro f1 | 1,000 | 40, 13 | 25.0 | 55.0 ± 7.1 | 70.0 ± 14.1 | +15.0 (-48.5 to +78.5) |" in text
+    )
+    assert (
+        "1,500 steps of masked words, after 500 that fitted a new head" in text and "then 3 epochs, seeds 0, 1;" in text
+    )
     one = pretraining.summarise([run("alone", 0, 0.5), run("pretrained", 0, 0.6)], {"tae/scierc": PERPLEXITIES})
     assert "| 50.0 | 60.0 | +10.0 |" in tables.make_tables([{**result, "tasks": one}])
 
@@ -41,7 +57,10 @@ def test_summary_of_pretraining_by_hand():
 def write_citations(folder, rows):
     """Sentences of the tiny encoder's words in the layout of the task adaptation datasets."""
     (folder / "citation_intent").mkdir(parents=True)
-    lines = [json.dumps({"text": f"the {'good' if i % 2 else 'bad'} film", "label": "Uses" if i % 2 else "Future"}) for i in range(rows)]
+    lines = [
+        json.dumps({"text": f"the {'good' if i % 2 else 'bad'} film", "label": "Uses" if i % 2 else "Future"})
+        for i in range(rows)
+    ]
     for name, count in (("train", rows), ("dev", 8), ("test", 8)):
         (folder / "citation_intent" / f"{name}.jsonl").write_text("\n".join(lines[:count]) + "\n")
 
@@ -68,12 +87,16 @@ def test_a_killed_study_of_pretraining_repeats_neither_the_pretraining_nor_a_run
 
     monkeypatch.setattr(pretraining, "_pretrain", pretrain)
     monkeypatch.setattr(study, "make_run", make_run)
-    options = pretraining.parse(["--data-dir", str(tmp_path / "data"), "--work", str(tmp_path / "work"), "--seeds", "0", "1"])
+    options = pretraining.parse(
+        ["--data-dir", str(tmp_path / "data"), "--work", str(tmp_path / "work"), "--seeds", "0", "1"]
+    )
     options.tasks = ["tae/acl-arc"]
     settings = {"model": "minilm", "rows": 12, "validation_rows": 4, "bottleneck": 4, "max_length": 16}
 
     def conduct(**changes):
-        return pretraining.conduct({**settings, **changes}, options, training_runs.Runs(tmp_path / "results"))["tae/acl-arc"]
+        return pretraining.conduct({**settings, **changes}, options, training_runs.Runs(tmp_path / "results"))[
+            "tae/acl-arc"
+        ]
 
     with pytest.raises(KeyboardInterrupt):
         conduct()
@@ -102,7 +125,16 @@ def test_a_killed_study_of_pretraining_repeats_neither_the_pretraining_nor_a_run
 @pytest.mark.slow
 def test_pretraining_for_five_steps_makes_a_table_and_goes_on_with_nothing_left(checkpoint, tmp_path):
     write_citations(tmp_path / "data", 40)
-    small = {"steps": 5, "fit-head-steps": 2, "rows": 16, "validation-rows": 8, "epochs": 1, "bottleneck": 4, "max-length": 16, "seeds": 0}
+    small = {
+        "steps": 5,
+        "fit-head-steps": 2,
+        "rows": 16,
+        "validation-rows": 8,
+        "epochs": 1,
+        "bottleneck": 4,
+        "max-length": 16,
+        "seeds": 0,
+    }
     options = [word for name, value in small.items() for word in (f"--{name}", str(value))]
     folders = {"data-dir": "data", "work": "work", "output": "results/a"}
     options += [word for name, value in folders.items() for word in (f"--{name}", str(tmp_path / value))]
@@ -111,4 +143,6 @@ def test_pretraining_for_five_steps_makes_a_table_and_goes_on_with_nothing_left(
         assert done.returncode == 0, done.stderr
         assert len((tmp_path / "results" / "a" / "runs.jsonl").read_text().splitlines()) == 3
     (result,) = tables.read_results(tmp_path / "results")
-    assert result["tasks"]["tae/acl-arc"]["pretraining"]["train_texts"] == 40 and "| tae/acl-arc | " in tables.make_tables([result])
+    assert result["tasks"]["tae/acl-arc"]["pretraining"][
+        "train_texts"
+    ] == 40 and "| tae/acl-arc | " in tables.make_tables([result])

@@ -12,8 +12,15 @@ from tests.benchmarks.support import step_result
 
 def fake_run(accuracy, validation=0.5, rate=1e-3, seed=0):
     return {
-        "accuracy": accuracy, "validation_best": None if accuracy is None else validation, "learning_rate": rate, "seed": seed, "best_epoch": 1,
-        "seconds": 1.0, "trained_parameters": 10, "further_accuracy": accuracy, "further_rows": 6000,
+        "accuracy": accuracy,
+        "validation_best": None if accuracy is None else validation,
+        "learning_rate": rate,
+        "seed": seed,
+        "best_epoch": 1,
+        "seconds": 1.0,
+        "trained_parameters": 10,
+        "further_accuracy": accuracy,
+        "further_rows": 6000,
     }
 
 
@@ -34,12 +41,20 @@ def test_the_study_chooses_by_validation_and_runs_the_other_seeds_at_the_best_ra
         return {**fake_run(0.8 if good else 0.9, 0.95 if good else 0.6)}
 
     best = quality.conduct(
-        {"task": "a", "rows": 1}, grids=GRIDS, seeds=[5, 6], runs=training_runs.Runs(tmp_path), train=train, log=lambda line: None
+        {"task": "a", "rows": 1},
+        grids=GRIDS,
+        seeds=[5, 6],
+        runs=training_runs.Runs(tmp_path),
+        train=train,
+        log=lambda line: None,
     )
     assert calls == [
-        ("adapters", 1e-3, None, None, 5), ("adapters", 3e-3, 0.0, 0.03, 5),
-        ("full", 1e-5, None, None, 5), ("full", 5e-5, None, None, 5),
-        ("adapters", 3e-3, 0.0, 0.03, 6), ("full", 5e-5, None, None, 6),
+        ("adapters", 1e-3, None, None, 5),
+        ("adapters", 3e-3, 0.0, 0.03, 5),
+        ("full", 1e-5, None, None, 5),
+        ("full", 5e-5, None, None, 5),
+        ("adapters", 3e-3, 0.0, 0.03, 6),
+        ("full", 5e-5, None, None, 6),
     ]
     assert list(best) == ["adapters", "full"]
     assert all([run["seed"] for run in runs] == [5, 6] for runs in best.values())
@@ -57,7 +72,12 @@ def test_a_killed_study_goes_on_without_repeating_a_run(tmp_path):
 
     def run_study(settings):
         return quality.conduct(
-            {"task": "a", **settings}, grids=GRIDS, seeds=[0, 1], runs=training_runs.Runs(tmp_path), train=train, log=lambda _: None
+            {"task": "a", **settings},
+            grids=GRIDS,
+            seeds=[0, 1],
+            runs=training_runs.Runs(tmp_path),
+            train=train,
+            log=lambda _: None,
         )
 
     with pytest.raises(KeyboardInterrupt):
@@ -83,7 +103,13 @@ def test_the_best_runs_of_before_the_further_rows_are_done_again(tmp_path):
 
         grids, runs = {method: grid[:1] for method, grid in GRIDS.items()}, training_runs.Runs(tmp_path)
         return quality.conduct(
-            {"task": "a"}, grids=grids, seeds=[0, 1], runs=runs, train=train, further_rows=further_rows, log=lambda line: None
+            {"task": "a"},
+            grids=grids,
+            seeds=[0, 1],
+            runs=runs,
+            train=train,
+            further_rows=further_rows,
+            log=lambda line: None,
         )
 
     everything = [(method, seed) for method in GRIDS for seed in (0, 1)]
@@ -114,9 +140,14 @@ def test_of_the_finalists_the_best_mean_over_the_seeds_is_chosen(tmp_path, later
         return fake_run(None if number is None else 0.8, number or 0.99) | {"failure": "diverged"}
 
     best = quality.conduct(
-        {"task": "a"}, grids={"full": [point(rate) for rate in validation]}, seeds=[0, 1], runs=training_runs.Runs(tmp_path),
-        train=train, finalists=2, log=lambda line: None,
-    )  # fmt: skip
+        {"task": "a"},
+        grids={"full": [point(rate) for rate in validation]},
+        seeds=[0, 1],
+        runs=training_runs.Runs(tmp_path),
+        train=train,
+        finalists=2,
+        log=lambda line: None,
+    )
     assert calls == [(3e-3, 0), (1e-3, 0), (1e-2, 0), (3e-3, 1), (1e-3, 1)]
     assert [run["learning_rate"] for run in best["full"]] == [chosen, chosen]
 
@@ -141,10 +172,16 @@ def test_summary_of_the_study_by_hand():
 def test_table_of_the_study_and_of_the_newest_result_only(tmp_path):
     best = {"adapters": [fake_run(0.90), fake_run(0.88)], "full": [fake_run(0.89, rate=5e-5)] * 2}
     summary = {
-        "kind": "quality", "date": "2026-01-02", "seeds": [0, 1], "reported_rows": 872, "further_rows": 6000,
+        "kind": "quality",
+        "date": "2026-01-02",
+        "seeds": [0, 1],
+        "reported_rows": 872,
+        "further_rows": 6000,
         "settings": {"task": "glue/sst2", "model": "minilm", "rows": 8000, "epochs": 3},
-        "versions": {"tensorflow": "2.21.0"}, "machine": {"cpu": "A Processor", "cores": 2},
-        "git": {"commit": "0123456789", "dirty": True}, **quality.summarise(best, GRIDS),
+        "versions": {"tensorflow": "2.21.0"},
+        "machine": {"cpu": "A Processor", "cores": 2},
+        "git": {"commit": "0123456789", "dirty": True},
+        **quality.summarise(best, GRIDS),
     }
     (tmp_path / "sst2").mkdir()
     (tmp_path / "sst2" / "summary.json").write_text(json.dumps(summary))
@@ -152,7 +189,10 @@ def test_table_of_the_study_and_of_the_newest_result_only(tmp_path):
     (tmp_path / "old.json").write_text(json.dumps(step_result(weights="pretrained")))
     text = tables.make_tables(tables.read_results(tmp_path))
     assert "| **adapters** | 0.001 (edge of its grid) | encoder's | 0.01 | 89.00 | 1.41 | 1.00 | 10 |" in text
-    assert "Adapters minus full fine-tuning: +0.00 points, 95 % interval -12.71 to +12.71 (paired t, 2 seeds). On 6,000 further rows" in text
+    assert (
+        "Adapters minus full fine-tuning: +0.00 points, 95 % interval -12.71 to +12.71 (paired t, 2 seeds). On 6,000 "
+        "further rows" in text
+    )
     assert "**adapters** 89.00 %, full fine-tuning 89.00 %; +0.00 points, 95 %" in text
     assert "commit 0123456 with changes" in text
     assert "new.json" in text and "old.json" not in text

@@ -43,6 +43,7 @@ class Arm:
 serve(Arm)
 """
 
+
 @pytest.fixture
 def fake_worker(tmp_path):
     script = tmp_path / "fake_worker.py"
@@ -159,7 +160,10 @@ def test_products_of_a_step_by_hand():
 
 def test_routed_arms_name_how_many_adapters_there_are():
     assert bank_arm.split_routed("routed") == (32, False) and bank_arm.split_routed("routed-1000") == (1000, False)
-    assert bank_arm.split_routed("routed-single") == (32, True) and bank_arm.split_routed("routed-10-single") == (10, True)
+    assert bank_arm.split_routed("routed-single") == (32, True) and bank_arm.split_routed("routed-10-single") == (
+        10,
+        True,
+    )
     for wrong in ("routed-", "routed-x", "routed-0", "routed-1-2", "routing"):
         with pytest.raises(ValueError, match="must be routed"):
             bank_arm.split_routed(wrong)
@@ -168,11 +172,21 @@ def test_routed_arms_name_how_many_adapters_there_are():
 def test_a_table_of_banks_says_what_an_adapter_takes():
     result = {**step_result(), "file": "a.json"}
     (arm, row), *_ = result["arms"].items()
-    bank = {**row, "resident": 1000, "bytes_per_adapter": 3.06e6, "weights_per_adapter": 3e6, "build_s": 12.3, "built_rss_mib": 4321.0}
+    bank = {
+        **row,
+        "resident": 1000,
+        "bytes_per_adapter": 3.06e6,
+        "weights_per_adapter": 3e6,
+        "build_s": 12.3,
+        "built_rss_mib": 4321.0,
+    }
     bank |= {"saved_bytes": 3.2e9, "export_s": 30.1, "load_s": 4.26, "first_answer_s": 0.84, "loaded_rss_mib": 5678.0}
     result["arms"] = {arm: row, "routed-1000": bank, "routed-1000-single": {**bank, "resident": 1000}}
     text = tables.make_tables([result])
-    assert "**bank of 1,000 adapters, each row its own task**" in text and "| the same, one row at a time |" in text.replace("forward only, ", "")
+    assert (
+        "**bank of 1,000 adapters, each row its own task**" in text
+        and "| the same, one row at a time |" in text.replace("forward only, ", "")
+    )
     assert text.count("| 1,000 | 3.00 | 1.020 times | 12 | 4,321 | 3,200 | 4.3 | 0.8 | 5,678 |") == 1
     note = step.resident_note("routed-1000", bank)
     assert "1.020 times" in note and "read in 4.3 s" in note
@@ -198,7 +212,11 @@ def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
     done = run_script("step.py", *options, "--arms", *arms)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "a.json").read_text())
-    assert {row["trained_parameters"] for arm, row in result["arms"].items() if arm.startswith(("adapters", "fast@", "torch"))} == {753_026}
+    assert {
+        row["trained_parameters"]
+        for arm, row in result["arms"].items()
+        if arm.startswith(("adapters", "fast@", "torch"))
+    } == {753_026}
     assert 0 < result["arms"]["fast-upper-cached"]["trained_parameters"] < 753_026
     assert result["arms"]["routed-3"]["bytes_per_adapter"] < 1.05 * result["arms"]["routed-3"]["weights_per_adapter"]
     assert result["arms"]["adapters"]["saved_bytes"] > 4 * 753_026

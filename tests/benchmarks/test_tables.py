@@ -8,7 +8,8 @@ from tests.benchmarks.support import BENCHMARKS, run_script, step_result
 STEP_TABLE = """\
 **BERT-base (12 x 768), random weights, 16 rows of 128 tokens, float32**
 
-| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters | saved, MB |
+| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters \
+| saved, MB |
 |---|---:|---:|---:|---:|---:|---:|
 | **adapters**, tf_adapters | 2000 (1990 to 2010) | 8.0 | 16.0 | 4,000 | 2,417,666 | 9.7 |
 | full fine-tuning, TensorFlow | 3000 (2990 to 3010) | 5.3 | 14.0 | 5,000 | 109,483,778 | 437.0 |
@@ -20,6 +21,7 @@ STEP_TABLE = """\
 <sub>5 rounds of 4 steps, glue/sst2, validation split; 2 cores of A Processor; TensorFlow 2.21.0, PyTorch 2.13.0; \
 2026-01-02, commit 0123456; [a.json](benchmarks/results/a.json).</sub>"""
 
+
 def test_table_of_a_step_result(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(step_result()))
     assert tables.make_tables(tables.read_results(tmp_path)) == STEP_TABLE
@@ -30,9 +32,15 @@ def test_the_readmes_are_checked_and_written(tmp_path):
     results.mkdir()
     notes.parent.mkdir()
     (results / "a.json").write_text(json.dumps(step_result()))
-    padding = {"ways": [{"batch_size": 16, "way": "sorted", "padding": 0.125, "shapes": 3}], "rows": 1000, "settings": {}}
+    padding = {
+        "ways": [{"batch_size": 16, "way": "sorted", "padding": 0.125, "shapes": 3}],
+        "rows": 1000,
+        "settings": {},
+    }
     common = {key: step_result()[key] for key in ("date", "machine", "git")}
-    (results / "b.json").write_text(json.dumps({"kind": "padding", "versions": {"tensorflow": "2.21.0"}, **common, **padding}))
+    (results / "b.json").write_text(
+        json.dumps({"kind": "padding", "versions": {"tensorflow": "2.21.0"}, **common, **padding})
+    )
     arguments = ("table.py", "--root", str(tmp_path), "--results", str(results))
     readme.write_text("no markers")
     done = run_script(*arguments)

@@ -19,7 +19,8 @@ _PARTS = {
     "adapter_up.bias": "up.bias",
 }  # fmt: skip
 _THEIRS = {
-    "down.kernel": "adapter_down.{first}.weight", "down.bias": "adapter_down.{first}.bias", "up.kernel": "adapter_up.weight",
+    "down.kernel": "adapter_down.{first}.weight", "down.bias": "adapter_down.{first}.bias",
+    "up.kernel": "adapter_up.weight",
     "up.bias": "adapter_up.bias", "learned.scaling": "scaling",
 }  # fmt: skip
 
@@ -94,7 +95,9 @@ def _our_parts(parts, path):
     # A LayerNorm before the projection is there twice, and the projection is the second of the two.
     if "adapter_norm_before.weight" in parts:
         parts = {
-            {"adapter_down.1.weight": "adapter_down.0.weight", "adapter_down.1.bias": "adapter_down.0.bias"}.get(name, name): value
+            {"adapter_down.1.weight": "adapter_down.0.weight", "adapter_down.1.bias": "adapter_down.0.bias"}.get(
+                name, name
+            ): value
             for name, value in parts.items()
             if not name.startswith("adapter_down.0.")
         }
@@ -122,5 +125,7 @@ def _their_parts(layer, config):
             if before:
                 arrays[f"adapter_down.0.{which}"] = value
         else:
-            arrays[_THEIRS[part].format(first=int(before))] = np.ascontiguousarray(value.T) if value.ndim == 2 else value.reshape(-1)
+            arrays[_THEIRS[part].format(first=int(before))] = (
+                np.ascontiguousarray(value.T) if value.ndim == 2 else value.reshape(-1)
+            )
     return arrays

@@ -8,7 +8,8 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 
 DESCRIPTIONS = {"adapter": "adapter_config.json", "fusion": "adapter_fusion_config.json"}
-# Our heads -> the ends of the names of transformers' classes with that head, and the flexible heads that compute the same.
+# Our heads -> the ends of the names of transformers' classes with that head, and the flexible heads that compute the
+# same.
 HEAD_TYPES = {
     "classification": ("ForSequenceClassification", ("classification", "multilabel_classification")),
     "token-classification": ("ForTokenClassification", ("tagging",)),
@@ -23,7 +24,8 @@ def read_description(directory):
     Args:
         directory: path.
 
-    Returns: `"bottleneck"`, `"peft"`, `"fusion"` or another architecture of `adapters` by its name, and the content of the description.
+    Returns: `"bottleneck"`, `"peft"`, `"fusion"` or another architecture of `adapters` by its name, and the content of
+    the description.
 
     Raises:
         InputError: there is none, or it is of something else.
@@ -68,7 +70,9 @@ class HeadDescription:
         try:
             return [label for label, _ in sorted(self.label2id.items(), key=lambda item: int(item[1]))]
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise InputError(f"{self.path} does not name the labels of the head ({error}): pass {{head}}.", head=False) from None
+            raise InputError(
+                f"{self.path} does not name the labels of the head ({error}): pass {{head}}.", head=False
+            ) from None
 
     @property
     def head_layers(self):
@@ -79,7 +83,8 @@ class HeadDescription:
 
 
 def read_head_description(directory):
-    """The `HeadDescription` of a directory's `head_config.json`; InputError if it is damaged, or of a head that is not known here."""
+    """The `HeadDescription` of a directory's `head_config.json`; InputError if it is damaged, or of a head that is not
+    known here."""
     path = pathlib.Path(directory) / "head_config.json"
     settings = read_json(path, "restore it, or pass head=False (--no-head)")
     if not isinstance(settings.get("config") or {}, dict):

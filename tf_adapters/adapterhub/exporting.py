@@ -20,22 +20,23 @@ _WITHOUT_LIKE = {"ia3": lora.NO_IA3}
 def export_adapter(model, directory, *, name=None, head=True):
     """Write the active adapter as `adapters` saves it, which reads it with `use_safetensors=True`.
 
-    A bottleneck adapter or LoRA is for `model.load_adapter(directory)`. A fusion's adapters are written in folders of their names, for
-    `load_adapter(directory/NAME)`, and the fusion beside them for `load_adapter_fusion(directory)`. An adapter that sites share is
-    written once for each of them.
+    A bottleneck adapter or LoRA is for `model.load_adapter(directory)`. A fusion's adapters are written in folders of
+    their names, for `load_adapter(directory/NAME)`, and the fusion beside them for `load_adapter_fusion(directory)`. An
+    adapter that sites share is written once for each of them.
 
     Args:
         model: a model with adapters.
         directory: path; files that are there are replaced.
-        name: str, what it is called there; None for its name on this model, and for the names of a fusion's adapters with commas
-            between them, by which `Fuse` finds it.
-        head: bool, whether to write the head too: of classification, token classification, question answering or multiple choice.
+        name: str, what it is called there; None for its name on this model, and for the names of a fusion's adapters
+            with commas between them, by which `Fuse` finds it.
+        head: bool, whether to write the head too: of classification, token classification, question answering or
+            multiple choice.
 
     Returns: the directory, a `pathlib.Path`.
 
     Raises:
-        InputError: there is no adapter, or it has what AdapterHub's files cannot hold: LayerNorms that were trained, several
-            layers, multiplication, (IA)^3, LoRA behind the attention, another kind of head.
+        InputError: there is no adapter, or it has what AdapterHub's files cannot hold: LayerNorms that were trained,
+            several layers, multiplication, (IA)^3, LoRA behind the attention, another kind of head.
     """
     state, directory = state_of(model), pathlib.Path(directory)
     if state.active is None:
@@ -49,7 +50,8 @@ def export_adapter(model, directory, *, name=None, head=True):
     written = METHODS[method](model, state.active, name)
     _check_layer_norms(model, state)
     about = {
-        "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"), "model_name": state.source or "",
+        "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"),
+        "model_name": state.source or "",
         "model_type": model.config.model_type, "version": VERSION,
     }  # fmt: skip
     described_head = head_files(model, state, written[0][2]["name"]) if head else None
@@ -70,6 +72,6 @@ def _write_json(path, content):
 def _check_layer_norms(model, state):
     if state.changed(model, state.owner):
         raise InputError(
-            "The adapter's LayerNorms were trained, or other weights of the encoder, which AdapterHub's files do not hold: train with "
-            "train_layer_norm='none' to export it."
+            "The adapter's LayerNorms were trained, or other weights of the encoder, which AdapterHub's files do not "
+            "hold: train with train_layer_norm='none' to export it."
         )

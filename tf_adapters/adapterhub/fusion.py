@@ -12,23 +12,38 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.state import state_of
 
-# What only this value of can be expressed. Whether values are multiplied before they are summed or after makes no difference.
-_FIXED = {"query": True, "key": True, "value": True, "query_before_ln": False, "residual_before": False, "temperature": False}
+# What only this value of can be expressed. Whether values are multiplied before they are summed or after makes no
+# difference.
+_FIXED = {
+    "query": True,
+    "key": True,
+    "value": True,
+    "query_before_ln": False,
+    "residual_before": False,
+    "temperature": False,
+}
 # The factor on the distance of values from the identity, which their training adds or leaves out.
 _REGULARIZATION = 0.01
 
 
 def read(model, directory, settings, adapters=None):
-    """The name, the `FusionConfig` and the values, by the keys of layers, of the fusion in a directory; as of `import_adapter`."""
+    """The name, the `FusionConfig` and the values, by the keys of layers, of the fusion in a directory; as of
+    `import_adapter`."""
     theirs = settings["config"]
     for name, value in _FIXED.items():
         if theirs.get(name, value) != value:
-            raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: FusionLayer has only {value!r} ('dynamic') for it.")
+            raise InputError(
+                f"{directory}: {name}={shown(theirs[name])} cannot be imported: FusionLayer has only {value!r} "
+                "('dynamic') for it."
+            )
     name = str(settings.get("name"))
     names = settings.get("adapter_names") or name.split(",")
     _check_names(names, f"{directory}: adapter_names={shown(names)}")
     if adapters is not None and set(adapters) != set(names):
-        raise InputError(f"{{adapters}} must name the directories of {', '.join(map(repr, names))}, which the fusion is of.", adapters=adapters)
+        raise InputError(
+            f"{{adapters}} must name the directories of {', '.join(map(repr, names))}, which the fusion is of.",
+            adapters=adapters,
+        )
     configs, saved = {}, {}
     for adapter in names:
         folder = _folder(directory, adapter) if adapters is None else pathlib.Path(adapters[adapter])
@@ -41,11 +56,16 @@ def read(model, directory, settings, adapters=None):
     weights, path = read_weights(directory, "fusion")
     # The library saves what only begins with the name too: of "a,b,c" beside "a,b".
     others = re.compile(rf"\.adapter_fusion_layer\.{re.escape(name)}[^.]")
-    found = by_site(model, {key: value for key, value in weights.items() if not others.search(key)}, _prefixes(model, name), path)
+    found = by_site(
+        model, {key: value for key, value in weights.items() if not others.search(key)}, _prefixes(model, name), path
+    )
     depth, size = len(state_of(model).family.blocks(model)), model.config.hidden_size
     # There is one in blocks without adapters too, where nothing is fused.
     ours = {site: _our_parts(found.get(site, {}), path) for site in config.sites(depth)}
-    shapes = {f"{layer}.kernel": (size, size) for layer in ("query", "key", "value")} | {"query.bias": (size,), "key.bias": (size,)}
+    shapes = {f"{layer}.kernel": (size, size) for layer in ("query", "key", "value")} | {
+        "query.bias": (size,),
+        "key.bias": (size,),
+    }
     values = by_key(config, ours, lambda site: shapes, depth, path)
     for key, parts in values.items():
         for adapter, layers in saved.items():
@@ -85,13 +105,16 @@ def _folder(directory, name):
         if (folder / "adapter_config.json").is_file():
             return folder
     raise InputError(
-        f"{directory} is of the adapter {name!r}, which is neither in it nor beside it: name its directory in adapters={{{name!r}: ...}}."
+        f"{directory} is of the adapter {name!r}, which is neither in it nor beside it: name its directory in "
+        f"adapters={{{name!r}: ...}}."
     )
 
 
 def _check_names(names, what):
     # They become folders.
-    if not isinstance(names, list) or not all(isinstance(name, str) and re.fullmatch(r"[\w-]+", name) for name in names):
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and re.fullmatch(r"[\w-]+", name) for name in names
+    ):
         raise InputError(f"{what} must be names of letters, digits, '_' and '-'.")
 
 
@@ -100,11 +123,13 @@ def _check_meaning(config):
     for name, adapter in config.adapters.items():
         if adapter.insertion == "parallel":
             raise InputError(
-                f"The adapter {name!r} has insertion='parallel': `adapters` 1.3.0 adds the sub-layer's input twice where such are fused."
+                f"The adapter {name!r} has insertion='parallel': `adapters` 1.3.0 adds the sub-layer's input twice "
+                "where such are fused."
             )
         if adapter.inner_norm == "after":
             raise InputError(
-                f"The adapter {name!r} has inner_norm='after': `adapters` 1.3.0 fuses without that LayerNorm, which acts here."
+                f"The adapter {name!r} has inner_norm='after': `adapters` 1.3.0 fuses without that LayerNorm, which "
+                "acts here."
             )
 
 

@@ -1,7 +1,8 @@
 """Prediction heads: AdapterHub's files and the layers of a model.
 
-A static head has the names of transformers' class. A flexible one is a sequence of dense layers under numbers, with an activation
-between them, on the pooler, the first token or every token; which of these a model of ours computes follows from its own layers.
+A static head has the names of transformers' class. A flexible one is a sequence of dense layers under numbers, with an
+activation between them, on the pooler, the first token or every token; which of these a model of ours computes follows
+from its own layers.
 """
 
 import re
@@ -21,7 +22,8 @@ def read_head(model, state, directory, weights, path):
         weights: dict of arrays from the head's file.
         path: of that file.
 
-    Returns: dict from names to `(variable, value)`, and whether the head has a dense layer of its own in the pooler's place.
+    Returns: dict from names to `(variable, value)`, and whether the head has a dense layer of its own in the pooler's
+    place.
 
     Raises:
         InputError: the head is of another kind, computes something else, or lacks a weight.
@@ -29,8 +31,8 @@ def read_head(model, state, directory, weights, path):
     described = read_head_description(directory)
     if state.family.head_of(model) != described.head:
         raise InputError(
-            f"{directory} has a head for {described.head}, and this model is a {type(model).__name__}: load the encoder with "
-            f"head={described.head!r}, or pass head=False."
+            f"{directory} has a head for {described.head}, and this model is a {type(model).__name__}: load the "
+            f"encoder with head={described.head!r}, or pass head=False."
         )
     targets, has_pooler = named_weights(state.head_variables(model)), False
     if described.flexible is not None:
@@ -57,8 +59,8 @@ def matched(weights, targets, path):
         value = np.asarray(value, np.float32).T if transposed else np.asarray(value, np.float32)
         if value.shape != tuple(variable.shape):
             raise InputError(
-                f"{path}: {name} is {value.shape}, and the model's is {tuple(variable.shape)}: load the encoder with as many labels, or "
-                "pass head=False."
+                f"{path}: {name} is {value.shape}, and the model's is {tuple(variable.shape)}: load the encoder with "
+                "as many labels, or pass head=False."
             )
         values[name] = variable, value
     lacking = sorted(set(targets) - set(values))
@@ -87,14 +89,15 @@ def head_files(model, state, name):
         return {"config": None, "label2id": labels, "name": None, "num_labels": model.config.num_labels}, named
     if head != "classification":
         raise InputError(
-            f"The head of this {type(model).__name__} has a pooler of its own, which AdapterHub's files have in heads of classification "
-            "alone: pass head=False."
+            f"The head of this {type(model).__name__} has a pooler of its own, which AdapterHub's files have in heads "
+            "of classification alone: pass head=False."
         )
     # A pooler that was trained with the head is the first layer of a flexible head there.
     pooler, layers = _dense_layers(model, state)
     layers = pooler + layers if state.newly_initialized else layers
     flexible = {
-        "activation_function": "tanh", "bias": True, "dropout_prob": None, "head_type": "classification", "label2id": labels,
+        "activation_function": "tanh", "bias": True, "dropout_prob": None, "head_type": "classification",
+        "label2id": labels,
         "layers": len(layers), "num_labels": model.config.num_labels, "use_pooler": not state.newly_initialized,
     }  # fmt: skip
     numbers = dict(zip(layers, _numbers(len(layers))))
@@ -107,10 +110,14 @@ def head_files(model, state, name):
 
 
 def _dense_layers(model, state):
-    """Names of the dense layers that make a head, in the order in which they compute: the encoder's pooler, and the others."""
+    """Names of the dense layers that make a head, in the order in which they compute: the encoder's pooler, and the
+    others."""
     pooler = state.family.pooler(model).weights if state.family.reads_pooler(model) else []
     others = [variable for layer in head_layers(model, state) for variable in layer.weights]
-    return tuple(list(dict.fromkeys(name.rpartition(".")[0] for name in named_weights(variables))) for variables in (pooler, others))
+    return tuple(
+        list(dict.fromkeys(name.rpartition(".")[0] for name in named_weights(variables)))
+        for variables in (pooler, others)
+    )
 
 
 def _numbers(count):
@@ -130,8 +137,8 @@ def _names_of_flexible(described, model, state, directory):
         computed = " or ".join(_in_words(len(names), activation, pooled) for pooled, names in ways.items())
         raise InputError(
             f"{directory} has the flexible head {theirs['head_type']!r} of "
-            f"{_in_words(theirs.get('layers'), theirs.get('activation_function'), on_pooler)}, and that of a {type(model).__name__} "
-            f"has {computed}: pass head=False."
+            f"{_in_words(theirs.get('layers'), theirs.get('activation_function'), on_pooler)}, and that of a "
+            f"{type(model).__name__} has {computed}: pass head=False."
         )
     return dict(zip(_numbers(len(chosen)), chosen)), bool(pooler) and not on_pooler
 

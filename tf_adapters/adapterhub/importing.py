@@ -17,25 +17,28 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     """Load what `adapters` or PEFT saved into a model, and make it active: a bottleneck adapter, LoRA or AdapterFusion.
 
     Args:
-        model: a built transformers TensorFlow model on the encoder that the adapter was trained on. The files name it, but hold no
-            digest of it: that the weights are the same cannot be checked.
-        directory: path with `adapter_config.json` or `adapter_fusion_config.json`, and weights as safetensors or as PyTorch's pickle.
+        model: a built transformers TensorFlow model on the encoder that the adapter was trained on. The files name it,
+            but hold no digest of it: that the weights are the same cannot be checked.
+        directory: path with `adapter_config.json` or `adapter_fusion_config.json`, and weights as safetensors or as
+            PyTorch's pickle.
         name: str, the adapter's name on this model; None for the file's own, or `"default"` where it has none (PEFT's).
         head: bool, whether to load the prediction head too, if there is one.
-        adapters: dict from the names of adapters that are fused to their directories; None where they are folders of these names in
-            the fusion's directory or beside it, as `save_all_adapters` writes them.
+        adapters: dict from the names of adapters that are fused to their directories; None where they are folders of
+            these names in the fusion's directory or beside it, as `save_all_adapters` writes them.
 
     Returns: the settings in the description, a dict.
 
     Raises:
-        InputError: nothing there, another hidden size or family, something that has no like here, a file that is damaged or
-            would run code. The model is then as it was.
+        InputError: nothing there, another hidden size or family, something that has no like here, a file that is
+            damaged or would run code. The model is then as it was.
     """
     directory, state = pathlib.Path(directory), state_of(model)
     method, settings = read_description(directory)
     read, read_its_head, _ = _methods(method, settings, directory)
     if adapters is not None and method != "fusion":
-        raise InputError(f"{{adapters}} are what a fusion is of, and {directory} holds none: leave it out.", adapters=adapters)
+        raise InputError(
+            f"{{adapters}} are what a fusion is of, and {directory} holds none: leave it out.", adapters=adapters
+        )
     _check_encoder(model, method, settings, directory)
     found, config, values = read(model, directory, settings, **({} if adapters is None else {"adapters": adapters}))
     name = found if name is None else name
@@ -52,7 +55,8 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
 
 
 def describe_head(directory):
-    """The `HeadDescription` of what a directory has for a head, or None; InputError if it is damaged or not known here."""
+    """The `HeadDescription` of what a directory has for a head, or None; InputError if it is damaged or not known
+    here."""
     directory = pathlib.Path(directory)
     method, settings = read_description(directory)
     return _methods(method, settings, directory)[2](directory, settings)
@@ -64,7 +68,9 @@ def _check_encoder(model, method, settings, directory):
         raise InputError(f"AdapterHub has no adapters for {family.model_type}.")
     for key, ours in (("hidden_size", model.config.hidden_size), ("model_type", model.config.model_type)):
         if key in settings and settings[key] != ours:
-            raise InputError(f"{directory} is for an encoder with {key}={shown(settings[key])}, and this model has {key}={ours!r}.")
+            raise InputError(
+                f"{directory} is for an encoder with {key}={shown(settings[key])}, and this model has {key}={ours!r}."
+            )
 
 
 def _methods(method, settings, directory):

@@ -13,8 +13,8 @@ from tf_adapters.models.names import pytorch_name
 from tf_adapters.models.state import state_of
 
 NO_IA3 = (
-    "(IA)^3 in `adapters` 1.3.0 scales what comes out of the first feed-forward layer before its activation, and here behind it, as in "
-    "the paper, always together with keys and values"
+    "(IA)^3 in `adapters` 1.3.0 scales what comes out of the first feed-forward layer before its activation, and here "
+    "behind it, as in the paper, always together with keys and values"
 )
 # What only this value of can be expressed, and why.
 _FIXED = {
@@ -25,7 +25,8 @@ _FIXED = {
     "vera_b": (None, "VeRA's shared matrices have no like here"),
 }
 _DEFAULTS = {
-    **{name: value for name, (value, _) in _FIXED.items()}, "selfattn_lora": True, "intermediate_lora": False, "output_lora": False,
+    **{name: value for name, (value, _) in _FIXED.items()}, "selfattn_lora": True, "intermediate_lora": False,
+    "output_lora": False,
     "attn_matrices": ["q", "v"], "leave_out": [], "r": 8, "alpha": 8, "dropout": 0.0,
 }  # fmt: skip
 _MATRICES = {"q": "query", "k": "key", "v": "value"}
@@ -74,7 +75,10 @@ def dense_layers(model):
         for place in DENSE_PLACES:
             site = state.sites.get((number, place))
             kernel = (getattr(*state.family.dense(block, place)) if site is None else site.dense).kernel
-            denses[number, place] = pytorch_name(kernel.name, kernel.shape)[0].removesuffix(".weight"), tuple(kernel.shape)
+            denses[number, place] = (
+                pytorch_name(kernel.name, kernel.shape)[0].removesuffix(".weight"),
+                tuple(kernel.shape),
+            )
     return denses
 
 
@@ -110,7 +114,10 @@ def config_from_hub(settings, depth, directory):
             raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: it must be true or false.")
     letters = theirs["attn_matrices"] or []
     if not isinstance(letters, list) or not all(isinstance(letter, str) and letter in _MATRICES for letter in letters):
-        raise InputError(f"{directory}: attn_matrices={shown(letters)} cannot be imported: it must be a list of {', '.join(_MATRICES)}.")
+        raise InputError(
+            f"{directory}: attn_matrices={shown(letters)} cannot be imported: it must be a list of "
+            f"{', '.join(_MATRICES)}."
+        )
     targets = [place for letter, place in _MATRICES.items() if theirs["selfattn_lora"] and letter in letters]
     targets += [place for place in ("intermediate", "output") if theirs[f"{place}_lora"]]
     if not targets:
@@ -137,8 +144,10 @@ def config_for_hub(config, depth):
         )
     matrices = [letter for letter, place in _MATRICES.items() if place in config.targets]
     return {
-        "alpha": int(config.alpha) if config.alpha.is_integer() else config.alpha, "architecture": "lora", "attn_matrices": matrices,
-        "composition_mode": "add", "dropout": config.dropout, "dtype": None, "init_weights": "lora", "init_weights_seed": None,
+        "alpha": int(config.alpha) if config.alpha.is_integer() else config.alpha, "architecture": "lora",
+        "attn_matrices": matrices,
+        "composition_mode": "add", "dropout": config.dropout, "dtype": None, "init_weights": "lora",
+        "init_weights_seed": None,
         "intermediate_lora": "intermediate" in config.targets, "leave_out": blocks_left_out(config.blocks, depth),
         "output_lora": "output" in config.targets, "r": config.rank, "selfattn_lora": bool(matrices), "use_dora": False,
         "use_gating": False, "vera_b": None, "vera_d": None,

@@ -17,11 +17,13 @@ from tf_adapters.ranges import is_int
 
 # What LoraConfig or the head take up, and what changes nothing of what is computed.
 _READ = (
-    "peft_type", "r", "lora_alpha", "use_rslora", "lora_dropout", "target_modules", "exclude_modules", "layers_to_transform",
+    "peft_type", "r", "lora_alpha", "use_rslora", "lora_dropout", "target_modules", "exclude_modules",
+    "layers_to_transform",
     "layers_pattern", "modules_to_save", "task_type", "auto_mapping", "base_model_name_or_path", "init_lora_weights",
 )  # fmt: skip
 _WITHOUT_EFFECT = (
-    "peft_version", "revision", "inference_mode", "ensure_weight_tying", "megatron_core", "qalora_group_size", "eva_config",
+    "peft_version", "revision", "inference_mode", "ensure_weight_tying", "megatron_core", "qalora_group_size",
+    "eva_config",
     "runtime_config",
 )  # fmt: skip
 # The others change the encoder's own weights, which the file does not hold.
@@ -63,8 +65,8 @@ def read_head(model, state, directory, settings):
     head = _head_of(settings)
     if head is not None and state.family.head_of(model) != head:
         raise InputError(
-            f"{directory} has a head for {head}, and this model is a {type(model).__name__}: load the encoder with head={head!r}, or pass "
-            "head=False."
+            f"{directory} has a head for {head}, and this model is a {type(model).__name__}: load the encoder with "
+            f"head={head!r}, or pass head=False."
         )
     pooler = named_weights(state.family.pooler(model).weights) if state.family.reads_pooler(model) else {}
     has_pooler = any(name in pooler for name in weights)
@@ -81,8 +83,12 @@ def describe_head(directory, settings):
         return None
     head = _head_of(settings)
     if head is None:
-        raise InputError(f"{path} has a head, and adapter_config.json does not say for what task: pass {{head}}.", head=False)
-    return HeadDescription(path, head, name=None, flexible=None, label2id={f"LABEL_{number}": number for number in range(len(last))})
+        raise InputError(
+            f"{path} has a head, and adapter_config.json does not say for what task: pass {{head}}.", head=False
+        )
+    return HeadDescription(
+        path, head, name=None, flexible=None, label2id={f"LABEL_{number}": number for number in range(len(last))}
+    )
 
 
 def _head_of(settings):
@@ -105,7 +111,8 @@ def _scales(settings, directory):
     """A `LoraConfig` without its places; InputError for what has no like here."""
     if settings["peft_type"] != "LORA":
         raise InputError(
-            f"{directory} is PEFT's with peft_type={shown(settings['peft_type'])}: of PEFT's directories those of 'LORA' can be imported."
+            f"{directory} is PEFT's with peft_type={shown(settings['peft_type'])}: of PEFT's directories those of "
+            "'LORA' can be imported."
         )
 
     def refuse(name, why):
@@ -127,13 +134,17 @@ def _scales(settings, directory):
     for name in sorted(set(settings) - {*_READ, *_WITHOUT_EFFECT, "bias"}):
         if settings[name]:
             refuse(name, "LoraConfig has no like of it")
-    config = LoraConfig(rank=settings.get("r", 8), alpha=settings.get("lora_alpha", 8), dropout=settings.get("lora_dropout", 0.0))
+    config = LoraConfig(
+        rank=settings.get("r", 8), alpha=settings.get("lora_alpha", 8), dropout=settings.get("lora_dropout", 0.0)
+    )
     return dataclasses.replace(config, alpha=config.alpha * config.rank**0.5) if settings.get("use_rslora") else config
 
 
 def _is_target(name, settings, directory):
     """Whether a dense layer of that name has LoRA, as PEFT decides it."""
-    targets, excluded, numbers = (settings.get(key) for key in ("target_modules", "exclude_modules", "layers_to_transform"))
+    targets, excluded, numbers = (
+        settings.get(key) for key in ("target_modules", "exclude_modules", "layers_to_transform")
+    )
     if excluded and _matches(name, excluded, directory):
         return False
     if isinstance(targets, str):
@@ -147,7 +158,9 @@ def _is_target(name, settings, directory):
         whole = rf"(?:(?:^|.*?\.){pattern}\.(\d+)\.).*"
         if _fullmatch(whole, name, directory):
             number = _regex(tf.strings.regex_replace, name, whole, r"\1", directory=directory).decode()
-            return re.fullmatch(r"\d{1,9}", number) is not None and int(number) in (numbers if isinstance(numbers, list) else [numbers])
+            return re.fullmatch(r"\d{1,9}", number) is not None and int(number) in (
+                numbers if isinstance(numbers, list) else [numbers]
+            )
     return False
 
 
@@ -162,7 +175,8 @@ def _fullmatch(pattern, name, directory):
 
 
 def _regex(function, name, pattern, *more, directory):
-    """What one of TensorFlow's functions of regular expressions says, whose engine (RE2) takes linear time, as Python's does not."""
+    """What one of TensorFlow's functions of regular expressions says, whose engine (RE2) takes linear time, as Python's
+    does not."""
     try:
         if len(pattern) > _LONGEST_PATTERN:
             raise ValueError(f"it has more than {_LONGEST_PATTERN} characters")
@@ -171,8 +185,8 @@ def _regex(function, name, pattern, *more, directory):
             return function(name, pattern, *more).numpy()
     except (re.error, RecursionError, OverflowError, tf.errors.InvalidArgumentError, ValueError) as error:
         raise InputError(
-            f"{directory}: {shown(pattern)} in adapter_config.json is no regular expression that is read here ({_reason(error)}): name the "
-            "dense layers in a list."
+            f"{directory}: {shown(pattern)} in adapter_config.json is no regular expression that is read here "
+            f"({_reason(error)}): name the dense layers in a list."
         ) from None
 
 

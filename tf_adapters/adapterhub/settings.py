@@ -11,12 +11,14 @@ _ACTIVATIONS_BEFORE_VERSIONS = {**_ACTIVATIONS, "gelu": "gelu_tanh", "gelu_orig"
 _SAME = ("relu", "tanh", "sigmoid", "elu", "selu", "linear")
 # What only this value of can be expressed, and what it says where it is left out.
 _FIXED = {
-    "cross_adapter": False, "phm_layer": False, "use_gating": False, "stochastic_depth": 0.0, "adapter_residual_before_ln": False,
+    "cross_adapter": False, "phm_layer": False, "use_gating": False, "stochastic_depth": 0.0,
+    "adapter_residual_before_ln": False,
     "original_ln_after": True,
 }  # fmt: skip
 _DEFAULTS = {
     **_FIXED, "mh_adapter": False, "output_adapter": True, "is_parallel": False, "ln_before": False, "ln_after": False,
-    "original_ln_before": False, "residual_before_ln": True, "non_linearity": "swish", "scaling": 1.0, "dropout": 0.0, "leave_out": [],
+    "original_ln_before": False, "residual_before_ln": True, "non_linearity": "swish", "scaling": 1.0, "dropout": 0.0,
+    "leave_out": [],
 }  # fmt: skip
 _SWITCHES = ("mh_adapter", "output_adapter", "is_parallel", "ln_before", "ln_after", "original_ln_before")
 
@@ -66,7 +68,11 @@ def config_from_hub(settings, bottleneck_size, depth, directory):
         refuse("non_linearity", f"use one of {', '.join((*known, *_SAME))}")
     return AdapterConfig(
         bottleneck_size=bottleneck_size,
-        placement="both" if theirs["mh_adapter"] and theirs["output_adapter"] else "attention" if theirs["mh_adapter"] else "ffn",
+        placement="both"
+        if theirs["mh_adapter"] and theirs["output_adapter"]
+        else "attention"
+        if theirs["mh_adapter"]
+        else "ffn",
         blocks=blocks_left(theirs["leave_out"], depth, directory),
         activation=known.get(name, name),
         dropout=theirs["dropout"],
@@ -91,16 +97,21 @@ def config_for_hub(config, hidden_size, depth):
     if activation is None and config.activation not in _SAME:
         refuse("activation", f"use one of {', '.join(('gelu', 'gelu_tanh', 'swish', *_SAME))}")
     return {
-        "adapter_residual_before_ln": False, "cross_adapter": False, "dropout": config.dropout, "factorized_phm_W": True,
-        "factorized_phm_rule": False, "hypercomplex_nonlinearity": "glorot-uniform", "init_weights": "bert", "init_weights_seed": None,
-        "inv_adapter": None, "inv_adapter_reduction_factor": None, "is_parallel": config.insertion == "parallel", "learn_phm": True,
+        "adapter_residual_before_ln": False, "cross_adapter": False, "dropout": config.dropout,
+        "factorized_phm_W": True,
+        "factorized_phm_rule": False, "hypercomplex_nonlinearity": "glorot-uniform", "init_weights": "bert",
+        "init_weights_seed": None,
+        "inv_adapter": None, "inv_adapter_reduction_factor": None, "is_parallel": config.insertion == "parallel",
+        "learn_phm": True,
         "leave_out": blocks_left_out(config.blocks, depth), "ln_after": config.inner_norm == "after",
         "ln_before": config.inner_norm == "before", "mh_adapter": config.placement in ("both", "attention"),
         "non_linearity": activation or config.activation, "original_ln_after": True,
-        "original_ln_before": config.insertion == "after-norm", "output_adapter": config.placement in ("both", "ffn"), "phm_bias": True,
+        "original_ln_before": config.insertion == "after-norm", "output_adapter": config.placement in ("both", "ffn"),
+        "phm_bias": True,
         "phm_c_init": "normal", "phm_dim": 4, "phm_init_range": 0.0001, "phm_layer": False, "phm_rank": 1,
         # int(hidden / factor) must be the size: hidden / size itself falls below it for two sizes of five.
-        "reduction_factor": hidden_size / (config.bottleneck_size + 0.5), "residual_before_ln": True, "scaling": config.scaling,
+        "reduction_factor": hidden_size / (config.bottleneck_size + 0.5), "residual_before_ln": True,
+        "scaling": config.scaling,
         "shared_W_phm": False, "shared_phm_rule": True, "stochastic_depth": 0.0, "use_gating": False,
     }  # fmt: skip
 
@@ -108,7 +119,9 @@ def config_for_hub(config, hidden_size, depth):
 def blocks_left(leave_out, depth, directory):
     """The `blocks` of a configuration here, for a `leave_out` there."""
     if leave_out is not None and not (isinstance(leave_out, list) and all(map(is_int, leave_out))):
-        raise InputError(f"{directory}: leave_out={shown(leave_out)} cannot be imported: it must be a list of numbers of blocks.")
+        raise InputError(
+            f"{directory}: leave_out={shown(leave_out)} cannot be imported: it must be a list of numbers of blocks."
+        )
     return tuple(block for block in range(depth) if block not in leave_out) if leave_out else None
 
 
@@ -121,6 +134,6 @@ def check_placement(config, family):
     """Raise InputError where `adapters` computes something else at these places."""
     if config.placement != "ffn" and not family.adapterhub_attention:
         raise InputError(
-            f"An adapter behind the attention of {family.model_type} reads the attention's input in `adapters` 1.3.0, and its output here: "
-            "only adapters behind the feed-forward layer (placement='ffn') mean the same in both."
+            f"An adapter behind the attention of {family.model_type} reads the attention's input in `adapters` 1.3.0, "
+            "and its output here: only adapters behind the feed-forward layer (placement='ffn') mean the same in both."
         )

@@ -1,8 +1,9 @@
-"""PyTorch's checkpoints (`torch.save`) as NumPy arrays, by an interpreter that knows the opcodes of a dictionary of tensors alone.
+"""PyTorch's checkpoints (`torch.save`) as NumPy arrays, by an interpreter that knows the opcodes of a dictionary of
+tensors alone.
 
-A pickle is a program. What `torch.save` writes of a dictionary of tensors is built of few opcodes, and of them those stand here that
-make numbers, strings, tuples, lists, dictionaries and the views of a storage. A file cannot name anything else, change anything that
-is not its own, or take more memory than a few times its own size.
+A pickle is a program. What `torch.save` writes of a dictionary of tensors is built of few opcodes, and of them those
+stand here that make numbers, strings, tuples, lists, dictionaries and the views of a storage. A file cannot name
+anything else, change anything that is not its own, or take more memory than a few times its own size.
 """
 
 import io
@@ -19,8 +20,10 @@ from tf_adapters.errors import InputError
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # storage class -> dtype; bfloat16 has none in NumPy and is widened by hand
 _DTYPES = {
-    "FloatStorage": np.dtype("<f4"), "DoubleStorage": np.dtype("<f8"), "HalfStorage": np.dtype("<f2"), "BFloat16Storage": np.dtype("<u2"),
-    "LongStorage": np.dtype("<i8"), "IntStorage": np.dtype("<i4"), "ShortStorage": np.dtype("<i2"), "CharStorage": np.dtype("i1"),
+    "FloatStorage": np.dtype("<f4"), "DoubleStorage": np.dtype("<f8"), "HalfStorage": np.dtype("<f2"),
+    "BFloat16Storage": np.dtype("<u2"),
+    "LongStorage": np.dtype("<i8"), "IntStorage": np.dtype("<i4"), "ShortStorage": np.dtype("<i2"),
+    "CharStorage": np.dtype("i1"),
     "ByteStorage": np.dtype("u1"), "BoolStorage": np.dtype("?"),
 }  # fmt: skip
 # About fifty make a tensor.
@@ -40,8 +43,8 @@ def read_torch_file(path):
     Returns: dict from name to NumPy array; bfloat16 becomes float32.
 
     Raises:
-        InputError: the file is truncated, is none of PyTorch's, or would build anything but a dictionary of tensors. Nothing
-            in it is run.
+        InputError: the file is truncated, is none of PyTorch's, or would build anything but a dictionary of tensors.
+            Nothing in it is run.
     """
     try:
         # In memory: a length that the file names is then bounded by what there is.
@@ -59,7 +62,8 @@ def read_torch_file(path):
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
     # What the standard library raises for a damaged archive is no small set: RuntimeError is of it.
     except (
-        _Refused, EOFError, KeyError, IndexError, OverflowError, struct.error, zipfile.BadZipFile, RuntimeError, ValueError,
+        _Refused, EOFError, KeyError, IndexError, OverflowError, struct.error, zipfile.BadZipFile, RuntimeError,
+        ValueError,
     ) as error:  # fmt: skip
         raise InputError(f"{path} is no complete checkpoint of PyTorch's: {str(error)[:300]}.") from None
 
@@ -85,8 +89,14 @@ class _Tensor(typing.NamedTuple):
     def check(self):
         """The number of its numbers; `_Refused` if the storage has fewer."""
         whole = (self.offset, *self.size, *self.stride)
-        if len(self.size) != len(self.stride) or len(self.size) > 8 or any(type(n) is not int or not 0 <= n < 2**62 for n in whole):
-            raise _Refused(f"it holds a tensor of size {str(self.size)[:60]} and stride {str(self.stride)[:60]}: it is damaged")
+        if (
+            len(self.size) != len(self.stride)
+            or len(self.size) > 8
+            or any(type(n) is not int or not 0 <= n < 2**62 for n in whole)
+        ):
+            raise _Refused(
+                f"it holds a tensor of size {str(self.size)[:60]} and stride {str(self.stride)[:60]}: it is damaged"
+            )
         last = self.offset + sum((n - 1) * step for n, step in zip(self.size, self.stride))
         if 0 not in self.size and last >= len(self.storage.values):
             raise _Refused(f"it holds a tensor of {self.size} in {len(self.storage.values)} numbers: it is truncated")
@@ -196,7 +206,12 @@ def _known(argument):
 
 
 def _storage(identity, find_storage):
-    if type(identity) is not tuple or len(identity) < 5 or identity[0] != "storage" or type(identity[2]) not in (str, int):
+    if (
+        type(identity) is not tuple
+        or len(identity) < 5
+        or identity[0] != "storage"
+        or type(identity[2]) not in (str, int)
+    ):
         raise _Refused("it has an unknown reference")
     if type(identity[1]) is not _Global or identity[1] not in _STORAGES:
         raise _Refused("it has numbers of an unknown kind")
@@ -224,7 +239,14 @@ def _read_zip(file, size):
             raise _Refused("its parts are compressed, which PyTorch never does")
         if sum(max(entry.file_size, entry.compress_size) for entry in entries) > size:
             raise _Refused("its parts are larger than the file itself")
-        name = next((entry.filename for entry in entries if entry.filename.endswith("/data.pkl") or entry.filename == "data.pkl"), None)
+        name = next(
+            (
+                entry.filename
+                for entry in entries
+                if entry.filename.endswith("/data.pkl") or entry.filename == "data.pkl"
+            ),
+            None,
+        )
         if name is None:
             raise _Refused("the archive has no data.pkl")
         folder, storages = name[: -len("data.pkl")], {}

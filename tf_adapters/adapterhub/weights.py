@@ -47,7 +47,10 @@ def name_of(settings, weights, path):
     """What an adapter is called in a file: as its description says, or as its weights do."""
     if settings.get("name"):
         if not isinstance(settings["name"], str) or len(settings["name"]) > 200:
-            raise InputError(f"{path}: the adapter's name is {shown(settings['name'])}, and must be a text of at most 200 characters.")
+            raise InputError(
+                f"{path}: the adapter's name is {shown(settings['name'])}, and must be a text of at most 200 "
+                "characters."
+            )
         return settings["name"]
     names = {match[1] for key in weights if (match := re.search(r"(?:adapters|loras)\.([^.]+)\.", key))}
     if len(names) != 1:
@@ -74,8 +77,8 @@ def by_site(model, weights, prefixes, path):
         prefix = next((prefix for prefix in prefixes if full.startswith(prefix)), None)
         if prefix is None:
             raise InputError(
-                f"{path} holds {shown(key)}, for which this model has no place: a {state_of(model).family.model_type}'s names begin as "
-                f"{next(iter(prefixes))!r} does."
+                f"{path} holds {shown(key)}, for which this model has no place: a "
+                f"{state_of(model).family.model_type}'s names begin as {next(iter(prefixes))!r} does."
             )
         found.setdefault(prefixes[prefix], {})[full.removeprefix(prefix)] = value
     return found
@@ -100,7 +103,9 @@ def by_key(config, found, shapes, depth, path):
     for site, key in sites.items():
         parts, expected = found.get(site, {}), shapes(site)
         if {part: value.shape for part, value in parts.items()} != expected:
-            wrong = sorted(set(expected) - set(parts)) or [part for part in parts if parts[part].shape != expected.get(part)]
+            wrong = sorted(set(expected) - set(parts)) or [
+                part for part in parts if parts[part].shape != expected.get(part)
+            ]
             have = parts[wrong[0]].shape if wrong[0] in parts else "missing"
             must = expected.get(wrong[0], "left out")
             raise InputError(f"{path}: {wrong[0]} of block {site[0]} ({site[1]}) is {have}, and must be {must}.")

@@ -39,27 +39,34 @@ class AdapterOptions:
     adapter_dropout: Annotated[Optional[float], _adapter(help="Dropout inside the adapters.")] = None
     insertion: Annotated[
         Optional[str],
-        _adapter(help="`sequential`: behind the sub-layer; `after-norm`: Pfeiffer's, which uses the LayerNorm twice; `parallel` to it."),
+        _adapter(
+            help="`sequential`: behind the sub-layer; `after-norm`: Pfeiffer's, which uses the LayerNorm twice; "
+            "`parallel` to it."
+        ),
     ] = None
     scaling: Annotated[
-        Optional[str], _adapter(help="Factor on the adapter's output, or `learned`. He et al. (2022) have 4 with `parallel`.")
+        Optional[str],
+        _adapter(help="Factor on the adapter's output, or `learned`. He et al. (2022) have 4 with `parallel`."),
     ] = None
     hidden_layers: Annotated[Optional[int], _adapter(help="Layers between the adapter's two projections.")] = None
     inner_norm: Annotated[
         Optional[str], _adapter(help="A LayerNorm inside the adapter: `none`, `before` or `after` its projections.")
     ] = None
-    interaction: Annotated[Optional[str], _adapter(help="`add` the adapter's output to the sub-layer's, or `multiply` by it.")] = None
+    interaction: Annotated[
+        Optional[str], _adapter(help="`add` the adapter's output to the sub-layer's, or `multiply` by it.")
+    ] = None
     random_drop: Annotated[
-        Optional[int], _adapter(help="AdapterDrop: in each step leave out the adapters of the lowest 0 to this many blocks.")
+        Optional[int],
+        _adapter(help="AdapterDrop: in each step leave out the adapters of the lowest 0 to this many blocks."),
     ] = None
     rank: Annotated[Optional[int], _adapter(help="Rank of LoRA's updates, with `--recipe hu-2022`.")] = None
     alpha: Annotated[Optional[float], _adapter(help="LoRA's scale times its rank.")] = None
     targets: Annotated[
-        Optional[str],
-        _adapter(help="What LoRA updates: of `query,key,value,attention_output,intermediate,output`."),
+        Optional[str], _adapter(help="What LoRA updates: of `query,key,value,attention_output,intermediate,output`.")
     ] = None
     train_layer_norm: Annotated[
-        Optional[str], _adapter(help="LayerNorms that train with the adapters: `none`, of the `adapted` blocks, `encoder` or `all`.")
+        Optional[str],
+        _adapter(help="LayerNorms that train with the adapters: `none`, of the `adapted` blocks, `encoder` or `all`."),
     ] = None
 
     def given(self):
@@ -84,7 +91,10 @@ class AdapterOptions:
         for name, value in self._values().items():
             if _FIELDS.get(name, name) not in fields:
                 option = f"--{name.replace('_', '-')}"
-                raise InputError(f"{option} is no setting of the method of --recipe {recipe.name} ({recipe.adapter.method}): leave it out.")
+                raise InputError(
+                    f"{option} is no setting of the method of --recipe {recipe.name} ({recipe.adapter.method}): leave "
+                    "it out."
+                )
             changes[_FIELDS.get(name, name)] = value
         return changed_adapter(recipe, changes)
 

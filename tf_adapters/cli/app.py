@@ -42,7 +42,8 @@ _OPTION_NAMES = {
 
 
 class _Command(typer.core.TyperCommand):
-    """A command that refuses empty words, which a shell makes of a variable that is not set: as a path they would be the folder here."""
+    """A command that refuses empty words, which a shell makes of a variable that is not set: as a path they would be
+    the folder here."""
 
     def parse_args(self, ctx, args):
         # Help and --version leave here.
@@ -59,14 +60,22 @@ class _Command(typer.core.TyperCommand):
 def _command(function):
     """The function, with a user's mistake turned into one sentence and an exit status."""
     options = {name: f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
-    options = {**options, **{name: option_of(name) for name in choices() if option_of(name) in options.values()}, **_OPTION_NAMES}
+    options = {
+        **options,
+        **{name: option_of(name) for name in choices() if option_of(name) in options.values()},
+        **_OPTION_NAMES,
+    }
 
     def spelled(name, value):
         if name not in options:
             return name if value is NAME else f"{name}={shown(value)}"
         if value is False:
             return options[name].replace("--", "--no-", 1)
-        return options[name] if value is True or value is NAME else f"{options[name]} {value if isinstance(value, str) else shown(value)}"
+        return (
+            options[name]
+            if value is True or value is NAME
+            else f"{options[name]} {value if isinstance(value, str) else shown(value)}"
+        )
 
     @functools.wraps(function)
     def run(**arguments):
@@ -79,7 +88,10 @@ def _command(function):
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-            print(f"error: {str(error.filename)[:60]}... is longer than a file's name may be: give a shorter one.", file=sys.stderr)
+            print(
+                f"error: {str(error.filename)[:60]}... is longer than a file's name may be: give a shorter one.",
+                file=sys.stderr,
+            )
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)

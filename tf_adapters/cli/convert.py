@@ -11,27 +11,38 @@ from tf_adapters.errors import InputError
 
 
 def convert(
-    directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory of AdapterHub's, PEFT's or this package's.")],
-    output: Annotated[pathlib.Path, typer.Option(help="Directory to write: AdapterHub's of this package's, and this package's of others.")],
+    directory: Annotated[
+        pathlib.Path, typer.Argument(help="Adapter directory of AdapterHub's, PEFT's or this package's.")
+    ],
+    output: Annotated[
+        pathlib.Path,
+        typer.Option(help="Directory to write: AdapterHub's of this package's, and this package's of others."),
+    ],
     model: options.Source = None,
     head: Annotated[bool, typer.Option(help="With the prediction head, if there is one.")] = True,
     max_length: Annotated[
         Optional[int],
-        typer.Option(help="Tokens that are kept of a text, which the others' files do not say. Default: 384 for questions, or else 128."),
+        typer.Option(
+            help="Tokens that are kept of a text, which the others' files do not say. Default: 384 for questions, or "
+            "else 128."
+        ),
     ] = None,
     overwrite: options.Overwrite = False,
 ):
-    """Turn a directory of AdapterHub's into one of this package, or the other way round, without PyTorch; or read one of PEFT's.
+    """Turn a directory of AdapterHub's into one of this package, or the other way round, without PyTorch; or read one
+    of PEFT's.
 
-    Exchanged with AdapterHub are bottleneck adapters (double_seq_bn, seq_bn, par_bn, scaled_par_bn and their like), LoRA, AdapterFusion
-    (its adapters are found by their names in the fusion's directory or beside it), and heads of classification, token classification
-    and question answering. Of PEFT's directories those of LoRA are read, with the head in `modules_to_save`. All of them name the
-    encoder, and nothing says that its weights are the same: give the very one by `--model`.
+    Exchanged with AdapterHub are bottleneck adapters (double_seq_bn, seq_bn, par_bn, scaled_par_bn and their like),
+    LoRA, AdapterFusion (its adapters are found by their names in the fusion's directory or beside it), and heads of
+    classification, token classification and question answering. Of PEFT's directories those of LoRA are read, with the
+    head in `modules_to_save`. All of them name the encoder, and nothing says that its weights are the same: give the
+    very one by `--model`.
 
     From AdapterHub or PEFT: `tf-adapters convert sst-2@ukp --model bert-base-uncased --output adapters/sst2`
 
-    To AdapterHub: `tf-adapters convert adapters/sst2 --output hub/sst2`, which PyTorch's `model.load_adapter("hub/sst2",
-    use_safetensors=True)` reads; of a fusion, `load_adapter` its folders and `load_adapter_fusion` the directory.
+    To AdapterHub: `tf-adapters convert adapters/sst2 --output hub/sst2`, which PyTorch's
+    `model.load_adapter("hub/sst2", use_safetensors=True)` reads; of a fusion, `load_adapter` its folders and
+    `load_adapter_fusion` the directory.
     """
     if not directory.is_dir():
         raise InputError(f"{directory}: there is no such directory.")
@@ -45,7 +56,9 @@ def convert(
     console = terminal()
     with console.status("Loading TensorFlow and the encoder ..."):
         import_tensorflow()
-        written = _to_hub(directory, output, model, head) if ours else _from_hub(directory, output, source, head, max_length)
+        written = (
+            _to_hub(directory, output, model, head) if ours else _from_hub(directory, output, source, head, max_length)
+        )
     console.print(written)
 
 
@@ -67,7 +80,8 @@ def _to_hub(directory, output, model, head):
     # PyTorch finds a fusion by its adapters' names.
     name = None if (settings["adapter"] or {}).get("method") == "fusion" else directory.resolve().name
     export_adapter(trained, output, name=name, head=head)
-    return f"Written to {output}, for {settings['backbone']['model_type']} models of {settings['backbone']['hidden_size']} units in PyTorch's adapters."
+    kind, units = settings["backbone"]["model_type"], settings["backbone"]["hidden_size"]
+    return f"Written to {output}, for {kind} models of {units} units in PyTorch's adapters."
 
 
 def _from_hub(directory, output, source, head, max_length):
@@ -78,13 +92,19 @@ def _from_hub(directory, output, source, head, max_length):
 
     described = describe_head(directory) if head else None
     kind = "classification" if described is None else _kind(described)
-    load = {} if described is None else {"head": described.head, "labels": described.labels, "head_layers": described.head_layers}
+    load = (
+        {}
+        if described is None
+        else {"head": described.head, "labels": described.labels, "head_layers": described.head_layers}
+    )
     model = load_backbone(source, **load)
     settings = import_adapter(model, directory, head=described is not None)
     set_trainable(model, "adapters")
     text = load_tokenizer(model, max_length=max_length or get_kind(kind).max_length)
     save_adapter(model, output, text=text, task={"name": settings.get("name"), "kind": kind})
-    note = "" if described is not None else " It has no head: the one in this directory is random, and is to be trained."
+    note = (
+        "" if described is not None else " It has no head: the one in this directory is random, and is to be trained."
+    )
     return f"Written to {output}: {parameter_counts(model).adapter:,} parameters of adapters.{note}"
 
 

@@ -50,7 +50,11 @@ class DataOptions:
                 columns = {f"--{name.replace('_', '-')}": value for name, value in self._columns().items()}
                 given.update({option: value for option, value in columns.items() if value is not None})
             for option, value in given.items():
-                advice = "add --train FILE, or --task NAME" if self.task is None else f"task {self.task!r} has its own, leave it out"
+                advice = (
+                    "add --train FILE, or --task NAME"
+                    if self.task is None
+                    else f"task {self.task!r} has its own, leave it out"
+                )
                 raise InputError(f"{option} {value} goes with --train FILE: {advice}.")
             self.task = self.task or DEFAULT_TASK
         elif self.task is not None:
@@ -65,8 +69,8 @@ class DataOptions:
         check_streams({"--train": self.train_file, "--validation": self.validation, "--test": self.test})
         if self.low_resource is not None and self.max_train_rows is not None:
             raise InputError(
-                f"--low-resource {self.low_resource} and --max-train-rows {self.max_train_rows} exclude each other: give one "
-                "of them."
+                f"--low-resource {self.low_resource} and --max-train-rows {self.max_train_rows} exclude each other: "
+                "give one of them."
             )
 
     def usual_output(self, folder):

@@ -126,8 +126,12 @@ def evaluate(
     if task and len(task) > 1:
         means = _means(dict(zip(task, results)), metric, source_language)
         if means:
-            show_numbers(console, "Means over languages (He et al. 2021: target is all but the source, distant is "
-                         "outside the Indo-European family)", means)
+            show_numbers(
+                console,
+                "Means over languages (He et al. 2021: target is all but the source, distant is "
+                "outside the Indo-European family)",
+                means,
+            )
     if output is not None:
         several = {"results": results, "means": means}
         content = {"directory": str(directory), "metric": metric, **(results[0] if len(results) == 1 else several)}

@@ -20,47 +20,59 @@ FORMATS = ("saved-model", "onnx", "litert")
 def export(
     directories: Annotated[
         list[str],
-        typer.Argument(metavar="DIRECTORY...", help="Adapter directory; with `--adapters` any number, each as `DIRECTORY` or `NAME=DIRECTORY`."),
+        typer.Argument(
+            metavar="DIRECTORY...",
+            help="Adapter directory; with `--adapters` any number, each as `DIRECTORY` or `NAME=DIRECTORY`.",
+        ),
     ],
     output: Annotated[
         pathlib.Path,
-        typer.Option(help="Version directory to write, whose last part is a number: `serving/film/1`; of other formats, the file."),
+        typer.Option(
+            help="Version directory to write, whose last part is a number: `serving/film/1`; of other formats, the "
+            "file."
+        ),
     ],
     format: Annotated[
         str,
         typer.Option(
-            help="`saved-model`; or, for ONNX Runtime and LiteRT, `onnx` or `litert`: one file that takes ids and returns logits."
+            help="`saved-model`; or, for ONNX Runtime and LiteRT, `onnx` or `litert`: one file that takes ids and "
+            "returns logits."
         ),
     ] = "saved-model",
     adapters: Annotated[
         bool,
         typer.Option(
-            "--adapters", help="Write one model of all the directories' tasks on one encoder, whose requests name a task for each text."
+            "--adapters",
+            help="Write one model of all the directories' tasks on one encoder, whose requests name a task for each "
+            "text.",
         ),
     ] = False,
     storage: Annotated[
         str,
         typer.Option(help="How frozen weights are stored: `float32`, or `bfloat16` or `float16` in half the space."),
     ] = "float32",
-    adapter_storage: Annotated[str, typer.Option(help="With `--adapters`: how adapters are stored, likewise.")] = "float32",
+    adapter_storage: Annotated[
+        str, typer.Option(help="With `--adapters`: how adapters are stored, likewise.")
+    ] = "float32",
     model: options.Source = None,
 ):
     """Write a SavedModel for TensorFlow Serving: raw text in, label and probabilities out.
 
-    It needs tensorflow and tensorflow-text to load, and nothing of this package. A server that watches the folder above the
-    version takes the highest number.
+    It needs tensorflow and tensorflow-text to load, and nothing of this package. A server that watches the folder above
+    the version takes the highest number.
 
     `tf-adapters export adapters/rotten-tomatoes --output serving/film/1`
 
-    Many tasks in one model, each by the name of its directory or a name of your own; the tasks of a batch may be mixed, and each
-    new version shares the encoder's file with the one before:
+    Many tasks in one model, each by the name of its directory or a name of your own; the tasks of a batch may be mixed,
+    and each new version shares the encoder's file with the one before:
 
     `tf-adapters export --adapters adapters/* spam=adapters/sms --output serving/all/1`
 
-    For other runtimes, without the tokenizer: `tf-adapters export adapters/rotten-tomatoes --format onnx --output film.onnx`
+    For other runtimes, without the tokenizer: `tf-adapters export adapters/rotten-tomatoes --format onnx --output
+    film.onnx`
 
-    In Python: `tf.saved_model.load("serving/film/1").signatures["serving_default"](text=tf.constant(["a quiet film"]))`, after
-    `import tensorflow_text`.
+    In Python: `tf.saved_model.load("serving/film/1").signatures["serving_default"](text=tf.constant(["a quiet
+    film"]))`, after `import tensorflow_text`.
     """
     for option, value in (("--storage", storage), ("--adapter-storage", adapter_storage)):
         if value not in STORAGES:
@@ -107,7 +119,13 @@ def _export_one(directory, output, storage, model):
     with console.status("Tracing and writing ..."):
         export_saved_model(scorer.model, output, text=scorer.tokenizer, task=settings["task"], storage=storage)
     kind, _ = task_of(settings)
-    examples = {"text": "a quiet , moving film", "text_pair": "it moves", "question": "Who sang?", "context": "Ada sang, Bob danced.", "choices": ["It moves.", "It rests."]}
+    examples = {
+        "text": "a quiet , moving film",
+        "text_pair": "it moves",
+        "question": "Who sang?",
+        "context": "Ada sang, Bob danced.",
+        "choices": ["It moves.", "It rests."],
+    }
     names = get_kind(kind).served_texts(settings["task"] or {})
     return ", ".join(f"{name}=tf.constant([{json.dumps(examples[name])}])" for name in names)
 
@@ -139,7 +157,8 @@ def _export_bank(directories, output, storage, adapter_storage, model):
     bank = load_bank(named, source, console, storage=adapter_storage)
     with console.status("Tracing and writing ..."):
         export_bank(bank, output, storage=storage)
-    return f'text=tf.constant(["a quiet film"]), task=tf.constant([{json.dumps(next(iter(named)))}]), text_pair=tf.constant([""])'
+    task = json.dumps(next(iter(named)))
+    return f'text=tf.constant(["a quiet film"]), task=tf.constant([{task}]), text_pair=tf.constant([""])'
 
 
 def _load_tensorflow():

@@ -21,7 +21,8 @@ def grouped(command):
     @functools.wraps(command)
     def run(**values):
         built = {
-            name: group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)}) for name, group in groups.items()
+            name: group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
+            for name, group in groups.items()
         }
         return command(**values, **built)
 

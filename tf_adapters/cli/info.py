@@ -18,7 +18,10 @@ def info(
         typer.Argument(help="Adapter directory, or a model: `minilm`, a directory with config.json, an id on the hub."),
     ],
     adapter_size: Annotated[
-        Optional[int], typer.Option(help="Units of the bottleneck, for the table of a model. Default: each recipe's; LoRA's is its rank.")
+        Optional[int],
+        typer.Option(
+            help="Units of the bottleneck, for the table of a model. Default: each recipe's; LoRA's is its rank."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ):

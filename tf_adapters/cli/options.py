@@ -22,14 +22,16 @@ BatchSize = Annotated[int, typer.Option(help="Rows per batch.")]
 DataDir = Annotated[
     Optional[pathlib.Path],
     typer.Option(
-        help="Folder with the task's files, or with prepared TensorFlow Datasets; nothing is downloaded if it holds them.",
+        help="Folder with the task's files, or with prepared TensorFlow Datasets; nothing is downloaded if it holds "
+        "them.",
         rich_help_panel="Data",
     ),
 ]
 Format = Annotated[
     Optional[str],
     typer.Option(
-        help="`csv`, `tsv`, `jsonl` or `txt`, for words `conllu`, `columns` or `txt`, for questions `squad`, where the name of "
+        help="`csv`, `tsv`, `jsonl` or `txt`, for words `conllu`, `columns` or `txt`, for questions `squad`, where the "
+        "name of "
         "your file does not say which.",
         rich_help_panel="Data",
     ),
@@ -71,14 +73,13 @@ Fast = Annotated[
     bool,
     typer.Option(
         "--fast",
-        help="Compute the encoder's blocks by fused operations: the same up to rounding in less time, after some seconds of "
+        help="Compute the encoder's blocks by fused operations: the same up to rounding in less time, after some "
+        "seconds of "
         "compiling; with `--precision mixed_bfloat16` about twice as fast on CPUs that have it.",
         rich_help_panel="Run",
     ),
 ]
-Precision = Annotated[
-    str, typer.Option(help="`float32`, `mixed_bfloat16` or `mixed_float16`.", rich_help_panel="Run")
-]
+Precision = Annotated[str, typer.Option(help="`float32`, `mixed_bfloat16` or `mixed_float16`.", rich_help_panel="Run")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output file that is there.")]
 SkipBadRows = Annotated[
     bool,
@@ -89,7 +90,9 @@ SkipBadRows = Annotated[
     ),
 ]
 Source = Annotated[Optional[str], typer.Option(help="Pretrained encoder, if it is not where the directory says.")]
-TestFile = Annotated[Optional[pathlib.Path], typer.Option(help="Your test rows, scored once at the end.", rich_help_panel="Data")]
+TestFile = Annotated[
+    Optional[pathlib.Path], typer.Option(help="Your test rows, scored once at the end.", rich_help_panel="Data")
+]
 TextColumn = Annotated[
     Optional[str],
     typer.Option(
@@ -100,23 +103,30 @@ TextColumn = Annotated[
 ]
 TextPairColumn = Annotated[
     Optional[str],
-    typer.Option(help="Column of a second text, for pairs of sentences; of questions `context`.", rich_help_panel="Data"),
+    typer.Option(
+        help="Column of a second text, for pairs of sentences; of questions `context`.", rich_help_panel="Data"
+    ),
 ]
 
 TrainFile = Annotated[
     Optional[pathlib.Path],
-    typer.Option("--train", help="Your training rows, in place of a task: .csv, .tsv or .jsonl.", rich_help_panel="Data"),
+    typer.Option(
+        "--train", help="Your training rows, in place of a task: .csv, .tsv or .jsonl.", rich_help_panel="Data"
+    ),
 ]
 TrainedMetric = Annotated[
     Optional[str],
     typer.Option(
-        "--metric", help="What chooses the best epoch of your files: accuracy, f1, macro-f1, matthews, ...", rich_help_panel="Data"
+        "--metric",
+        help="What chooses the best epoch of your files: accuracy, f1, macro-f1, matthews, ...",
+        rich_help_panel="Data",
     ),
 ]
 TrainedTask = Annotated[
     Optional[str],
     typer.Option(
-        help="Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name.", rich_help_panel="Data"
+        help="Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name.",
+        rich_help_panel="Data",
     ),
 ]
 ValidationFile = Annotated[
@@ -126,7 +136,8 @@ ValidationFile = Annotated[
 
 # Parameters of commands that the Python functions, and so `RANGES`, call otherwise.
 SETTINGS = {
-    "adapter_dropout": "dropout", "adapter_size": "bottleneck_size", "low_resource": "count", "mask_rate": "rate", "max_train_rows": "count",
+    "adapter_dropout": "dropout", "adapter_size": "bottleneck_size", "low_resource": "count", "mask_rate": "rate",
+    "max_train_rows": "count",
 }  # fmt: skip
 
 

@@ -19,14 +19,19 @@ def check_writable(path, *, option="--output"):
     longest = os.pathconf(ancestor, "PC_NAME_MAX") - len(".12345678.tmp.")
     for part in path.absolute().relative_to(ancestor).parts:
         if len(os.fsencode(part)) > longest:
-            raise InputError(f"{option} {str(path)[:60]}...: {part[:20]}... is longer than the {longest} bytes of a name here; give a shorter one.")
+            raise InputError(
+                f"{option} {str(path)[:60]}...: {part[:20]}... is longer than the {longest} bytes of a name here; give "
+                "a shorter one."
+            )
     if not ancestor.is_dir():
         raise InputError(f"{option} {path}: {ancestor} is not a directory; give a path below one.")
     if not os.access(ancestor, os.W_OK | os.X_OK):
         raise InputError(f"{option} {path}: {ancestor} cannot be written to; give a path where you may write.")
 
 
-def check_folder(output, *, marker, what, resume, overwrite, unfinished, finished, leftovers=False, run="interrupted run"):
+def check_folder(
+    output, *, marker, what, resume, overwrite, unfinished, finished, leftovers=False, run="interrupted run"
+):
     """Raise InputError unless a command may write to a folder, or go on with what is there.
 
     Args:
@@ -47,19 +52,26 @@ def check_folder(output, *, marker, what, resume, overwrite, unfinished, finishe
     if resume and not unfinished:
         if finished:
             remove_leftovers(output)
-            raise InputError(f"--resume: {output} holds no {run}, but what one came to: use it, or replace it by --overwrite.")
+            raise InputError(
+                f"--resume: {output} holds no {run}, but what one came to: use it, or replace it by --overwrite."
+            )
         raise InputError(f"--resume: {output} holds no {run}; start one without --resume.")
     if resume or not holds_files(output):
         return
     if not (unfinished or finished or leftovers):
-        raise InputError(f"--output {output} holds other files than {what}; remove them yourself, or give another directory.")
+        raise InputError(
+            f"--output {output} holds other files than {what}; remove them yourself, or give another directory."
+        )
     if not overwrite:
-        advice = "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"
+        advice = (
+            "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"
+        )
         raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")
 
 
 def json_text(content, *, problem, **layout):
-    """JSON as the standard has it, without NaN and infinity; raises InputError of `problem`, a sentence, where a number is one of them."""
+    """JSON as the standard has it, without NaN and infinity; raises InputError of `problem`, a sentence, where a number
+    is one of them."""
     try:
         return json.dumps(content, ensure_ascii=False, allow_nan=False, **layout)
     except ValueError:
@@ -67,7 +79,8 @@ def json_text(content, *, problem, **layout):
 
 
 def holds_files(folder):
-    """Whether there is a file in a folder or below, other than what a killed writer left; False if there is no such folder."""
+    """Whether there is a file in a folder or below, other than what a killed writer left; False if there is no such
+    folder."""
     for _, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_temporary(name)]
         if not all(map(is_temporary, names)):

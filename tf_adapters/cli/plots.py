@@ -38,14 +38,22 @@ def draw_confusion(result, path):
     axes.set_title(result["data"])
     if len(names) <= 20:
         for (row, column), count in np.ndenumerate(counts):
-            axes.text(column, row, f"{count:,}", ha="center", va="center", color="white" if shares[row, column] > 0.5 else "black")
+            axes.text(
+                column,
+                row,
+                f"{count:,}",
+                ha="center",
+                va="center",
+                color="white" if shares[row, column] > 0.5 else "black",
+            )
     figure.colorbar(image, label="share of the true label's rows")
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
 
 
 def draw_trials(rows, names, metric, path):
-    """Draw a search: a line for each trial through what it had of each `names` to its `metric`; grey and dashed if it failed."""
+    """Draw a search: a line for each trial through what it had of each `names` to its `metric`; grey and dashed if it
+    failed."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -53,7 +61,9 @@ def draw_trials(rows, names, metric, path):
 
     figure = Figure(figsize=(2.5 + 1.6 * len(names), 4.5), layout="constrained")
     axes = figure.add_subplot()
-    heights = {name: _heights([row["values"].get(name) for row in rows], axes, place) for place, name in enumerate(names)}
+    heights = {
+        name: _heights([row["values"].get(name) for row in rows], axes, place) for place, name in enumerate(names)
+    }
     found = [row["objective"] for row in rows]
     heights[metric] = _heights(found, axes, len(names), most_levels=1)
     places = range(len(names) + 1)
@@ -74,7 +84,8 @@ def draw_trials(rows, names, metric, path):
 
 
 def draw_growth(encoder, tasks, path):
-    """Draw the parameters of a stream of tasks as they come, as multiples of the encoder's, with adapters and by fine-tuned models.
+    """Draw the parameters of a stream of tasks as they come, as multiples of the encoder's, with adapters and by
+    fine-tuned models.
 
     Args:
         encoder: int, its parameters.
@@ -99,7 +110,8 @@ def draw_growth(encoder, tasks, path):
 
 
 def draw_perplexity(log, before, path):
-    """Draw held-out perplexity, pairs of step and value, over the steps, and what it was before, unless that is None."""
+    """Draw held-out perplexity, pairs of step and value, over the steps, and what it was before, unless that is
+    None."""
     from matplotlib.figure import Figure
 
     from tf_adapters.saving.atomic import replacing

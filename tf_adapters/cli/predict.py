@@ -26,13 +26,16 @@ KINDS = ("classification", "multi-label", "regression")
 def predict(
     directories: Annotated[
         list[str],
-        typer.Argument(metavar="DIRECTORY...", help="Adapter directory, or several, each as `DIRECTORY` or `NAME=DIRECTORY`."),
+        typer.Argument(
+            metavar="DIRECTORY...", help="Adapter directory, or several, each as `DIRECTORY` or `NAME=DIRECTORY`."
+        ),
     ],
     input_file: Annotated[
         str,
         typer.Option(
             "--input",
-            help="Rows to label: .csv, .tsv, .jsonl, .txt (a text per line), or - for lines of standard input; for words "
+            help="Rows to label: .csv, .tsv, .jsonl, .txt (a text per line), or - for lines of standard input; for "
+            "words "
             "also .conllu and column files, for questions also SQuAD's JSON.",
             rich_help_panel="Data",
         ),
@@ -45,7 +48,9 @@ def predict(
     ] = "-",
     shard: Annotated[
         Optional[str],
-        typer.Option(help="Label one part of the file alone: `2/8` is the second of eight equal parts.", rich_help_panel="Data"),
+        typer.Option(
+            help="Label one part of the file alone: `2/8` is the second of eight equal parts.", rich_help_panel="Data"
+        ),
     ] = None,
     overwrite: options.Overwrite = False,
     model: options.Source = None,
@@ -56,8 +61,8 @@ def predict(
     """Label texts: one object a row, in order, with `label` and `probabilities`.
 
     Regression gives `value`, multi-label gives `labels`, words give `words` and `labels`, questions give `answer`
-    and `n_best`. A row without an answer, because the logits are not finite, has nulls and an `error`. Files of any length are read and written in constant memory; the output file appears when it is
-    complete.
+    and `n_best`. A row without an answer, because the logits are not finite, has nulls and an `error`. Files of any
+    length are read and written in constant memory; the output file appears when it is complete.
 
     A file: `tf-adapters predict adapters/rotten-tomatoes --input reviews.csv --text-column text --output labels.jsonl`
 
@@ -65,8 +70,8 @@ def predict(
 
     `tf-adapters predict adapters/film spam=adapters/sms --input messages.csv --output labels.jsonl`
 
-    A large file on several machines: `--shard 1/8 --output part-1.jsonl` on the first, `--shard 2/8` on the second; the parts
-    one after the other are the whole file's output.
+    A large file on several machines: `--shard 1/8 --output part-1.jsonl` on the first, `--shard 2/8` on the second; the
+    parts one after the other are the whole file's output.
 
     A line: `echo 'a quiet, moving film' | tf-adapters predict adapters/rotten-tomatoes --input -`
     """
@@ -75,7 +80,12 @@ def predict(
             raise InputError(f"--output {output}: the name must end in .jsonl or .csv, or be - for standard output.")
         check_new_file(output, overwrite=overwrite)
     options.check_precision(precision)
-    reading = {"chunk_rows": CHUNK_ROWS, "format": format, "text_column": text_column, "text_pair_column": text_pair_column}
+    reading = {
+        "chunk_rows": CHUNK_ROWS,
+        "format": format,
+        "text_column": text_column,
+        "text_pair_column": text_pair_column,
+    }
     if len(directories) == 1 and ("=" not in directories[0] or pathlib.Path(directories[0]).is_dir()):
         labeller = _One(pathlib.Path(directories[0]), text_pair_column, model, precision, fast)
     else:
@@ -162,20 +172,28 @@ class _Several:
 
         if fast or precision != "float32":
             option = "--fast" if fast else f"--precision {precision}"
-            raise InputError(f"{option} is for one directory: leave it out, or predict the directories one after the other.")
+            raise InputError(
+                f"{option} is for one directory: leave it out, or predict the directories one after the other."
+            )
         self.named = named_directories(directories)
         self.source = encoder_source(self.named, model)
         settings = {name: read_settings(path) for name, path in self.named.items()}
         self.tasks = {name: task_of(of_task) for name, of_task in settings.items()}
         for name, (kind, _) in self.tasks.items():
             if kind not in KINDS:
-                raise InputError(f"{self.named[name]} is for {kind}, which is predicted by itself: several directories may be for {', '.join(KINDS)}.")
+                raise InputError(
+                    f"{self.named[name]} is for {kind}, which is predicted by itself: several directories may be for "
+                    f"{', '.join(KINDS)}."
+                )
         pairs = [name for name in self.named if (settings[name]["task"] or {}).get("text_pairs")]
         if pairs or text_pair_column is None:
             for name in pairs:
                 check_pairs(settings[name], text_pair_column, self.named[name])
         else:
-            raise InputError(f"--text-pair-column {text_pair_column}: all of these directories were trained on single texts; leave it out.")
+            raise InputError(
+                f"--text-pair-column {text_pair_column}: all of these directories were trained on single texts; leave "
+                "it out."
+            )
 
     def load(self, console, batch_size):
         from tf_adapters.kinds import get_kind
@@ -185,7 +203,9 @@ class _Several:
 
         def label(rows, progress):
             outputs = scorer.outputs(rows.text, rows.text_pair, progress=progress)
-            records = {name: get_kind(kind).records(rows, outputs[name], labels) for name, (kind, labels) in self.tasks.items()}
+            records = {
+                name: get_kind(kind).records(rows, outputs[name], labels) for name, (kind, labels) in self.tasks.items()
+            }
             return [dict(zip(records, row)) for row in zip(*records.values())]
 
         return label
@@ -200,7 +220,9 @@ def _chunks(input_file, shard, reading):
         return unlabelled_chunks(input_file, **reading)
     index, count = parse_shard(shard)
     if is_stream(input_file):
-        raise InputError(f"--shard {shard} reads its input twice, and {shown_name(input_file)} can be read once: give a file.")
+        raise InputError(
+            f"--shard {shard} reads its input twice, and {shown_name(input_file)} can be read once: give a file."
+        )
     return shard_chunks(lambda: unlabelled_chunks(input_file, **reading), index, count)
 
 

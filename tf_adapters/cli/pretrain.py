@@ -44,19 +44,23 @@ def pretrain(
     trainable: Annotated[
         str,
         typer.Option(
-            help="`adapters`: they alone, the encoder and the head of masked words stay; `full`: everything.", rich_help_panel="Adapter"
+            help="`adapters`: they alone, the encoder and the head of masked words stay; `full`: everything.",
+            rich_help_panel="Adapter",
         ),
     ] = "adapters",
     adapter: AdapterOptions,
     steps: Annotated[int, _run(help="Steps to train. Han et al. (2021) have up to 20,000.")] = 2000,
     save_every: Annotated[
         Optional[int],
-        _run(help="Measure perplexity, and keep the adapter in `step-N`, after so many steps. Default: a tenth of all."),
+        _run(
+            help="Measure perplexity, and keep the adapter in `step-N`, after so many steps. Default: a tenth of all."
+        ),
     ] = None,
     fit_head_steps: Annotated[
         Optional[int],
         _run(
-            help="Steps that fit a new head of masked words on the frozen encoder first. Default: 500 where the checkpoint has no such "
+            help="Steps that fit a new head of masked words on the frozen encoder first. Default: 500 where the "
+            "checkpoint has no such "
             "head, otherwise 0."
         ),
     ] = None,
@@ -69,15 +73,16 @@ def pretrain(
 ):
     """Task-adaptive pretraining: guess hidden words of a task's texts, without labels.
 
-    Of the task's training texts 15 % of the tokens are hidden, others in every step. Perplexity is measured on its validation texts.
-    `train --from-pretrained-adapter` then learns the task from what this leaves.
+    Of the task's training texts 15 % of the tokens are hidden, others in every step. Perplexity is measured on its
+    validation texts. `train --from-pretrained-adapter` then learns the task from what this leaves.
 
     `tf-adapters pretrain --task tae/acl-arc --data-dir DATA --steps 2000 --output pretrained/acl-arc`
 
-    `tf-adapters train --task tae/acl-arc --data-dir DATA --from-pretrained-adapter pretrained/acl-arc --output adapters/acl-arc`
+    `tf-adapters train --task tae/acl-arc --data-dir DATA --from-pretrained-adapter pretrained/acl-arc --output
+    adapters/acl-arc`
 
-    The output directory gets the adapter of the least perplexity, those after every `--save-every` steps as `step-N`, `log.csv` and
-    `perplexity.png`. A run that was interrupted goes on with the same command and `--resume`.
+    The output directory gets the adapter of the least perplexity, those after every `--save-every` steps as `step-N`,
+    `log.csv` and `perplexity.png`. A run that was interrupted goes on with the same command and `--resume`.
 
     Reference: Gururangan et al. 2020; with adapters He et al. 2021 and Han et al. 2021.
     """
@@ -105,7 +110,9 @@ def pretrain(
 
     recipe = tf_adapters.get_recipe(recipe)
     if trainable == "adapters" and recipe.trainable != "adapters":
-        raise InputError(f"--recipe {recipe.name} trains no adapters: give --trainable full too, or a recipe of adapters.")
+        raise InputError(
+            f"--recipe {recipe.name} trains no adapters: give --trainable full too, or a recipe of adapters."
+        )
     config = adapter.changed(recipe) if trainable == "adapters" else None
     data = texts.read(console, run.seed)
     keras.utils.set_random_seed(run.seed)
@@ -116,23 +123,39 @@ def pretrain(
         config.sites(whole.config.num_hidden_layers)  # which refuses blocks that are not there
     if output.is_dir() and (not resume or is_to_be_cleared(output)):
         clear(output)
-    console.print(f"Texts of {data.name}: {len(data.train):,} to train on, {len(data.validation):,} to measure perplexity on")
+    console.print(
+        f"Texts of {data.name}: {len(data.train):,} to train on, {len(data.validation):,} to measure perplexity on"
+    )
     came = state_of(whole).pretrained_head
     if came and fit_head_steps is None:
         console.print(f"The head of masked words is {model}'s own.")
     elif fit_head_steps != 0:
-        console.print(f"{model} {'has' if came else 'comes without'} a head of masked words; one is fitted first, on the frozen encoder.")
-    given = {"learning_rate": FULL_RATE if config is None else ADAPTER_RATE, "warmup_fraction": recipe.warmup_fraction, "recipe": recipe.name} | given
+        console.print(
+            f"{model} {'has' if came else 'comes without'} a head of masked words; one is fitted first, on the frozen "
+            "encoder."
+        )
+    given = {
+        "learning_rate": FULL_RATE if config is None else ADAPTER_RATE,
+        "warmup_fraction": recipe.warmup_fraction,
+        "recipe": recipe.name,
+    } | given
     result = tf_adapters.pretrain(
-        whole, data, tokenizer, output=output, adapter=config, steps=steps, save_every=save_every, fit_head_steps=fit_head_steps,
+        whole, data, tokenizer, output=output, adapter=config, steps=steps, save_every=save_every,
+        fit_head_steps=fit_head_steps,
         head_learning_rate=head_learning_rate, rate=mask_rate, whole_words=whole_words, fast=run.fast, resume=resume,
-        reporter=PeriodProgress(console, save_every, "pretraining"), head_reporter=PeriodProgress(console, None, "fitting the head"), **given,
+        reporter=PeriodProgress(console, save_every, "pretraining"),
+        head_reporter=PeriodProgress(console, None, "fitting the head"), **given,
     )  # fmt: skip
     if result.run.interrupted:
         console.print("Stopped; the state is saved. Go on with the same command and --resume.")
         raise typer.Exit(130)
     show_pretraining(console, whole, output, result, time.monotonic() - started)
-    data_words = [word for name, value in (("--task", texts.task), ("--data-dir", texts.data_dir)) if value for word in (name, str(value))]
+    data_words = [
+        word
+        for name, value in (("--task", texts.task), ("--data-dir", texts.data_dir))
+        if value
+        for word in (name, str(value))
+    ]
     model_words = [] if model == "minilm" else ["--model", model]
     words = ["tf-adapters", "train", *model_words, *data_words, "--from-pretrained-adapter", str(output)]
     words += ["--output", f"adapters/{output.name}"]
@@ -155,5 +178,11 @@ def _check_output(output, resume, overwrite):
     # Killed between the head's run and the other.
     unfinished = running or ((output / HEAD_FOLDER / SETTINGS_FILE).exists() and not finished)
     check_folder(
-        output, marker=SETTINGS_FILE, what="what pretrain writes", resume=resume, overwrite=overwrite, unfinished=unfinished, finished=finished
+        output,
+        marker=SETTINGS_FILE,
+        what="what pretrain writes",
+        resume=resume,
+        overwrite=overwrite,
+        unfinished=unfinished,
+        finished=finished,
     )

@@ -51,5 +51,6 @@ def show_pretraining(console, model, output, result, seconds):
     show_numbers(console, "Pretraining: result", rows)
     if not state_of(model).pretrained_head:
         console.print(
-            "The head of masked words was fitted here, on these texts: perplexities compare within this run, not with published ones."
+            "The head of masked words was fitted here, on these texts: perplexities compare within this run, not with "
+            "published ones."
         )

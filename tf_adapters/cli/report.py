@@ -97,7 +97,8 @@ def _table():
 
 
 def predict_held_out(console, model, task, tokenizer, batch_size, *, scorer=None):
-    """Score a trained model on the task's held-out rows, and show how far it is; arguments as of `training.experiment.score`."""
+    """Score a trained model on the task's held-out rows, and show how far it is; arguments as of
+    `training.experiment.score`."""
     from tf_adapters.cli.progress import counting
     from tf_adapters.training.experiment import held_out_rows, score
 

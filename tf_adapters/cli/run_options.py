@@ -16,7 +16,11 @@ def _field(name, choice, default, help):
         kind = str
     # A flag has no `--no-`.
     option = typer.Option(option_of(name), help=help, rich_help_panel="Run")
-    return _parameter(name), Annotated[Optional[kind] if default is None else kind, option], dataclasses.field(default=default)
+    return (
+        _parameter(name),
+        Annotated[Optional[kind] if default is None else kind, option],
+        dataclasses.field(default=default),
+    )
 
 
 def _parameter(name):
@@ -39,7 +43,10 @@ def run_options(class_name, *without, helps=None, **changed):
     for name, choice in chosen.items():
         default = None if choice.of_recipe else TrainingSettings.__dataclass_fields__[name].default
         fields.append(_field(name, choice, changed.get(name, default), (helps or {}).get(name, choice.help)))
-    fields += [("precision", options.Precision, dataclasses.field(default="float32")), ("fast", options.Fast, dataclasses.field(default=False))]
+    fields += [
+        ("precision", options.Precision, dataclasses.field(default="float32")),
+        ("fast", options.Fast, dataclasses.field(default=False)),
+    ]
 
     def given(self):
         values = {name: getattr(self, _parameter(name)) for name in chosen}
@@ -55,13 +62,29 @@ def run_options(class_name, *without, helps=None, **changed):
         Raises:
             InputError: some exclude each other.
         """
-    return dataclasses.make_dataclass(class_name, fields, namespace={"given": given, "__doc__": "The options by the names of the command's parameters."})
+    return dataclasses.make_dataclass(
+        class_name,
+        fields,
+        namespace={"given": given, "__doc__": "The options by the names of the command's parameters."},
+    )
 
 
 _OF_PYTHON = ("steps", "period", "keep_periods", "warmup_fraction", "recipe")
 RunOptions = run_options("RunOptions", *_OF_PYTHON)
 # It counts steps, which are options of its own.
 PretrainOptions = run_options(
-    "PretrainOptions", *_OF_PYTHON, "epochs", "mixout", "freeze_adapters", "freeze_epochs", "patience", "cache_frozen", batch_size=32, dropout=0.0,
-    helps={"learning_rate": "Peak of the schedule, which rises over the first tenth of the steps and falls to 0. Default: 1e-3, of `full` 1e-4."},
+    "PretrainOptions",
+    *_OF_PYTHON,
+    "epochs",
+    "mixout",
+    "freeze_adapters",
+    "freeze_epochs",
+    "patience",
+    "cache_frozen",
+    batch_size=32,
+    dropout=0.0,
+    helps={
+        "learning_rate": "Peak of the schedule, which rises over the first tenth of the steps and falls to 0. Default: "
+        "1e-3, of `full` 1e-4."
+    },
 )

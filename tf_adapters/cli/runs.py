@@ -44,12 +44,19 @@ class Runner:
     def report_end(self, result):
         """Say how a run ended; exits with status 130 if it was interrupted."""
         if result.interrupted:
-            self.console.print(f"Stopped after step {result.steps}; the state is saved. Go on with the same command and --resume.")
+            self.console.print(
+                f"Stopped after step {result.steps}; the state is saved. Go on with the same command and --resume."
+            )
             raise typer.Exit(130)
         if result.stopped_early:
-            self.console.print(f"Stopped after step {result.steps}: {self.settings.patience} epochs without a better validation result.")
+            self.console.print(
+                f"Stopped after step {result.steps}: {self.settings.patience} epochs without a better validation "
+                "result."
+            )
         if self.settings.jit_compile or self.experiment.fast:
-            self.console.print(f"Tracing and compiling took about {result.compile_seconds:.0f} s of {result.seconds:.0f} s.")
+            self.console.print(
+                f"Tracing and compiling took about {result.compile_seconds:.0f} s of {result.seconds:.0f} s."
+            )
 
     def announce(self, task, counts):
         """Say what will be trained on what."""
@@ -59,10 +66,17 @@ class Runner:
             + (f", labels {_listed(task.labels)}" if task.labels else f", {task.kind}")
         )
         settings, experiment = self.settings, self.experiment
-        self.console.print(f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {experiment.source}")
-        self.console.print(f"{settings.epochs} epochs in batches of {settings.batch_size}, peak learning rate {settings.learning_rate:g}")
+        self.console.print(
+            f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {experiment.source}"
+        )
+        self.console.print(
+            f"{settings.epochs} epochs in batches of {settings.batch_size}, peak learning rate "
+            f"{settings.learning_rate:g}"
+        )
         if experiment.strategy is not None:
-            workers = f" of {self.cluster.workers} workers" if self.cluster is not None and self.cluster.workers > 1 else ""
+            workers = (
+                f" of {self.cluster.workers} workers" if self.cluster is not None and self.cluster.workers > 1 else ""
+            )
             self.console.print(f"On {experiment.strategy.num_replicas_in_sync} devices{workers}")
 
 
@@ -105,7 +119,9 @@ def run_once(runner, output, *, resume, started):
         runner.console.print(f"Worker {runner.cluster.number} is done; worker 0 writes {output} and reports.")
         return
     held_out = predict_held_out(runner.console, model, task, tokenizer, runner.settings.batch_size)
-    show_report(runner.console, model, task, output, result, counts, time.monotonic() - started, runner.settings, held_out)
+    show_report(
+        runner.console, model, task, output, result, counts, time.monotonic() - started, runner.settings, held_out
+    )
 
 
 def run_seeds(runner, output, seeds, *, resume, started):
@@ -118,10 +134,13 @@ def run_seeds(runner, output, seeds, *, resume, started):
     load_adapter(model, output)
     held_out = predict_held_out(runner.console, model, task, tokenizer, runner.settings.batch_size)
     result = FitResult(
-        best_epoch=best["best_epoch"], metrics={runs.metric: best["validation"]}, steps=0, seconds=sum(run["seconds"] for run in runs.runs),
+        best_epoch=best["best_epoch"], metrics={runs.metric: best["validation"]}, steps=0,
+        seconds=sum(run["seconds"] for run in runs.runs),
         compile_seconds=0.0, interrupted=False,
     )  # fmt: skip
-    show_report(runner.console, model, task, output, result, counts, time.monotonic() - started, runner.settings, held_out)
+    show_report(
+        runner.console, model, task, output, result, counts, time.monotonic() - started, runner.settings, held_out
+    )
     show_seeds(runner.console, runs)
 
 

@@ -10,7 +10,13 @@ from rich.table import Column, Table
 from tf_adapters.cli.output import json_text
 from tf_adapters.errors import InputError
 
-BEST_FOLDER, SEARCH_FOLDER, SETTINGS_FILE, TABLE_FILE, PLOT_FILE = "best", "search", "search.json", "trials.csv", "trials.png"
+BEST_FOLDER, SEARCH_FOLDER, SETTINGS_FILE, TABLE_FILE, PLOT_FILE = (
+    "best",
+    "search",
+    "search.json",
+    "trials.csv",
+    "trials.png",
+)
 
 
 def finish(console, hypermodel, rows, output, settings, chosen):
@@ -59,7 +65,10 @@ def _show(console, rows, best, hypermodel):
     names = list(dict.fromkeys(name for row in rows for name in row["values"]))
     # The others have one value in all trials.
     names = [name for name in names if len({row["values"].get(name) for row in rows}) > 1]
-    header = [Column(name.replace("_", " "), justify="right", overflow="fold") for name in (*names, f"validation {hypermodel.metric}")]
+    header = [
+        Column(name.replace("_", " "), justify="right", overflow="fold")
+        for name in (*names, f"validation {hypermodel.metric}")
+    ]
     table = Table("trial", *header, box=box.SIMPLE)
     for row in sorted(rows, key=lambda row: -1e9 if row["objective"] is None else row["objective"], reverse=True):
         found = "failed" if row["objective"] is None else f"{row['objective']:.4f}"
@@ -85,9 +94,12 @@ def write_table(path, rows, metric):
         runs = row["seeds"]
         writer.writerow(
             [
-                row["trial"], row["status"], *(row["values"].get(name, "") for name in names),
+                row["trial"],
+                row["status"],
+                *(row["values"].get(name, "") for name in names),
                 "" if row["objective"] is None else row["objective"],
-                *(" ".join(str(run[name]) for run in runs) for name in ("validation", "best_epoch", "seconds")), row["message"],
+                *(" ".join(str(run[name]) for run in runs) for name in ("validation", "best_epoch", "seconds")),
+                row["message"],
             ]  # fmt: skip
         )
     write_text(path, text.getvalue())

@@ -31,7 +31,13 @@ def _read_choice(text, name, choice):
     from tf_adapters.tuning.spaces import DIMENSIONS, Range
 
     types = DIMENSIONS[name].types
-    read = {"int": int, "float": float, "word": str, "int or word": options.number_or_word, "float or word": options.float_or_word}[types]
+    read = {
+        "int": int,
+        "float": float,
+        "word": str,
+        "int or word": options.number_or_word,
+        "float or word": options.float_or_word,
+    }[types]
     try:
         if ".." in choice:
             low, high = (read(part) for part in choice.split("..", 1))
@@ -40,7 +46,9 @@ def _read_choice(text, name, choice):
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"--vary {text}: {choice!r} must hold {types}s, such as {'8,64' if types == 'int' else '0.001,0.01'}.") from None
+        raise InputError(
+            f"--vary {text}: {choice!r} must hold {types}s, such as {'8,64' if types == 'int' else '0.001,0.01'}."
+        ) from None
 
 
 def take_most_epochs(values):

@@ -31,7 +31,8 @@ def stream(
     tasks: Annotated[
         List[str],
         typer.Argument(
-            help="Named tasks, such as `glue/cola`, or folders of your own with `train.*`, `validation.*` and perhaps `test.*`."
+            help="Named tasks, such as `glue/cola`, or folders of your own with `train.*`, `validation.*` and perhaps "
+            "`test.*`."
         ),
     ],
     model: Annotated[
@@ -55,7 +56,10 @@ def stream(
     adapter: AdapterOptions,
     run: RunOptions,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted stream, with the same options.", rich_help_panel="Run")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with an interrupted stream, with the same options.", rich_help_panel="Run"
+        ),
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the stream in the output folder.", rich_help_panel="Run")
@@ -63,14 +67,15 @@ def stream(
 ):
     """Train tasks one after the other on one encoder in memory, an adapter directory each.
 
-    Tasks do not change each other: at the end each task's predictions are made once more and must be the same bits as right after its
-    training. Shown are the parameters of all tasks together, against a fine-tuned model for each.
+    Tasks do not change each other: at the end each task's predictions are made once more and must be the same bits as
+    right after its training. Shown are the parameters of all tasks together, against a fine-tuned model for each.
 
     Each directory is the one that `train` writes for that task alone. Columns and kind are those of all folders.
 
     `tf-adapters stream glue/cola glue/sst2 glue/mrpc --data-dir DATA --output adapters/glue`
 
-    `tf-adapters stream customers/acme customers/globex --text-column body --label-column topic --output adapters/customers`
+    `tf-adapters stream customers/acme customers/globex --text-column body --label-column topic --output
+    adapters/customers`
 
     Reference: Houlsby et al. 2019, section 1 (a stream of tasks, perfect memory).
     """
@@ -97,10 +102,13 @@ def stream(
 
     recipe = get_recipe(recipe)
     if recipe.trainable != "adapters":
-        raise InputError(f"--recipe {recipe.name} trains the encoder itself, which tasks share here: give one of adapters.")
+        raise InputError(
+            f"--recipe {recipe.name} trains the encoder itself, which tasks share here: give one of adapters."
+        )
     # Of every task, but for its rows.
     common = Experiment(
-        model, None, recipe, TrainingSettings.of_recipe(recipe, **given), adapter=adapter.changed(recipe), max_length=max_length,
+        model, None, recipe, TrainingSettings.of_recipe(recipe, **given), adapter=adapter.changed(recipe),
+        max_length=max_length,
         precision=run.precision, fast=run.fast, cast=False,
     )  # fmt: skip
     same = {**common.identity(), "tasks": [*chosen], **reading, **sampling}
@@ -130,7 +138,8 @@ class _Record:
             self.tasks, self.encoder = content["tasks"], content["encoder"]
 
     def begin(self):
-        """Take the place of a stream that is there, once this one's first model is built: a mistake before that changes nothing."""
+        """Take the place of a stream that is there, once this one's first model is built: a mistake before that changes
+        nothing."""
         from tf_adapters.training.layout import RESUME_FOLDER
 
         if not self.begun:
@@ -144,7 +153,9 @@ class _Record:
         from tf_adapters.saving.atomic import write_text
 
         content = {"settings": self.settings, "encoder": self.encoder, "tasks": self.tasks}
-        problem = f"The last of {', '.join(self.tasks)} came to numbers that are not finite: give a lower --learning-rate."
+        problem = (
+            f"The last of {', '.join(self.tasks)} came to numbers that are not finite: give a lower --learning-rate."
+        )
         write_text(self.path, json_text(content, problem=problem, indent=1) + "\n")
 
 
@@ -169,7 +180,8 @@ def _train(runner, backbone, folder, record, name, resume):
     known = 0 if record.encoder is None else record.encoder["parameters"]
     record.encoder = {"sha256": state.digest(model), "parameters": max(known, counts.total - counts.adapter - head)}
     record.tasks[name] = {
-        "metrics": numbers, "best_epoch": result.best_epoch, "seconds": round(result.seconds, 1), "trained": counts.trainable, "head": head,
+        "metrics": numbers, "best_epoch": result.best_epoch, "seconds": round(result.seconds, 1),
+        "trained": counts.trainable, "head": head,
         "predictions_sha256": digest,
     }  # fmt: skip
     record.write()
@@ -213,11 +225,17 @@ def _show(console, record, output, seconds):
 
     from tf_adapters.saving.settings import directory_size
 
-    table = Table("task", "metric", *(Column(name, justify="right") for name in ("result", "trained", "MB", "predictions")), box=box.SIMPLE)
+    table = Table(
+        "task",
+        "metric",
+        *(Column(name, justify="right") for name in ("result", "trained", "MB", "predictions")),
+        box=box.SIMPLE,
+    )
     for name, row in record.tasks.items():
         metric, value = next(iter(row["metrics"].items()))
         table.add_row(
-            name, metric.replace("_", " "), f"{value:.4f}", f"{row['trained']:,}", f"{directory_size(output / name) / 1e6:.2f}",
+            name, metric.replace("_", " "), f"{value:.4f}", f"{row['trained']:,}",
+            f"{directory_size(output / name) / 1e6:.2f}",
             "the same bits" if row["predictions_unchanged"] else "CHANGED",
         )  # fmt: skip
     console.print(table)
@@ -225,8 +243,8 @@ def _show(console, record, output, seconds):
     ours = encoder + sum(row["trained"] for row in record.tasks.values())
     theirs = sum(encoder + row["head"] for row in record.tasks.values())
     console.print(
-        f"{count} tasks and one encoder: {ours:,} parameters, {ours / encoder:.2f} times the encoder. {count} fine-tuned models: "
-        f"{theirs:,}, {theirs / encoder:.2f} times."
+        f"{count} tasks and one encoder: {ours:,} parameters, {ours / encoder:.2f} times the encoder. {count} "
+        f"fine-tuned models: {theirs:,}, {theirs / encoder:.2f} times."
     )
     if importlib.util.find_spec("matplotlib") is not None:
         from tf_adapters.cli.plots import draw_growth
@@ -274,4 +292,13 @@ def _files(folder):
 
 def _check_output(output, resume, overwrite):
     ours = (output / STREAM_FILE).exists()
-    check_folder(output, marker=STREAM_FILE, what="a stream", resume=resume, overwrite=overwrite, unfinished=ours, finished=ours, run="stream")
+    check_folder(
+        output,
+        marker=STREAM_FILE,
+        what="a stream",
+        resume=resume,
+        overwrite=overwrite,
+        unfinished=ours,
+        finished=ours,
+        run="stream",
+    )

@@ -50,9 +50,7 @@ def submit(
     with _complete_folder(output, stale=ZIP) as folder:
         for directory in dict.fromkeys(directory for directory, _ in submissions):
             own = [submission for other, submission in submissions if other == directory]
-            _predict(
-                console, directory, own, folder, data_dir=data_dir, model=model, batch_size=batch_size, fast=fast
-            )
+            _predict(console, directory, own, folder, data_dir=data_dir, model=model, batch_size=batch_size, fast=fast)
         files = [submission.file for _, submission in submissions]
         if zip_file:
             with zipfile.ZipFile(folder / ZIP, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -61,9 +59,7 @@ def submit(
     from tf_adapters.cli.report import show_numbers
     from tf_adapters.tasks.glue_server import SUBMISSIONS
 
-    show_numbers(
-        console, str(output), {submission.file: f"{submission.rows:,} rows" for _, submission in submissions}
-    )
+    show_numbers(console, str(output), {submission.file: f"{submission.rows:,} rows" for _, submission in submissions})
     missing = [submission.file for submission in SUBMISSIONS if submission.file not in files]
     if missing:
         console.print(f"Not written, and wanted by the server for a whole score: {', '.join(missing)}.")

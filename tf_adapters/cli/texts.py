@@ -18,26 +18,40 @@ class TextOptions:
 
     task: Annotated[
         Optional[str],
-        typer.Option(help="Named task whose training texts are read, without labels. Default: `rotten-tomatoes`.", rich_help_panel="Data"),
+        typer.Option(
+            help="Named task whose training texts are read, without labels. Default: `rotten-tomatoes`.",
+            rich_help_panel="Data",
+        ),
     ] = None
     data_dir: options.DataDir = None
     train_file: Annotated[
         Optional[pathlib.Path],
-        typer.Option("--train", help="Your texts, in place of a task: .txt (one in a line), .csv, .tsv or .jsonl.", rich_help_panel="Data"),
+        typer.Option(
+            "--train",
+            help="Your texts, in place of a task: .txt (one in a line), .csv, .tsv or .jsonl.",
+            rich_help_panel="Data",
+        ),
     ] = None
     validation: Annotated[
         Optional[pathlib.Path],
-        typer.Option(help="Your texts to measure perplexity on. Default: a twentieth of the others, held out.", rich_help_panel="Data"),
+        typer.Option(
+            help="Your texts to measure perplexity on. Default: a twentieth of the others, held out.",
+            rich_help_panel="Data",
+        ),
     ] = None
     text_column: Annotated[
         Optional[str], typer.Option(help="Column of the text in your files. Default: `text`.", rich_help_panel="Data")
     ] = None
     text_pair_column: Annotated[
-        Optional[str], typer.Option(help="Column of a second text, read together with the first.", rich_help_panel="Data")
+        Optional[str],
+        typer.Option(help="Column of a second text, read together with the first.", rich_help_panel="Data"),
     ] = None
     format: Annotated[
         Optional[str],
-        typer.Option(help="`txt`, `csv`, `tsv` or `jsonl`, where the name of your file does not say which.", rich_help_panel="Data"),
+        typer.Option(
+            help="`txt`, `csv`, `tsv` or `jsonl`, where the name of your file does not say which.",
+            rich_help_panel="Data",
+        ),
     ] = None
     max_train_rows: options.MaxTrainRows = None
     skip_bad_rows: options.SkipBadRows = False
@@ -45,7 +59,8 @@ class TextOptions:
     def check(self):
         """Raise InputError for options that do not fit together; chooses the task where none is named."""
         of_files = {
-            "--validation": self.validation, "--text-column": self.text_column, "--text-pair-column": self.text_pair_column,
+            "--validation": self.validation, "--text-column": self.text_column,
+            "--text-pair-column": self.text_pair_column,
             "--format": self.format,
         }  # fmt: skip
         if self.train_file is None:

@@ -44,9 +44,10 @@ def train(
         str,
         _adapter(
             help="`default`, or a paper's complete setting: `houlsby-2019`, `houlsby-code-2019`, `report-per-layer`, "
-            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`, `hu-2022` (LoRA), `liu-2024-dora`, `liu-2022` ((IA)^3); and what papers "
-            "compare with: `houlsby-2019-full`, `houlsby-2019-layer-norm`, `he-2021-full`, `han-2021-full`. Every option below without "
-            "a default overrides a part of it.",
+            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`, `hu-2022` (LoRA), "
+            "`liu-2024-dora`, `liu-2022` ((IA)^3); and what papers compare with: `houlsby-2019-full`, "
+            "`houlsby-2019-layer-norm`, `he-2021-full`, `han-2021-full`. Every option below without a default "
+            "overrides a part of it."
         ),
     ] = "default",
     trainable: Annotated[
@@ -60,36 +61,43 @@ def train(
     fuse: Annotated[
         Optional[List[pathlib.Path]],
         _adapter(
-            help="AdapterFusion: learn to combine the adapters of this directory and others, which stay as they are; give it twice or "
-            "more. They must have been trained without LayerNorms (`--recipe pfeiffer-2021`). The paper's rate is 5e-5, for 10 epochs."
+            help="AdapterFusion: learn to combine the adapters of this directory and others, which stay as they are; "
+            "give it twice or "
+            "more. They must have been trained without LayerNorms (`--recipe pfeiffer-2021`). The paper's rate is "
+            "5e-5, for 10 epochs."
         ),
     ] = None,
     from_pretrained_adapter: Annotated[
         Optional[pathlib.Path],
         _adapter(
-            help="Go on with the adapter of this directory: one that `pretrain` wrote, its `step-N` among them, or of another task. What it "
+            help="Go on with the adapter of this directory: one that `pretrain` wrote, its `step-N` among them, or of "
+            "another task. What it "
             "has and what trains are as there; the head is new."
         ),
     ] = None,
     run: RunOptions,
     seeds: Annotated[
         int,
-        _run(help="Train with this many seeds from `--seed` on, report mean and spread, and keep the best by validation."),
+        _run(
+            help="Train with this many seeds from `--seed` on, report mean and spread, and keep the best by validation."
+        ),
     ] = 1,
     strategy: Annotated[
         Optional[str],
         _run(
-            help="Train on several devices, each with its rows of a batch, so that `--batch-size` is that of all together: `mirrored` takes "
-            "all GPUs of this machine; `tpu` a TPU, with `--xla` (never tried); `multi-worker` several machines, where the same command "
-            "runs on each, and only `TF_CONFIG` says which of them it is: "
-            "`TF_CONFIG='{\"cluster\": {\"worker\": [\"10.0.0.1:2222\", \"10.0.0.2:2222\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}' "
-            "tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. The first writes the output."
+            help="Train on several devices, each with its rows of a batch, so that `--batch-size` is that of all "
+            "together: `mirrored` takes "
+            "all GPUs of this machine; `tpu` a TPU, with `--xla` (never tried); `multi-worker` several machines, where "
+            "the same command runs on each, and only `TF_CONFIG` says which of them it is: "
+            '`TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", '
+            '"index": 0}}\' '
+            "tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. The first "
+            "writes the output."
         ),
     ] = None,
     resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
     overwrite: Annotated[
-        bool,
-        _run("--overwrite", help="Replace the adapter in the output directory, once the first epoch is done."),
+        bool, _run("--overwrite", help="Replace the adapter in the output directory, once the first epoch is done.")
     ] = False,
 ):
     """Train a task on a frozen encoder, and save a small adapter directory.
@@ -112,7 +120,9 @@ def train(
     fused = _fused(fuse, adapter)
     pretrained = _pretrained(from_pretrained_adapter, trainable, adapter, fused)
     if pretrained and output.resolve() == from_pretrained_adapter.resolve():
-        raise InputError(f"--output {output} is the directory of --from-pretrained-adapter: give another, so that both are kept.")
+        raise InputError(
+            f"--output {output} is the directory of --from-pretrained-adapter: give another, so that both are kept."
+        )
     trainable = trainable or (pretrained and pretrained["trainable"])
     cluster = _check_strategy(strategy, given, seeds, adapter)
     if trainable is not None and not pretrained:
@@ -137,8 +147,8 @@ def train(
     recipe = get_recipe(recipe)
     if pretrained and recipe.trainable not in ("adapters", pretrained["trainable"]):
         raise InputError(
-            f"--recipe {recipe.name} trains {recipe.trainable!r}, and {from_pretrained_adapter} was trained as {pretrained['trainable']!r} "
-            "and goes on so: leave one of them out."
+            f"--recipe {recipe.name} trains {recipe.trainable!r}, and {from_pretrained_adapter} was trained as "
+            f"{pretrained['trainable']!r} and goes on so: leave one of them out."
         )
     trainable = trainable or recipe.trainable
     _check_adapters(trainable, run, adapter, fused)
@@ -147,8 +157,10 @@ def train(
         config = config_from_dict(pretrained["adapter"])
     settings = TrainingSettings.of_recipe(recipe, trainable, **given)
     experiment = Experiment(
-        model, functools.partial(data.sampled, data.read(console)), recipe, settings, adapter=config, trainable=trainable,
-        max_length=max_length, precision=run.precision, fast=run.fast, fused=fused, pretrained=from_pretrained_adapter, strategy=strategy,
+        model, functools.partial(data.sampled, data.read(console)), recipe, settings, adapter=config,
+        trainable=trainable,
+        max_length=max_length, precision=run.precision, fast=run.fast, fused=fused, pretrained=from_pretrained_adapter,
+        strategy=strategy,
     )  # fmt: skip
     runner = Runner(console, experiment, cluster)
     if seeds == 1:
@@ -165,7 +177,10 @@ def _fused(directories, adapter):
         raise InputError(f"{option} is of new adapters, and --fuse takes trained ones: leave one of them out.")
     fused = {directory.resolve().name.replace(".", "-"): directory for directory in directories}
     if len(fused) < max(2, len(directories)):
-        raise InputError("--fuse needs two directories or more, each with a name of its own: --fuse adapters/mnli --fuse adapters/qqp.")
+        raise InputError(
+            "--fuse needs two directories or more, each with a name of its own: --fuse adapters/mnli --fuse "
+            "adapters/qqp."
+        )
     return fused
 
 
@@ -176,11 +191,15 @@ def _pretrained(directory, trainable, adapter, fused):
     if directory is None:
         return None
     for option in [*adapter.given(), *(["--fuse"] if fused else [])]:
-        raise InputError(f"{option} is of new adapters, and --from-pretrained-adapter {directory} has its own: leave one of them out.")
+        raise InputError(
+            f"{option} is of new adapters, and --from-pretrained-adapter {directory} has its own: leave one of them "
+            "out."
+        )
     settings = read_settings(directory)
     if trainable not in (None, settings["trainable"]):
         raise InputError(
-            f"--trainable {trainable}: {directory} was trained as {settings['trainable']!r}, and goes on so; leave it out, or give that."
+            f"--trainable {trainable}: {directory} was trained as {settings['trainable']!r}, and goes on so; leave it "
+            "out, or give that."
         )
     return settings
 
@@ -189,10 +208,16 @@ def _check_adapters(trainable, run, adapter, fused):
     """Raise InputError for options of adapters where none train."""
     if trainable == "adapters":
         return
-    given = {"--fast": run.fast or None, "--fuse": fused or None, "--freeze-adapters": run.freeze_adapters} | adapter.given()
+    given = {
+        "--fast": run.fast or None,
+        "--fuse": fused or None,
+        "--freeze-adapters": run.freeze_adapters,
+    } | adapter.given()
     for option, value in given.items():
         if value is not None:
-            raise InputError(f"{option} is for adapters, and --trainable {trainable} trains none: leave one of them out.")
+            raise InputError(
+                f"{option} is for adapters, and --trainable {trainable} trains none: leave one of them out."
+            )
 
 
 def _check_strategy(name, given, seeds, adapter):
@@ -225,7 +250,8 @@ def _check_output(output, resume, overwrite, seeds):
     of_one = (output / RESUME_FOLDER).is_dir()
     of_several = (output / SEEDS_FILE).exists() or any(output.glob(f".seed-*/{RESUME_FOLDER}"))
     check_folder(
-        output, marker=SETTINGS_FILE, what="an adapter", resume=resume, overwrite=overwrite, unfinished=of_one or of_several,
+        output, marker=SETTINGS_FILE, what="an adapter", resume=resume, overwrite=overwrite,
+        unfinished=of_one or of_several,
         finished=(output / SETTINGS_FILE).exists(), leftovers=any(output.glob(".seed-*")),
     )  # fmt: skip
     if resume and not (of_several if seeds > 1 else of_one):

@@ -20,9 +20,13 @@ def named_directories(given):
     """Paths of adapter directories by task name, from arguments `DIRECTORY` or `NAME=DIRECTORY`; a dict."""
     named = {}
     for argument in given:
-        name, _, path = argument.partition("=") if "=" in argument and not pathlib.Path(argument).is_dir() else ("", "", argument)
+        name, _, path = (
+            argument.partition("=") if "=" in argument and not pathlib.Path(argument).is_dir() else ("", "", argument)
+        )
         if not pathlib.Path(path).is_dir():
-            raise InputError(f"{argument}: there is no such directory" + (f", and none called {path}." if path != argument else "."))
+            raise InputError(
+                f"{argument}: there is no such directory" + (f", and none called {path}." if path != argument else ".")
+            )
         name = name or pathlib.Path(path).resolve().name
         if name in named:
             raise InputError(f"{path} and {named[name]} are both called {name!r}: give NAME=DIRECTORY for one of them.")
@@ -31,7 +35,8 @@ def named_directories(given):
 
 
 def encoder_source(named, model):
-    """Where the encoder of these directories comes from: `model`, or what the first one says. Reads the settings of all."""
+    """Where the encoder of these directories comes from: `model`, or what the first one says. Reads the settings of
+    all."""
     from tf_adapters.saving.settings import read_settings
 
     sources = [read_settings(path)["backbone"]["source"] for path in named.values()]

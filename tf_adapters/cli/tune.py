@@ -10,7 +10,17 @@ from tf_adapters.cli import options
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
 from tf_adapters.cli.output import check_folder
-from tf_adapters.cli.search_report import BEST_FOLDER, PLOT_FILE, SEARCH_FOLDER, SETTINGS_FILE, TABLE_FILE, finish, short, write_json, write_table
+from tf_adapters.cli.search_report import (
+    BEST_FOLDER,
+    PLOT_FILE,
+    SEARCH_FOLDER,
+    SETTINGS_FILE,
+    TABLE_FILE,
+    finish,
+    short,
+    write_json,
+    write_table,
+)
 from tf_adapters.cli.search_space import read_space, take_most_epochs
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
@@ -45,7 +55,8 @@ def tune(
     space: Annotated[
         str,
         _search(
-            help="What to search: `default`, or a paper's grid: `houlsby-2019-glue`, `houlsby-2019-additional`, `houlsby-2019-top-n`, "
+            help="What to search: `default`, or a paper's grid: `houlsby-2019-glue`, `houlsby-2019-additional`, "
+            "`houlsby-2019-top-n`, "
             "`he-2021-tae`, `he-2021-glue`, `he-2021-glue-full`, `he-2021-xtreme`; `none` for what `--vary` says alone."
         ),
     ] = "default",
@@ -57,14 +68,21 @@ def tune(
         ),
     ] = None,
     recipe: Annotated[
-        Optional[str], _search(help="A paper's setting, as in `train`, for what the space leaves open. Default: the space's.")
+        Optional[str],
+        _search(help="A paper's setting, as in `train`, for what the space leaves open. Default: the space's."),
     ] = None,
     tuner: Annotated[
-        Optional[str], _search(help="`random`, `bayesian`, `hyperband` or `grid`. Default: `grid` for a paper's grid, otherwise `random`.")
+        Optional[str],
+        _search(
+            help="`random`, `bayesian`, `hyperband` or `grid`. Default: `grid` for a paper's grid, otherwise `random`."
+        ),
     ] = None,
     trials: Annotated[
         Optional[int],
-        _search(help=f"Trials at most: without it {USUAL_TRIALS}, and all of a grid. Hyperband's number follows from its epochs."),
+        _search(
+            help=f"Trials at most: without it {USUAL_TRIALS}, and all of a grid. Hyperband's number follows from its "
+            "epochs."
+        ),
     ] = None,
     seeds: Annotated[int, _search(help="Train every trial with this many seeds from `--seed` on.")] = 1,
     objective: Annotated[
@@ -79,19 +97,20 @@ def tune(
 ):
     """Search the hyperparameters of adapters with keras-tuner, and keep the best adapter.
 
-    Size and learning rate on MiniLM: `tf-adapters tune --space none --vary adapter-size=8,64,256 --vary learning-rate=3e-4..3e-3
-    --vary epochs=2 --trials 12`
+    Size and learning rate on MiniLM: `tf-adapters tune --space none --vary adapter-size=8,64,256 --vary
+    learning-rate=3e-4..3e-3 --vary epochs=2 --trials 12`
 
-    The grid of Houlsby et al. (2019), five seeds, the best counts: `tf-adapters tune --model bert-base-uncased --task glue/rte
-    --space houlsby-2019-glue --seeds 5 --objective best --output searches/rte`
+    The grid of Houlsby et al. (2019), five seeds, the best counts: `tf-adapters tune --model bert-base-uncased --task
+    glue/rte --space houlsby-2019-glue --seeds 5 --objective best --output searches/rte`
 
-    The output folder gets `trials.csv`, `trials.png`, `search.json`, the adapter directory `best/`, and under `search/` one adapter
-    directory for each trial. Printed is the `tf-adapters train` that gives the best one. A search that was interrupted goes on with the
-    same command and `--resume`.
+    The output folder gets `trials.csv`, `trials.png`, `search.json`, the adapter directory `best/`, and under `search/`
+    one adapter directory for each trial. Printed is the `tf-adapters train` that gives the best one. A search that was
+    interrupted goes on with the same command and `--resume`.
 
-    Several machines share a search by the same command on each, the same output folder, and keras-tuner's environment variables:
-    `KERASTUNER_ORACLE_IP=10.0.0.1 KERASTUNER_ORACLE_PORT=8000 KERASTUNER_TUNER_ID=chief tf-adapters tune ...` at that address hands out
-    the trials and reports, and each worker, with an id of its own such as `KERASTUNER_TUNER_ID=tuner0`, trains them.
+    Several machines share a search by the same command on each, the same output folder, and keras-tuner's environment
+    variables: `KERASTUNER_ORACLE_IP=10.0.0.1 KERASTUNER_ORACLE_PORT=8000 KERASTUNER_TUNER_ID=chief tf-adapters tune
+    ...` at that address hands out the trials and reports, and each worker, with an id of its own such as
+    `KERASTUNER_TUNER_ID=tuner0`, trains them.
     """
     chosen.check()
     if output is None:
@@ -124,7 +143,8 @@ def tune(
     options.use_precision(precision, console)
     data = chosen.read(console)
     hypermodel = AdapterHyperModel(
-        model, functools.partial(chosen.sampled, data), space=values, recipe=recipe or usual_recipe, max_length=max_length, seed=seed,
+        model, functools.partial(chosen.sampled, data), space=values, recipe=recipe or usual_recipe,
+        max_length=max_length, seed=seed,
         seeds=seeds, objective=objective, fast=fast, jit_compile=xla,
     )  # fmt: skip
     settings = {
@@ -153,8 +173,12 @@ def tune(
             remove_file(output / name)
     if not works:
         write_json(output / SETTINGS_FILE, {"settings": settings})
-    oracle = _oracle(tuner, trials, epochs, objective=hypermodel.objective, seed=seed + 1)  # keras-tuner takes 0 for none
-    console.print(f"Searching {', '.join(hypermodel.varied)} on {model}, task {data.name}, by validation {hypermodel.metric}.")
+    oracle = _oracle(
+        tuner, trials, epochs, objective=hypermodel.objective, seed=seed + 1
+    )  # keras-tuner takes 0 for none
+    console.print(
+        f"Searching {', '.join(hypermodel.varied)} on {model}, task {data.name}, by validation {hypermodel.metric}."
+    )
     search = _run_search(console, hypermodel, oracle, output, settings)
     if works:
         console.print(f"No trial is left for {role.name}, which trained {search.ended}; the chief reports.")
@@ -178,7 +202,8 @@ def _oracle(tuner, trials, epochs, **common):
 
 
 def _run_search(console, hypermodel, oracle, output, settings):
-    """Search, showing and writing each trial as it ends; the `AdapterTuner`, with the number of trials that `ended` here."""
+    """Search, showing and writing each trial as it ends; the `AdapterTuner`, with the number of trials that `ended`
+    here."""
     from tf_adapters.cli.progress import TrainingProgress
     from tf_adapters.tuning.chief import LOST_SECONDS
     from tf_adapters.tuning.hypermodel import keras_tuner
@@ -223,7 +248,9 @@ def _run_search(console, hypermodel, oracle, output, settings):
         def show_end(self, trial):
             self.ended += 1
             row = self.row(trial)
-            found = f"{self.objective_name} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
+            found = (
+                f"{self.objective_name} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
+            )
             console.print(f"Trial {trial.trial_id}: {found}")
             if not self.is_worker:
                 write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
@@ -235,7 +262,10 @@ def _run_search(console, hypermodel, oracle, output, settings):
 
     search = ShownTuner(hypermodel, oracle, directory=output, project_name=SEARCH_FOLDER)
     if search.role is not None and search.role.is_chief:
-        console.print(f"Handing out trials at {search.role.address}: start workers with the same command and {NAME}=tuner0, tuner1, ...")
+        console.print(
+            f"Handing out trials at {search.role.address}: start workers with the same command and {NAME}=tuner0, "
+            "tuner1, ..."
+        )
     try:
         search.search(verbose=0)
     except keras_tuner.errors.FatalError as error:
@@ -243,14 +273,26 @@ def _run_search(console, hypermodel, oracle, output, settings):
             raise
         raise error.__cause__ from None
     except KeyboardInterrupt:
-        console.print("Stopped; the finished trials are kept. Go on with the same command" + ("." if search.is_worker else " and --resume."))
+        console.print(
+            "Stopped; the finished trials are kept. Go on with the same command"
+            + ("." if search.is_worker else " and --resume.")
+        )
         raise typer.Exit(130) from None
     return search
 
 
 def _check_output(output, resume, overwrite):
     ours = (output / SETTINGS_FILE).exists()
-    check_folder(output, marker=SETTINGS_FILE, what="a search", resume=resume, overwrite=overwrite, unfinished=ours, finished=ours, run="search")
+    check_folder(
+        output,
+        marker=SETTINGS_FILE,
+        what="a search",
+        resume=resume,
+        overwrite=overwrite,
+        unfinished=ours,
+        finished=ours,
+        run="search",
+    )
 
 
 def _check_packages():
@@ -265,6 +307,8 @@ def _check_settings(output, settings):
     from tf_adapters.training.resume import refuse_other
 
     if not (output / SETTINGS_FILE).exists():
-        raise InputError(f"--output {output} is not the chief's: give the folder that it writes, which all machines must share.")
+        raise InputError(
+            f"--output {output} is not the chief's: give the folder that it writes, which all machines must share."
+        )
     before = read_json(output / SETTINGS_FILE, "start anew with --overwrite").get("settings") or {}
     refuse_other(output, "a search", before, settings, dict.fromkeys(settings))

@@ -10,7 +10,14 @@ from tf_adapters.tasks.unlabelled import check_has_task
 
 _KINDS = {
     kind.name: kind
-    for kind in (Classification(), Regression(), MultiLabel(), TokenClassification(), QuestionAnswering(), MultipleChoice())
+    for kind in (
+        Classification(),
+        Regression(),
+        MultiLabel(),
+        TokenClassification(),
+        QuestionAnswering(),
+        MultipleChoice(),
+    )
 }
 __getattr__ = submodules_of(__name__)
 

@@ -29,7 +29,10 @@ class _Examples:
     def encode(self, tokenizer, index):
         pairs, count = self.rows.pairs(index), self.rows.choices.shape[1]
         encoded = self.tokenizer.encode(pairs.text, pairs.text_pair)
-        return {name: tf.RaggedTensor.from_row_splits(ragged.values, ragged.row_splits[::count]) for name, ragged in encoded.items()}
+        return {
+            name: tf.RaggedTensor.from_row_splits(ragged.values, ragged.row_splits[::count])
+            for name, ragged in encoded.items()
+        }
 
 
 class MultipleChoice(Kind):
@@ -67,7 +70,8 @@ class MultipleChoice(Kind):
         encoded = {name: tf.RaggedTensor.from_value_rowids(values, pair) for name, values in encoded.items()}
         padded = tokenizer.pad(encoded)
         return {
-            name: tf.reshape(tensor, tf.stack([rows, -1, tf.shape(tensor, tf.int64)[1]])) for name, tensor in padded.items()
+            name: tf.reshape(tensor, tf.stack([rows, -1, tf.shape(tensor, tf.int64)[1]]))
+            for name, tensor in padded.items()
         }, labels
 
     def predict(self, scorer, rows, *, progress=None):
@@ -114,7 +118,8 @@ class MultipleChoice(Kind):
         }
 
     def served_tokens(self, logits, task):
-        """Of ids of one text with one choice each: the `logits`, `(rows,)`, of which those of a text's choices are compared."""
+        """Of ids of one text with one choice each: the `logits`, `(rows,)`, of which those of a text's choices are
+        compared."""
         return {"logits": logits[:, 0]}
 
     def _records(self, rows, outputs, labels):

@@ -75,7 +75,8 @@ class Kind:
         return labels
 
     def batch(self, inputs, labels, seed, tokenizer):
-        """A batch of `training_batches` as the model and the loss take it; `seed`, int64 `(2,)`, is of this step alone."""
+        """A batch of `training_batches` as the model and the loss take it; `seed`, int64 `(2,)`, is of this step
+        alone."""
         return inputs, self.targets(labels)
 
     def examples(self, rows, tokenizer):
@@ -156,7 +157,10 @@ class Kind:
         finite = self.finite(outputs)
         with np.errstate(invalid="ignore"):
             records = self._records(rows, outputs, labels)
-        return [record if fine else {**_without_answers(record), "error": NOT_FINITE} for record, fine in zip(records, finite.tolist())]
+        return [
+            record if fine else {**_without_answers(record), "error": NOT_FINITE}
+            for record, fine in zip(records, finite.tolist())
+        ]
 
     def finite(self, outputs):
         """Whether all logits of a row are finite, a bool array `(rows,)`, from what `predict` returned."""
@@ -176,5 +180,6 @@ class Kind:
 
 def _without_answers(record):
     return {
-        name: value if name in _OF_THE_ROW else dict.fromkeys(value) if isinstance(value, dict) else None for name, value in record.items()
+        name: value if name in _OF_THE_ROW else dict.fromkeys(value) if isinstance(value, dict) else None
+        for name, value in record.items()
     }

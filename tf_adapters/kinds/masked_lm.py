@@ -17,7 +17,8 @@ class MaskedLanguageModelling(Kind):
 
     Args:
         rate, whole_words: as of `Masking`.
-        head_steps: int, for how many steps the head was fitted here; 0 for one that came with the encoder. It is kept with what is trained.
+        head_steps: int, for how many steps the head was fitted here; 0 for one that came with the encoder. It is kept
+            with what is trained.
     """
 
     name = "masked-lm"

@@ -14,12 +14,13 @@ from tf_adapters.text.masking import most_hidden
 class MaskedWords(keras.Model):
     """Logits of the hidden tokens of a batch.
 
-    The head's product with the whole vocabulary takes longer than a small encoder, and is needed for one token in seven.
+    The head's product with the whole vocabulary takes longer than a small encoder, and is needed for one token in
+    seven.
 
     Args:
         model: a transformers TensorFlow model with a head of masked words.
-        rate: float or None: with a number, the logits of a fixed number of tokens are computed, as XLA needs it, enough for what a bounded
-            `Masking` of this rate hides.
+        rate: float or None: with a number, the logits of a fixed number of tokens are computed, as XLA needs it, enough
+            for what a bounded `Masking` of this rate hides.
 
     Call arguments:
         inputs: dict of what the model takes, and `targets`, int32 `(rows, length)`, -1 where nothing is hidden.
@@ -56,7 +57,8 @@ class MaskedWords(keras.Model):
 
 
 def hidden_places(targets, count):
-    """The places of the hidden tokens in a batch's flat order, int32 `(count,)`; others behind them if they are fewer."""
+    """The places of the hidden tokens in a batch's flat order, int32 `(count,)`; others behind them if they are
+    fewer."""
     return tf.math.top_k(tf.cast(tf.reshape(targets, [-1]) >= 0, tf.int32), count).indices
 
 
@@ -105,10 +107,15 @@ class MaskedScorer(Scorer):
         super().__init__(model, tokenizer, jit_compile=jit_compile, **options)
         self.masking, family = masking, state_of(model).family
         guess = MaskedWords(model, rate=masking.rate if jit_compile else None)
-        specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+        specs = {
+            name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")
+        }
 
         # Keras' variables of the masks' shapes are none of the model's, so one trace does for all shapes without XLA.
-        @tf.function(input_signature=None if jit_compile else [specs, tf.TensorSpec((3, None, None))], jit_compile=jit_compile or None)
+        @tf.function(
+            input_signature=None if jit_compile else [specs, tf.TensorSpec((3, None, None))],
+            jit_compile=jit_compile or None,
+        )
         def sums(inputs, noise):
             inputs, targets = masking(inputs, noise)
             logits = guess({**family.inputs(inputs), "targets": targets}, training=False)
@@ -120,7 +127,8 @@ class MaskedScorer(Scorer):
         self._sums = sums
 
     def sums(self, encoded, noise):
-        """Of each row the sum of the losses, the number of hidden tokens, and how many of them were guessed; float32 `(rows, 3)`.
+        """Of each row the sum of the losses, the number of hidden tokens, and how many of them were guessed; float32
+        `(rows, 3)`.
 
         Args:
             encoded: dict, as `Tokenizer.encode` returns it.
@@ -128,7 +136,8 @@ class MaskedScorer(Scorer):
         """
         result = np.zeros((noise.shape[1], 3), np.float32)
         for positions, inputs in sorted_batches(
-            encoded, batch_size=self.batch_size, tokenizer=self.tokenizer, lengths=self.lengths, multiple_of=self.multiple_of,
+            encoded, batch_size=self.batch_size, tokenizer=self.tokenizer, lengths=self.lengths,
+            multiple_of=self.multiple_of,
             fill=self.fill,
         ):  # fmt: skip
             rows, length = inputs["input_ids"].shape

@@ -30,7 +30,9 @@ class Scorer:
         self.multiple_of = padding_multiple(fast=state_of(model).fast)
         # What is compiled for each shape should meet few.
         self.fill = jit_compile or state_of(model).fast
-        specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+        specs = {
+            name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")
+        }
 
         @tf.function(input_signature=[specs], jit_compile=jit_compile or None)
         def forward(inputs):

@@ -113,7 +113,10 @@ class MultiLabel(_Sentences):
 
     def losses(self, settings=None):
         about = {"from_logits": True, "label_smoothing": settings.label_smoothing if settings is not None else 0.0}
-        return {"loss": keras.losses.BinaryCrossentropy(**about), "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", **about)]}
+        return {
+            "loss": keras.losses.BinaryCrossentropy(**about),
+            "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", **about)],
+        }
 
     def served_tokens(self, logits, task):
         return {"probabilities": tf.sigmoid(logits), "logits": logits}
@@ -156,10 +159,7 @@ class Regression(_Sentences):
         return np.full((len(rows), 1), rows.labels.mean())
 
     def losses(self, settings=None):
-        return {
-            "loss": keras.losses.MeanSquaredError(),
-            "metrics": [keras.metrics.MeanSquaredError(name="loss_mean")],
-        }
+        return {"loss": keras.losses.MeanSquaredError(), "metrics": [keras.metrics.MeanSquaredError(name="loss_mean")]}
 
     def targets(self, labels):
         return labels[:, tf.newaxis]

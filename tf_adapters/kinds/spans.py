@@ -12,7 +12,14 @@ from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.answers import Answers, n_best_spans
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.alignment import align, span_labels
-from tf_adapters.text.windows import MOST_QUESTION_TOKENS, ContextTokens, cut_windows, overlap_of, place_windows, question_tokens
+from tf_adapters.text.windows import (
+    MOST_QUESTION_TOKENS,
+    ContextTokens,
+    cut_windows,
+    overlap_of,
+    place_windows,
+    question_tokens,
+)
 
 _CHUNK_ROWS = 512
 
@@ -60,10 +67,7 @@ class QuestionAnswering(Kind):
 
     def targets(self, labels):
         """Position and window length for each output, from `Windows.labels`."""
-        return {
-            "start_logits": tf.gather(labels, [0, 2], axis=1),
-            "end_logits": tf.gather(labels, [1, 2], axis=1),
-        }
+        return {"start_logits": tf.gather(labels, [0, 2], axis=1), "end_logits": tf.gather(labels, [1, 2], axis=1)}
 
     def examples(self, rows, tokenizer):
         """All windows of the rows whose answers can be learned, `Windows`; its `notes` say what is left out."""
@@ -137,11 +141,7 @@ class QuestionAnswering(Kind):
 
     def _records(self, rows, outputs, labels):
         return [
-            {
-                "id": rows.ids[row],
-                **_record(answer),
-                "n_best": [_record(other) for other in answer.n_best],
-            }
+            {"id": rows.ids[row], **_record(answer), "n_best": [_record(other) for other in answer.n_best]}
             for row, answer in enumerate(outputs)
         ]
 
@@ -155,8 +155,8 @@ class QuestionAnswering(Kind):
         """The best answer of each row, and up to `n_best` of them, the best first.
 
         `answer`, string; `start` and `end`, int32, characters (code points) of the context; `probability`: `(rows,)`.
-        `n_best`, strings, and `n_best_probabilities`: `(rows, n_best)`, empty and 0 where there are fewer. Bytes that are not
-        UTF-8 count, and are answered, as U+FFFD.
+        `n_best`, strings, and `n_best_probabilities`: `(rows, n_best)`, empty and 0 where there are fewer. Bytes that
+        are not UTF-8 count, and are answered, as U+FFFD.
         """
         readable = (tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", replacement_char=0xFFFD) for text in texts)
         question, context = readable
@@ -176,10 +176,13 @@ class QuestionAnswering(Kind):
         )
         shift = tf.gather(first - begin, window)
         start, end, probability, count = served_n_best(
-            tf.gather(row, window), tf.gather(starts.flat_values, one + shift), tf.gather(ends.flat_values, other + shift), score,
+            tf.gather(row, window), tf.gather(starts.flat_values, one + shift),
+            tf.gather(ends.flat_values, other + shift), score,
             rows=tf.size(context), count=self.n_best,
         )  # fmt: skip
-        texts = tf.strings.substr(tf.tile(context[:, tf.newaxis], [1, self.n_best]), start, end - start, unit="UTF8_CHAR")
+        texts = tf.strings.substr(
+            tf.tile(context[:, tf.newaxis], [1, self.n_best]), start, end - start, unit="UTF8_CHAR"
+        )
         n_best = tf.where(tf.range(self.n_best) < count[:, tf.newaxis], texts, "")
         return {
             "answer": n_best[:, 0],
@@ -203,12 +206,7 @@ class QuestionAnswering(Kind):
 
 
 def _record(answer):
-    return {
-        "answer": answer.text,
-        "probability": answer.probability,
-        "start": answer.start,
-        "end": answer.end,
-    }
+    return {"answer": answer.text, "probability": answer.probability, "start": answer.start, "end": answer.end}
 
 
 def best_spans(logits, begin, after, *, longest, count):
@@ -257,7 +255,8 @@ def served_spans(logits, begin, after, *, longest, count):
 def served_n_best(row, start, end, score, *, rows, count):
     """`answers.n_best_spans` in a graph.
 
-    Returns: `start` and `end`, int32, and `probability`, float32, `(rows, count)`, and how many there are, int32 `(rows,)`.
+    Returns: `start` and `end`, int32, and `probability`, float32, `(rows, count)`, and how many there are, int32
+    `(rows,)`.
     """
     start, end = tf.cast(start, tf.int64), tf.cast(end, tf.int64)
     size = 1 + tf.reduce_max(tf.concat([end, [0]], 0))

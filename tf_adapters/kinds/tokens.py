@@ -136,7 +136,8 @@ class TokenClassification(Kind):
         input_ids, first, last, position = encode_words(words, tokenizer)
         # The encoder takes no batch of no windows.
         dummy = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.cast(tf.size(first) == 0, tf.int32)], tokenizer.cls_id), [tf.cast(tf.size(first) == 0, tf.int64)]
+            tf.fill([tf.cast(tf.size(first) == 0, tf.int32)], tokenizer.cls_id),
+            [tf.cast(tf.size(first) == 0, tf.int64)],
         )
         input_ids = tf.concat([input_ids, dummy], 0)
         logits = forward({"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)})

@@ -31,8 +31,6 @@ def get_activation(name):
     except (ValueError, TypeError):
         found = None
     if found is None or isinstance(found, type):
-        known = sorted(
-            {*_NAMED, *(n for n, f in vars(keras.activations).items() if callable(f))} - _NO_ACTIVATIONS
-        )
+        known = sorted({*_NAMED, *(n for n, f in vars(keras.activations).items() if callable(f))} - _NO_ACTIVATIONS)
         raise InputError(f"{{activation}} is unknown: Keras has {', '.join(known)}.", activation=name)
     return found

@@ -38,7 +38,9 @@ class RowStore(tf.Module):
         missing = rows - self.capacity
         if missing > 0:
             empty = tf.zeros([], self.variable.dtype)
-            self.variable.assign(tf.pad(self.variable, [[0, missing], *[[0, 0]] * len(self.row_shape)], constant_values=empty))
+            self.variable.assign(
+                tf.pad(self.variable, [[0, missing], *[[0, 0]] * len(self.row_shape)], constant_values=empty)
+            )
         elif missing < 0:
             self.variable.assign(self.variable.read_value()[:rows])
 
@@ -46,7 +48,9 @@ class RowStore(tf.Module):
         """Overwrite rows."""
         if len(places):
             values = tf.cast(tf.convert_to_tensor(values), self.variable.dtype)
-            tf.raw_ops.ResourceScatterUpdate(resource=self.variable.handle, indices=tf.constant(places, tf.int32), updates=values)
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=self.variable.handle, indices=tf.constant(places, tf.int32), updates=values
+            )
 
     def gather(self, rows, dtype=None):
         """The rows of an int32 tensor, cast."""
@@ -181,10 +185,13 @@ class AdapterPool(tf.Module):
             "down_kernel": (hidden_size, bottleneck_size), "down_bias": (bottleneck_size,),
             "up_kernel": (bottleneck_size, hidden_size), "up_bias": (hidden_size,),
         }  # fmt: skip
-        self.table = RowTable([RowStore(tf.zeros(shape, tf.float32), dtype=dtype, name=part) for part, shape in shapes.items()])
+        self.table = RowTable(
+            [RowStore(tf.zeros(shape, tf.float32), dtype=dtype, name=part) for part, shape in shapes.items()]
+        )
 
     def put(self, adapters):
-        """Store adapters, a list of tuples of kernel and bias of the down- and the up-projection; their rows, a list of int."""
+        """Store adapters, a list of tuples of kernel and bias of the down- and the up-projection; their rows, a list of
+        int."""
         return self.table.put(*(np.stack(parts) for parts in zip(*adapters)))
 
     def __call__(self, hidden_states, rows):

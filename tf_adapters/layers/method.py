@@ -7,8 +7,8 @@ class MethodLayer(keras.layers.Layer):
     """A layer whose weights directories know by names that do not depend on Keras.
 
     Attributes:
-        low_rank: bool, whether all that it does to a dense layer is to add `scaling * inputs A B`, with `a` and `b`, which fast blocks
-            then do for several layers at once. Others are computed as they are.
+        low_rank: bool, whether all that it does to a dense layer is to add `scaling * inputs A B`, with `a` and `b`,
+            which fast blocks then do for several layers at once. Others are computed as they are.
 
     A layer around a dense layer has `merged(kernel, bias)`, the kernel and the bias that compute the same alone.
     """

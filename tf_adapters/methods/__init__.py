@@ -14,11 +14,14 @@ _CONFIGS = {
 # Of directories that are older than the other methods.
 _UNNAMED = "bottleneck"
 
-__getattr__ = submodules_of(__name__, AdapterLayer="bottleneck", **{config: method for method, config in _CONFIGS.items()})
+__getattr__ = submodules_of(
+    __name__, AdapterLayer="bottleneck", **{config: method for method, config in _CONFIGS.items()}
+)
 
 
 def config_from_dict(values):
-    """The configuration that an adapter directory holds: an `AdapterConfig`, `LoraConfig`, `IA3Config` or `FusionConfig`."""
+    """The configuration that an adapter directory holds: an `AdapterConfig`, `LoraConfig`, `IA3Config` or
+    `FusionConfig`."""
     method = values.get("method", _UNNAMED) if isinstance(values, dict) else _UNNAMED
     if not isinstance(method, str) or method not in _CONFIGS:
         raise InputError(f"{{method}} is unknown: it is one of {', '.join(map(repr, _CONFIGS))}.", method=method)

@@ -60,7 +60,8 @@ class AdapterConfig(MethodConfig):
     >>> AdapterConfig(bottleneck_size=16, sharing=3).parameters_per_adapter(768)
     25360
 
-    Reference: Houlsby et al. 2019, sections 2.1 and 3.6; sharing: Mohebbi & Rajaei, section 6.2; `"after-norm"`: Pfeiffer
+    Reference: Houlsby et al. 2019, sections 2.1 and 3.6; sharing: Mohebbi & Rajaei, section 6.2; `"after-norm"`:
+    Pfeiffer
         et al. 2021, section 3; `"parallel"` and scaling: He et al. 2022, section 4; AdapterDrop: Rücklé et al. 2021,
         section 3.2.
     """
@@ -117,7 +118,11 @@ class AdapterConfig(MethodConfig):
         """
         blocks = self._adapted_blocks(depth)
         if is_int(self.sharing) and self.sharing > len(blocks):
-            raise InputError(f"{{sharing}}: {len(blocks)} blocks have adapters; give {len(blocks)} for one adapter of them all, or less.", sharing=self.sharing)
+            raise InputError(
+                f"{{sharing}}: {len(blocks)} blocks have adapters; give {len(blocks)} for one adapter of them all, or "
+                "less.",
+                sharing=self.sharing,
+            )
         places = ("attention", "ffn") if self.placement == "both" else (self.placement,)
         keys = {}
         for position, block in enumerate(blocks):
@@ -183,7 +188,8 @@ class AdapterLayer(MethodLayer):
     >>> AdapterLayer(bottleneck_size=16)(tf.zeros((2, 5, 64))).shape
     TensorShape([2, 5, 64])
 
-    Reference: Houlsby et al. 2019, sections 2.1 (with figure 2) and 3.6 (several layers, normalisation, multiplication);
+    Reference: Houlsby et al. 2019, sections 2.1 (with figure 2) and 3.6 (several layers, normalisation,
+    multiplication);
         scaling: He et al. 2022, section 4.
     """
 
@@ -256,7 +262,9 @@ class AdapterLayer(MethodLayer):
             flat = self._normalise(flat)
         inner = self._activation_function(tf.nn.bias_add(tf.matmul(flat, self.down_kernel), self.down_bias))
         for number in range(1, self.hidden_layers):
-            middle, shift = (tf.convert_to_tensor(getattr(self, f"hidden_{number}_{part}")) for part in ("kernel", "bias"))
+            middle, shift = (
+                tf.convert_to_tensor(getattr(self, f"hidden_{number}_{part}")) for part in ("kernel", "bias")
+            )
             inner = self._activation_function(tf.nn.bias_add(tf.matmul(inner, middle), shift))
         update = tf.nn.bias_add(tf.matmul(inner, kernel), bias)
         if self.scaling != 1.0:
@@ -273,7 +281,9 @@ class AdapterLayer(MethodLayer):
         return self.learned_scaling if self.scaling == "learned" else self.scaling
 
     def _normalise(self, rows):
-        gamma, beta = (tf.cast(tf.convert_to_tensor(weight), tf.float32) for weight in (self.norm_gamma, self.norm_beta))
+        gamma, beta = (
+            tf.cast(tf.convert_to_tensor(weight), tf.float32) for weight in (self.norm_gamma, self.norm_beta)
+        )
         return tf.cast(layer_norm(tf.cast(rows, tf.float32), gamma, beta, INNER_NORM_EPSILON), rows.dtype)
 
     def compute_output_shape(self, input_shape):
@@ -281,6 +291,7 @@ class AdapterLayer(MethodLayer):
 
     def get_config(self):
         names = (
-            "bottleneck_size", "activation", "init_stddev", "dropout", "hidden_layers", "inner_norm", "scaling", "interaction", "seed",
+            "bottleneck_size", "activation", "init_stddev", "dropout", "hidden_layers", "inner_norm", "scaling",
+            "interaction", "seed",
         )  # fmt: skip
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -36,9 +36,9 @@ class DoraConfig(LoraConfig):
 class DoraLayer(LoraLayer):
     """A dense layer whose columns get another direction by a low-rank update, and a length of their own.
 
-    With `V = W + (alpha / rank) A B` the kernel is `m |W| V / |V|`, where `|.|` is the norm of each column, of one output unit. The
-    magnitude is learned relative to the pretrained one: `m` starts at 1, and with `B = 0` the model as it was. The gradient takes
-    `|V|` as a constant.
+    With `V = W + (alpha / rank) A B` the kernel is `m |W| V / |V|`, where `|.|` is the norm of each column, of one
+    output unit. The magnitude is learned relative to the pretrained one: `m` starts at 1, and with `B = 0` the model as
+    it was. The gradient takes `|V|` as a constant.
 
     Args, call arguments: as of `LoraLayer`. Dropout is on what `A` reads.
 
@@ -64,6 +64,8 @@ class DoraLayer(LoraLayer):
 
     def merged(self, kernel, bias):
         """As of `LoraLayer`."""
-        direction = kernel.astype(np.float64) + self.scaling * self.a.numpy().astype(np.float64) @ self.b.numpy().astype(np.float64)
+        direction = kernel.astype(np.float64) + self.scaling * self.a.numpy().astype(
+            np.float64
+        ) @ self.b.numpy().astype(np.float64)
         before, after = (np.linalg.norm(values, axis=0) for values in (kernel.astype(np.float64), direction))
         return (direction * (self.magnitude.numpy() * before / after)).astype(np.float32), bias

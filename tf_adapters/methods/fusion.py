@@ -20,9 +20,10 @@ class FusionConfig(MethodConfig):
     `fuse_adapters` makes one of saved adapters.
 
     Args:
-        adapters: dict from name to `AdapterConfig`, at least two, which stand at the same places, read the same and add.
-        value_regularization: float, the factor on the squared distance of each value matrix from the identity, which is added
-            to the loss.
+        adapters: dict from name to `AdapterConfig`, at least two, which stand at the same places, read the same and
+            add.
+        value_regularization: float, the factor on the squared distance of each value matrix from the identity, which is
+            added to the loss.
 
     Raises:
         InputError: the adapters differ in where they stand; the message says how.
@@ -41,7 +42,8 @@ class FusionConfig(MethodConfig):
         if not isinstance(self.adapters, dict) or len(self.adapters) < 2:
             raise InputError("{adapters} must be a dict of at least two adapters' configs.", adapters=self.adapters)
         configs = {
-            name: config if isinstance(config, AdapterConfig) else AdapterConfig.from_dict(config) for name, config in self.adapters.items()
+            name: config if isinstance(config, AdapterConfig) else AdapterConfig.from_dict(config)
+            for name, config in self.adapters.items()
         }
         object.__setattr__(self, "adapters", configs)
         (first, described), *others = configs.items()
@@ -49,14 +51,16 @@ class FusionConfig(MethodConfig):
             for field in ("sharing", "placement", "blocks", "insertion"):
                 if getattr(config, field) != getattr(described, field):
                     raise InputError(
-                        f"Adapters that are fused stand at the same places: {first!r} has {field}={getattr(described, field)!r}, and "
-                        f"{name!r} {getattr(config, field)!r}."
+                        f"Adapters that are fused stand at the same places: {first!r} has "
+                        f"{field}={getattr(described, field)!r}, and {name!r} {getattr(config, field)!r}."
                     )
         for name, config in configs.items():
             if "." in name or not name:
                 raise InputError(f"{{adapters}}: the name {name!r} must have no '.'.", adapters=list(configs))
             if config.interaction != "add":
-                raise InputError(f"The adapter {name!r} has interaction={config.interaction!r}: what is fused is added.")
+                raise InputError(
+                    f"The adapter {name!r} has interaction={config.interaction!r}: what is fused is added."
+                )
 
     @property
     def insertion(self):
@@ -75,7 +79,8 @@ class FusionConfig(MethodConfig):
     def layer(self, place, shape, **settings):
         """As of `MethodConfig`."""
         adapters = {
-            name: config.layer(place, shape, **{**settings, "name": f"{settings['name']}.{name}"}) for name, config in self.adapters.items()
+            name: config.layer(place, shape, **{**settings, "name": f"{settings['name']}.{name}"})
+            for name, config in self.adapters.items()
         }
         return FusionLayer(adapters, value_regularization=self.value_regularization, **settings)
 
@@ -97,9 +102,9 @@ class FusionLayer(MethodLayer):
     """Attention over the outputs of adapters at one place, for each position by itself.
 
     With `u_i = A_i(x)` of the adapters, `x` being what they read: `h + sum_i p_i V u_i`, where
-    `p = softmax_i((Q x + b) . K u_i)`. As in the published code (`adapters`), keys and values are what the adapters add to `h`,
-    the scores have no scale, and `V` starts near the identity. A bias of the keys, which that code has, adds the same to all
-    scores of a position and so changes nothing. The adapters do not train.
+    `p = softmax_i((Q x + b) . K u_i)`. As in the published code (`adapters`), keys and values are what the adapters add
+    to `h`, the scores have no scale, and `V` starts near the identity. A bias of the keys, which that code has, adds
+    the same to all scores of a position and so changes nothing. The adapters do not train.
 
     Args:
         adapters: dict from name to `AdapterLayer`.
@@ -123,7 +128,9 @@ class FusionLayer(MethodLayer):
         size = input_shape[-1]
         for number, name in enumerate(("query", "key")):
             seed = None if self.seed is None else self.seed + number
-            self._add(f"{name}.kernel", (size, size), keras.initializers.RandomNormal(stddev=self.init_stddev, seed=seed))
+            self._add(
+                f"{name}.kernel", (size, size), keras.initializers.RandomNormal(stddev=self.init_stddev, seed=seed)
+            )
         self._add("query.bias", (size,), "zeros")
         factor = self.value_regularization
 
@@ -140,7 +147,11 @@ class FusionLayer(MethodLayer):
     def parts(self):
         """The attention's weights, and the adapters' as `adapters.NAME.down.kernel`."""
         own = super().parts
-        return own | {f"adapters.{name}.{part}": weight for name, layer in self.adapters.items() for part, weight in layer.parts.items()}
+        return own | {
+            f"adapters.{name}.{part}": weight
+            for name, layer in self.adapters.items()
+            for part, weight in layer.parts.items()
+        }
 
     @property
     def learned(self):
@@ -152,7 +163,9 @@ class FusionLayer(MethodLayer):
         updates = tf.stack([adapter.update(inputs) for adapter in self.adapters.values()], 1)
         size, dtype = hidden_states.shape[-1], hidden_states.dtype
         weights = {name: tf.cast(tf.convert_to_tensor(weight), dtype) for name, weight in super().parts.items()}
-        query = tf.nn.bias_add(tf.matmul(tf.reshape(inputs, (-1, size)), weights["query.kernel"]), weights["query.bias"])
+        query = tf.nn.bias_add(
+            tf.matmul(tf.reshape(inputs, (-1, size)), weights["query.kernel"]), weights["query.bias"]
+        )
         # q . K u = (K^T q) . u: one product in place of one for each adapter.
         scores = tf.einsum("nad,nd->na", updates, tf.matmul(query, weights["key.kernel"], transpose_b=True))
         mixed = tf.einsum("na,nad->nd", tf.nn.softmax(tf.cast(scores, tf.float32)), tf.cast(updates, tf.float32))
@@ -162,4 +175,6 @@ class FusionLayer(MethodLayer):
 
 
 def _near_identity(shape, dtype=None, **_):
-    return tf.linalg.set_diag(tf.fill(shape, tf.cast(1e-6, dtype or tf.float32)), tf.ones(shape[:1], dtype or tf.float32))
+    return tf.linalg.set_diag(
+        tf.fill(shape, tf.cast(1e-6, dtype or tf.float32)), tf.ones(shape[:1], dtype or tf.float32)
+    )

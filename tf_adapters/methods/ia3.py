@@ -14,7 +14,8 @@ _SIDES = {"key": "outputs", "value": "outputs", "output": "inputs"}
 
 @dataclasses.dataclass(frozen=True)
 class IA3Config(MethodConfig):
-    """Frozen, validated description of learned vectors that scale keys, values and the feed-forward layer's inner activations.
+    """Frozen, validated description of learned vectors that scale keys, values and the feed-forward layer's inner
+    activations.
 
     Args:
         blocks: as of `AdapterConfig`.
@@ -83,7 +84,8 @@ class IA3Layer(MethodLayer):
         return dense(inputs * scale) if self.side == "inputs" else dense(inputs) * scale
 
     def merged(self, kernel, bias):
-        """Kernel `(inputs, outputs)` and bias `(outputs,)` of a dense layer that computes the same alone, as NumPy arrays."""
+        """Kernel `(inputs, outputs)` and bias `(outputs,)` of a dense layer that computes the same alone, as NumPy
+        arrays."""
         scale = self.scale.numpy()
         return (kernel * scale[:, None], bias) if self.side == "inputs" else (kernel * scale, bias * scale)
 

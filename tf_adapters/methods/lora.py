@@ -34,7 +34,8 @@ class LoraConfig(MethodConfig):
     >>> LoraConfig(rank=8).parameters(12, 768, 3072)
     294912
 
-    Reference: Hu et al. 2022, sections 4.1 (equation 3) and 4.2, table 2 (0.3M for RoBERTa-base: queries and values, r=8).
+    Reference: Hu et al. 2022, sections 4.1 (equation 3) and 4.2, table 2 (0.3M for RoBERTa-base: queries and values,
+    r=8).
     """
 
     rank: int = 8
@@ -58,7 +59,9 @@ class LoraConfig(MethodConfig):
 
     def sites(self, depth):
         """As of `MethodConfig`; keys such as `layer.3.query`."""
-        return {(block, place): f"layer.{block}.{place}" for block in self._adapted_blocks(depth) for place in self.targets}
+        return {
+            (block, place): f"layer.{block}.{place}" for block in self._adapted_blocks(depth) for place in self.targets
+        }
 
     def layer(self, place, shape, **settings):
         """As of `MethodConfig`."""
@@ -74,8 +77,8 @@ class LoraConfig(MethodConfig):
 class LoraLayer(MethodLayer):
     """A low-rank update of a dense layer.
 
-    `A` starts uniform within `1 / sqrt(inputs)` of zero, as in the published code (the paper says Gaussian), and `B` at zero,
-    so that the model starts as it was.
+    `A` starts uniform within `1 / sqrt(inputs)` of zero, as in the published code (the paper says Gaussian), and `B` at
+    zero, so that the model starts as it was.
 
     Args:
         units: int, the dense layer's outputs.
@@ -127,9 +130,13 @@ class LoraLayer(MethodLayer):
         return tf.reshape(tf.matmul(narrow, wide), tf.concat([tf.shape(inputs)[:-1], [self.units]], 0))
 
     def merged(self, kernel, bias):
-        """Kernel `(inputs, units)` and bias `(units,)` of a dense layer that computes the same alone, as NumPy arrays."""
+        """Kernel `(inputs, units)` and bias `(units,)` of a dense layer that computes the same alone, as NumPy
+        arrays."""
         update = self.a.numpy().astype(np.float64) @ self.b.numpy().astype(np.float64)
         return (kernel + self.scaling * update).astype(np.float32), bias
 
     def get_config(self):
-        return {**super().get_config(), **{name: getattr(self, name) for name in ("units", "rank", "alpha", "dropout", "seed")}}
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in ("units", "rank", "alpha", "dropout", "seed")},
+        }

@@ -11,6 +11,7 @@ logging.getLogger("transformers.modeling_tf_utils").addFilter(
 )
 
 __getattr__ = submodules_of(
-    __name__, active_adapter="injection", adapter_names="injection", backbone_digest="state", backbone_directory="state",
+    __name__, active_adapter="injection", adapter_names="injection", backbone_digest="state",
+    backbone_directory="state",
     cast_frozen="storage", change_head="loading", freeze="trainable", frozen_digest="trainable",
 )  # fmt: skip

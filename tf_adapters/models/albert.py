@@ -100,7 +100,10 @@ def _parameters(config):
     width, size = config.embedding_size, config.hidden_size
     embeddings = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     return encoder_parameters(
-        config, embeddings, depth=config.num_hidden_groups * config.inner_group_num, others=(width + 1) * size + (size + 1) * size
+        config,
+        embeddings,
+        depth=config.num_hidden_groups * config.inner_group_num,
+        others=(width + 1) * size + (size + 1) * size,
     )
 
 
@@ -112,8 +115,12 @@ FAMILY = _Albert(
     pooled_classifier=True,
     adapterhub_attention=False,
     denses={
-        "query": "attention.query", "key": "attention.key", "value": "attention.value", "attention_output": "attention.dense",
-        "intermediate": "ffn", "output": "ffn_output",
+        "query": "attention.query",
+        "key": "attention.key",
+        "value": "attention.value",
+        "attention_output": "attention.dense",
+        "intermediate": "ffn",
+        "output": "ffn_output",
     },
     tokenizer="albert-sentencepiece",
     parameters=_parameters,

@@ -48,8 +48,13 @@ def heads_of(prefix, **others):
 
     names = {
         "classification": "ForSequenceClassification", "token-classification": "ForTokenClassification",
-        "question-answering": "ForQuestionAnswering", "multiple-choice": "ForMultipleChoice", "masked-lm": "ForMaskedLM",
+        "question-answering": "ForQuestionAnswering", "multiple-choice": "ForMultipleChoice",
+        "masked-lm": "ForMaskedLM",
         "none": "Model",
     }  # fmt: skip
     heads = {head: getattr(transformers, prefix + name) for head, name in names.items()}
-    return {head: value for head, value in {**heads, **{k.replace("_", "-"): v for k, v in others.items()}}.items() if value is not None}
+    return {
+        head: value
+        for head, value in {**heads, **{k.replace("_", "-"): v for k, v in others.items()}}.items()
+        if value is not None
+    }

@@ -1,4 +1,5 @@
-"""An encoder's `config.json`, which a stranger wrote: the keys that are read, each of its type, and nothing else of it."""
+"""An encoder's `config.json`, which a stranger wrote: the keys that are read, each of its type, and nothing else of
+it."""
 
 import inspect
 import pathlib
@@ -16,8 +17,9 @@ _MOST = 2**31 - 1
 def read_config(directory):
     """Family and configuration object of the model in a directory; data only, nothing is run.
 
-    Only what the family's configuration class and model read of the shape of an encoder, and names of labels, comes into the object.
-    transformers would keep every other key as an attribute, among them ones that choose code to fetch and run.
+    Only what the family's configuration class and model read of the shape of an encoder, and names of labels, comes
+    into the object. transformers would keep every other key as an attribute, among them ones that choose code to fetch
+    and run.
     """
     path = pathlib.Path(directory) / "config.json"
     if not path.exists():
@@ -33,7 +35,9 @@ def read_config(directory):
         )
     for name in _REFUSED:
         if values.get(name):
-            raise InputError(f"{path}: {name}={shown(values[name])} is not supported: give a plain encoder, without it.")
+            raise InputError(
+                f"{path}: {name}={shown(values[name])} is not supported: give a plain encoder, without it."
+            )
     defaults = _defaults(family)
     kept = {name: values[name] for name in defaults if name in values}
     for name, value in kept.items():
@@ -44,7 +48,11 @@ def read_config(directory):
 def _defaults(family):
     """The keys of a family's `config.json` that are read, with their defaults."""
     parameters = list(inspect.signature(family.config_class.__init__).parameters.values())[1:]
-    found = {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD}
+    found = {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    }
     other_names = {name: found[own] for name, own in family.config_class.attribute_map.items() if own in found}
     return {**found, **other_names, **family.config_keys}
 
@@ -60,12 +68,18 @@ def _check(name, value, default, path):
         right, must = is_int(value) and (-1 if default < 0 else 0) <= value <= _MOST, f"an integer from 0 to {_MOST}"
     elif isinstance(default, float):
         most = 1.0 if "drop" in name else float("inf")
-        right, must = is_real(value) and 0 <= value <= most, "a number of at least 0" + (" and at most 1" if most == 1 else "")
+        right, must = (
+            is_real(value) and 0 <= value <= most,
+            "a number of at least 0" + (" and at most 1" if most == 1 else ""),
+        )
     elif isinstance(default, str):
         right, must = isinstance(value, str), "a text"
     else:
         listed = isinstance(value, list) and all(isinstance(part, str) for part in value)
-        right, must = value is None or listed or isinstance(value, str) or is_real(value), "a number, a text, a list of texts or null"
+        right, must = (
+            value is None or listed or isinstance(value, str) or is_real(value),
+            "a number, a text, a list of texts or null",
+        )
     if not right:
         raise InputError(f"{path}: {name}={shown(value)} must be {must}: restore the file.")
 

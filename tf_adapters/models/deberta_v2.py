@@ -31,7 +31,11 @@ class TFDebertaV2AdapterLayer(AdapterBlock, TFDebertaV2Layer):
 def _parameters(config):
     size, depth, others = config.hidden_size, config.num_hidden_layers, 0
     width = getattr(config, "embedding_size", size)
-    embeddings = config.vocab_size + config.type_vocab_size + (config.max_position_embeddings if config.position_biased_input else 0)
+    embeddings = (
+        config.vocab_size
+        + config.type_vocab_size
+        + (config.max_position_embeddings if config.position_biased_input else 0)
+    )
     if width != size:
         # The LayerNorm stands behind the projection.
         others += width * size + 2 * (size - width)
@@ -65,8 +69,16 @@ FAMILY = _DebertaV2(
     head_activation=lambda config: config.pooler_hidden_act,
     tokenizer="deberta-v2-sentencepiece",
     config_keys={
-        "embedding_size": 768, "pooler_hidden_size": 768, "position_buckets": -1, "norm_rel_ebd": "none", "share_att_key": False,
-        "conv_kernel_size": 0, "conv_groups": 1, "conv_act": "tanh", "attention_head_size": 64, "cls_dropout": 0.0,
+        "embedding_size": 768,
+        "pooler_hidden_size": 768,
+        "position_buckets": -1,
+        "norm_rel_ebd": "none",
+        "share_att_key": False,
+        "conv_kernel_size": 0,
+        "conv_groups": 1,
+        "conv_act": "tanh",
+        "attention_head_size": 64,
+        "cls_dropout": 0.0,
     },  # fmt: skip
     autograph=True,
     parameters=_parameters,

@@ -55,7 +55,11 @@ class _Sizes:
     """The configuration under BERT's names."""
 
     def __init__(self, config):
-        self.hidden_size, self.intermediate_size, self.num_hidden_layers = config.dim, config.hidden_dim, config.n_layers
+        self.hidden_size, self.intermediate_size, self.num_hidden_layers = (
+            config.dim,
+            config.hidden_dim,
+            config.n_layers,
+        )
 
 
 FAMILY = _DistilBert(
@@ -67,7 +71,11 @@ FAMILY = _DistilBert(
     parameters=_parameters,
     token_types=False,
     denses={
-        "query": "attention.q_lin", "key": "attention.k_lin", "value": "attention.v_lin", "attention_output": "attention.out_lin",
-        "intermediate": "ffn.lin1", "output": "ffn.lin2",
+        "query": "attention.q_lin",
+        "key": "attention.k_lin",
+        "value": "attention.v_lin",
+        "attention_output": "attention.out_lin",
+        "intermediate": "ffn.lin1",
+        "output": "ffn.lin2",
     },
 )

@@ -12,12 +12,23 @@ from tf_adapters.models.site import replace_layer
 # model_type of config.json -> module with a FAMILY. A new family is a file and a line here.
 _MODULES = {
     name.replace("_", "-"): f"tf_adapters.models.{name}"
-    for name in ("albert", "bert", "camembert", "deberta_v2", "distilbert", "electra", "mpnet", "roberta", "xlm_roberta")
+    for name in (
+        "albert",
+        "bert",
+        "camembert",
+        "deberta_v2",
+        "distilbert",
+        "electra",
+        "mpnet",
+        "roberta",
+        "xlm_roberta",
+    )
 }
 
 BERT_DENSES = {
     **{place: f"attention.self_attention.{place}" for place in ("query", "key", "value")},
-    "attention_output": "attention.dense_output.dense", "intermediate": "intermediate.dense", "output": "bert_output.dense",
+    "attention_output": "attention.dense_output.dense", "intermediate": "intermediate.dense",
+    "output": "bert_output.dense",
 }  # fmt: skip
 KERAS_DROPOUT = {keras.layers.Dropout: "rate"}
 
@@ -35,9 +46,10 @@ class Family:
             `{"total": int, "layer_norm": {"none": 0, "encoder": int, "all": int}}`.
         fast_block_class, fast_encoder_class: block and stack of blocks of `models.fast`, or None.
         first_token_heads: names of the heads that read the last block's first token alone.
-        pooled_classifier: bool, whether `classifier` of a sequence classification model is one dense layer on the pooled output.
-        head_activation: function from a configuration to the name of what stands between the dense layers of the sequence
-            classification head, the pooler that it reads among them.
+        pooled_classifier: bool, whether `classifier` of a sequence classification model is one dense layer on the
+            pooled output.
+        head_activation: function from a configuration to the name of what stands between the dense layers of the
+            sequence classification head, the pooler that it reads among them.
         token_types: bool, whether the encoder takes `token_type_ids`.
         tokenizer: str, a key of `text.loading`: what cuts texts.
         on_adapterhub: bool, whether `adapters` has the family.
@@ -45,7 +57,8 @@ class Family:
         denses: dict from one of `config.DENSE_PLACES` to the path of that layer's attribute in an adapted block.
         dropouts: dict from each class of dropout layers to the name of the attribute that is its rate.
         autograph: bool, whether transformers' code branches on tensors, so that a graph for any length needs AutoGraph.
-        config_keys: dict from keys of config.json that the model reads, beside those that `config_class` names, to their defaults.
+        config_keys: dict from keys of config.json that the model reads, beside those that `config_class` names, to
+            their defaults.
         first_position: function from a configuration to the number of positions that no token has.
     """
 
@@ -111,7 +124,8 @@ class Family:
         return type(model) in [self.heads[head] for head in self.first_token_heads]
 
     def layer_norms(self, model, which, adapted=None):
-        """The pretrained LayerNorm layers: one of `AdapterConfig.train_layer_norm`, with the adapted blocks' indices or None."""
+        """The pretrained LayerNorm layers: one of `AdapterConfig.train_layer_norm`, with the adapted blocks' indices or
+        None."""
         if which == "none":
             return []
         blocks = self.blocks(model)
@@ -153,7 +167,10 @@ class Family:
 
     def adapterhub_site(self, model, block, place):
         """What the weights of the adapters at a site begin with in AdapterHub's files, before `.adapters.NAME`."""
-        return f"{model.base_model_prefix}.encoder.layer.{block}." + {"attention": "attention.output", "ffn": "output"}[place]
+        return (
+            f"{model.base_model_prefix}.encoder.layer.{block}."
+            + {"attention": "attention.output", "ffn": "output"}[place]
+        )
 
     def pooler(self, model):
         """The pooler layer of the encoder, or None."""

@@ -45,10 +45,15 @@ def _are_dense(*layers):
 
 
 def _dense_and_update(layer, training):
-    """A Dense and what is known to be added to it: `(dense, ())`, or `(dense, (LoraLayer, gate))`; None for anything else."""
+    """A Dense and what is known to be added to it: `(dense, ())`, or `(dense, (LoraLayer, gate))`; None for anything
+    else."""
     if _are_dense(layer):
         return layer, ()
-    if not isinstance(layer, DenseSite) or not _are_dense(layer.dense) or (len(layer.adapters) > 1 and layer.merged is None):
+    if (
+        not isinstance(layer, DenseSite)
+        or not _are_dense(layer.dense)
+        or (len(layer.adapters) > 1 and layer.merged is None)
+    ):
         return None
     if layer.merged is not None or not layer.adapters:
         return layer.merged or layer.dense, ()
@@ -86,7 +91,13 @@ class FastSelfAttention:
         """As the original; with `queries`, an int, only that many first tokens ask, and the others are asked."""
         others = (head_mask, encoder_hidden_states, past_key_value)
         fits = all(_dense_and_update(layer, training) is not None for layer in (self.query, self.key, self.value))
-        if not fits or any(other is not None for other in others) or self.is_decoder or output_attentions or not _is_known(training):
+        if (
+            not fits
+            or any(other is not None for other in others)
+            or self.is_decoder
+            or output_attentions
+            or not _is_known(training)
+        ):
             outputs = super().call(
                 hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask,
                 past_key_value, output_attentions, training=training,
@@ -112,7 +123,12 @@ class FastSelfAttention:
         scale = self.attention_head_size**-0.5 if layers[0] is self.query else 1.0
         scales = [scale] + [1.0] * (len(layers) - 1)
         weights = [
-            tf.cast(tf.concat([_value(getattr(dense, name), tf.float32) * scale for dense, scale in zip(denses, scales)], -1), states.dtype)
+            tf.cast(
+                tf.concat(
+                    [_value(getattr(dense, name), tf.float32) * scale for dense, scale in zip(denses, scales)], -1
+                ),
+                states.dtype,
+            )
             for name in ("kernel", "bias")
         ]
         rows = _rows(states)
@@ -123,7 +139,9 @@ class FastSelfAttention:
                 (lora, gate), size = update, self.all_head_size
                 down.append(_value(lora.a, states.dtype))
                 wide = _value(lora.b, tf.float32) * (gate * lora.scaling * scale)
-                up.append(tf.pad(tf.cast(wide, states.dtype), [[0, 0], [number * size, (len(layers) - 1 - number) * size]]))
+                up.append(
+                    tf.pad(tf.cast(wide, states.dtype), [[0, 0], [number * size, (len(layers) - 1 - number) * size]])
+                )
         if down:
             joint += tf.matmul(tf.matmul(rows, tf.concat(down, 1)), tf.concat(up, 0))
         batch, length = tf.unstack(tf.shape(states)[:2])
@@ -161,11 +179,12 @@ class FastSite(AdapterSite):
 
     def call(self, hidden_states, input_tensor, training=False):
         name, adapter = next(iter(self.adapters.items()), (None, None))
-        if (
-            len(self.adapters) > 1 or not _is_known(training) or not _are_dense(self.dense)
-            or (adapter is not None and not (self.configs[name].insertion == "sequential" and _is_fusible(adapter, training)))
-            or (training and self.switch.drops)
-        ):  # fmt: skip
+        is_plain = len(self.adapters) < 2 and _is_known(training) and _are_dense(self.dense)
+        if is_plain and training and self.switch.drops:
+            is_plain = False
+        if is_plain and adapter is not None:
+            is_plain = self.configs[name].insertion == "sequential" and _is_fusible(adapter, training)
+        if not is_plain:
             return super().call(hidden_states, input_tensor, training=training)
         dtype, rate = hidden_states.dtype, self.dropout.rate if training else 0.0
         product = tf.matmul(_rows(hidden_states), _value(self.dense.kernel, dtype))
@@ -188,14 +207,20 @@ class FastSite(AdapterSite):
 
 
 def _is_fusible(adapter, training):
-    return isinstance(adapter, AdapterLayer) and adapter.is_plain and not (adapter.dropout and training) and adapter.activation in ACTIVATIONS
+    return (
+        isinstance(adapter, AdapterLayer)
+        and adapter.is_plain
+        and not (adapter.dropout and training)
+        and adapter.activation in ACTIVATIONS
+    )
 
 
 class FastBlock(AdapterBlock):
     """An AdapterBlock that can compute its first token alone."""
 
     def call(self, hidden_states, attention_mask, *others, training=False, first_token_only=False, **named):
-        """As the original; with `first_token_only` the other tokens are NaN, so that what reads them cannot go on in silence."""
+        """As the original; with `first_token_only` the other tokens are NaN, so that what reads them cannot go on in
+        silence."""
         if not first_token_only:
             return super().call(hidden_states, attention_mask, *others, training=training, **named)
         first = hidden_states[:, :1]
@@ -235,7 +260,8 @@ class FastEncoder:
             or any(other is not None for other in others)
         ):  # fmt: skip
             return super().call(
-                hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask, past_key_values,
+                hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask,
+                past_key_values,
                 use_cache, output_attentions, output_hidden_states, return_dict, training=training,
             )  # fmt: skip
         for block in self.layer:

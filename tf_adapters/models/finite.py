@@ -17,4 +17,7 @@ def check_finite(arrays, source, *, dtype="float32"):
     for name, value in arrays.items():
         if not (np.abs(value) <= tf.as_dtype(dtype).max).all():
             what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
-            raise InputError(f"{source}: {name} holds {what if dtype == 'float32' else f'numbers beyond what {dtype} holds: give storage=float32'}.")
+            raise InputError(
+                f"{source}: {name} holds "
+                f"{what if dtype == 'float32' else f'numbers beyond what {dtype} holds: give storage=float32'}."
+            )

@@ -14,12 +14,13 @@ COLLECTION = "tf_adapters/custom_gradients"
 def hold_gradients_weakly():
     """Let a traced graph with a `tf.custom_gradient` go with the function that it was traced for.
 
-    TensorFlow registers such a gradient under a name for as long as the process lives, and what is registered holds tensors
-    of the graph (tensorflow/tensorflow issues 27492 and 97697). Keras' optimizers and layer normalisation are among those
-    that have one, so every training would keep its graphs (benchmarks/repeated.py). Here a graph comes to hold its gradients itself,
-    and the registry forgets them when it goes; as long as it is there, all works as before. A gradient that reads no tensor of its
-    graph is left alone, unless it is of the sums that Keras' optimizers ask of tf.distribute: it works in imported copies too, which
-    may outlive the graph. Any other works in the graph itself only.
+    TensorFlow registers such a gradient under a name for as long as the process lives, and what is registered holds
+    tensors of the graph (tensorflow/tensorflow issues 27492 and 97697). Keras' optimizers and layer normalisation are
+    among those that have one, so every training would keep its graphs (benchmarks/repeated.py). Here a graph comes to
+    hold its gradients itself, and the registry forgets them when it goes; as long as it is there, all works as before.
+    A gradient that reads no tensor of its graph is left alone, unless it is of the sums that Keras' optimizers ask of
+    tf.distribute: it works in imported copies too, which may outlive the graph. Any other works in the graph itself
+    only.
     """
     registry = registered_gradients()
     for name in list(registry):  # other threads may trace meanwhile
@@ -38,7 +39,10 @@ def _belongs_to_graph(gradient, results):
     """Whether a gradient is of no use without the graph of these results."""
     graphs = _graphs_of(gradient)
     own = [graph for result in tf.nest.flatten(results, expand_composites=True) for graph in _graphs_around(result)[:1]]
-    return any(graph in graphs for graph in own) or getattr(gradient, "__module__", None) == tf.distribute.ReplicaContext.__module__
+    return (
+        any(graph in graphs for graph in own)
+        or getattr(gradient, "__module__", None) == tf.distribute.ReplicaContext.__module__
+    )
 
 
 def _weak(function):
@@ -47,7 +51,8 @@ def _weak(function):
 
 
 def _graphs_of(value):
-    """The graphs of the tensors that a function closes over, and those around them, which may be the last that are held."""
+    """The graphs of the tensors that a function closes over, and those around them, which may be the last that are
+    held."""
     values, found, seen = [value], {}, set()
     while values:
         value = values.pop()
@@ -75,7 +80,9 @@ def _graphs_around(tensor):
 def _closed_over(function):
     """What a function closes over by its names."""
     found = {}
-    for name, cell in zip(getattr(getattr(function, "__code__", None), "co_freevars", ()), getattr(function, "__closure__", None) or ()):
+    for name, cell in zip(
+        getattr(getattr(function, "__code__", None), "co_freevars", ()), getattr(function, "__closure__", None) or ()
+    ):
         with contextlib.suppress(ValueError):  # of a name that has no value yet
             found[name] = cell.cell_contents
     return found

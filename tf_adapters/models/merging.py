@@ -16,11 +16,12 @@ from tf_adapters.models.transaction import transaction
 
 @transaction
 def merge_adapter(model):
-    """Fold the active adapter into the encoder's weights and take it out: a plain transformers model that computes the same.
+    """Fold the active adapter into the encoder's weights and take it out: a plain transformers model that computes the
+    same.
 
-    Its kernels become `W + (alpha / rank) A B`, computed in float64 and rounded once, or `W` scaled; LayerNorms and the head keep
-    what was trained. The encoder is another one from then on, which an adapter that is trained on it names by its digest. What
-    `save_adapter` wrote before goes on fitting the encoder that it was trained on.
+    Its kernels become `W + (alpha / rank) A B`, computed in float64 and rounded once, or `W` scaled; LayerNorms and the
+    head keep what was trained. The encoder is another one from then on, which an adapter that is trained on it names by
+    its digest. What `save_adapter` wrote before goes on fitting the encoder that it was trained on.
 
     Args:
         model: a model with one adapter, of `LoraConfig` or `IA3Config`.
@@ -28,7 +29,8 @@ def merge_adapter(model):
     Returns: the model.
 
     Raises:
-        InputError: there is no adapter, it is none that can be merged, the model has others, or `cast_frozen` rounded the weights.
+        InputError: there is no adapter, it is none that can be merged, the model has others, or `cast_frozen` rounded
+            the weights.
 
     Reference: Hu et al. 2022, section 4.1 (no additional inference latency).
     """
@@ -40,10 +42,14 @@ def merge_adapter(model):
     config = state.owner.config
     if len(state.adapters) > 1:
         others = ", ".join(repr(name) for name in state.adapters if name != state.active)
-        raise InputError(f"The model has other adapters ({others}), which fit the unchanged encoder alone: remove them first.")
+        raise InputError(
+            f"The model has other adapters ({others}), which fit the unchanged encoder alone: remove them first."
+        )
     sites = _sites(model, state)
     if not sites:
-        raise InputError(f"An adapter of the method {config.method!r} is no update of the encoder's weights and cannot be merged.")
+        raise InputError(
+            f"An adapter of the method {config.method!r} is no update of the encoder's weights and cannot be merged."
+        )
     kernels = [variable for site in sites for variable in site.dense.weights]
     check_not_cast(state, kernels, "merge_adapter(model)")
     for site, values in zip(sites, _merged(state, sites)):
@@ -60,7 +66,8 @@ def merge_adapter(model):
 
 @contextlib.contextmanager
 def merged(model):
-    """Context in which what is traced computes with the active adapter's updates inside the weights, if it is such a one.
+    """Context in which what is traced computes with the active adapter's updates inside the weights, if it is such a
+    one.
 
     The weights are copies: nothing of the model changes, and other threads may compute with it meanwhile.
     """

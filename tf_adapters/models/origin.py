@@ -12,7 +12,8 @@ class Origin:
     """The encoder of a model as it was before anything was trained or loaded.
 
     Attributes:
-        digest: SHA-256 over the canonical names and float32 bytes of its tensors, sorted by name, as hexadecimal digits.
+        digest: SHA-256 over the canonical names and float32 bytes of its tensors, sorted by name, as hexadecimal
+            digits.
         digest_without_pooler: the same, of what an encoder without a pooler has.
     """
 
@@ -41,7 +42,8 @@ class Origin:
 
 
 def digest_of(variables, values=None):
-    """SHA-256 over canonical names and float32 bytes of variables, sorted by name; `values` has those of some by their id."""
+    """SHA-256 over canonical names and float32 bytes of variables, sorted by name; `values` has those of some by their
+    id."""
     hasher, named = hashlib.sha256(), named_weights(variables)
     for name in sorted(named):
         variable, _ = named[name]
@@ -56,5 +58,6 @@ def _value(variable, values):
 
 
 def _print(variable, values):
-    # A checksum tells a changed weight from an unchanged one, at some four times SHA-256's speed; nobody forges it in one process.
+    # A checksum tells a changed weight from an unchanged one, at some four times SHA-256's speed; nobody forges it in
+    # one process.
     return zlib.crc32(np.ascontiguousarray(_value(variable, values)).view(np.uint8))

@@ -6,7 +6,8 @@ from tf_adapters.models.state import state_of
 
 
 def outputs_of(outputs):
-    """What Keras' losses take: the logits, or for a span head the dict of `start_logits` and `end_logits`, each `(rows, length)`."""
+    """What Keras' losses take: the logits, or for a span head the dict of `start_logits` and `end_logits`, each `(rows,
+    length)`."""
     if tf.is_tensor(outputs):
         return outputs
     if "logits" in outputs:

@@ -44,7 +44,8 @@ class Acting(AutoTrackable):
         self.known, self.last = frozenset(), 0
 
     def guard(self):
-        """1.0, or NaN where an adapter acts that was not on the model when this graph was traced: it cannot compute that one.
+        """1.0, or NaN where an adapter acts that was not on the model when this graph was traced: it cannot compute
+        that one.
 
         Returns: float32 scalar.
         """
@@ -93,8 +94,8 @@ class Site:
     """Mixin for a place in a block where adapters, or layers of other methods, stand.
 
     Several adapters may stand at one site. Which one acts is decided by variables, so a graph that was traced before a
-    switch follows it, and one that was traced before an adapter was removed never computes with it. With a single adapter
-    its gate alone is read, which needs no branch in the graph.
+    switch follows it, and one that was traced before an adapter was removed never computes with it. With a single
+    adapter its gate alone is read, which needs no branch in the graph.
     """
 
     def make_site(self):
@@ -133,9 +134,13 @@ class Site:
 
     def discard(self, name):
         """Take the adapter `name`, which does not act, away if it stands here."""
-        self.adapters, self.configs, self.positions = (without(part, name) for part in (self.adapters, self.configs, self.positions))
+        self.adapters, self.configs, self.positions = (
+            without(part, name) for part in (self.adapters, self.configs, self.positions)
+        )
         switch = self.switch
-        switch.slots, switch.gates, switch.drops = (without(part, name) for part in (switch.slots, switch.gates, switch.drops))
+        switch.slots, switch.gates, switch.drops = (
+            without(part, name) for part in (switch.slots, switch.gates, switch.drops)
+        )
         if hasattr(self, f"drop_seeds_{name}"):
             delattr(self, f"drop_seeds_{name}")
 
@@ -172,7 +177,8 @@ class Site:
 
 
 def without(mapping, name):
-    """The same dict without one name: a new one, because Keras refuses to save a tracked one that was changed in place."""
+    """The same dict without one name: a new one, because Keras refuses to save a tracked one that was changed in
+    place."""
     return {key: value for key, value in mapping.items() if key != name}
 
 
@@ -213,7 +219,9 @@ class AdapterSite(Site):
         norm = self.LayerNorm
         if summed.dtype != tf.float32:
             return self.guarded(norm(inputs=summed))
-        return layer_norm(summed, self.guarded(tf.convert_to_tensor(norm.gamma)), tf.convert_to_tensor(norm.beta), norm.epsilon)
+        return layer_norm(
+            summed, self.guarded(tf.convert_to_tensor(norm.gamma)), tf.convert_to_tensor(norm.beta), norm.epsilon
+        )
 
     def adapt(self, hidden_states, input_tensor, training):
         """The sub-layer's output after the adapter that acts, if one does."""

@@ -18,9 +18,10 @@ class Owner:
     """What belongs to an adapter, or to the encoder without one, and is on the model only while it acts.
 
     Attributes:
-        norms, head: values of the pretrained LayerNorms and of the head, aligned with `ModelState.switched`; None while they are in
-            the model's variables.
-        labels: `id2label` and `label2id` of the configuration, which go with the head; None while they are in the model's.
+        norms, head: values of the pretrained LayerNorms and of the head, aligned with `ModelState.switched`; None while
+            they are in the model's variables.
+        labels: `id2label` and `label2id` of the configuration, which go with the head; None while they are in the
+            model's.
         pretrained: what `load_pretrained_adapter` loaded, a dict for JSON, or None.
     """
 
@@ -48,8 +49,8 @@ class NamedAdapter(Owner):
 class ModelState:
     """Adapters, originals and origin of one model; a plain object that Keras does not track.
 
-    What acts is written here and in no other place: `active`, `active_blocks` and `suspensions`. `let` changes it, with all that
-    follows: the sites' switches, the LayerNorms, the head and its label names.
+    What acts is written here and in no other place: `active`, `active_blocks` and `suspensions`. `let` changes it, with
+    all that follows: the sites' switches, the LayerNorms, the head and its label names.
 
     Attributes:
         family: the model's `Family`.
@@ -63,7 +64,8 @@ class ModelState:
         original_blocks: the blocks before injection.
         original_parts: list of `(layer, name of a layer of it, that layer before injection)`.
         fast: bool, whether the blocks are those of `models.fast`.
-        switched: dict of `"norms"`, the pretrained LayerNorms' variables, and `"head"`, the head's; empty without adapters.
+        switched: dict of `"norms"`, the pretrained LayerNorms' variables, and `"head"`, the head's; empty without
+            adapters.
         freezing: list of `(layer, trainable, its trainable and its other weights)` before injection; None if
             `cast_frozen` replaced some of them since.
         dropouts: `Family.dropout_layers` before injection.
@@ -168,12 +170,15 @@ class ModelState:
         return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
 
     def put(self, owner, variable, value):
-        """Give an owner's LayerNorms or head, or any other variable, a value; what is not on the model now is kept for later."""
+        """Give an owner's LayerNorms or head, or any other variable, a value; what is not on the model now is kept for
+        later."""
         for group, variables in self.switched.items():
             kept = getattr(owner, group)
             if kept is not None and any(variable is other for other in variables):
                 value = tf.constant(value, variable.dtype)
-                setattr(owner, group, [value if variable is other else before for other, before in zip(variables, kept)])
+                setattr(
+                    owner, group, [value if variable is other else before for other, before in zip(variables, kept)]
+                )
                 return
         self.write(variable, value)
 
@@ -216,15 +221,20 @@ class ModelState:
         if self.newly_initialized:
             return
         if self.adapters:
-            raise InputError("A head with a pooler of its own fits a model without adapters alone: load it into a model of its own.")
+            raise InputError(
+                "A head with a pooler of its own fits a model without adapters alone: load it into a model of its own."
+            )
         self.origin(model)
         self.newly_initialized = [self.family.pooler(model)]
 
     def origin(self, model):
-        """The `Origin` of the encoder, noted by the first call: before any training, that is in `add_adapters` or `set_trainable`."""
+        """The `Origin` of the encoder, noted by the first call: before any training, that is in `add_adapters` or
+        `set_trainable`."""
         if self._origin is None:
             pooler = self.family.pooler(model)
-            self._origin = Origin(self.backbone_variables(model), [] if pooler is None else pooler.weights, self.values_of(self.plain))
+            self._origin = Origin(
+                self.backbone_variables(model), [] if pooler is None else pooler.weights, self.values_of(self.plain)
+            )
         return self._origin
 
     def digest(self, model):

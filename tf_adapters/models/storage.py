@@ -15,13 +15,13 @@ def cast_frozen(model):
     """Keep the encoder's frozen kernels and embeddings in the dtype that they compute in, and no longer in float32.
 
     Under `mixed_bfloat16` and `mixed_float16` they take half the memory and are not cast at every step; without such a
-    policy nothing happens. Results stay what they are, but for fast blocks, where the scale of the scores is folded into
-    the rounded query kernel. Biases, LayerNorms and whatever trains stay in float32. Adapters are saved and loaded as
-    before.
+    policy nothing happens. Results stay what they are, but for fast blocks, where the scale of the scores is folded
+    into the rounded query kernel. Biases, LayerNorms and whatever trains stay in float32. Adapters are saved and loaded
+    as before.
 
     The float32 values are given up. A `set_trainable` that would train them raises InputError from then on, and so does
-    `remove_adapters` of the last adapter, if it was there before the cast. Checkpoints of the whole model from before do not
-    fit any more; transformers' `save_pretrained` writes the rounded values, and in bfloat16 only
+    `remove_adapters` of the last adapter, if it was there before the cast. Checkpoints of the whole model from before
+    do not fit any more; transformers' `save_pretrained` writes the rounded values, and in bfloat16 only
     `safe_serialization=True` makes files that can be read again.
 
     Call it after `set_trainable` and before `compile`, or for a model that only predicts, after `freeze`.
@@ -49,7 +49,9 @@ def cast_frozen(model):
                     cast.append(_cast(layer, attribute, variable))
                     origin.exchange(variable, cast[-1])
     if not cast and state.trainable is None and len(trains) == len(model.weights) and not state.cast:
-        raise InputError("cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first.")
+        raise InputError(
+            "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
+        )
     if cast:
         state.cast += cast
         # These lists keep the old variables alive, and the model before the adapters cannot be restored any more.
@@ -61,9 +63,7 @@ def cast_frozen(model):
 def _cast(layer, attribute, variable):
     """Replace a variable that `layer` owns; returns the new one."""
     new = tf.Variable(
-        tf.cast(variable, layer.compute_dtype),
-        trainable=variable.trainable,
-        name=variable.name.removesuffix(":0"),
+        tf.cast(variable, layer.compute_dtype), trainable=variable.trainable, name=variable.name.removesuffix(":0")
     )
     exchange_variable(layer, attribute, new)
     return new

@@ -19,7 +19,8 @@ MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
 def set_trainable(model, mode="adapters", *, head=True):
     """Choose the weights that train, before `compile` or after it.
 
-    A model that was compiled or trained already goes on with its optimizer: what trained before and still does keeps its moments.
+    A model that was compiled or trained already goes on with its optimizer: what trained before and still does keeps
+    its moments.
 
     Args:
         model: a transformers TensorFlow model, with adapters or without.
@@ -31,7 +32,8 @@ def set_trainable(model, mode="adapters", *, head=True):
               (variable fine-tuning). N equal to the depth is full fine-tuning, embeddings
               included, as in Houlsby et al., section 3.3.
             - `"layer-norm"`: all pretrained LayerNorms and the head.
-            - `"bias"`: every bias of the encoder, the LayerNorms' included, and the head (BitFit, Ben Zaken et al. 2022).
+            - `"bias"`: every bias of the encoder, the LayerNorms' included, and the head (BitFit, Ben Zaken et al.
+              2022).
             - `"head"`: the head alone.
 
             Adapters that are not active never train.
@@ -50,8 +52,8 @@ def set_trainable(model, mode="adapters", *, head=True):
     saving = dict.fromkeys((before["trainable"], "full"))
     if before["trainable"] != "adapters" and mode not in saving:
         raise InputError(
-            f"{{mode}}: the encoder's own weights are those of {before['directory']}, which only {' or '.join(map(repr, saving))} "
-            "saves again.",
+            f"{{mode}}: the encoder's own weights are those of {before['directory']}, which only "
+            f"{' or '.join(map(repr, saving))} saves again.",
             mode=mode,
         )
     if not head:

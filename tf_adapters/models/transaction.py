@@ -13,9 +13,9 @@ from tf_adapters.models.state import state_of
 def transaction(operation):
     """Let a function whose first argument is a model happen as a whole, or not at all.
 
-    Whatever it raises, `KeyboardInterrupt` and `MemoryError` too, the model is then as before: its layers and what they hold, the
-    package's `ModelState`, and the values of the variables that were assigned by `ModelState.write`. One transaction inside another
-    is a part of that one.
+    Whatever it raises, `KeyboardInterrupt` and `MemoryError` too, the model is then as before: its layers and what they
+    hold, the package's `ModelState`, and the values of the variables that were assigned by `ModelState.write`. One
+    transaction inside another is a part of that one.
     """
 
     @functools.wraps(operation)
@@ -86,7 +86,8 @@ class _Undo:
 
 
 def _objects(model, state):
-    """Everything that operations on a model change: its layers, their switches, the package's own notes, the optimizer."""
+    """Everything that operations on a model change: its layers, their switches, the package's own notes, the
+    optimizer."""
     layers = list(layers_of(model))
     switches = [switch for layer in layers if (switch := getattr(layer, "switch", None)) is not None]
     optimizer = getattr(model, "optimizer", None)

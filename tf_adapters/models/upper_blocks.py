@@ -13,7 +13,8 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 @contextlib.contextmanager
 def _with_layers(model, blocks, embeddings=None):
-    """While a graph is traced, the encoder has these blocks; with other embeddings given, they are not the lowest ones."""
+    """While a graph is traced, the encoder has these blocks; with other embeddings given, they are not the lowest
+    ones."""
     family = state_of(model).family
     main = family.main_layer(model)
     changes = [(family.stack(model), "layer", list(blocks))]
@@ -36,7 +37,9 @@ def lower_blocks(model, depth):
     def lower(inputs):
         with _with_layers(model, blocks) as main:
             # With hidden states asked for, no block is computed for its first token alone.
-            return main(state_of(model).family.inputs(inputs), output_hidden_states=True, training=False).last_hidden_state
+            return main(
+                state_of(model).family.inputs(inputs), output_hidden_states=True, training=False
+            ).last_hidden_state
 
     return lower
 
@@ -67,4 +70,6 @@ class UpperBlocks(keras.Model):
             return inputs_embeds
 
         with _with_layers(self.whole, blocks, pass_on):
-            return self.whole({"inputs_embeds": inputs["states"], "attention_mask": inputs["attention_mask"]}, training=training)
+            return self.whole(
+                {"inputs_embeds": inputs["states"], "attention_mask": inputs["attention_mask"]}, training=training
+            )

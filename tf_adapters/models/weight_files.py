@@ -39,17 +39,21 @@ class SafetensorsFiles:
             except FileNotFoundError:
                 raise InputError(f"{path} names {shown(file.name)}, which is not beside it.") from None
             except SafetensorError as error:
-                raise InputError(f"{file} is not a complete safetensors file ({str(error)[:200]}): fetch it again.") from None
+                raise InputError(
+                    f"{file} is not a complete safetensors file ({str(error)[:200]}): fetch it again."
+                ) from None
             except (OSError, ValueError) as error:  # also of a name that no file can have
-                raise InputError(f"{shown(str(file))} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+                raise InputError(
+                    f"{shown(str(file))} cannot be read: {getattr(error, 'strerror', None) or error}."
+                ) from None
             for name in names:
                 if _modern(name) in self._where:
                     raise InputError(f"{path} holds {shown(_modern(name))} twice: fetch the files again.")
                 part = handle.get_slice(name)
                 if len(part.get_shape()) > _MOST_DIMENSIONS or part.get_dtype() not in _DTYPES:
                     raise InputError(
-                        f"{file}: {shown(name)} has {len(part.get_shape())} dimensions of the type {part.get_dtype()}: a weight has at most "
-                        f"{_MOST_DIMENSIONS}, of {', '.join(_DTYPES)}."
+                        f"{file}: {shown(name)} has {len(part.get_shape())} dimensions of the type {part.get_dtype()}: "
+                        f"a weight has at most {_MOST_DIMENSIONS}, of {', '.join(_DTYPES)}."
                     )
                 self._where[_modern(name)] = (handle, name)
 
@@ -99,7 +103,9 @@ class H5File:
     def _note(self, path, item):
         if hasattr(item, "shape"):
             if item.external or item.is_virtual:
-                raise InputError(f"{self.path}: {shown(path)} is kept in another file, which is not read: fetch the model again.")
+                raise InputError(
+                    f"{self.path}: {shown(path)} is kept in another file, which is not read: fetch the model again."
+                )
             if item.dtype.kind not in "fiu" or item.shape is None or "/" not in path:
                 raise InputError(f"{self.path}: {shown(path)} is no weight of a layer: fetch the file again.")
             # The first level is the Keras layer's name, the second the model's scope.

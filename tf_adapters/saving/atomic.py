@@ -1,7 +1,7 @@
 """Files and folders that are either whole or not there.
 
-What is under way lies beside them under another name, and its writer holds its lock, which ends with the process, however it ends.
-The next writer in the folder removes what nobody holds.
+What is under way lies beside them under another name, and its writer holds its lock, which ends with the process,
+however it ends. The next writer in the folder removes what nobody holds.
 """
 
 import contextlib

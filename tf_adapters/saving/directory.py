@@ -65,7 +65,9 @@ def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics
     if directory.exists() and not directory.is_dir():
         raise InputError("{directory} is a file: give a directory.", directory=str(directory))
     if state.trainable is None:
-        raise InputError("The model was not trained: call set_trainable(model, ...) first, so that it is known what to save.")
+        raise InputError(
+            "The model was not trained: call set_trainable(model, ...) first, so that it is known what to save."
+        )
     for name, value in (("recipe", recipe), ("task", task), ("metrics", metrics), ("training", training)):
         _check_json(name, value)
     if task is not None:
@@ -150,8 +152,8 @@ def load_adapter(model, directory, *, name="default", head=True, fast=None):
     Returns: the settings in the directory's `tf_adapters.json`, a dict.
 
     Raises:
-        InputError: another encoder or one that was changed since it was loaded, another head, other label names than the model
-            was given, missing, truncated or unknown content. The model is then as it was.
+        InputError: another encoder or one that was changed since it was loaded, another head, other label names than
+            the model was given, missing, truncated or unknown content. The model is then as it was.
     """
     settings = read_settings(directory)
     state = state_of(model)
@@ -162,8 +164,8 @@ def load_adapter(model, directory, *, name="default", head=True, fast=None):
     others = sorted(set(state.adapters) - ({name} if config is not None else set()))
     if others and (config is None or settings["backbone"]["weights_saved"]):
         raise InputError(
-            f"{directory} holds weights of the encoder or a head without an adapter ({settings['trainable']}), which are not those of the "
-            f"model's other adapters ({', '.join(others)}): load it into a model of its own."
+            f"{directory} holds weights of the encoder or a head without an adapter ({settings['trainable']}), which "
+            f"are not those of the model's other adapters ({', '.join(others)}): load it into a model of its own."
         )
     if head:
         if settings["head"]["pooler"] and state.family.reads_pooler(model):
@@ -171,13 +173,17 @@ def load_adapter(model, directory, *, name="default", head=True, fast=None):
         _check_head(model, state, settings, arrays, directory)
     if config is None:
         if fast not in (None, state.fast):
-            raise InputError(f"{{fast}}: {directory} holds no adapter, which fast blocks come with: leave it out.", fast=fast)
+            raise InputError(
+                f"{{fast}}: {directory} holds no adapter, which fast blocks come with: leave it out.", fast=fast
+            )
     elif name not in state.adapters:
         add_adapters(model, config, name=name, seed=0, fast=fast)
     else:
         check_fast(state, fast)
         if state.adapters[name].config != config:
-            raise InputError(f"{{name}}: the model's adapter of that name has another config than {directory}.", name=name)
+            raise InputError(
+                f"{{name}}: the model's adapter of that name has another config than {directory}.", name=name
+            )
         set_active(model, name)
         # What the directory does not have is as it was in the encoder that it was trained on.
         plain = state.values_of(state.plain)
@@ -226,22 +232,20 @@ def load_trained(directory, *, backbone=None, fast=None):
         raise InputError(f"{directory} does not say where its encoder came from: give {{backbone}}.", backbone=NAME)
     head = settings["head"]
     try:
-        model = load_backbone(
-            source,
-            head=head["type"],
-            num_labels=head["num_labels"],
-            head_layers=head["layers"],
-        )
+        model = load_backbone(source, head=head["type"], num_labels=head["num_labels"], head_layers=head["layers"])
     except InputError as error:
         if backbone is None:
-            raise InputError(f"The encoder that {directory} was trained on: {error} Give another place by --model.") from None
+            raise InputError(
+                f"The encoder that {directory} was trained on: {error} Give another place by --model."
+            ) from None
         raise
     load_adapter(model, directory, fast=fast)
     return model, settings
 
 
 def _collect(model, state):
-    """What of the model is not in the pretrained encoder: adapter, head, all that trains, and all that was changed before."""
+    """What of the model is not in the pretrained encoder: adapter, head, all that trains, and all that was changed
+    before."""
     owner = state.owner
     wanted = {id(variable) for variable in [*model.trainable_variables, *state.changed(model, owner)]}
     values = state.values_of(owner)
@@ -337,7 +341,8 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
 
 
 def check_backbone(model, state, settings, directory, arrays=()):
-    """Raise InputError if a directory was trained on another encoder than the model has, or would have with the directory's `arrays`."""
+    """Raise InputError if a directory was trained on another encoder than the model has, or would have with the
+    directory's `arrays`."""
     saved, config, origin = settings["backbone"], model.config, state.origin(model)
     for key in ("model_type", "hidden_size", "num_hidden_layers"):
         if saved[key] != getattr(config, key):
@@ -348,15 +353,16 @@ def check_backbone(model, state, settings, directory, arrays=()):
     # Under some heads an encoder has no pooler, and what was trained there has no use for one.
     if saved["sha256"] not in (origin.digest, origin.digest_without_pooler):
         raise InputError(
-            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than this "
-            f"model's ({state.source}, digest {origin.digest[:12]}...): its shape is the same, its weights are not."
+            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than "
+            f"this model's ({state.source}, digest {origin.digest[:12]}...): its shape is the same, its weights are "
+            "not."
         )
     brought = {id(variable) for key, (variable, _) in _targets(model, state, None).items() if key in arrays}
     changed = [variable.name for variable in state.changed(model) if id(variable) not in brought]
     if changed:
         raise InputError(
-            f"{directory} was trained on the pretrained encoder, and {len(changed)} weights of this model's were changed since, by "
-            f"training or by another directory ({changed[0]} the first): load the encoder again."
+            f"{directory} was trained on the pretrained encoder, and {len(changed)} weights of this model's were "
+            f"changed since, by training or by another directory ({changed[0]} the first): load the encoder again."
         )
 
 
@@ -367,7 +373,9 @@ def _check_numbers(model, state, config, arrays, directory):
     depth, inner = len(family.blocks(model)), family.intermediate_size(sizes)
     wanted = 0 if config is None else config.stored(depth, sizes.hidden_size, inner)
     if found != wanted:
-        raise InputError(f"{directory} holds {found} numbers for an adapter whose config asks for {wanted}: it is damaged.")
+        raise InputError(
+            f"{directory} holds {found} numbers for an adapter whose config asks for {wanted}: it is damaged."
+        )
 
 
 def _check_head(model, state, settings, arrays, directory):
@@ -376,15 +384,15 @@ def _check_head(model, state, settings, arrays, directory):
     wanted = {key: _stored_shape(*target) for key, target in targets.items() if key.startswith("head.")}
     if found != wanted:
         raise InputError(
-            f"{directory} has a head for {settings['head']['num_labels']} labels in {settings['head']['layers']} layer(s) "
-            f"({settings['head']['type']}), and the model's is another; load the encoder with the same head, or pass "
-            "head=False."
+            f"{directory} has a head for {settings['head']['num_labels']} labels in {settings['head']['layers']} "
+            f"layer(s) ({settings['head']['type']}), and the model's is another; load the encoder with the same head, "
+            "or pass head=False."
         )
     given, theirs = state.label_names(model, state.plain), settings["head"]["labels"]
     if given and theirs and given != theirs:
         raise InputError(
-            f"{directory} has a head for the labels {theirs}, and the model was given {given}: load the encoder with labels={theirs}, or "
-            "with num_labels alone."
+            f"{directory} has a head for the labels {theirs}, and the model was given {given}: load the encoder with "
+            f"labels={theirs}, or with num_labels alone."
         )
 
 

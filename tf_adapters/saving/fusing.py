@@ -27,26 +27,31 @@ def fuse_adapters(model, directories, *, name="fusion", value_regularization=0.0
     Returns: the model.
 
     Raises:
-        InputError: another encoder, adapters that do not stand at the same places, or ones that came with LayerNorms of their
-            own, which cannot act side by side.
+        InputError: another encoder, adapters that do not stand at the same places, or ones that came with LayerNorms of
+            their own, which cannot act side by side.
 
     Example: `fuse_adapters(model, {"mnli": "adapters/mnli", "qqp": "adapters/qqp"})`
 
     Reference: Pfeiffer et al. 2021, sections 3.1 and 3.2.
     """
     if not isinstance(directories, dict) or len(directories) < 2:
-        raise InputError("{directories} must be a dict of at least two adapters' names and directories.", directories=directories)
+        raise InputError(
+            "{directories} must be a dict of at least two adapters' names and directories.", directories=directories
+        )
     state, saved, configs = state_of(model), {}, {}
     for adapter, directory in directories.items():
         settings, arrays = read_adapter(directory)
         check_backbone(model, state, settings, directory)
         config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
         if not isinstance(config, AdapterConfig):
-            raise InputError(f"{directory} holds {'no adapters' if config is None else config.method}: bottleneck adapters are fused.")
+            raise InputError(
+                f"{directory} holds {'no adapters' if config is None else config.method}: bottleneck adapters are "
+                "fused."
+            )
         if any(key.startswith("backbone.") for key in arrays):
             raise InputError(
-                f"{directory} came with LayerNorms or weights of the encoder of its own, which cannot act beside another adapter's: train "
-                "with train_layer_norm='none' (--recipe pfeiffer-2021) what is to be fused."
+                f"{directory} came with LayerNorms or weights of the encoder of its own, which cannot act beside "
+                "another adapter's: train with train_layer_norm='none' (--recipe pfeiffer-2021) what is to be fused."
             )
         saved[adapter], configs[adapter] = arrays, config
     add_adapters(model, FusionConfig(configs, value_regularization), name=name, seed=seed)

@@ -2,7 +2,8 @@
 
 # What to do with a directory of this kind; with others, predict.
 _COMMANDS = {
-    "masked-lm": "tf-adapters train --from-pretrained-adapter DIRECTORY --train train.csv --validation dev.csv --output adapters/mine"
+    "masked-lm": "tf-adapters train --from-pretrained-adapter DIRECTORY --train train.csv --validation dev.csv "
+    "--output adapters/mine"
 }
 
 
@@ -34,16 +35,34 @@ def model_card(settings):
         lines += [f"It went on from {described_origin(pretrained)}.", ""]
     if task.get("kind") == "masked-lm":
         head_steps = task.get("head_steps")
-        came = f"was fitted on the frozen encoder for {head_steps:,} steps first" if head_steps else "came with the encoder"
-        lines += [f"It learned to guess hidden words of texts, and knows no task yet. The head of masked words {came}.", ""]
+        came = (
+            f"was fitted on the frozen encoder for {head_steps:,} steps first"
+            if head_steps
+            else "came with the encoder"
+        )
+        lines += [
+            f"It learned to guess hidden words of texts, and knows no task yet. The head of masked words {came}.",
+            "",
+        ]
     rows = [("Trained parameters", f"{parameters['trained']:,} of {parameters['total']:,}")]
-    rows += [(f"- {kind}", f"{parameters[kind]:,}") for kind in ("adapter", "layer_norm", "head", "backbone") if parameters[kind]]
+    rows += [
+        (f"- {kind}", f"{parameters[kind]:,}")
+        for kind in ("adapter", "layer_norm", "head", "backbone")
+        if parameters[kind]
+    ]
     if settings["adapter"]:
         rows += [(f"Adapter {key}", value) for key, value in settings["adapter"].items()]
     rows += [
-        ("Encoder", f"{backbone['source']} ({backbone['model_type']}, {backbone['num_hidden_layers']} x {backbone['hidden_size']})"),
+        (
+            "Encoder",
+            f"{backbone['source']} ({backbone['model_type']}, {backbone['num_hidden_layers']} x "
+            f"{backbone['hidden_size']})",
+        ),
         ("Encoder digest", backbone["sha256"]),
-        ("Head", f"{head['type']}, {head['layers']} layer(s)" + (", with the encoder's pooler" if head["pooler"] else "")),
+        (
+            "Head",
+            f"{head['type']}, {head['layers']} layer(s)" + (", with the encoder's pooler" if head["pooler"] else ""),
+        ),
     ]
     if task.get("kind") != "masked-lm":
         rows.append(("Labels", ", ".join(head["labels"]) if head["labels"] else head["num_labels"]))
@@ -56,7 +75,10 @@ def model_card(settings):
         "## Use",
         "",
         "```bash",
-        _COMMANDS.get(task.get("kind"), "tf-adapters predict DIRECTORY --input texts.csv --text-column text --output predictions.jsonl"),
+        _COMMANDS.get(
+            task.get("kind"),
+            "tf-adapters predict DIRECTORY --input texts.csv --text-column text --output predictions.jsonl",
+        ),
         "```",
         "",
         "```python",

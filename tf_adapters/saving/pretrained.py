@@ -15,19 +15,23 @@ def load_pretrained_adapter(model, directory, *, name="default", fast=None):
 
     Args:
         model: a model on the same pretrained encoder, with the new task's head.
-        directory: path of an adapter directory that `pretrain` wrote (`DIR` for its best, `DIR/step-N` for another), or of another task.
+        directory: path of an adapter directory that `pretrain` wrote (`DIR` for its best, `DIR/step-N` for another), or
+            of another task.
         name, fast: as in `load_adapter`.
 
     Returns: the directory's settings, a dict. Directories that `save_adapter` writes of this model name it.
 
     Raises:
-        InputError: as `load_adapter`, or the directory holds a head alone. If it holds weights of the encoder itself, `set_trainable`
-            will take nothing but the mode that trained them, or `"full"`, since only these save them again.
+        InputError: as `load_adapter`, or the directory holds a head alone. If it holds weights of the encoder itself,
+            `set_trainable` will take nothing but the mode that trained them, or `"full"`, since only these save them
+            again.
 
     Reference: He et al. 2021, section 3.1; Han et al. 2021, section 3.
     """
     if read_settings(directory)["trainable"] == "head":
-        raise InputError(f"{directory} holds a head alone, which training does not go on with: give a directory of adapters.")
+        raise InputError(
+            f"{directory} holds a head alone, which training does not go on with: give a directory of adapters."
+        )
     settings = load_adapter(model, directory, name=name, head=False, fast=fast)
     task, training = settings["task"] or {}, settings["training"] or {}
     state_of(model).owner.pretrained = {

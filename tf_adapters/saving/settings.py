@@ -48,13 +48,18 @@ def read_settings(directory):
     if not directory.is_dir():
         raise InputError(f"{directory}: there is no such directory.")
     if not path.exists():
-        other = " (adapter_config.json there is of AdapterHub or PEFT)" if (directory / "adapter_config.json").exists() else ""
+        other = (
+            " (adapter_config.json there is of AdapterHub or PEFT)"
+            if (directory / "adapter_config.json").exists()
+            else ""
+        )
         raise InputError(f"{directory} is no adapter directory: it holds no {SETTINGS_FILE}{other}.")
     settings = read_json(path, "it is damaged; copy the directory again as a whole")
     version = settings.get("format_version")
     if not is_int(version) or version > FORMAT_VERSION:
         raise InputError(
-            f"{path} has format_version {shown(version)}; this version of tf_adapters reads up to {FORMAT_VERSION}: upgrade it."
+            f"{path} has format_version {shown(version)}; this version of tf_adapters reads up to {FORMAT_VERSION}: "
+            "upgrade it."
         )
     _check(settings, _CONTENT, path, "")
     if settings["text"] is not None:
@@ -68,7 +73,8 @@ def read_settings(directory):
 
 
 def check_task(task, where):
-    """Raise InputError, whose message begins with `where`, if a dict that describes a task has an entry of another type than it has to have."""
+    """Raise InputError, whose message begins with `where`, if a dict that describes a task has an entry of another type
+    than it has to have."""
     for name, types in _TASK.items():
         if name in task and not isinstance(task[name], types):
             raise InputError(f"{where}'task.{name}' is {shown(task[name])}.")

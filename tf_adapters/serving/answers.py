@@ -23,7 +23,11 @@ def answers_of(logits, slots, *, task, known, readable, names, ranges):
     Returns: dict, as a call of the bank returns it.
     """
     shown = tf.strings.unicode_transcode(task, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
-    missing = tf.where(slots["slot"] == -2, "the bank has changed: trace this graph anew", tf.strings.join(["unknown task '", shown, "'"]))
+    missing = tf.where(
+        slots["slot"] == -2,
+        "the bank has changed: trace this graph anew",
+        tf.strings.join(["unknown task '", shown, "'"]),
+    )
     finite = tf.reduce_all(tf.math.is_finite(logits), -1)
     error = tf.where(known, tf.where(readable, tf.where(finite, "", NOT_FINITE), NOT_UTF8), missing)
     outputs = tf.where(error == "", slots["outputs"], 0)
@@ -33,7 +37,9 @@ def answers_of(logits, slots, *, task, known, readable, names, ranges):
     logits = tf.where(given, logits, 0.0)
     # Of a row without outputs the softmax has nothing to divide by.
     softmax = tf.nn.softmax(tf.where(given | (outputs == 0)[:, tf.newaxis], logits, -np.inf))
-    probabilities = tf.where(given & ~number[:, tf.newaxis], tf.where(several[:, tf.newaxis], tf.sigmoid(logits), softmax), 0.0)
+    probabilities = tf.where(
+        given & ~number[:, tf.newaxis], tf.where(several[:, tf.newaxis], tf.sigmoid(logits), softmax), 0.0
+    )
     best = tf.one_hot(tf.argmax(probabilities, -1), tf.shape(logits)[1], on_value=True, off_value=False)
     chosen = tf.where(several[:, tf.newaxis], logits > 0, best) & given & ~number[:, tf.newaxis]
     chosen_names = tf.ragged.boolean_mask(names, chosen)

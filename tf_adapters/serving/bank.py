@@ -47,23 +47,23 @@ class AdapterBank(keras.Model):
     """A pretrained encoder with many tasks' adapters, LayerNorms and heads, chosen per row of a batch.
 
     Adapters of any sharing, placement and blocks are kept once each, in one pool for each pair of bottleneck size
-    and activation, and heads in one for each size (a power of two of outputs). An adapter of a size that is there is added,
-    replaced and removed without a new trace; a new size costs one, and so do more labels than any task has.
+    and activation, and heads in one for each size (a power of two of outputs). An adapter of a size that is there is
+    added, replaced and removed without a new trace; a new size costs one, and so do more labels than any task has.
     Calls and changes may come from several threads: a call sees a task as it was before a change or after it.
 
     Args:
         backbone: source of the encoder, as in `load_backbone`.
-        storage: str, how adapters are kept: `"float32"`, or `"bfloat16"` or `"float16"` in half the space, cast for each
-            batch; results then differ by their rounding. LayerNorms and heads stay float32.
+        storage: str, how adapters are kept: `"float32"`, or `"bfloat16"` or `"float16"` in half the space, cast for
+            each batch; results then differ by their rounding. LayerNorms and heads stay float32.
 
     Call arguments:
         inputs: dict of `task`, strings `(batch,)`, and the int32 tensors `input_ids` and, if need be, `attention_mask`
             and `token_type_ids`, `(batch, length)`.
 
     Returns: dict of tensors with one row for each of the batch. `logits`, float32 `(batch, widest)`, of which the first
-        `outputs`, int32 `(batch,)`, are the task's, and zeros follow; `probabilities`, likewise; `label`, string, several
-        joined by `|`; `value`, float32, of a regression; and `error`, string, empty if there is an answer. The row of a
-        task that is not in the bank, or whose logits are not finite, has zeros, and the error says so.
+        `outputs`, int32 `(batch,)`, are the task's, and zeros follow; `probabilities`, likewise; `label`, string,
+        several joined by `|`; `value`, float32, of a regression; and `error`, string, empty if there is an answer. The
+        row of a task that is not in the bank, or whose logits are not finite, has zeros, and the error says so.
 
     Raises:
         InputError: the encoder cannot be loaded, an unknown storage.
@@ -81,14 +81,22 @@ class AdapterBank(keras.Model):
         self.storage = storage
         self.backbone = load_backbone(backbone, head="none")
         if state_of(self.backbone).family.model_type != "bert":
-            raise InputError(f"{{backbone}} has model_type={self.backbone.config.model_type!r}: a bank is for bert alone.", backbone=str(backbone))
+            raise InputError(
+                f"{{backbone}} has model_type={self.backbone.config.model_type!r}: a bank is for bert alone.",
+                backbone=str(backbone),
+            )
         self._encoder = Encoder.of(self.backbone)
         family = self._family = state_of(self.backbone).family
         self._places = {place: number for number, place in enumerate(site_places(self._encoder.depth))}
         self._norms = RowTable([RowStore(self._encoder.norms, name="layer_norms")])
         pooler = family.pooler(self.backbone)
         self._pooler_activation = pooler.dense.activation
-        self._poolers = RowTable([RowStore(variable, name=name) for variable, name in zip(pooler.dense.weights, ("pooler_kernel", "pooler_bias"))])
+        self._poolers = RowTable(
+            [
+                RowStore(variable, name=name)
+                for variable, name in zip(pooler.dense.weights, ("pooler_kernel", "pooler_bias"))
+            ]
+        )
         self._slots = RowStore(np.zeros(len(_COLUMNS) + len(self._places), np.int32), name="slots")
         self._ranges = RowStore(np.array([-_LARGEST, _LARGEST], np.float32), name="ranges")
         labels = RowStore(np.array([b""] * 2), name="labels")
@@ -167,7 +175,8 @@ class AdapterBank(keras.Model):
             return self
 
     def reserve(self, tasks, directory):
-        """Make room for that many more tasks like the one in a directory, so that the bank does not grow by doubling."""
+        """Make room for that many more tasks like the one in a directory, so that the bank does not grow by
+        doubling."""
         parts = self._parts(directory)
         with self._change():
             self._widen_labels(parts.outputs)
@@ -201,7 +210,10 @@ class AdapterBank(keras.Model):
             return self.answer_tokens(inputs)
         inputs = self._complete(inputs)
         with self._book.lock.shared():
-            spec = {name: tf.TensorSpec([None] if name == "task" else [None, None], value.dtype) for name, value in inputs.items()}
+            spec = {
+                name: tf.TensorSpec([None] if name == "task" else [None, None], value.dtype)
+                for name, value in inputs.items()
+            }
             return self._run("tokens", self.answer_tokens, [spec], inputs)
 
     def predict(self, *arguments, **options):
@@ -230,13 +242,20 @@ class AdapterBank(keras.Model):
         text = tf.convert_to_tensor(text, tf.string)
         task = tf.convert_to_tensor(task, tf.string)
         if text.shape.rank != 1 or task.shape.rank > 1:
-            raise InputError(f"text of shape {text.shape} and task of shape {task.shape}: give strings of shape (batch,).")
+            raise InputError(
+                f"text of shape {text.shape} and task of shape {task.shape}: give strings of shape (batch,)."
+            )
         task = tf.broadcast_to(task, text.shape) if task.shape.rank == 0 else task
         text_pair = tf.zeros_like(text) if text_pair is None else tf.convert_to_tensor(text_pair, tf.string)
         if not text.shape == task.shape == text_pair.shape:
-            raise InputError(f"text, task and text_pair have {text.shape[0]}, {task.shape} and {text_pair.shape} rows: give equally many.")
+            raise InputError(
+                f"text, task and text_pair have {text.shape[0]}, {task.shape} and {text_pair.shape} rows: give equally "
+                "many."
+            )
         if self._book.tokenizer is None:
-            raise InputError("The bank is empty: add(name, directory) a task first, whose settings say how texts are cut.")
+            raise InputError(
+                "The bank is empty: add(name, directory) a task first, whose settings say how texts are cut."
+            )
         with self._book.lock.shared():
             spec = tf.TensorSpec([None], tf.string)
             return self._run("texts", self.answer_texts, [spec] * 3, text, text_pair, task)
@@ -273,14 +292,17 @@ class AdapterBank(keras.Model):
 
     @contextlib.contextmanager
     def fixed_tasks(self):
-        """While this thread traces graphs, task names are looked up in a table that never changes, which the context yields.
+        """While this thread traces graphs, task names are looked up in a table that never changes, which the context
+        yields.
 
         Changes of the bank wait until the context ends.
         """
         with self._book.lock.shared():
             names = list(self._book.tasks)
             slots = tf.constant([self._book.tasks[name].slot for name in names], tf.int32)
-            table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant(names), slots), default_value=-1)
+            table = tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(tf.constant(names), slots), default_value=-1
+            )
             with contextlib.ExitStack() as end:
                 end.callback(setattr, self._book.here, "table", None)
                 self._book.here.table = table
@@ -309,11 +331,18 @@ class AdapterBank(keras.Model):
         """The four inputs as tensors; what is missing follows from the ids."""
         missing = {"task", "input_ids"} - set(inputs)
         if missing:
-            raise InputError(f"inputs lack {sorted(missing)[0]!r}: give task and input_ids, and attention_mask if there is padding.")
+            raise InputError(
+                f"inputs lack {sorted(missing)[0]!r}: give task and input_ids, and attention_mask if there is padding."
+            )
         unknown = set(inputs) - {"task", "input_ids", "attention_mask", "token_type_ids"}
         if unknown:
-            raise InputError(f"inputs have {sorted(unknown)[0]!r}: give task, input_ids, attention_mask and token_type_ids alone.")
-        inputs = {name: tf.convert_to_tensor(value, tf.string if name == "task" else tf.int32) for name, value in inputs.items()}
+            raise InputError(
+                f"inputs have {sorted(unknown)[0]!r}: give task, input_ids, attention_mask and token_type_ids alone."
+            )
+        inputs = {
+            name: tf.convert_to_tensor(value, tf.string if name == "task" else tf.int32)
+            for name, value in inputs.items()
+        }
         pad_id, ids = self.tokenizer.pad_id if self.tokenizer is not None else 0, inputs["input_ids"]
         otherwise = {"attention_mask": tf.cast(ids != pad_id, tf.int32), "token_type_ids": tf.zeros_like(ids)}
         return {**otherwise, **inputs}
@@ -354,7 +383,10 @@ class AdapterBank(keras.Model):
                 rows = slots["sites"][:, site]
             if len(self._pools) < 2:
                 return self._pools[0](hidden_states, rows) if self._pools else hidden_states
-            parts = [pool(tf.gather(hidden_states, index), tf.gather(rows, index)) for pool, index in zip(self._pools, places)]
+            parts = [
+                pool(tf.gather(hidden_states, index), tf.gather(rows, index))
+                for pool, index in zip(self._pools, places)
+            ]
             return tf.dynamic_stitch([tf.cast(index, tf.int32) for index in places], parts)
 
         def pool(first):
@@ -388,7 +420,13 @@ class AdapterBank(keras.Model):
     def _answers(self, logits, slots, task, known, readable):
         slot = tf.maximum(slots["slot"], 0)
         return answers_of(
-            logits, slots, task=task, known=known, readable=readable, names=self._labels.gather(slot), ranges=self._ranges.gather(slot)
+            logits,
+            slots,
+            task=task,
+            known=known,
+            readable=readable,
+            names=self._labels.gather(slot),
+            ranges=self._ranges.gather(slot),
         )
 
     def _run(self, name, function, signature, *arguments):
@@ -430,7 +468,9 @@ class AdapterBank(keras.Model):
         self._structure.assign(self._book.structure)
         tasks = self._book.tasks
         self._table.remove(self._table.export()[0])
-        self._table.insert(tf.constant(list(tasks), tf.string), tf.constant([task.slot for task in tasks.values()], tf.int32))
+        self._table.insert(
+            tf.constant(list(tasks), tf.string), tf.constant([task.slot for task in tasks.values()], tf.int32)
+        )
         for table, saved in tables:
             table.restore(saved)
         self._slots.variable.assign(slots)
@@ -458,7 +498,9 @@ class AdapterBank(keras.Model):
     def _parts(self, directory):
         settings, arrays = self._read(directory)
         parts = task_parts(settings, arrays, directory, self._encoder, self._book.tokenizer)
-        stored = {key: array for key, array in arrays.items() if key.rpartition(".")[0].rpartition(".")[0] in parts.adapters}
+        stored = {
+            key: array for key, array in arrays.items() if key.rpartition(".")[0].rpartition(".")[0] in parts.adapters
+        }
         check_finite(stored, directory, dtype=self.storage)
         return parts
 
@@ -511,7 +553,15 @@ class AdapterBank(keras.Model):
                 return pool
         self._change_structure()
         hidden = self.backbone.config.hidden_size
-        self._pools.append(AdapterPool(hidden, config.bottleneck_size, config.activation, dtype=self.storage, name=f"adapters_{len(self._pools)}"))
+        self._pools.append(
+            AdapterPool(
+                hidden,
+                config.bottleneck_size,
+                config.activation,
+                dtype=self.storage,
+                name=f"adapters_{len(self._pools)}",
+            )
+        )
         return self._pools[-1]
 
     def _head_pool(self, parts):
@@ -520,7 +570,9 @@ class AdapterBank(keras.Model):
             if (pool.layers, pool.width) == (layers, width):
                 return pool
         self._change_structure()
-        self._head_pools.append(HeadPool(self.backbone.config.hidden_size, width, layers, name=f"heads_{len(self._head_pools)}"))
+        self._head_pools.append(
+            HeadPool(self.backbone.config.hidden_size, width, layers, name=f"heads_{len(self._head_pools)}")
+        )
         return self._head_pools[-1]
 
     def _widen_labels(self, outputs):
@@ -547,7 +599,8 @@ class AdapterBank(keras.Model):
         self._change_structure()
         slots = self._slots.variable.numpy()
         for name, kept in after.items():
-            # The place of what is dropped stands in free rows alone, and where there is no adapter: there each pool is the identity.
+            # The place of what is dropped stands in free rows alone, and where there is no adapter: there each pool is
+            # the identity.
             places = [kept.index(item) if item in kept else 0 for item in before[name]] or [0]
             slots[:, _COLUMNS.index(name)] = np.take(places, slots[:, _COLUMNS.index(name)])
         self._slots.variable.assign(slots)
@@ -561,7 +614,9 @@ class AdapterBank(keras.Model):
 
     def _check_name(self, name, new):
         if new and name in self._book.tasks:
-            raise InputError("{name}: the bank has a task of that name; replace() puts another adapter in its place.", name=name)
+            raise InputError(
+                "{name}: the bank has a task of that name; replace() puts another adapter in its place.", name=name
+            )
         if not new and name not in self._book.tasks:
             known = ", ".join(map(repr, list(self._book.tasks)[:20])) or "none"
             raise InputError(f"{{name}}: the bank has no such task; it has {known}.", name=name)
@@ -573,7 +628,8 @@ class _Book:
     def __init__(self, labels):
         self.pools, self.head_pools, self.texts, self.labels = [], [], [], labels
         self.tasks, self.functions, self.tokenizer, self.lock = {}, {}, None, SharedLock()
-        # The backbone's layers are exchanged while a graph is traced, by one thread at a time; nor does the bank change meanwhile.
+        # The backbone's layers are exchanged while a graph is traced, by one thread at a time; nor does the bank change
+        # meanwhile.
         self.tracing = threading.RLock()
         self.structure, self.here = 0, threading.local()
 

@@ -23,9 +23,10 @@ ONNX_OPSET = 18
 def export_file(model, path, *, format, text=None, task=None):
     """Write one file that another runtime loads.
 
-    Its inputs are `input_ids`, `attention_mask` and, if the encoder has them, `token_type_ids`, int32 `(batch, length)` of any size; its outputs are
-    float32 `logits`, or `start_logits` and `end_logits` of question answering. Text has to be cut into ids outside: neither
-    runtime has BERT's tokenizer among its operations. An ONNX file has the labels and the text settings in its metadata.
+    Its inputs are `input_ids`, `attention_mask` and, if the encoder has them, `token_type_ids`, int32 `(batch, length)`
+    of any size; its outputs are float32 `logits`, or `start_logits` and `end_logits` of question answering. Text has to
+    be cut into ids outside: neither runtime has BERT's tokenizer among its operations. An ONNX file has the labels and
+    the text settings in its metadata.
 
     Args:
         model: a model with a head, its active adapter included; plain blocks (`fast=False`).
@@ -44,10 +45,15 @@ def export_file(model, path, *, format, text=None, task=None):
         raise InputError(f"{{format}} is unknown: use one of {', '.join(map(repr, FORMATS))}.", format=format)
     path = check_new_file(path)
     if state_of(model).fast:
-        raise InputError("A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False.")
+        raise InputError(
+            "A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False."
+        )
     kind = get_kind((task or {}).get("kind", "classification"))
     if type(model) is not state_of(model).family.heads[kind.head]:
-        raise InputError(f"{{task}} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.", task=task)
+        raise InputError(
+            f"{{task}} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.",
+            task=task,
+        )
     names = list(state_of(model).family.inputs(dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"))))
     specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
 
@@ -95,9 +101,9 @@ def _onnx(function, specs, about):
     model, _ = tf2onnx.convert.from_function(
         function, input_signature=specs, opset=ONNX_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
     )
-    unknown = sorted({
-        node.op_type for node in model.graph.node if not onnx.defs.has(node.op_type, ONNX_OPSET, node.domain or "")
-    })
+    unknown = sorted(
+        {node.op_type for node in model.graph.node if not onnx.defs.has(node.op_type, ONNX_OPSET, node.domain or "")}
+    )
     if unknown:
         raise InputError(f"The model has operations that ONNX lacks: {', '.join(unknown)}.")
     # TensorFlow appends the number of the output.
@@ -116,7 +122,9 @@ def _erfc(context, node, name, args):
     erf = context.make_node("Erf", [node.input[0]])
     shape, dtype, outputs = context.get_shape(node.output[0]), context.get_dtype(node.output[0]), node.output
     context.remove_node(node.name)
-    context.make_node("Sub", [one.output[0], erf.output[0]], name=node.name, outputs=outputs, shapes=[shape], dtypes=[dtype])
+    context.make_node(
+        "Sub", [one.output[0], erf.output[0]], name=node.name, outputs=outputs, shapes=[shape], dtypes=[dtype]
+    )
 
 
 def _rename(graph, old, new):

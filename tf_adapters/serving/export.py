@@ -31,22 +31,22 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
 
     Loading it needs tensorflow and tensorflow-text and nothing else. Its signatures:
 
-    - `serving_default`: `text`, strings `(batch,)`, and for tasks on pairs `text_pair`; for a token classification, `text`
-      whose words white space separates; for question answering, `question` and `context`. Of any number, any length,
-      empty too; tokens and windows are those of training.
+    - `serving_default`: `text`, strings `(batch,)`, and for tasks on pairs `text_pair`; for a token classification,
+      `text` whose words white space separates; for question answering, `question` and `context`. Of any number, any
+      length, empty too; tokens and windows are those of training.
     - `tokens`: `input_ids`, int32 `(batch, length)`; servers may leave out `attention_mask` (then what is not
-      padding counts) and `token_type_ids` (then zeros). TensorFlow's own `signatures[...]` wants all three. It has numbers
-      alone, so that OpenVINO, which knows no strings, can convert it.
+      padding counts) and `token_type_ids` (then zeros). TensorFlow's own `signatures[...]` wants all three. It has
+      numbers alone, so that OpenVINO, which knows no strings, can convert it.
     - `serving_jit`: as `serving_default`, compiled by XLA, once for each batch size and each of at most six
       lengths, at the first request of that shape.
     - `labels`: no input; `labels`, strings `(labels,)`.
 
     The outputs are float32 `logits`, `(batch, outputs)`, and by the kind of task `label` (string) and
-    `probabilities`; `labels` (strings joined by `|`) and `probabilities`; or `value`. Of a token classification they have one
-    entry for each `word`, `(batch, words)`, with empty strings and zeros behind the last; `probabilities` is the label's.
-    Question answering has `answer`, `start`, `end`, `probability`, `n_best` and `n_best_probabilities`. Of texts there is also
-    `error`, strings `(batch,)`: empty; or that the row's text is not UTF-8, which is answered with U+FFFD in the places; or that its
-    logits are not finite, and then the row has empty strings and zeros.
+    `probabilities`; `labels` (strings joined by `|`) and `probabilities`; or `value`. Of a token classification they
+    have one entry for each `word`, `(batch, words)`, with empty strings and zeros behind the last; `probabilities` is
+    the label's. Question answering has `answer`, `start`, `end`, `probability`, `n_best` and `n_best_probabilities`. Of
+    texts there is also `error`, strings `(batch,)`: empty; or that the row's text is not UTF-8, which is answered with
+    U+FFFD in the places; or that its logits are not finite, and then the row has empty strings and zeros.
 
     Args:
         model: a model with a head for sequences, tokens or questions, its active adapter included.
@@ -72,7 +72,10 @@ def export_saved_model(model, directory, *, text, task=None, storage="float32"):
     kind = get_kind(task.get("kind", "classification"))
     heads = state_of(model).family.heads
     if type(model) is not heads[kind.head]:
-        raise InputError(f"{{task}} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.", task=task)
+        raise InputError(
+            f"{{task}} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.",
+            task=task,
+        )
     names = [model.config.id2label[index] for index in range(model.config.num_labels)]
     about = {
         "task": task,
@@ -162,7 +165,10 @@ def _served(model, text, kind, task, names, storage):
     stored, family = stored_as(model, storage), state_of(model).family
 
     def logits(inputs):
-        with uncompiled(), replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
+        with (
+            uncompiled(),
+            replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]),
+        ):
             return tf.cast(logits_of_rows(model, inputs), tf.float32)
 
     compiled = tf.function(logits, jit_compile=True, autograph=family.autograph)
@@ -181,7 +187,10 @@ def _served(model, text, kind, task, names, storage):
         readable = tf.reduce_all([each if each.shape.rank == 1 else tf.reduce_all(each, 1) for each in readable], 0)
         answers = kind.serve(texts, text, forward, names, task)
         finite = answers.pop("finite")
-        answers = {name: tf.where(_like(finite, values), values, tf.zeros([], values.dtype)) for name, values in answers.items()}
+        answers = {
+            name: tf.where(_like(finite, values), values, tf.zeros([], values.dtype))
+            for name, values in answers.items()
+        }
         return {**answers, "error": tf.where(finite, tf.where(readable, "", NOT_UTF8), NOT_FINITE)}
 
     lengths, nothing = tf.constant(default_lengths(text.max_length), tf.int64), tf.zeros([0, 0], tf.int32)
@@ -225,7 +234,9 @@ def stored_as(model, storage):
         return []
     state = state_of(model)
     merged = [site.merged.kernel for site in state.sites.values() if getattr(site, "merged", None) is not None]
-    matrices = {id(v) for v in [*state.backbone_variables(model), *merged] if v.shape.rank == 2 and v.dtype == tf.float32}
+    matrices = {
+        id(v) for v in [*state.backbone_variables(model), *merged] if v.shape.rank == 2 and v.dtype == tf.float32
+    }
     return [
         (layer, attribute, tf.Variable(tf.cast(variable, storage), trainable=False, name=attribute))
         for layer in state.family.main_layer(model).submodules

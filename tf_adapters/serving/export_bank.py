@@ -21,17 +21,17 @@ def export_bank(bank, directory, *, storage="float32"):
     - `labels`: `task`; `labels`, strings `(batch, widest)`, the names in the order of the probabilities.
     - `tasks`: no input; `task` and `kind`, strings `(tasks,)`.
 
-    The outputs of the first two are those of a call of the bank. A row whose task is unknown, or whose text is not UTF-8,
-    has an `error` that says so, and the other rows are answered.
+    The outputs of the first two are those of a call of the bank. A row whose task is unknown, or whose text is not
+    UTF-8, has an `error` that says so, and the other rows are answered.
 
-    The variables lie in two files. The first holds the encoder: where an older version in the same folder has the same, the
-    new one is a hard link to it and takes no space of its own.
+    The variables lie in two files. The first holds the encoder: where an older version in the same folder has the same,
+    the new one is a hard link to it and takes no space of its own.
 
     Args:
         bank: an `AdapterBank` with at least one task; free room in it is given back. Changes wait until it is written.
         directory: path of the new version, whose last part is a number: `serving/all/1`.
-        storage: str, how frozen kernels and embeddings of the encoder are stored, as in `export_saved_model`; how adapters
-            are is the bank's own.
+        storage: str, how frozen kernels and embeddings of the encoder are stored, as in `export_saved_model`; how
+            adapters are is the bank's own.
 
     Returns: path of the directory. It appears when it is complete.
 
@@ -49,7 +49,12 @@ def export_bank(bank, directory, *, storage="float32"):
     # Saving traces the signatures once more.
     with bank.fixed_tasks() as table:
         tasks = {
-            name: {"kind": task.kind, "labels": list(task.labels), "text_pairs": task.text_pairs, "max_length": task.max_length}
+            name: {
+                "kind": task.kind,
+                "labels": list(task.labels),
+                "text_pairs": task.text_pairs,
+                "max_length": task.max_length,
+            }
             for name, task in bank.tasks.items()
         }
         about = {
@@ -64,13 +69,18 @@ def export_bank(bank, directory, *, storage="float32"):
         read = {id(variable): variable for variable in root.read}
         shared = [read.pop(id(variable)) for variable in encoder if id(variable) in read]
         root.read = [*shared, *read.values()]
-        return write_version(directory, root, functions, about, finish=lambda path: share_backbone(path, len(shared), directory.parent))
+        return write_version(
+            directory, root, functions, about, finish=lambda path: share_backbone(path, len(shared), directory.parent)
+        )
 
 
 def _functions(bank, stored):
     def with_storage(function):
         def traced(*arguments):
-            with bank.tracing, replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]):
+            with (
+                bank.tracing,
+                replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]),
+            ):
                 return function(*arguments)
 
         return traced
@@ -79,7 +89,9 @@ def _functions(bank, stored):
     text, task = (tf.TensorSpec([None], tf.string, name=name) for name in ("text", "task"))
     pair = tf.TensorSpec([None], tf.string, name="text_pair")
     no_pair, nothing = tf.constant([], tf.string), tf.zeros([0, 0], tf.int32)
-    ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in ("input_ids", "attention_mask", "token_type_ids")]
+    ids = [
+        tf.TensorSpec([None, None], tf.int32, name=name) for name in ("input_ids", "attention_mask", "token_type_ids")
+    ]
 
     @tf.function(input_signature=[text, task, pair], autograph=False)
     def serving_default(text, task, text_pair=no_pair):

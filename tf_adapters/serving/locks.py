@@ -7,8 +7,8 @@ import threading
 class SharedLock:
     """Readers run side by side; a writer waits for those that run, and those that come wait for it.
 
-    Nobody waits for ever: a writer waits for the readers that came before it alone, and a reader for one writer, however soon
-    the next one comes. A thread that reads may begin to read again.
+    Nobody waits for ever: a writer waits for the readers that came before it alone, and a reader for one writer,
+    however soon the next one comes. A thread that reads may begin to read again.
     """
 
     def __init__(self):
@@ -25,7 +25,8 @@ class SharedLock:
             yield
             return
         over = threading.Event()
-        # What ends a turn is called by ExitStack: there is no line here on which an interrupt would leave the lock taken.
+        # What ends a turn is called by ExitStack: there is no line here on which an interrupt would leave the lock
+        # taken.
         with contextlib.ExitStack() as end:
             end.callback(over.set)
             end.callback(self._reads.discard, over)

@@ -24,7 +24,8 @@ class BankScorer:
             text, text_pair: string tensors `(rows,)`; text_pair may be None where no task is on pairs.
             progress: function called after each batch with its number of texts times tasks, or None.
 
-        Returns: dict from a task's name to a float32 NumPy array `(rows, outputs)`, logits, or values of a regression, in
+        Returns: dict from a task's name to a float32 NumPy array `(rows, outputs)`, logits, or values of a regression,
+        in
             the order of the rows; NaN in a row without an answer.
         """
         tasks, rows = self.bank.tasks, int(text.shape[0])

@@ -24,13 +24,21 @@ def share_backbone(version, count, versions):
     Returns: path of the version whose file is shared, or None.
     """
     version = pathlib.Path(version)
-    _split(version / _PREFIX, lambda key: (match := re.match(r"read/(\d+)/", key)) is not None and int(match[1]) < count)
+    _split(
+        version / _PREFIX, lambda key: (match := re.match(r"read/(\d+)/", key)) is not None and int(match[1]) < count
+    )
     first = _first_file(version)
-    numbers = sorted((path for path in pathlib.Path(versions).iterdir() if path.name.isdecimal()), key=lambda path: -int(path.name))
+    numbers = sorted(
+        (path for path in pathlib.Path(versions).iterdir() if path.name.isdecimal()), key=lambda path: -int(path.name)
+    )
     for other in numbers:
         older, link = _first_file(other), first.with_name(first.name + ".link")
         try:
-            if older is None or older.stat().st_size != first.stat().st_size or not filecmp.cmp(older, first, shallow=False):
+            if (
+                older is None
+                or older.stat().st_size != first.stat().st_size
+                or not filecmp.cmp(older, first, shallow=False)
+            ):
                 continue
             os.link(older, link)
         except OSError:

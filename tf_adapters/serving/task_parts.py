@@ -39,11 +39,14 @@ class Encoder:
         """The facts of a plain model without a head."""
         state, config = state_of(model), model.config
         if state.changed(model):
-            raise InputError("The encoder was changed since it was loaded, and adapters were trained on it as it was: load it again.")
+            raise InputError(
+                "The encoder was changed since it was loaded, and adapters were trained on it as it was: load it again."
+            )
         norms = norm_layers(state.family, model)
         return cls(
             digest=state.digest(model), source=state.source, directory=state.directory, hidden_size=config.hidden_size,
-            depth=config.num_hidden_layers, norm_names=[_saved_name(model, norm.gamma).rpartition(".")[0] for norm in norms],
+            depth=config.num_hidden_layers,
+            norm_names=[_saved_name(model, norm.gamma).rpartition(".")[0] for norm in norms],
             norms=np.stack([[norm.gamma.numpy(), norm.beta.numpy()] for norm in norms]),
         )  # fmt: skip
 
@@ -72,13 +75,13 @@ def read_task(directory, encoder):
     saved = settings["backbone"]
     if saved["sha256"] != encoder.digest:
         raise InputError(
-            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than the "
-            f"bank's ({encoder.source}, digest {encoder.digest[:12]}...)."
+            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than "
+            f"the bank's ({encoder.source}, digest {encoder.digest[:12]}...)."
         )
     if saved["weights_saved"]:
         raise InputError(
-            f"{directory} changed weights of the encoder itself ({settings['trainable']}): only what was trained beside a frozen "
-            "encoder can share it. Export it by itself."
+            f"{directory} changed weights of the encoder itself ({settings['trainable']}): only what was trained "
+            "beside a frozen encoder can share it. Export it by itself."
         )
     kind = (settings["task"] or {}).get("kind", "classification")
     if kind not in KINDS or settings["head"]["type"] != "classification":
@@ -104,14 +107,22 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         tokenizer = WordPiece.from_directory(encoder.directory, max_length=text["max_length"])
     for key, value in tokenizer.settings().items():
         if key != "max_length" and text.get(key) != value:
-            raise InputError(f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}.")
+            raise InputError(
+                f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}."
+            )
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
     if config is not None and not isinstance(config, AdapterConfig):
-        raise InputError(f"{directory} was trained by the method {config.method!r}, which a bank does not compute: export it by itself.")
+        raise InputError(
+            f"{directory} was trained by the method {config.method!r}, which a bank does not compute: export it by "
+            "itself."
+        )
     sites = {} if config is None else config.sites(encoder.depth)
     for field in ("insertion", "hidden_layers", "inner_norm", "scaling", "interaction"):
         if config is not None and getattr(config, field) != getattr(AdapterConfig, field):
-            raise InputError(f"{directory} has adapters with {field}={getattr(config, field)!r}, which a bank does not compute: export it by itself.")
+            raise InputError(
+                f"{directory} has adapters with {field}={getattr(config, field)!r}, which a bank does not compute: "
+                "export it by itself."
+            )
 
     def take(key, shape, transpose=False):
         if key not in arrays:
@@ -146,19 +157,27 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         classifier += [take(f"{prefix}.weight", (hidden, width), True), take(f"{prefix}.bias", (width,))]
     value_range = task.get("value_range")
     if value_range is not None and not _is_range(value_range):
-        raise InputError(f"{directory} has value_range={str(value_range)[:100]}: it must be the least and the greatest value, two finite numbers.")
+        raise InputError(
+            f"{directory} has value_range={str(value_range)[:100]}: it must be the least and the greatest value, two "
+            "finite numbers."
+        )
     labels = head["labels"] or [f"LABEL_{number}" for number in range(outputs)]
     if len(labels) != outputs or not all(isinstance(label, str) and is_encodable(label) for label in labels):
-        raise InputError(f"{directory} names the labels {labels!r} of a head of {outputs} outputs: it must be one string each.")
+        raise InputError(
+            f"{directory} names the labels {labels!r} of a head of {outputs} outputs: it must be one string each."
+        )
     return TaskParts(
-        config=config, sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier, outputs=outputs,
+        config=config, sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier,
+        outputs=outputs,
         kind=task.get("kind", "classification"), labels=tuple(labels),
         value_range=value_range, text=(bool(task.get("text_pairs")), text["max_length"]), tokenizer=tokenizer,
     )  # fmt: skip
 
 
 def _is_range(value):
-    numbers = isinstance(value, (list, tuple)) and len(value) == 2 and all(type(number) in (int, float) for number in value)
+    numbers = (
+        isinstance(value, (list, tuple)) and len(value) == 2 and all(type(number) in (int, float) for number in value)
+    )
     return numbers and abs(value[0]) < np.inf and abs(value[1]) < np.inf and value[0] <= value[1]
 
 

@@ -79,8 +79,19 @@ ADDITIONAL = (
         label="sentiment",
         run_on_real_rows=True,
         labels=(
-            "anger", "boredom", "empty", "enthusiasm", "fun", "happiness", "hate", "love", "neutral", "relief",
-            "sadness", "surprise", "worry",
+            "anger",
+            "boredom",
+            "empty",
+            "enthusiasm",
+            "fun",
+            "happiness",
+            "hate",
+            "love",
+            "neutral",
+            "relief",
+            "sadness",
+            "surprise",
+            "worry",
         ),
     ),  # fmt: skip
     _crowdflower(
@@ -100,7 +111,15 @@ ADDITIONAL = (
         "political-message",
         label="message",
         labels=(
-            "attack", "constituency", "information", "media", "mobilization", "other", "personal", "policy", "support",
+            "attack",
+            "constituency",
+            "information",
+            "media",
+            "mobilization",
+            "other",
+            "personal",
+            "policy",
+            "support",
         ),
         **_POLITICS,
     ),  # fmt: skip
@@ -119,13 +138,7 @@ ADDITIONAL = (
     _crowdflower("us-economic-performance", "us-economic-newspaper.csv", text="text", **_RELEVANCE),
     PublishedTask(
         name="customer-complaints",
-        files={
-            ALL: (
-                "customer_complaints/complaints.csv",
-                "complaints.csv",
-                "Consumer_Complaints.csv",
-            )
-        },
+        files={ALL: ("customer_complaints/complaints.csv", "complaints.csv", "Consumer_Complaints.csv")},
         layout=Layout("csv", text="Consumer complaint narrative", label="Issue"),
         origin="complaints.csv of https://www.consumerfinance.gov/data-research/consumer-complaints/.",
         dropped={"": "without a label"},
@@ -148,9 +161,7 @@ ADDITIONAL = (
     PublishedTask(
         name="sms-spam",
         files={ALL: ("sms_spam/SMSSpamCollection", "SMSSpamCollection")},
-        layout=Layout(
-            "tsv", text="text", label="label", header=("label", "text"), other_header=("Label", "SMS")
-        ),
+        layout=Layout("tsv", text="text", label="label", header=("label", "text"), other_header=("Label", "SMS")),
         origin="SMSSpamCollection of the UCI SMS Spam Collection, https://archive.ics.uci.edu/dataset/228.",
         labels=("ham", "spam"),
         run_on_real_rows=True,

@@ -67,7 +67,8 @@ def bootstrap_interval(score, count, *, resamples=1000, seed=0) -> Tuple[float, 
 
 
 def summary_of_seeds(values):
-    """Mean, standard deviation (n - 1) and standard error of one number over seeds; the latter two None for one seed."""
+    """Mean, standard deviation (n - 1) and standard error of one number over seeds; the latter two None for one
+    seed."""
     values = np.asarray(values, np.float64)
     spread = float(values.std(ddof=1)) if len(values) > 1 else None
     return {

@@ -8,7 +8,8 @@ JSON lines, an object a row, of any of these shapes:
 | `ctx` | `endings`, a list | `label` | HellaSwag |
 | `sent1` | `ending0`, `ending1`, ..., each behind `sent2` if it is there | `label` | SWAG |
 
-The label is the place of the right choice, from 0. All rows of a file have the same number of choices. Other keys are not looked at.
+The label is the place of the right choice, from 0. All rows of a file have the same number of choices. Other keys are
+not looked at.
 """
 
 import dataclasses
@@ -132,10 +133,11 @@ def choices_of_texts(texts, choices):
         raise InputError("{text_pairs}: give a list of the choices of each text.", text_pairs=None)
     check_texts(texts)
     count = len(choices[0]) if isinstance(choices[0], (list, tuple)) else 0
-    check_texts(
-        choices, f"a list of {max(2, count)} texts, as many for each",
-        lambda each: isinstance(each, (list, tuple)) and len(each) == count > 1 and all(isinstance(choice, str) for choice in each),
-    )  # fmt: skip
+
+    def is_valid(each):
+        return isinstance(each, (list, tuple)) and len(each) == count > 1 and all(isinstance(c, str) for c in each)
+
+    check_texts(choices, f"a list of {max(2, count)} texts, as many for each", is_valid)
     return _tensors([(text, list(each), None) for text, each in zip(texts, choices)], None)
 
 
@@ -152,13 +154,17 @@ def _tensors(rows, path):
         raise InputError(f"{shown_name(path)} is empty: give a file with at least one row.")
     texts, choices, labels = zip(*rows)
     with tf.device("CPU:0"):
-        return ChoiceRows(tf.constant(texts), tf.constant(choices), None if labels[0] is None else np.array(labels, np.int32))
+        return ChoiceRows(
+            tf.constant(texts), tf.constant(choices), None if labels[0] is None else np.array(labels, np.int32)
+        )
 
 
 def _rows(path, keys, format, bad_rows):
     """The text, the choices and the label, or None, of each row that can be used."""
     if file_format(path, format or ("jsonl" if str(path) == "-" else None)) != "jsonl":
-        raise InputError(f"{shown_name(path)}: texts with choices are read from JSON lines; give such a file, or say the format.")
+        raise InputError(
+            f"{shown_name(path)}: texts with choices are read from JSON lines; give such a file, or say the format."
+        )
     count = None
     for line, record in read_records(path):
         try:
@@ -167,7 +173,9 @@ def _rows(path, keys, format, bad_rows):
             row = _row(record, path, line, keys)
             count = count or len(row[1])
             if len(row[1]) != count:
-                fail(path, line, f"has {len(row[1])} choices where the rows before have {count}; give each row as many.")
+                fail(
+                    path, line, f"has {len(row[1])} choices where the rows before have {count}; give each row as many."
+                )
         except BadRow as problem:
             if bad_rows is None:
                 raise
@@ -204,7 +212,12 @@ def _choices(record, path, line, key):
         endings = (record.get(f"ending{number}") for number in range(MOST_CHOICES + 1))
         begun = record.get("sent2")
         begun = f"{begun} " if isinstance(begun, str) and begun else ""
-        return [begun + ending if isinstance(ending, str) else ending for ending in itertools.takewhile(lambda ending: ending is not None, endings)]
+        return [
+            begun + ending if isinstance(ending, str) else ending
+            for ending in itertools.takewhile(lambda ending: ending is not None, endings)
+        ]
     if key is None or not isinstance(record.get(key), list):
-        fail(path, line, f"has no list of choices under {key or CHOICES_KEYS[0]!r}; name its key by --text-pair-column.")
+        fail(
+            path, line, f"has no list of choices under {key or CHOICES_KEYS[0]!r}; name its key by --text-pair-column."
+        )
     return record[key]

@@ -70,7 +70,8 @@ class Chunk:
         """The rows at which `chosen`, a sequence of bool, is true."""
         columns = {name: getattr(self, name) for name in ("text", "text_pair", "labels", "lines", "records")}
         return Chunk(**{
-            name: None if column is None else list(itertools.compress(column, chosen)) for name, column in columns.items()
+            name: None if column is None else list(itertools.compress(column, chosen)) for name,
+            column in columns.items()
         })  # fmt: skip
 
     def rows(self):
@@ -173,9 +174,7 @@ def read_chunks(
     columns = [column for column in (text_column, text_pair_column, label_column) if column is not None]
     for column in columns:
         if columns.count(column) > 1:
-            raise InputError(
-                f"column {column!r} is asked for twice: text, text pair and label are different columns."
-            )
+            raise InputError(f"column {column!r} is asked for twice: text, text pair and label are different columns.")
     if format == "txt" and len(columns) > 1:
         raise InputError(
             f"{shown_name(path)} is read as plain text, one text a line, and has no column {columns[1]!r}: "
@@ -229,13 +228,16 @@ def peek(path, **columns):
 
 
 def check_streams(paths):
-    """Raise InputError if a stream is given twice; `paths` is a dict by what they are called in messages, with None for those that are not."""
+    """Raise InputError if a stream is given twice; `paths` is a dict by what they are called in messages, with None for
+    those that are not."""
     readers = {}
     for name, path in paths.items():
         if path is not None and is_stream(path):
             first = readers.setdefault(os.path.realpath(path), name)
             if first != name:
-                raise InputError(f"{name} {path} is the stream that {first} reads, which can be read once: give a file.")
+                raise InputError(
+                    f"{name} {path} is the stream that {first} reads, which can be read once: give a file."
+                )
 
 
 def _usable(rows, path, text_column, text_pair_column, bad_rows):
@@ -296,9 +298,7 @@ def read_rows(
             if on_disk:
                 labels is None or labels.extend(chunk.labels)
             elif labels is not None:
-                labels.extend(
-                    same.setdefault(cell, cell) if type(cell) is str else cell for cell in chunk.labels
-                )
+                labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in chunk.labels)
             lines.extend(chunk.lines)
         del first, chunk
         if not len(lines):
@@ -351,11 +351,7 @@ def check_cell(value, path, line, column):
     if value is None or (isinstance(value, float) and value != value):
         fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
     if not isinstance(value, str):
-        fail(
-            path,
-            line,
-            f"column {column!r} is {json.dumps(value)[:60]}, which is not a string; write it in quotes.",
-        )
+        fail(path, line, f"column {column!r} is {json.dumps(value)[:60]}, which is not a string; write it in quotes.")
     if not value or value.isspace():
         fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
     if "\0" in value:
@@ -364,11 +360,7 @@ def check_cell(value, path, line, column):
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:
-            fail(
-                path,
-                line,
-                f"column {column!r} holds half of a surrogate pair (\\ud800 to \\udfff); remove it.",
-            )
+            fail(path, line, f"column {column!r} holds half of a surrogate pair (\\ud800 to \\udfff); remove it.")
 
 
 def read_lines(path, longest=None):
@@ -421,7 +413,8 @@ def _read_txt(path, columns):
 
 
 def read_records(path, columns=()):
-    """The objects of JSON lines: the line of each, and the dict, in which all of `columns` are, or the BadRow that it is."""
+    """The objects of JSON lines: the line of each, and the dict, in which all of `columns` are, or the BadRow that it
+    is."""
     for line, text, problem in without_blank_lines(read_lines(path), path):
         yield line, problem or _json_record(path, line, text, columns)
 
@@ -430,15 +423,11 @@ def _json_record(path, line, text, columns):
     try:
         record = parse_json(text)
     except json.JSONDecodeError as error:
-        return bad_row(
-            path, line, f"is not JSON ({error.msg} at column {error.colno}); write one JSON object a line."
-        )
+        return bad_row(path, line, f"is not JSON ({error.msg} at column {error.colno}); write one JSON object a line.")
     except ValueError as error:
         return bad_row(path, line, f"is not usable JSON ({error}); write one JSON object a line.")
     if not isinstance(record, dict):
-        return bad_row(
-            path, line, f"is {text.strip()[:40]!r} and not a JSON object; write one JSON object a line."
-        )
+        return bad_row(path, line, f"is {text.strip()[:40]!r} and not a JSON object; write one JSON object a line.")
     for column in columns:
         if column not in record:
             return bad_row(path, line, f"has no key {column!r}; its keys are {_listed(record)}.")
@@ -555,6 +544,4 @@ def _with_header(rows, path, columns):
 
 def _listed(names, most=20):
     names = [repr(name if len(name) <= 60 else name[:60] + "...") for name in names]
-    return (
-        ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-    ) or "none"
+    return (", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")) or "none"

@@ -57,9 +57,7 @@ def find_labels(cells, *, kind, path, lines=None, separator="|"):
             raise InputError(f"{path} has no label in any row: a multi-label task needs at least one.")
         return tuple(names)
     if len(names) < 2:
-        raise InputError(
-            f"{path} has only the label {names[0]!r}: training needs rows of at least two classes."
-        )
+        raise InputError(f"{path} has only the label {names[0]!r}: training needs rows of at least two classes.")
     if numbers is not None and len(names) > MOST_DECIMAL_CLASSES and any(number % 1 for number in numbers):
         raise InputError(
             f"{path} has {len(names)} different labels that are decimal numbers "
@@ -157,9 +155,7 @@ def _line_numbers(lines):
 
 def _is_missing(cell):
     return (
-        cell is None
-        or (isinstance(cell, float) and math.isnan(cell))
-        or (isinstance(cell, str) and not cell.strip())
+        cell is None or (isinstance(cell, float) and math.isnan(cell)) or (isinstance(cell, str) and not cell.strip())
     )
 
 
@@ -197,9 +193,7 @@ def _cell_names(cell, kind, path, line, separator):
         cell = [cell]
     for part in cell:
         if _is_missing(part):
-            raise InputError(
-                f"{path}, line {line}: one of the labels is empty; remove the extra {separator!r}."
-            )
+            raise InputError(f"{path}, line {line}: one of the labels is empty; remove the extra {separator!r}.")
     return tuple(_name(part, path, line) for part in cell)
 
 
@@ -217,7 +211,5 @@ def _score(cell, path, line):
             'correct it, or use kind="classification".'
         ) from None
     if not abs(score) <= float(np.finfo(np.float32).max):
-        raise InputError(
-            f"{path}, line {line}: the label {str(cell)[:60]!r} is not a finite number; correct it."
-        )
+        raise InputError(f"{path}, line {line}: the label {str(cell)[:60]!r} is not a finite number; correct it.")
     return score

@@ -4,8 +4,8 @@ import re
 
 # ISO 639-1 codes of the languages in XTREME, in XNLI, and of the usual UD treebanks.
 INDO_EUROPEAN = frozenset(
-    "af be bg bn bs ca cs cy da de el en es fa fo fr ga gd gl gu hi hr hsb hy is it ku la lt lv mk mr nb ne nl nn no or "
-    "pa pl pt ro ru sa sk sl sq sr sv tg uk ur".split()
+    "af be bg bn bs ca cs cy da de el en es fa fo fr ga gd gl gu hi hr hsb hy is it ku la lt lv mk mr nb ne nl nn no "
+    "or pa pl pt ro ru sa sk sl sq sr sv tg uk ur".split()
 )
 OTHER_FAMILIES = frozenset(
     "ar az eu et fi he hu id ja jv ka kk kn ko ml mn ms mt my qu sw ta te th tl tr tt ug uz vi wo yo zh".split()

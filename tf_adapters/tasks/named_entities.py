@@ -103,7 +103,8 @@ ENTITY_TASKS = (
         entities=("LOC", "MISC", "ORG", "PER"),
         folders=("conll2003", "CoNLL2003", "CoNLL-2003", "conll-2003"),
         files=(("eng.train", "eng.testa", "eng.testb"), ("train.txt", "valid.txt", "test.txt"), _TEXT_FILES),
-        origin="eng.train, eng.testa and eng.testb of the CoNLL-2003 shared task; the texts are Reuters', under a licence.",
+        origin="eng.train, eng.testa and eng.testb of the CoNLL-2003 shared task; the texts are Reuters', under a "
+        "licence.",
     ),
 )
 

@@ -63,9 +63,7 @@ def task_from_files(
     )
     if bad_rows is not None and bad_rows.count:
         source += f"; {bad_rows.count} unusable rows were left out"
-    return Task(
-        name="files", kind=kind, labels=labels, metric=metric, source=f"The user's files: {source}.", **splits
-    )
+    return Task(name="files", kind=kind, labels=labels, metric=metric, source=f"The user's files: {source}.", **splits)
 
 
 def rows_from_file(path, *, kind, labels, **reading):
@@ -96,4 +94,6 @@ def unlabelled_chunks(path, *, kind, text_column=None, text_pair_column=None, ch
 
     Raises: InputError, naming file, line and fix, for anything unusable.
     """
-    return get_reader(kind).chunks(path, text_column=text_column, text_pair_column=text_pair_column, chunk_rows=chunk_rows, format=format)
+    return get_reader(kind).chunks(
+        path, text_column=text_column, text_pair_column=text_pair_column, chunk_rows=chunk_rows, format=format
+    )

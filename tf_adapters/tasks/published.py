@@ -104,9 +104,7 @@ class PublishedTask:
         )
 
     def _load_official(self, splits, data_dir):
-        found = {
-            split: find_files(self, split, data_dir, missing_ok=True) for split in SPLITS if split in self.files
-        }
+        found = {split: find_files(self, split, data_dir, missing_ok=True) for split in SPLITS if split in self.files}
         if not any(found.values()):
             find_files(self, "train", data_dir)
         labels = self.labels
@@ -154,7 +152,8 @@ def find_files(task, split, data_dir, *, missing_ok=False):
     shown = " or ".join(" with ".join(place) for place in places)
     if data_dir is None:
         raise InputError(
-            f"Task {task.name!r} is read from files: give the folder that holds {shown} as {{data_dir}}. Origin: {task.origin}",
+            f"Task {task.name!r} is read from files: give the folder that holds {shown} as {{data_dir}}. Origin: "
+            f"{task.origin}",
             data_dir=NAME,
         )
     data_dir = os.fspath(data_dir)
@@ -179,9 +178,7 @@ def split_by_key(keys):
     """
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    cuts = [
-        np.searchsorted(ordered, ordered[int(len(keys) * share) - 1], side="right") for share in (0.8, 0.9)
-    ]
+    cuts = [np.searchsorted(ordered, ordered[int(len(keys) * share) - 1], side="right") for share in (0.8, 0.9)]
     return {split: np.sort(part) for split, part in zip(SPLITS, np.split(order, cuts))}
 
 

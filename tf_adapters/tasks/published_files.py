@@ -87,9 +87,7 @@ def read_records(path, layout, *, skipped=None):
     rows = _read_objects(path, layout) if layout.format == "jsonl" else _read_table(path, layout, skipped)
     for line, row in rows:
         if layout.where is None or row[layout.where[0]] == layout.where[1]:
-            yield Record(
-                path, line, *(None if column is None else row[column] for column in _wanted(layout))
-            )
+            yield Record(path, line, *(None if column is None else row[column] for column in _wanted(layout)))
 
 
 def collect(records, number_of=None, *, path, dtype=np.int32):
@@ -166,16 +164,12 @@ def _wanted(layout):
 
 
 def _columns(layout):
-    return [column for column in _wanted(layout) if column is not None] + (
-        [layout.where[0]] if layout.where else []
-    )
+    return [column for column in _wanted(layout) if column is not None] + ([layout.where[0]] if layout.where else [])
 
 
 def _lines(path, layout):
     """Yield decoded lines with their numbers, endings included."""
-    decode = {LATIN1: lambda raw: raw.decode("latin-1"), UTF8: lambda raw: raw.decode("utf-8")}.get(
-        layout.encoding
-    )
+    decode = {LATIN1: lambda raw: raw.decode("latin-1"), UTF8: lambda raw: raw.decode("utf-8")}.get(layout.encoding)
     if decode is None:
         decode = (lambda raw: raw.decode("utf-8")) if _is_utf8(path) else _repaired
     try:
@@ -308,9 +302,7 @@ def _read_objects(path, layout):
                 f"{path}, line {line}: is no JSON object with {', '.join(map(repr, _columns(layout)))} "
                 f"({type(error).__name__}: {error}); get the file as it was published."
             ) from None
-        yield line, {
-            name: cell if isinstance(cell, str) else json.dumps(cell) for name, cell in cells.items()
-        }
+        yield line, {name: cell if isinstance(cell, str) else json.dumps(cell) for name, cell in cells.items()}
 
 
 def _read_folders(path, layout):

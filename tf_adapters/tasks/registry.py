@@ -63,7 +63,8 @@ def load_task(name, *, data_dir=None, text_column=None, text_pair_column=None, l
     for split in ("train", "validation"):
         if split not in splits.rows:
             raise InputError(
-                f"Task {name!r} has no split {split!r}: use load_split for the splits that it has. {splits.source}".strip()
+                f"Task {name!r} has no split {split!r}: use load_split for the splits that it has. "
+                f"{splits.source}".strip()
             )
     return Task(
         name=name,
@@ -99,7 +100,8 @@ def load_split(name, split, *, data_dir=None, text_column=None, text_pair_column
     )
     if split not in splits.rows:
         raise InputError(
-            f"Task {name!r} has no split {split!r}: use train, validation or test (if it has one). {splits.source}".strip()
+            f"Task {name!r} has no split {split!r}: use train, validation or test (if it has one). "
+            f"{splits.source}".strip()
         )
     return Split(
         name=split,
@@ -116,9 +118,7 @@ def _load(name, splits, *, data_dir, **columns):
     if load is not None:
         for argument, column in columns.items():
             if column is not None:
-                raise InputError(
-                    f"{argument} is {column!r}, but the columns of task {name!r} are fixed: leave it out."
-                )
+                raise InputError(f"{argument} is {column!r}, but the columns of task {name!r} are fixed: leave it out.")
         return load(splits, data_dir=data_dir)
     # Another spelling of a listed data set would be read without its metric and columns.
     builder = None if _is_listed(name) else _builder_or_none(name, data_dir)

@@ -62,8 +62,12 @@ def sentences_of_texts(texts, text_pairs):
 
 
 SENTENCES = tuple(
-    Reader(kind, "tables with a text a row", read_sentences, read_sentence_chunks, sentences_of_texts, metric, named=named)
-    for kind, metric, named in (
-        ("classification", "accuracy", True), ("regression", "pearson-spearman", False), ("multi-label", "multi-label", True),
+    Reader(
+        kind, "tables with a text a row", read_sentences, read_sentence_chunks, sentences_of_texts, metric, named=named
     )
-)  # fmt: skip
+    for kind, metric, named in (
+        ("classification", "accuracy", True),
+        ("regression", "pearson-spearman", False),
+        ("multi-label", "multi-label", True),
+    )
+)

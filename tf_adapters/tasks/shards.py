@@ -20,8 +20,8 @@ def shard_chunks(read, index, count):
     """The chunks of one of `count` parts of a file, whose rows are consecutive; one after the other they are the file.
 
     Args:
-        read: function without arguments that returns the file's chunks, as `own_files.unlabelled_chunks` does. The file is
-            read twice: once to count its rows.
+        read: function without arguments that returns the file's chunks, as `own_files.unlabelled_chunks` does. The file
+            is read twice: once to count its rows.
         index: int from 1 to `count`.
         count: int.
 

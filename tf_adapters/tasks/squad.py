@@ -77,9 +77,7 @@ def read_questions(
     return _checked_rows(builder, path, bad_rows), ()
 
 
-def read_question_chunks(
-    path, *, text_column=None, text_pair_column=None, chunk_rows=1024, format=None, bad_rows=None
-):
+def read_question_chunks(path, *, text_column=None, text_pair_column=None, chunk_rows=1024, format=None, bad_rows=None):
     """Yield a file's questions as `SpanRows` of at most `chunk_rows` without answers, to predict.
 
     Answers in the file are not looked at. A table is never held as a whole, SQuAD's JSON is.
@@ -183,7 +181,8 @@ def _find(task, file, data_dir):
             if os.path.isfile(os.path.join(folder, name)):
                 return os.path.join(folder, name)
     raise InputError(
-        f"Task {task!r} needs {file}, which is not in {', '.join(folders)}: give the folder that holds it as {{data_dir}}.",
+        f"Task {task!r} needs {file}, which is not in {', '.join(folders)}: give the folder that holds it as "
+        f"{{data_dir}}.",
         data_dir=NAME,
     )
 
@@ -225,9 +224,7 @@ def _refuse_columns(columns):
 
 def _table_chunks(path, columns, chunk_rows, format, bad_rows):
     columns = {"text_column": "question", "text_pair_column": "context", **columns}
-    return read_chunks(
-        path, **columns, chunk_rows=chunk_rows, format=format, keep_all_columns=True, bad_rows=bad_rows
-    )
+    return read_chunks(path, **columns, chunk_rows=chunk_rows, format=format, keep_all_columns=True, bad_rows=bad_rows)
 
 
 def _add_chunk(builder, chunk, path, bad_rows):
@@ -364,7 +361,9 @@ def _read_json(path):
 
 def _object(value, path, place):
     if not isinstance(value, dict):
-        raise InputError(f"{shown_name(path)}: {place} is {json.dumps(value)[:40]} and not an object, as in SQuAD v1.1.")
+        raise InputError(
+            f"{shown_name(path)}: {place} is {json.dumps(value)[:40]} and not an object, as in SQuAD v1.1."
+        )
     return value
 
 
@@ -372,8 +371,8 @@ def _list(value, key, path, place):
     if not isinstance(value, dict) or not isinstance(value.get(key), list):
         where = f"{place} has" if place else "it has"
         raise InputError(
-            f"{shown_name(path)} is not SQuAD v1.1: {where} no list {key!r}. Give SQuAD's JSON, or say the format of the "
-            "file (jsonl)."
+            f"{shown_name(path)} is not SQuAD v1.1: {where} no list {key!r}. Give SQuAD's JSON, or say the format of "
+            "the file (jsonl)."
         )
     return value[key]
 
@@ -405,4 +404,6 @@ def questions_of_texts(questions, contexts):
     return builder.rows()
 
 
-QUESTIONS = Reader(_KIND, "SQuAD's JSON", read_questions, read_question_chunks, questions_of_texts, "squad", named=False)
+QUESTIONS = Reader(
+    _KIND, "SQuAD's JSON", read_questions, read_question_chunks, questions_of_texts, "squad", named=False
+)

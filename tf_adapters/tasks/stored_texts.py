@@ -34,7 +34,8 @@ class _Store:
             self._file.flush()  # a full disk shows here
         except OSError as error:
             raise InputError(
-                f"The rows do not fit into {tempfile.gettempdir()} ({error.strerror}): name a folder with room by TMPDIR."
+                f"The rows do not fit into {tempfile.gettempdir()} ({error.strerror}): name a folder with room by "
+                "TMPDIR."
             ) from None
         self.size += len(content)
 

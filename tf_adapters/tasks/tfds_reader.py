@@ -46,9 +46,7 @@ def find_builder(name, *, data_dir=None):
     """
     tfds = import_tfds()
     if data_dir is not None and os.path.isfile(data_dir):
-        raise InputError(
-            f"data_dir is {os.fspath(data_dir)!r}, which is a file: give the folder that holds {name}."
-        )
+        raise InputError(f"data_dir is {os.fspath(data_dir)!r}, which is a file: give the folder that holds {name}.")
     try:
         return tfds.builder(name, data_dir=None if data_dir is None else os.fspath(data_dir))
     except ImportError as error:
@@ -109,9 +107,7 @@ def read_splits(
         actual = (renamed or {}).get(split, split)
         if split == "validation" and actual not in available:
             actual = next((other for other in VALIDATION_NAMES if other in available), None)
-        parted = split in ("train", "validation") and not set(VALIDATION_NAMES + tuple(renamed or ())) & set(
-            available
-        )
+        parted = split in ("train", "validation") and not set(VALIDATION_NAMES + tuple(renamed or ())) & set(available)
         if parted:
             held_out, actual = True, "train"
         if actual not in available:
@@ -175,9 +171,7 @@ def _text_columns(features, builder, text_column, text_pair_column, name):
     )
     for argument, column in (("text_column", text_column), ("text_pair_column", text_pair_column)):
         if column is not None and _checked(column, features, argument, name) not in texts:
-            raise InputError(
-                f"{argument} is {column!r}, which is not text: the text columns of {name} are {texts}."
-            )
+            raise InputError(f"{argument} is {column!r}, which is not text: the text columns of {name} are {texts}.")
     if text_column is not None:
         if text_column == text_pair_column:
             raise InputError(f"text_column and text_pair_column are both {text_column!r}: leave one out.")
@@ -200,9 +194,7 @@ def _label_column(features, builder, label_column, name):
 
     if label_column is not None:
         return _checked(label_column, features, "label_column", name)
-    classes = sorted(
-        column for column, feature in features.items() if isinstance(feature, tfds.features.ClassLabel)
-    )
+    classes = sorted(column for column, feature in features.items() if isinstance(feature, tfds.features.ClassLabel))
     keys = builder.info.supervised_keys or ()
     if len(keys) > 1 and keys[1] in classes:
         return keys[1]

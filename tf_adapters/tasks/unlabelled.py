@@ -17,22 +17,28 @@ def check_has_task(kind):
     """Raise InputError for the kind of a directory that `pretrain` wrote, which predicts nothing yet."""
     if kind == KIND:
         raise InputError(
-            "This directory was pretrained on texts and knows no task yet: `tf-adapters train --from-pretrained-adapter` goes on with it."
+            "This directory was pretrained on texts and knows no task yet: `tf-adapters train "
+            "--from-pretrained-adapter` goes on with it."
         )
 
 
 def without_labels(task):
-    """The training and validation texts of a task, a `Task` of the kind "masked-lm"; sentences of words are joined by spaces, and of
-    questions each context and each question is a text."""
+    """The training and validation texts of a task, a `Task` of the kind "masked-lm"; sentences of words are joined by
+    spaces, and of questions each context and each question is a text."""
     train, validation = (rows.plain() for rows in (task.train, task.validation))
-    return Task(name=task.name, kind=KIND, labels=(), metric=METRIC, train=train, validation=validation, source=task.source)
+    return Task(
+        name=task.name, kind=KIND, labels=(), metric=METRIC, train=train, validation=validation, source=task.source
+    )
 
 
-def texts_from_files(*, train, validation=None, text_column=None, text_pair_column=None, format=None, bad_rows=None, seed=0):
+def texts_from_files(
+    *, train, validation=None, text_column=None, text_pair_column=None, format=None, bad_rows=None, seed=0
+):
     """Texts from CSV, TSV, JSON lines, or plain text with one in a line, as a `Task` of the kind "masked-lm".
 
     Args:
-        train, validation: paths; without the second, a twentieth of the first, at most 1,000 texts that the seed draws, is held out.
+        train, validation: paths; without the second, a twentieth of the first, at most 1,000 texts that the seed draws,
+            is held out.
         text_column, text_pair_column, format, bad_rows: as in `task_from_files`.
         seed: int.
 
@@ -47,10 +53,15 @@ def texts_from_files(*, train, validation=None, text_column=None, text_pair_colu
     rows, shown = read(train), os.path.basename(os.fspath(train))
     if validation is not None:
         source = f"The user's files: train {shown}, validation {os.path.basename(os.fspath(validation))}."
-        return Task(name="files", kind=KIND, labels=(), metric=METRIC, train=rows, validation=read(validation), source=source)
+        return Task(
+            name="files", kind=KIND, labels=(), metric=METRIC, train=rows, validation=read(validation), source=source
+        )
     count = min(MOST_HELD_OUT, -(-len(rows) // HELD_OUT_SHARE))
     if count >= len(rows):
-        raise InputError(f"{{train}} has {len(rows)} text(s), of which none can be held out: give more, or validation.", train=str(train))
+        raise InputError(
+            f"{{train}} has {len(rows)} text(s), of which none can be held out: give more, or validation.",
+            train=str(train),
+        )
     order = np.random.RandomState(seed).permutation(len(rows))
     held_out, rest = (rows.take(np.sort(part)) for part in (order[:count], order[count:]))
     source = f"The user's file {shown}, of whose {len(rows)} texts {count} were held out."

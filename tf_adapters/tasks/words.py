@@ -186,7 +186,9 @@ def read_word_chunks(path, *, chunk_rows=1024, format=None, text_column=None, te
     Raises: InputError, naming file, line and fix, if the file cannot be read or a row is malformed.
     """
     if text_pair_column is not None:
-        raise InputError("{text_pair_column}: sentences of words have no pairs, leave it out.", text_pair_column=text_pair_column)
+        raise InputError(
+            "{text_pair_column}: sentences of words have no pairs, leave it out.", text_pair_column=text_pair_column
+        )
     if chunk_rows < 1:
         raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
     columns = {"word": text_column, "label": None}
@@ -419,8 +421,19 @@ def words_of_texts(texts, text_pairs):
     if text_pairs is not None:
         raise InputError("text_pairs: token classification has no pairs of texts; leave it out.")
     texts = [text.split() if isinstance(text, str) else text for text in texts]
-    check_texts(texts, "a text, or a list of words", lambda words: isinstance(words, (list, tuple)) and words and all(isinstance(word, str) for word in words))
+    check_texts(
+        texts,
+        "a text, or a list of words",
+        lambda words: isinstance(words, (list, tuple)) and words and all(isinstance(word, str) for word in words),
+    )
     return WordChunk([word for words in texts for word in words], [len(words) for words in texts]).rows()
 
 
-WORDS = Reader("token-classification", ".conllu and column files", read_words, read_word_chunks, words_of_texts, default_word_metric)
+WORDS = Reader(
+    "token-classification",
+    ".conllu and column files",
+    read_words,
+    read_word_chunks,
+    words_of_texts,
+    default_word_metric,
+)

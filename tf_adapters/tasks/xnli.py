@@ -57,7 +57,8 @@ class XnliTask:
         """
         if data_dir is None:
             raise InputError(
-                f"Task {self.name!r} is read from files: give their folder as {{data_dir}}. Origin: {ORIGIN}", data_dir=NAME
+                f"Task {self.name!r} is read from files: give their folder as {{data_dir}}. Origin: {ORIGIN}",
+                data_dir=NAME,
             )
         places = {split: self.places(split) for split in ("train", "validation", "test")}
         found = {split: _first(places[split], data_dir) for split in places}
@@ -93,11 +94,7 @@ class XnliTask:
             return places
         part = {"validation": "dev", "test": "test"}[split]
         both = Layout(
-            "tsv",
-            text="sentence1",
-            text_pair="sentence2",
-            label="gold_label",
-            where=("language", self.language),
+            "tsv", text="sentence1", text_pair="sentence2", label="gold_label", where=("language", self.language)
         )
         one = Layout("tsv", text=f"sentence1_{self.language}", text_pair=f"sentence2_{self.language}", label="label")
         # English stands beside each language in the Burmese files alone.

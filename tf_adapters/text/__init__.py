@@ -2,4 +2,6 @@
 
 from tf_adapters._submodules import submodules_of
 
-__getattr__ = submodules_of(__name__, ByteLevelBpe="byte_bpe", SentencePiece="sentencepiece", WordPiece="wordpiece", training_batches="batching")
+__getattr__ = submodules_of(
+    __name__, ByteLevelBpe="byte_bpe", SentencePiece="sentencepiece", WordPiece="wordpiece", training_batches="batching"
+)

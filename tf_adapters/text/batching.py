@@ -21,8 +21,11 @@ def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
     _check_positive(batch_size, "batch_size")
     steps = rows_count // batch_size if drop_remainder else -(-rows_count // batch_size)
     if steps == 0:
-        raise InputError(f"{{batch_size}} exceeds the {rows_count} rows and drop_remainder drops "
-                         f"them all: give a batch_size of at most {rows_count}.", batch_size=batch_size)
+        raise InputError(
+            f"{{batch_size}} exceeds the {rows_count} rows and drop_remainder drops "
+            f"them all: give a batch_size of at most {rows_count}.",
+            batch_size=batch_size,
+        )
     return steps
 
 
@@ -54,8 +57,19 @@ def padding_multiple(*, fast=False, steps=0):
     return 4 if steps >= 1000 else 8
 
 
-def training_batches(rows, tokenizer, *, batch_size, epochs, seed, start_step=0, lengths=None,
-                     multiple_of=8, drop_remainder=False, inputs_of=None):
+def training_batches(
+    rows,
+    tokenizer,
+    *,
+    batch_size,
+    epochs,
+    seed,
+    start_step=0,
+    lengths=None,
+    multiple_of=8,
+    drop_remainder=False,
+    inputs_of=None,
+):
     """Return all batches of a training, from `start_step` on, as one dataset.
 
     Each epoch is a permutation of the rows, cut into windows of up to 50 batches.
@@ -103,15 +117,19 @@ def training_batches(rows, tokenizer, *, batch_size, epochs, seed, start_step=0,
 
     def shuffle(stop, number):
         return tf.random.experimental.stateless_shuffle(
-            tf.range(stop, dtype=tf.int64), seed=tf.stack([seed, number]), alg="philox")
+            tf.range(stop, dtype=tf.int64), seed=tf.stack([seed, number]), alg="philox"
+        )
 
     @tf.autograph.experimental.do_not_convert
     def windows_of_epoch(epoch):
         # Even numbers shuffle rows, odd ones batches.
         permutation = shuffle(0 if large else count, 2 * epoch)
         numbers = tf.data.Dataset.range(tf.where(epoch == first_epoch, first_window, 0), windows)
-        return numbers.map(functools.partial(encoded_window, epoch, permutation),
-                           num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        return numbers.map(
+            functools.partial(encoded_window, epoch, permutation),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
 
     @tf.autograph.experimental.do_not_convert
     def encoded_window(epoch, permutation, window):
@@ -121,7 +139,8 @@ def training_batches(rows, tokenizer, *, batch_size, epochs, seed, start_step=0,
             # leaves neighbours close to each other more often than chance (chi-square over 64 bins), and two do not.
             index, last = tf.range(start, stop), tf.constant(count - 1, tf.int64)
             keys = tf.random.stateless_uniform(
-                [2, 2], seed=tf.stack([seed, 2 * epoch]), minval=None, maxval=None, dtype=tf.int64, alg="philox")
+                [2, 2], seed=tf.stack([seed, 2 * epoch]), minval=None, maxval=None, dtype=tf.int64, alg="philox"
+            )
             for key in (keys[0], keys[1]):
                 index = tf.random.experimental.index_shuffle(index, key, last)
         else:
@@ -147,12 +166,12 @@ def training_batches(rows, tokenizer, *, batch_size, epochs, seed, start_step=0,
 
     @tf.autograph.experimental.do_not_convert
     def padded_batch(encoded, index, window_labels, start):
-        batch = {name: ragged[start:start + batch_size] for name, ragged in encoded.items()}
-        inputs, batch_labels = _pad(batch, tokenizer, lengths, multiple_of), window_labels[start:start + batch_size]
+        batch = {name: ragged[start : start + batch_size] for name, ragged in encoded.items()}
+        inputs, batch_labels = _pad(batch, tokenizer, lengths, multiple_of), window_labels[start : start + batch_size]
         if per_token:
             batch_labels = batch_labels.to_tensor(-1, shape=tf.shape(inputs["input_ids"]))
         if inputs_of is not None:
-            inputs = inputs_of(inputs, index[start:start + batch_size])
+            inputs = inputs_of(inputs, index[start : start + batch_size])
         if drop_remainder:
             for tensor in (*inputs.values(), batch_labels):
                 tensor.set_shape([batch_size, *tensor.shape[1:]])
@@ -184,7 +203,10 @@ def _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder):
         raise InputError("{seed} must be an integer from 0 to 2**63 - 1.", seed=seed)
     is_integer = isinstance(start_step, (int, np.integer)) and not isinstance(start_step, bool)
     if not is_integer or not 0 <= start_step <= steps * epochs:
-        raise InputError(f"{{start_step}} must be an integer from 0 to the {steps * epochs} steps of {epochs} epochs of {steps}.", start_step=start_step)
+        raise InputError(
+            f"{{start_step}} must be an integer from 0 to the {steps * epochs} steps of {epochs} epochs of {steps}.",
+            start_step=start_step,
+        )
     return steps
 
 
@@ -225,7 +247,7 @@ def sorted_batches(encoded, *, batch_size, tokenizer, lengths=None, multiple_of=
 def _sorted_batches(encoded, batch_size, tokenizer, lengths, multiple_of, fill):
     order = np.argsort(encoded["input_ids"].row_lengths().numpy(), kind="stable")
     for start in range(0, len(order), batch_size):
-        positions = order[start:start + batch_size]
+        positions = order[start : start + batch_size]
         batch = {name: tf.gather(ragged, positions) for name, ragged in encoded.items()}
         missing = batch_size - len(positions)
         if fill and missing:
@@ -250,11 +272,16 @@ def _checked_lengths(lengths, tokenizer):
     for length in lengths:
         _check_positive(length, "an entry of lengths")
     if not lengths or list(lengths) != sorted(set(lengths)):
-        raise InputError(f"{{lengths}} must be one or more ascending integers, such as "
-                         f"default_lengths({tokenizer.max_length}).", lengths=lengths)
+        raise InputError(
+            f"{{lengths}} must be one or more ascending integers, such as default_lengths({tokenizer.max_length}).",
+            lengths=lengths,
+        )
     if lengths[-1] < tokenizer.max_length:
-        raise InputError(f"{{lengths}} has no place for a row of the tokenizer's "
-                         f"max_length={tokenizer.max_length}: let the last entry be at least that.", lengths=lengths)
+        raise InputError(
+            f"{{lengths}} has no place for a row of the tokenizer's "
+            f"max_length={tokenizer.max_length}: let the last entry be at least that.",
+            lengths=lengths,
+        )
     return lengths
 
 

@@ -12,7 +12,14 @@ import tensorflow as tf
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
 from tf_adapters.ranges import is_int
-from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
+from tf_adapters.text.tokenizer import (
+    Tokenizer,
+    checked_max_length,
+    checked_text,
+    no_autograph,
+    rows_of_pieces,
+    utf8_bytes,
+)
 
 _CODE_POINTS = 0x110000
 _OTHER, _LETTER, _NUMBER, _SPACE = range(4)
@@ -22,9 +29,10 @@ _NO_RANK = 2**31 - 1
 class ByteLevelBpe(Tokenizer):
     """Byte-level BPE of strings to ids, in TensorFlow operations.
 
-    The tokens equal those of `transformers.RobertaTokenizerFast`, except that special tokens in a text (`</s>`) are plain
-    text here, on purpose: whoever writes a text could otherwise end it. Bytes that are not UTF-8 become U+FFFD. All steps are
-    operations of TensorFlow alone, without state, so that one object serves `tf.data` and an exported model.
+    The tokens equal those of `transformers.RobertaTokenizerFast`, except that special tokens in a text (`</s>`) are
+    plain text here, on purpose: whoever writes a text could otherwise end it. Bytes that are not UTF-8 become U+FFFD.
+    All steps are operations of TensorFlow alone, without state, so that one object serves `tf.data` and an exported
+    model.
 
     A text is cut where GPT-2's pattern cuts it; what is a letter, a number or white space is asked once from the
     installed `tokenizers`. Of the pieces that are left, each different one is merged once: in a step, every piece joins
@@ -46,7 +54,8 @@ class ByteLevelBpe(Tokenizer):
     single_specials, pair_specials, marks_second = 2, 4, False
 
     def __init__(
-        self, vocabulary, merges, *, add_prefix_space=False, max_length=128, cls_token="<s>", sep_token="</s>", pad_token="<pad>",
+        self, vocabulary, merges, *, add_prefix_space=False, max_length=128, cls_token="<s>", sep_token="</s>",
+        pad_token="<pad>",
         unk_token="<unk>",
     ):  # fmt: skip
         super().__init__(name="byte_level_bpe")
@@ -58,7 +67,9 @@ class ByteLevelBpe(Tokenizer):
         self.max_length, self.add_prefix_space = checked_max_length(max_length), bool(add_prefix_space)
         self.cls_token, self.sep_token, self.pad_token, self.unk_token = special.values()
         self.cls_id, self.sep_id, self.pad_id, self.unk_id = (vocabulary[token] for token in special.values())
-        digest = hashlib.sha256(json.dumps([sorted(vocabulary.items()), list(map(list, merges))], ensure_ascii=False).encode("utf-8"))
+        digest = hashlib.sha256(
+            json.dumps([sorted(vocabulary.items()), list(map(list, merges))], ensure_ascii=False).encode("utf-8")
+        )
         self._sha256 = digest.hexdigest()
         self.size, self.mask_id = len(vocabulary), vocabulary.get("<mask>")
         # White space in GPT-2's alphabet for bytes. One string: tf.Module would wrap and track each entry of a list.
@@ -73,7 +84,8 @@ class ByteLevelBpe(Tokenizer):
             self._kinds = tf.constant(_character_kinds())
             self._merged = tf.constant(table.merged)
             self._ranks = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(tf.constant(table.keys), tf.range(len(table.keys), dtype=tf.int32)), _NO_RANK
+                tf.lookup.KeyValueTensorInitializer(tf.constant(table.keys), tf.range(len(table.keys), dtype=tf.int32)),
+                _NO_RANK,
             )
 
     @classmethod
@@ -91,12 +103,21 @@ class ByteLevelBpe(Tokenizer):
             vocabulary = read_json(os.path.join(directory, "vocab.json"))
             try:
                 with open(os.path.join(directory, "merges.txt"), encoding="utf-8") as file:
-                    merges = [tuple(line.split()) for line in file.read().split("\n") if line and not line.startswith("#version")]
+                    merges = [
+                        tuple(line.split())
+                        for line in file.read().split("\n")
+                        if line and not line.startswith("#version")
+                    ]
             except UnicodeDecodeError as error:
-                raise InputError(f"{os.path.join(directory, 'merges.txt')} is not UTF-8 text ({error}): restore the file.") from None
+                raise InputError(
+                    f"{os.path.join(directory, 'merges.txt')} is not UTF-8 text ({error}): restore the file."
+                ) from None
             settings = {}
         else:
-            raise InputError("{directory} holds no byte-level BPE: looked for tokenizer.json, and for vocab.json with merges.txt.", directory=directory)
+            raise InputError(
+                "{directory} holds no byte-level BPE: looked for tokenizer.json, and for vocab.json with merges.txt.",
+                directory=directory,
+            )
         config = os.path.join(directory, "tokenizer_config.json")
         if os.path.isfile(config):
             values = read_json(config)
@@ -141,9 +162,10 @@ class ByteLevelBpe(Tokenizer):
     def tokenize_with_offsets(self, text):
         """Tokens, and where in the texts they stand.
 
-        Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character and the
-            one after its last, in Unicode code points from 0, spaces at either end left out; of a character that several tokens
-            share, each has its place.
+        Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character
+        and the
+            one after its last, in Unicode code points from 0, spaces at either end left out; of a character that
+            several tokens share, each has its place.
         """
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
@@ -159,15 +181,22 @@ class ByteLevelBpe(Tokenizer):
             start = tf.minimum(tf.gather(places, tf.searchsorted(places, first)), end)
             end = tf.maximum(tf.gather(places, tf.searchsorted(places, last, side="right") - 1) + 1, start)
             base = tf.gather(first_of_text, tokens.value_rowids())
-            return tokens, tokens.with_values(tf.maximum(start - base, 0)), tokens.with_values(tf.maximum(end - base, 0))
+            return (
+                tokens,
+                tokens.with_values(tf.maximum(start - base, 0)),
+                tokens.with_values(tf.maximum(end - base, 0)),
+            )
 
     def _tokens(self, text):
-        """Tokens and their widths in bytes, ragged; all characters, flat; and the place of each text's first one, without a prefix."""
+        """Tokens and their widths in bytes, ragged; all characters, flat; and the place of each text's first one,
+        without a prefix."""
         prefixed = tf.zeros_like(text, tf.int32)
         characters = tf.strings.unicode_decode(text, "UTF-8", errors="replace", replacement_char=0xFFFD)
         if self.add_prefix_space:
             needed = tf.cast((characters[:, :1].to_tensor(ord(" "), shape=[None, 1])[:, 0] != ord(" ")), tf.int32)
-            spaces = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(needed)], ord(" ")), tf.cast(needed, tf.int64))
+            spaces = tf.RaggedTensor.from_row_lengths(
+                tf.fill([tf.reduce_sum(needed)], ord(" ")), tf.cast(needed, tf.int64)
+            )
             characters = tf.concat([spaces, characters], 1)
             prefixed = needed
         flat, splits = characters.flat_values, tf.cast(characters.row_splits, tf.int64)
@@ -244,7 +273,9 @@ class ByteLevelBpe(Tokenizer):
             lambda ids, owner, widths, again: again, step, (ids, owner, tf.ones_like(ids), tf.constant(True)),
             shape_invariants=(*flat, tf.TensorShape([])),
         )  # fmt: skip
-        return tuple(tf.RaggedTensor.from_value_rowids(values, owner, count, validate=False) for values in (ids, widths))
+        return tuple(
+            tf.RaggedTensor.from_value_rowids(values, owner, count, validate=False) for values in (ids, widths)
+        )
 
 
 def _running_max(values):
@@ -270,7 +301,11 @@ def _merge_table(vocabulary, merges):
         raise InputError("vocabulary must map its tokens to the ids 0, 1, 2, ... without a gap.")
     keys, merged, seen = [], [], set()
     for rank, pair in enumerate(merges):
-        if len(pair) != 2 or not all(isinstance(token, str) for token in pair) or any(token not in vocabulary for token in (*pair, "".join(pair))):
+        if (
+            len(pair) != 2
+            or not all(isinstance(token, str) for token in pair)
+            or any(token not in vocabulary for token in (*pair, "".join(pair)))
+        ):
             raise InputError(f"merges[{rank}]={shown(pair)} must be two tokens of the vocabulary that make a third.")
         key = vocabulary[pair[0]] * size + vocabulary[pair[1]]
         if key in seen:
@@ -324,7 +359,9 @@ def _read_tokenizer_json(path):
     )
     for key, value, wanted in expected:
         if value != wanted:
-            raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: give a model with RoBERTa's byte-level BPE.")
+            raise InputError(
+                f"{key}={shown(value)} in {path} must be {wanted!r}: give a model with RoBERTa's byte-level BPE."
+            )
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise InputError(f"model in {path} must have a vocab and merges: restore the file.")
@@ -335,5 +372,7 @@ def _read_tokenizer_json(path):
         merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
         settings |= {"cls_token": after["cls"][0], "sep_token": after["sep"][0]}
     except (KeyError, IndexError, TypeError) as error:
-        raise InputError(f"{path} is no complete tokenizer ({type(error).__name__}: {shown(str(error))}): restore the file.") from None
+        raise InputError(
+            f"{path} is no complete tokenizer ({type(error).__name__}: {shown(str(error))}): restore the file."
+        ) from None
     return vocabulary, merges, settings

@@ -27,7 +27,8 @@ class CharacterTable(NamedTuple):
         asked, stands_for = _pages_to_ask()
         first_of = {}
         places = {
-            int(page): first_of.setdefault(table[page * _PAGE : (page + 1) * _PAGE].tobytes(), len(first_of)) for page in asked
+            int(page): first_of.setdefault(table[page * _PAGE : (page + 1) * _PAGE].tobytes(), len(first_of))
+            for page in asked
         }
         pages = np.array([places[int(page)] for page in stands_for], np.int32)
         return cls(pages, np.frombuffer(b"".join(first_of), np.int32).reshape(-1, table.shape[1]))
@@ -41,7 +42,8 @@ class CharacterTable(NamedTuple):
 
         Args:
             code_points: int32 tensor, `(characters,)`.
-        Returns: the new code points and their kinds, int32, and of each the index in `code_points` of what it comes from, int64.
+        Returns: the new code points and their kinds, int32, and of each the index in `code_points` of what it comes
+        from, int64.
         """
         page = tf.gather(self.pages, code_points // _PAGE)
         entries = tf.gather(self.entries, page * _PAGE + code_points % _PAGE)
@@ -51,7 +53,8 @@ class CharacterTable(NamedTuple):
 
 
 class Normalised(NamedTuple):
-    """What a normaliser makes of code points: that of `code_points[i]` is `lengths[i]` values of `values` from `starts[i]` on."""
+    """What a normaliser makes of code points: that of `code_points[i]` is `lengths[i]` values of `values` from
+    `starts[i]` on."""
 
     code_points: np.ndarray
     values: np.ndarray
@@ -59,7 +62,8 @@ class Normalised(NamedTuple):
     lengths: np.ndarray
 
     def table(self, kind=None):
-        """The entries of a `CharacterTable`, int32 array `(0x110000, width)`, with the kind of each new code point, or 0."""
+        """The entries of a `CharacterTable`, int32 array `(0x110000, width)`, with the kind of each new code point, or
+        0."""
         table = np.zeros((CODE_POINTS, int(self.lengths.max())), np.int32)
         for position in range(table.shape[1]):
             has = self.lengths > position

@@ -5,7 +5,8 @@ import importlib
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 
-# `Family.tokenizer` -> module, class, and what its `from_directory` is told. A new one is a line here, and a file where it cuts anew.
+# `Family.tokenizer` -> module, class, and what its `from_directory` is told. A new one is a line here, and a file where
+# it cuts anew.
 _TOKENIZERS = {
     "wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {}),
     "mpnet-wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {"style": "mpnet"}),
@@ -27,7 +28,8 @@ def load_tokenizer(model, *, max_length=None):
     Returns: a `Tokenizer`, such as `WordPiece`, `ByteLevelBpe` or `SentencePiece`.
 
     Raises:
-        InputError: its files are missing or damaged, or of another tokenizer; the encoder has fewer positions than `max_length`.
+        InputError: its files are missing or damaged, or of another tokenizer; the encoder has fewer positions than
+            `max_length`.
     """
     state = state_of(model)
     positions = state.family.positions(model.config)
@@ -35,15 +37,20 @@ def load_tokenizer(model, *, max_length=None):
         max_length = min(128, positions)
     if max_length > positions:
         raise InputError(
-            f"--max-length {max_length} is beyond the {positions} positions of {state.source}: give --max-length {positions} or less."
+            f"--max-length {max_length} is beyond the {positions} positions of {state.source}: give --max-length "
+            f"{positions} or less."
         )
     if state.directory is None:
-        raise InputError("{model} was built without files: give the tokenizer's class its vocabulary.", model=type(model).__name__)
+        raise InputError(
+            "{model} was built without files: give the tokenizer's class its vocabulary.", model=type(model).__name__
+        )
     module, name, style = _TOKENIZERS[state.family.tokenizer]
-    tokenizer = getattr(importlib.import_module(module), name).from_directory(state.directory, max_length=max_length, **style)
+    tokenizer = getattr(importlib.import_module(module), name).from_directory(
+        state.directory, max_length=max_length, **style
+    )
     if tokenizer.size > model.config.vocab_size:
         raise InputError(
-            f"{state.directory}: its tokenizer makes ids up to {tokenizer.size - 1}, and its encoder knows {model.config.vocab_size}: "
-            "give the files that belong together."
+            f"{state.directory}: its tokenizer makes ids up to {tokenizer.size - 1}, and its encoder knows "
+            f"{model.config.vocab_size}: give the files that belong together."
         )
     return tokenizer

@@ -13,35 +13,42 @@ _SPARE = 5.0  # standard deviations
 class Masking:
     """Hides tokens of a batch that a model is to guess.
 
-    Each token, or with `whole_words` each word, is chosen with probability `rate`. Of the chosen tokens four fifths become the mask,
-    a tenth some token of the vocabulary, and a tenth stay. Special tokens, padding and unknown ones are never chosen. Nothing but the
-    numbers that come with a batch is random, so that masks are others in each epoch and the same in a run that goes on.
+    Each token, or with `whole_words` each word, is chosen with probability `rate`. Of the chosen tokens four fifths
+    become the mask, a tenth some token of the vocabulary, and a tenth stay. Special tokens, padding and unknown ones
+    are never chosen. Nothing but the numbers that come with a batch is random, so that masks are others in each epoch
+    and the same in a run that goes on.
 
     Args:
         tokenizer: `Tokenizer`, whose `mask_id` stands for a hidden token.
         rate: float in (0, 1).
         whole_words: bool, choose all tokens of a word or none.
-        bounded: bool, hide no more tokens of a batch than `most_hidden`, as a compiled step has places for: of what is chosen beyond
-            it, the words of the highest numbers stay. That is the published code's `max_predictions_per_seq`, of a batch.
+        bounded: bool, hide no more tokens of a batch than `most_hidden`, as a compiled step has places for: of what is
+            chosen beyond it, the words of the highest numbers stay. That is the published code's
+            `max_predictions_per_seq`, of a batch.
 
     Call arguments:
         inputs: dict of the int32 tensors `input_ids` and `attention_mask`, `(rows, length)`, and others, which stay.
         noise: float32 tensor `(3, rows, length)` of numbers in [0, 1), each independent.
 
-    Returns: the dict with other `input_ids`, and the targets, an int32 tensor `(rows, length)`: the token of the text where one was
+    Returns: the dict with other `input_ids`, and the targets, an int32 tensor `(rows, length)`: the token of the text
+    where one was
         chosen, otherwise -1.
 
     Raises:
         InputError: a rate out of range, or a vocabulary without a mask.
 
-    Reference: Devlin et al. 2019, section 3.1 and appendix A.1; whole words: their published code, 2019. Masks anew in each epoch: Liu
+    Reference: Devlin et al. 2019, section 3.1 and appendix A.1; whole words: their published code, 2019. Masks anew in
+    each epoch: Liu
         et al. 2019, section 4.1.
     """
 
     @in_range
     def __init__(self, tokenizer, *, rate=0.15, whole_words=False, bounded=False):
         if tokenizer.mask_id is None:
-            raise InputError("The encoder's vocabulary has no token for what is masked ([MASK] or <mask>): give an encoder whose has.")
+            raise InputError(
+                "The encoder's vocabulary has no token for what is masked ([MASK] or <mask>): give an encoder whose "
+                "has."
+            )
         self.rate, self.whole_words, self.bounded = rate, whole_words, bounded
         self._mask_id, self._size = tokenizer.mask_id, tokenizer.size
         self._special = np.array([tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id], np.int32)
@@ -70,7 +77,8 @@ class Masking:
 
 
 def most_hidden(rate, size):
-    """How many of a batch's `size` tokens are hidden at most where that is bounded, an int32 scalar: five standard deviations above the mean.
+    """How many of a batch's `size` tokens are hidden at most where that is bounded, an int32 scalar: five standard
+    deviations above the mean.
 
     Of tokens that are chosen one by one no more are in one of ten million batches; whole words spread further.
     """

@@ -26,7 +26,4 @@ class PackedExamples:
 
     def encode(self, tokenizer, index):
         """The examples at an int64 tensor of indices, a dict as of `Tokenizer.encode`; also in a graph."""
-        return {
-            "input_ids": tf.gather(self.input_ids, index),
-            "token_type_ids": tf.gather(self.token_type_ids, index),
-        }
+        return {"input_ids": tf.gather(self.input_ids, index), "token_type_ids": tf.gather(self.token_type_ids, index)}

@@ -1,4 +1,5 @@
-"""SentencePiece of XLM-R, CamemBERT, ALBERT and DeBERTa-v2 and -v3 as TensorFlow operations, equal to HuggingFace's tokenizers."""
+"""SentencePiece of XLM-R, CamemBERT, ALBERT and DeBERTa-v2 and -v3 as TensorFlow operations, equal to HuggingFace's
+tokenizers."""
 
 import dataclasses
 import functools
@@ -16,39 +17,48 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each
 from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model
-from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
+from tf_adapters.text.tokenizer import (
+    Tokenizer,
+    checked_max_length,
+    checked_text,
+    no_autograph,
+    rows_of_pieces,
+    utf8_bytes,
+)
 
 #: Where the tokens differ from those of HuggingFace's Python tokenizers (XLMRobertaTokenizer, CamembertTokenizer,
 #: AlbertTokenizer, DebertaV2Tokenizer) or, under "fast tokenizers" and "offsets", from the fast ones, and why.
 KNOWN_EXCEPTIONS = {
     "special tokens in a text": (
-        "A text that contains '</s>', '[SEP]' or another special token literally is plain text here. HuggingFace maps it to the "
-        "special id, by which whoever writes the text could end a segment. On purpose."
+        "A text that contains '</s>', '[SEP]' or another special token literally is plain text here. HuggingFace maps "
+        "it to the special id, by which whoever writes the text could end a segment. On purpose."
     ),
     "fast tokenizers": (
-        "HuggingFace's fast tokenizers are another implementation, and the encoders were pretrained with SentencePiece itself, which "
-        "cuts here and in the Python tokenizers. The fast ones normalise one user-perceived character at a time, and a longer "
-        "one code point by code point, so that some sequences stay apart (Burmese U+1025 U+102E); cut otherwise where two ways are "
-        "equally likely; and, converted from a model file, end a text that ends with white space by a token for it (ALBERT; DeBERTa "
-        "where it is not plain), begin each part around a piece that the user of SentencePiece defined (ALBERT's brackets and "
-        "quotes) by a token for a space, drop more marks (ALBERT), and split DeBERTa's punctuation after normalisation."
+        "HuggingFace's fast tokenizers are another implementation, and the encoders were pretrained with SentencePiece "
+        "itself, which cuts here and in the Python tokenizers. The fast ones normalise one user-perceived character at "
+        "a time, and a longer one code point by code point, so that some sequences stay apart (Burmese U+1025 U+102E); "
+        "cut otherwise where two ways are equally likely; and, converted from a model file, end a text that ends with "
+        "white space by a token for it (ALBERT; DeBERTa where it is not plain), begin each part around a piece that "
+        "the user of SentencePiece defined (ALBERT's brackets and quotes) by a token for a space, drop more marks "
+        "(ALBERT), and split DeBERTa's punctuation after normalisation."
     ),
     "digits before a comma": (
-        "ALBERT's Python tokenizer cuts a piece such as '9,' once more, into what the model makes of '9', and ','. Here, as in its "
-        "fast one, such pieces are worth less than others, which mostly comes to the same."
+        "ALBERT's Python tokenizer cuts a piece such as '9,' once more, into what the model makes of '9', and ','. "
+        "Here, as in its fast one, such pieces are worth less than others, which mostly comes to the same."
     ),
     "sigma of mathematical alphabets": (
-        "ALBERT's Python tokenizer makes the capital sigmas of mathematical alphabets (U+1D6BA, ...) a final sigma at the end of a word, "
-        "and plain ones nowhere. Here, as in its fast one, all become the usual small sigma."
+        "ALBERT's Python tokenizer makes the capital sigmas of mathematical alphabets (U+1D6BA, ...) a final sigma at "
+        "the end of a word, and plain ones nowhere. Here, as in its fast one, all become the usual small sigma."
     ),
     "offsets": (
-        "White space, controls and format characters at either end belong to no token; fast tokenizers converted from a model file "
-        "count a space that leads a word in. A character that is composed of two (e and U+0301) is the place of its token as a whole, "
-        "as are two quotes that ALBERT reads as one. A token that ends inside a character that becomes several (the first of 1/2 for "
-        "U+00BD) may leave that character to the next token."
+        "White space, controls and format characters at either end belong to no token; fast tokenizers converted from "
+        "a model file count a space that leads a word in. A character that is composed of two (e and U+0301) is the "
+        "place of its token as a whole, as are two quotes that ALBERT reads as one. A token that ends inside a "
+        "character that becomes several (the first of 1/2 for U+00BD) may leave that character to the next token."
     ),
     "noncharacters": (
-        "TensorFlow 2.19 writes U+FFFD for the 66 noncharacters, which SentencePiece's usual normalisation makes a space. 2.21 does not."
+        "TensorFlow 2.19 writes U+FFFD for the 66 noncharacters, which SentencePiece's usual normalisation makes a "
+        "space. 2.21 does not."
     ),
 }
 
@@ -64,10 +74,12 @@ class _Layout(NamedTuple):
         tokenizer_class: str, HuggingFace's, without "Fast".
         begins: tuple of str, the pieces that the model begins with.
         tokens: tuple of str, the tokens that begin, end, pad, and stand for what is unknown or masked.
-        ids: dict from those of the tokens that are no piece of the model, or have another id than as a piece, to their ids.
+        ids: dict from those of the tokens that are no piece of the model, or have another id than as a piece, to their
+            ids.
         offset: int, from the model's ids to the encoder's.
         pair_specials, marks_second: as of `Tokenizer`.
-        settings: dict from the settings of `tokenizer_config.json` that the family has to what they are where none is given.
+        settings: dict from the settings of `tokenizer_config.json` that the family has to what they are where none is
+            given.
         own_spelling: bool, whether '' and `` become ", and pieces that end with a digit and a comma are avoided.
     """
 
@@ -94,13 +106,17 @@ LAYOUTS = {
     ),
     "camembert": _Layout(**_FAIRSEQ, tokenizer_class="CamembertTokenizer", ids={"<pad>": 1, "<unk>": 3}, offset=4),
     "albert": _Layout(
-        file="spiece.model", tokenizer_class="AlbertTokenizer", begins=(), tokens=("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]"),
-        ids={}, offset=0, pair_specials=3, marks_second=True, settings={"do_lower_case": True, "keep_accents": False, "remove_space": True},
+        file="spiece.model", tokenizer_class="AlbertTokenizer", begins=(),
+        tokens=("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]"),
+        ids={}, offset=0, pair_specials=3, marks_second=True,
+        settings={"do_lower_case": True, "keep_accents": False, "remove_space": True},
         own_spelling=True,
     ),
     "deberta-v2": _Layout(
-        file="spm.model", tokenizer_class="DebertaV2Tokenizer", begins=(), tokens=("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"),
-        ids={}, offset=0, pair_specials=3, marks_second=True, settings={"do_lower_case": False, "split_by_punct": False},
+        file="spm.model", tokenizer_class="DebertaV2Tokenizer", begins=(),
+        tokens=("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"),
+        ids={}, offset=0, pair_specials=3, marks_second=True,
+        settings={"do_lower_case": False, "split_by_punct": False},
     ),
 }  # fmt: skip
 
@@ -108,20 +124,21 @@ LAYOUTS = {
 class SentencePiece(Tokenizer):
     """SentencePiece of strings to ids, in TensorFlow operations.
 
-    The tokens equal those of HuggingFace's Python tokenizers but for `KNOWN_EXCEPTIONS`. Besides TensorFlow's own, the operations
-    used are tensorflow-text's `SentencepieceOp`, whose attribute is the model, so that an exported graph holds it,
-    `SentencepieceTokenizeOp` and, for offsets, `SentencepieceTokenizeWithOffsetsOp`, all of which TF Serving has. Bytes that are
-    not UTF-8 become U+FFFD, which SentencePiece's usual normalisation makes a space.
+    The tokens equal those of HuggingFace's Python tokenizers but for `KNOWN_EXCEPTIONS`. Besides TensorFlow's own, the
+    operations used are tensorflow-text's `SentencepieceOp`, whose attribute is the model, so that an exported graph
+    holds it, `SentencepieceTokenizeOp` and, for offsets, `SentencepieceTokenizeWithOffsetsOp`, all of which TF Serving
+    has. Bytes that are not UTF-8 become U+FFFD, which SentencePiece's usual normalisation makes a space.
 
     Args:
         model: bytes, the content of the model's file.
         layout: str, a key of `LAYOUTS`, the encoder family's `model_type`.
         max_length: int, the most ids in a row, special tokens included.
-        settings: bools as HuggingFace's tokenizer of the family has them: `do_lower_case`, `keep_accents` and `remove_space` of ALBERT,
-            `do_lower_case` and `split_by_punct` of DeBERTa.
+        settings: bools as HuggingFace's tokenizer of the family has them: `do_lower_case`, `keep_accents` and
+            `remove_space` of ALBERT, `do_lower_case` and `split_by_punct` of DeBERTa.
 
     Raises:
-        InputError: a model that is damaged or of another family, a setting that the family does not have, a `max_length` below 3.
+        InputError: a model that is damaged or of another family, a setting that the family does not have, a
+            `max_length` below 3.
 
     Reference: Kudo 2018, section 3.2; Conneau et al. 2020; Lan et al. 2020; He et al. 2021.
     """
@@ -133,7 +150,10 @@ class SentencePiece(Tokenizer):
         self.layout, described = layout, LAYOUTS[layout]
         for name in settings:
             if name not in described.settings:
-                raise InputError(f"{name}={settings[name]!r} is no setting of {layout}: it has {', '.join(described.settings) or 'none'}.")
+                raise InputError(
+                    f"{name}={settings[name]!r} is no setting of {layout}: it has "
+                    f"{', '.join(described.settings) or 'none'}."
+                )
         settings = {name: bool(value) for name, value in {**described.settings, **settings}.items()}
         self._settings = tuple(settings.items())
         self.max_length = checked_max_length(max_length)
@@ -155,7 +175,11 @@ class SentencePiece(Tokenizer):
         led = [len(piece.text) > 1 and piece.text.startswith(_SPACE) for piece in read.pieces]
         self._table = self._punctuation = None
         with tf.device("CPU:0"):
-            changes = settings.get("do_lower_case", False), settings.get("keep_accents", True), settings.get("remove_space", False)
+            changes = (
+                settings.get("do_lower_case", False),
+                settings.get("keep_accents", True),
+                settings.get("remove_space", False),
+            )
             if changes != (False, True, False):
                 self._table = _character_table(*changes).tensors()
             if settings.get("split_by_punct"):
@@ -179,10 +203,14 @@ class SentencePiece(Tokenizer):
         described = LAYOUTS[layout]
         path = os.path.join(directory, described.file)
         if not os.path.isfile(path):
-            found = " (its tokenizer.json has not all of it)" if os.path.isfile(os.path.join(directory, "tokenizer.json")) else ""
+            found = (
+                " (its tokenizer.json has not all of it)"
+                if os.path.isfile(os.path.join(directory, "tokenizer.json"))
+                else ""
+            )
             raise InputError(
-                f"{{directory}} holds no {described.file}, SentencePiece's own model, which cuts the texts of {layout}{found}: "
-                f"put the file there; HuggingFace's {described.tokenizer_class} reads the same.",
+                f"{{directory}} holds no {described.file}, SentencePiece's own model, which cuts the texts of "
+                f"{layout}{found}: put the file there; HuggingFace's {described.tokenizer_class} reads the same.",
                 directory=directory,
             )
         with open(path, "rb") as file:
@@ -218,9 +246,10 @@ class SentencePiece(Tokenizer):
     def tokenize_with_offsets(self, text):
         """Tokens, and where in the texts they stand.
 
-        Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character and the
-            one after its last, in Unicode code points from 0, white space at either end left out; of a character that several
-            tokens share, each has its place.
+        Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character
+        and the
+            one after its last, in Unicode code points from 0, white space at either end left out; of a character that
+            several tokens share, each has its place.
         """
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
@@ -241,17 +270,26 @@ class SentencePiece(Tokenizer):
             filled = tf.concat([[-1], tf.cast(filled, tf.int32), [size]], 0)
             next_filled = tf.gather(filled, tf.searchsorted(filled, first))
             # A piece may end inside a character that becomes several, where SentencePiece says that it ends before it.
-            last = tf.where(tf.gather(self._led_by_space, pieces.flat_values), tf.clip_by_value(next_filled, last, last_of_segment), last)
+            last = tf.where(
+                tf.gather(self._led_by_space, pieces.flat_values),
+                tf.clip_by_value(next_filled, last, last_of_segment),
+                last,
+            )
             end = last + 1
             start = tf.minimum(next_filled, end)
             end = tf.maximum(tf.gather(filled, tf.searchsorted(filled, last, side="right") - 1) + 1, start)
 
             text_of_piece = tf.gather(characters.text_of_segment, segment)
-            base, length = (tf.gather(values, text_of_piece) for values in (characters.texts.row_starts(), characters.texts.row_lengths()))
+            base, length = (
+                tf.gather(values, text_of_piece)
+                for values in (characters.texts.row_starts(), characters.texts.row_lengths())
+            )
             beyond = tf.concat([characters.first, tf.shape(characters.texts.values)], 0)
             starts = tf.gather(beyond, start)
             ends = tf.where(end > start, tf.gather(characters.after, tf.maximum(end - 1, 0)), starts)
-            places = (tf.minimum(values - tf.cast(base, tf.int32), tf.cast(length, tf.int32)) for values in (starts, ends))
+            places = (
+                tf.minimum(values - tf.cast(base, tf.int32), tf.cast(length, tf.int32)) for values in (starts, ends)
+            )
             rows = (self._encoder_ids(pieces), *(pieces.with_values(values) for values in places))
             return tuple(rows_of_pieces(ragged, characters.segments_per_text) for ragged in rows)
 
@@ -290,9 +328,9 @@ class SentencePiece(Tokenizer):
 class _Characters(NamedTuple):
     """The characters of a batch of texts as SentencePiece reads them, in segments that it reads one by one.
 
-    `texts`, the original code points, ragged `(batch, (characters))`; int32 tensors `(characters,)`, the code points, and the
-    first original character that each stands for and the one after its last, counted over all texts; and int64 tensors: where each
-    segment begins `(segments + 1,)`, its text `(segments,)`, and how many each text has `(batch,)`.
+    `texts`, the original code points, ragged `(batch, (characters))`; int32 tensors `(characters,)`, the code points,
+    and the first original character that each stands for and the one after its last, counted over all texts; and int64
+    tensors: where each segment begins `(segments + 1,)`, its text `(segments,)`, and how many each text has `(batch,)`.
     """
 
     texts: tf.RaggedTensor
@@ -304,14 +342,16 @@ class _Characters(NamedTuple):
     segments_per_text: tf.Tensor
 
     def strings(self):
-        return tf.strings.unicode_encode(tf.RaggedTensor.from_row_splits(self.code_points, self.splits, validate=False), "UTF-8")
+        return tf.strings.unicode_encode(
+            tf.RaggedTensor.from_row_splits(self.code_points, self.splits, validate=False), "UTF-8"
+        )
 
 
 class _Pieces(tf.saved_model.experimental.TrackableResource):
     """A model in tensorflow-text's resource.
 
-    Its name is the model's digest. That of `tensorflow_text.SentencepieceTokenizer` has none, so that it belongs to a cached
-    kernel and is gone after `tf.random.set_seed` or `keras.backend.clear_session` (tensorflow/text issue 570).
+    Its name is the model's digest. That of `tensorflow_text.SentencepieceTokenizer` has none, so that it belongs to a
+    cached kernel and is gone after `tf.random.set_seed` or `keras.backend.clear_session` (tensorflow/text issue 570).
     """
 
     def __init__(self, model):
@@ -320,22 +360,32 @@ class _Pieces(tf.saved_model.experimental.TrackableResource):
         try:
             self.resource_handle  # noqa: B018
         except tf.errors.OpError as error:
-            raise InputError(f"model is damaged, or no SentencePiece model: restore the file ({error.message}).") from None
+            raise InputError(
+                f"model is damaged, or no SentencePiece model: restore the file ({error.message})."
+            ) from None
 
     def _create_resource(self):
-        return self._operations.sentencepiece_op(model=self._model, shared_name="tf_adapters/" + hashlib.sha256(self._model).hexdigest())
+        return self._operations.sentencepiece_op(
+            model=self._model, shared_name="tf_adapters/" + hashlib.sha256(self._model).hexdigest()
+        )
 
     def tokenize(self, strings):
         """Ids of the pieces of strings `(batch,)`, int32 RaggedTensor."""
-        values, splits = self._operations.sentencepiece_tokenize_op(self.resource_handle, strings, *_PLAIN, out_type=tf.int32)
+        values, splits = self._operations.sentencepiece_tokenize_op(
+            self.resource_handle, strings, *_PLAIN, out_type=tf.int32
+        )
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def tokenize_with_offsets(self, strings):
-        """Ids of the pieces, and the bytes of the strings where each begins and where it has ended, int32 RaggedTensors."""
+        """Ids of the pieces, and the bytes of the strings where each begins and where it has ended, int32
+        RaggedTensors."""
         values, splits, *places = self._operations.sentencepiece_tokenize_with_offsets_op(
             self.resource_handle, strings, *_PLAIN, out_type=tf.int32
         )
-        return tuple(tf.RaggedTensor.from_row_splits(tf.cast(each, tf.int32), splits, validate=False) for each in (values, *places))
+        return tuple(
+            tf.RaggedTensor.from_row_splits(tf.cast(each, tf.int32), splits, validate=False)
+            for each in (values, *places)
+        )
 
 
 # nbest_size, alpha, add_bos, add_eos, reverse: the best way to cut, and nothing else.
@@ -353,14 +403,20 @@ def _one_quote_for_two(code_points, text_of):
     second = quotes & (place % 2 == 1)
     opens = tf.concat([second[1:], [False]], 0)[: tf.size(second)]
     chosen = tf.where(~second)[:, 0]
-    return tf.gather(tf.where(opens, ord('"'), code_points), chosen), chosen, tf.cast(tf.gather(opens, chosen), tf.int32)
+    return (
+        tf.gather(tf.where(opens, ord('"'), code_points), chosen),
+        chosen,
+        tf.cast(tf.gather(opens, chosen), tf.int32),
+    )
 
 
 def _check_pieces(model, ids, layout):
     described, advice = LAYOUTS[layout], "give the encoder's own file."
     begins = tuple(piece.text for piece in model.pieces[: len(described.begins)])
     if begins != described.begins:
-        raise InputError(f"model begins with the pieces {begins}, and one of {layout} with {described.begins}: {advice}")
+        raise InputError(
+            f"model begins with the pieces {begins}, and one of {layout} with {described.begins}: {advice}"
+        )
     missing = [token for token in described.tokens[:4] if token not in ids and token not in described.ids]
     if missing:
         raise InputError(f"model lacks {missing[0]!r}, which one of {layout} has: {advice}")
@@ -390,7 +446,9 @@ def _character_table(lower, keep_accents, remove_space):
         if lower:
             text = text.lower()
         if not keep_accents:
-            text = "".join(character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character))
+            text = "".join(
+                character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character)
+            )
         return text.lower() if lower else text
 
     table = normalise_each(normalise, _SEPARATOR).table()
@@ -406,14 +464,18 @@ def _character_table(lower, keep_accents, remove_space):
 def _punctuation():
     """Which code points are punctuation to DeBERTa, bool array."""
     characters = map(chr, range(CODE_POINTS))
-    return np.array([character in string.punctuation or unicodedata.category(character)[0] == "P" for character in characters])
+    return np.array(
+        [character in string.punctuation or unicodedata.category(character)[0] == "P" for character in characters]
+    )
 
 
 @functools.lru_cache(maxsize=None)
 def _blank():
     """Which code points are white space, or control what stands beside them, bool array."""
     kinds = ("Cc", "Cf", "Zs", "Zl", "Zp")
-    return np.array([unicodedata.category(character) in kinds or character == _SPACE for character in map(chr, range(CODE_POINTS))])
+    return np.array(
+        [unicodedata.category(character) in kinds or character == _SPACE for character in map(chr, range(CODE_POINTS))]
+    )
 
 
 def _read_tokenizer_config(path, described):
@@ -423,7 +485,10 @@ def _read_tokenizer_config(path, described):
     name = config.get("tokenizer_class")
     accepted = (None, described.tokenizer_class, described.tokenizer_class + "Fast", "PreTrainedTokenizerFast")
     if name not in accepted:
-        raise InputError(f"{{tokenizer_class}} in {path} is not {described.tokenizer_class}: give a model with its own tokenizer.", tokenizer_class=name)
+        raise InputError(
+            f"{{tokenizer_class}} in {path} is not {described.tokenizer_class}: give a model with its own tokenizer.",
+            tokenizer_class=name,
+        )
     for key, wanted in zip(("cls_token", "sep_token", "pad_token", "unk_token"), described.tokens):
         token = config.get(key)
         token = token.get("content") if isinstance(token, dict) else token

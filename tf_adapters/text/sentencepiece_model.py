@@ -1,4 +1,5 @@
-"""SentencePiece's model file, a protocol buffer: what is needed of it is read and changed without the sentencepiece package."""
+"""SentencePiece's model file, a protocol buffer: what is needed of it is read and changed without the sentencepiece
+package."""
 
 import dataclasses
 import math
@@ -80,8 +81,8 @@ def _piece(message):
 def _check_table(table):
     """Raise ValueError for a table of characters (`precompiled_charsmap`) in which a search would leave it.
 
-    It is the size of a double array in bytes, the array (Darts, in blocks of 256 numbers), and the strings that its values point into,
-    each with a NUL behind it. The library that searches in it does not look at bounds.
+    It is the size of a double array in bytes, the array (Darts, in blocks of 256 numbers), and the strings that its
+    values point into, each with a NUL behind it. The library that searches in it does not look at bounds.
     """
     if not table:
         return
@@ -91,7 +92,9 @@ def _check_table(table):
     units = np.frombuffer(table, "<u4", size // 4, 4).astype(np.int64)
     targets = np.arange(len(units)) ^ (units >> 10) << ((units & 512) >> 6)
     inner = units >> 31 == 0
-    if (targets[inner] >= len(units)).any() or (units[targets[inner & (units & 256 != 0)]] & 0x7FFFFFFF >= len(strings)).any():
+    if (targets[inner] >= len(units)).any() or (
+        units[targets[inner & (units & 256 != 0)]] & 0x7FFFFFFF >= len(strings)
+    ).any():
         raise ValueError("a table that leads out of itself")
 
 

@@ -33,7 +33,8 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
     def word_starts(self):
-        """Whether each token begins a word, a NumPy bool array `(size,)`; a word's first token may also be one that does not."""
+        """Whether each token begins a word, a NumPy bool array `(size,)`; a word's first token may also be one that
+        does not."""
         raise NotImplementedError
 
     def tokenize_words(self, words):
@@ -48,7 +49,8 @@ class Tokenizer(tf.Module):
 
     @no_autograph
     def encode(self, text, text_pair=None):
-        """Tokenize, truncate and add special tokens: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`; RoBERTa's has two in the middle.
+        """Tokenize, truncate and add special tokens: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`; RoBERTa's has two in
+        the middle.
 
         A row longer than `max_length` is cut at the end of its text; of a pair,
         the longer text is cut until both are equally long, then both, as
@@ -71,18 +73,28 @@ class Tokenizer(tf.Module):
                 input_ids = tf.concat([cls, first, sep], axis=1)
                 return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
             if self.max_length < self.pair_specials + 2:
-                raise InputError(f"{{max_length}} has no room for a text and its text_pair: "
-                                 f"give at least {self.pair_specials + 2}.", max_length=self.max_length)
+                raise InputError(
+                    f"{{max_length}} has no room for a text and its text_pair: give at least {self.pair_specials + 2}.",
+                    max_length=self.max_length,
+                )
             second = self.tokenize(text_pair)
             # Static shapes catch most of it; the assertion holds in a graph.
             if not first.shape[:1].is_compatible_with(second.shape[:1]):
-                raise InputError(f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: "
-                                 "they must be equally many.")
-            with tf.control_dependencies([tf.debugging.assert_equal(
-                    rows, second.nrows(out_type=tf.int64),
-                    "text and text_pair must have equally many rows")]):
+                raise InputError(
+                    f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: they must be equally many."
+                )
+            with tf.control_dependencies(
+                [
+                    tf.debugging.assert_equal(
+                        rows, second.nrows(out_type=tf.int64), "text and text_pair must have equally many rows"
+                    )
+                ]
+            ):
                 kept_first, kept_second = _longest_first(
-                    first.row_lengths(), second.row_lengths(), tf.constant(self.max_length - self.pair_specials, tf.int64))
+                    first.row_lengths(),
+                    second.row_lengths(),
+                    tf.constant(self.max_length - self.pair_specials, tf.int64),
+                )
             return self.join(_keep_first(first, kept_first), _keep_first(second, kept_second))
 
     @no_autograph
@@ -101,7 +113,9 @@ class Tokenizer(tf.Module):
             input_ids = tf.concat([cls, first, *between, second, sep], axis=1)
             if not self.marks_second:
                 return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
-            in_second = _positions(input_ids) >= tf.gather(first.row_lengths() + 1 + len(between), input_ids.value_rowids())
+            in_second = _positions(input_ids) >= tf.gather(
+                first.row_lengths() + 1 + len(between), input_ids.value_rowids()
+            )
             return {"input_ids": input_ids, "token_type_ids": input_ids.with_values(tf.cast(in_second, tf.int32))}
 
     @no_autograph
@@ -131,8 +145,9 @@ class Tokenizer(tf.Module):
                     _check_positive(length, "length")
                 width = tf.cast(length, tf.int64)
                 if tf.is_tensor(length) or length < self.max_length:
-                    with tf.control_dependencies([tf.debugging.assert_less_equal(
-                            lengths, width, "a row is longer than the length to pad to")]):
+                    with tf.control_dependencies(
+                        [tf.debugging.assert_less_equal(lengths, width, "a row is longer than the length to pad to")]
+                    ):
                         width = tf.identity(width)
             shape = tf.stack([tf.constant(-1, tf.int64), width])
             padded = {
@@ -190,19 +205,23 @@ def _longest_first(first, second, budget):
     shorter = tf.where(halve, budget // 2, shorter)
     longer_left = tf.where(halve, budget // 2 + budget % 2, longer_left)
     fits, swapped = first + second <= budget, first > second
-    return (tf.where(fits, first, tf.where(swapped, longer_left, shorter)),
-            tf.where(fits, second, tf.where(swapped, shorter, longer_left)))
+    return (
+        tf.where(fits, first, tf.where(swapped, longer_left, shorter)),
+        tf.where(fits, second, tf.where(swapped, shorter, longer_left)),
+    )
 
 
 def checked_text(text, argument):
     try:
         text = tf.convert_to_tensor(text, tf.string)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{argument} must be a list or a rank-1 tensor of strings, "
-                         f"got {type(text).__name__}: {error}") from None
+        raise InputError(
+            f"{argument} must be a list or a rank-1 tensor of strings, got {type(text).__name__}: {error}"
+        ) from None
     if text.shape.rank != 1:
-        raise InputError(f"{argument} must be strings of shape (batch,), got shape {text.shape}: "
-                         "wrap a single text in a list.")
+        raise InputError(
+            f"{argument} must be strings of shape (batch,), got shape {text.shape}: wrap a single text in a list."
+        )
     return text
 
 

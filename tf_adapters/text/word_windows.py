@@ -112,7 +112,11 @@ def _windows(ends, rows, room, overlap):
         reaching_back = tf.maximum(search(tf.gather(ends, end) - room), tf.gather(rows, row))
         found = [
             tf.concat(parts, 0)
-            for parts in ((rows_found, row), (starts_found, tf.where(is_last, reaching_back, start)), (stops_found, stop))
+            for parts in (
+                (rows_found, row),
+                (starts_found, tf.where(is_last, reaching_back, start)),
+                (stops_found, stop),
+            )
         ]
         row, stop = (tf.boolean_mask(values, ~is_last) for values in (row, stop))
         # The next window has to hold the word that did not fit, whatever that leaves for context.

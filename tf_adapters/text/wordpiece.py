@@ -12,7 +12,14 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
 from tf_adapters.ranges import is_int
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_string
-from tf_adapters.text.tokenizer import Tokenizer, checked_max_length, checked_text, no_autograph, rows_of_pieces, utf8_bytes
+from tf_adapters.text.tokenizer import (
+    Tokenizer,
+    checked_max_length,
+    checked_text,
+    no_autograph,
+    rows_of_pieces,
+    utf8_bytes,
+)
 
 #: Where the tokens differ from `BertTokenizerFast`'s, and why. Everything else
 #: is equal: the character tables are asked from the installed `tokenizers`.
@@ -41,8 +48,7 @@ _MAX_WORD_CHARACTERS = 100  # tokenizers' max_input_chars_per_word
 
 # Tokenizer classes whose text handling is BERT's; others also call their vocabulary vocab.txt
 # (BERTweet and PhoBERT: BPE; BertJapanese: MeCab) and would be read silently wrong.
-_BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "Lxmert",
-                 "Realm")
+_BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "Lxmert", "Realm")
 _TOKENIZER_ENDINGS = ("Tokenizer", "TokenizerFast")
 # style -> tokenizer classes, and the settings of a directory that says nothing else.
 _STYLES = {
@@ -85,16 +91,26 @@ class WordPiece(Tokenizer):
         and `WordPiece` of HuggingFace tokenizers.
     """
 
-    def __init__(self, vocabulary, *, do_lower_case=True, strip_accents=None, tokenize_chinese_chars=True,
-                 max_length=128, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]",
-                 double_sep=False):
+    def __init__(
+        self,
+        vocabulary,
+        *,
+        do_lower_case=True,
+        strip_accents=None,
+        tokenize_chinese_chars=True,
+        max_length=128,
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        double_sep=False,
+    ):
         super().__init__(name="wordpiece")
         import tensorflow_text  # costs seconds, hence not at the top
 
         vocabulary = list(vocabulary)
         ids = _checked_ids(vocabulary)
-        special = {"unk_token": unk_token, "cls_token": cls_token,
-                   "sep_token": sep_token, "pad_token": pad_token}
+        special = {"unk_token": unk_token, "cls_token": cls_token, "sep_token": sep_token, "pad_token": pad_token}
         for argument, token in special.items():
             if token not in ids:
                 raise InputError(
@@ -118,9 +134,7 @@ class WordPiece(Tokenizer):
         with tf.device("CPU:0"):
             self._table = _character_table(self.do_lower_case, strip, self.tokenize_chinese_chars).tensors()
             self._vocabulary_table = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(
-                    tf.constant(vocabulary), tf.range(len(vocabulary), dtype=tf.int64)
-                ),
+                tf.lookup.KeyValueTensorInitializer(tf.constant(vocabulary), tf.range(len(vocabulary), dtype=tf.int64)),
                 default_value=self.unk_id,
             )
         self._wordpiece = tensorflow_text.WordpieceTokenizer(
@@ -279,12 +293,14 @@ class WordPiece(Tokenizer):
     def _words_of(self, characters, text):
         splits = characters.word_splits
         words = tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_splits(characters.code_points, splits, validate=False), "UTF-8")
+            tf.RaggedTensor.from_row_splits(characters.code_points, splits, validate=False), "UTF-8"
+        )
         # HuggingFace counts characters, tensorflow-text bytes: decide here.
         words = tf.where(splits[1:] - splits[:-1] > _MAX_WORD_CHARACTERS, self.unk_token, words)
         text_of_word = tf.gather(characters.texts, splits[:-1])
         words_per_text = tf.math.unsorted_segment_sum(
-            tf.ones_like(text_of_word), text_of_word, tf.shape(text, out_type=tf.int64)[0])
+            tf.ones_like(text_of_word), text_of_word, tf.shape(text, out_type=tf.int64)[0]
+        )
         return words, words_per_text
 
 
@@ -311,8 +327,9 @@ def _character_table(lowercase, strip_accents, isolate_chinese):
     """
     from tokenizers.normalizers import BertNormalizer
 
-    normalizer = BertNormalizer(clean_text=True, handle_chinese_chars=isolate_chinese,
-                                strip_accents=strip_accents, lowercase=lowercase)
+    normalizer = BertNormalizer(
+        clean_text=True, handle_chinese_chars=isolate_chinese, strip_accents=strip_accents, lowercase=lowercase
+    )
     normalised = normalise_each(normalizer.normalize_str, _SEPARATOR)
     kind = np.full(CODE_POINTS, _WORD, np.int32)
     distinct = np.unique(normalised.values)
@@ -321,7 +338,7 @@ def _character_table(lowercase, strip_accents, isolate_chinese):
     # " x " -> x as a word of its own, so that an ideograph takes one entry and not three.
     _, values, starts, lengths = normalised
     padded = lengths == 3
-    padded[padded] = ((values[starts[padded]] == ord(" ")) & (values[starts[padded] + 2] == ord(" ")))
+    padded[padded] = (values[starts[padded]] == ord(" ")) & (values[starts[padded] + 2] == ord(" "))
     new, old = values[starts[padded] + 1], normalised.code_points[padded]
     table[old] = 0
     table[old, 0] = entry(old, new, _ISOLATED)
@@ -354,9 +371,11 @@ def _checked_ids(vocabulary):
     ids = {token: index for index, token in enumerate(vocabulary)}
     if len(ids) != len(vocabulary):
         twice = next(token for index, token in enumerate(vocabulary) if ids[token] != index)
-        raise InputError(f"vocabulary has the entry {twice!r} twice, "
-                         f"at {vocabulary.index(twice)} and {ids[twice]}: "
-                         "each token must have one id.")
+        raise InputError(
+            f"vocabulary has the entry {twice!r} twice, "
+            f"at {vocabulary.index(twice)} and {ids[twice]}: "
+            "each token must have one id."
+        )
     return ids
 
 
@@ -366,8 +385,9 @@ def _read_vocabulary(path):
         with open(path, encoding="utf-8", newline="\n") as file:
             lines = file.read().split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): "
-                         "give a vocab.txt with one token a line.") from None
+        raise InputError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): give a vocab.txt with one token a line."
+        ) from None
     if lines and not lines[-1]:
         lines.pop()
     return [line[:-1] if line.endswith("\r") else line for line in lines]
@@ -381,8 +401,11 @@ def _read_tokenizer_config(path, classes):
     accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
     accepted.append("PreTrainedTokenizerFast")
     if name is not None and name not in accepted:
-        raise InputError(f"{{tokenizer_class}} in {path} is not {classes[0]}'s WordPiece: "
-                         f"give a model whose tokenizer is a {classes[0]}Tokenizer.", tokenizer_class=name)
+        raise InputError(
+            f"{{tokenizer_class}} in {path} is not {classes[0]}'s WordPiece: "
+            f"give a model whose tokenizer is a {classes[0]}Tokenizer.",
+            tokenizer_class=name,
+        )
     settings = {}
     for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
         value = config.get(key)
@@ -417,8 +440,7 @@ def _read_tokenizer_json(path):
     )
     for key, value, wanted in expected:
         if value != wanted:
-            raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: "
-                             "give a model with BERT's WordPiece.")
+            raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: give a model with BERT's WordPiece.")
     ids = model.get("vocab")
     if not isinstance(ids, dict) or not all(map(is_int, ids.values())) or sorted(ids.values()) != list(range(len(ids))):
         raise InputError(f"model.vocab in {path} must map its tokens to the ids 0, 1, 2, ... without a gap.")

@@ -15,9 +15,9 @@ from tf_adapters.training.step import Change
 class GradientCheckpointing(Change):
     """Of each block only its input is kept for the gradient, and the backward pass computes the block once more.
 
-    A training step takes less memory and more time, by about one forward pass. The dropout masks of the second time are those of the
-    first: their seeds are drawn before the block. Losses and gradients are those without, but for the rounding of operations that
-    TensorFlow fuses where it needs nothing between them.
+    A training step takes less memory and more time, by about one forward pass. The dropout masks of the second time are
+    those of the first: their seeds are drawn before the block. Losses and gradients are those without, but for the
+    rounding of operations that TensorFlow fuses where it needs nothing between them.
 
     Args:
         model: a transformers TensorFlow model, after `seed_dropout`.
@@ -41,14 +41,16 @@ class GradientCheckpointing(Change):
                 elif getattr(layer, "rate", 0) or getattr(layer, "drop_prob", 0):
                     raise InputError(
                         f"{{checkpoint_gradients}}: the dropout {layer.name!r} ({type(layer).__name__}) of "
-                        f"block {index} cannot draw the same mask twice; leave the option out, or build the model without that dropout.",
+                        f"block {index} cannot draw the same mask twice; leave the option out, or build the model "
+                        "without that dropout.",
                         checkpoint_gradients=True,
                     )
             self._blocks.append((block, dropouts))
 
     @contextlib.contextmanager
     def computing(self, training):
-        """While a step is traced, Keras finds another `call` in each block; outside, and so in the backward pass, its own."""
+        """While a step is traced, Keras finds another `call` in each block; outside, and so in the backward pass, its
+        own."""
         trained = [variable.handle for variable in self.model.trainable_variables]
         for block, dropouts in self._blocks:
             vars(block)["call"] = functools.partial(_compute, block, dropouts, trained)
@@ -77,7 +79,8 @@ def _compute(block, dropouts, trained, *args, **kwargs):
     def checkpointed(*tensors):
         def gradient(*upstream, variables=()):
             own = [variable for variable in variables if any(variable.handle is handle for handle in trained)]
-            # What does not depend on the upstream gradient could be merged with the first computation, and then it would be kept.
+            # What does not depend on the upstream gradient could be merged with the first computation, and then it
+            # would be kept.
             zero = _zero_after(upstream)
             again = [tensor + tf.cast(zero, tensor.dtype) if tensor.dtype.is_floating else tensor for tensor in tensors]
             sources = [tensor for tensor in again if tensor.dtype.is_floating]

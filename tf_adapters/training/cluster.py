@@ -8,7 +8,9 @@ import time
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
 
-EXAMPLE = """TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}'"""
+EXAMPLE = (
+    'TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}\''
+)
 STRATEGIES = ("mirrored", "multi-worker", "tpu")
 SECONDS_TO_MEET = 600.0
 _JOBS = ("chief", "worker")
@@ -71,12 +73,15 @@ def read_cluster(environment):
     own = (task.get("type"), task.get("index")) if isinstance(task, dict) else None
     if own not in order or isinstance(own[1], bool):
         known = ", ".join(f"{job} {index}" for job, index in order)
-        raise _error(f'its "task" must say which worker this process is, by "type" and "index" ({known}), and is {task!r}')
+        raise _error(
+            f'its "task" must say which worker this process is, by "type" and "index" ({known}), and is {task!r}'
+        )
     return Cluster(workers=len(order), number=order.index(own), addresses=tuple(addresses))
 
 
 def meet(cluster, *, seconds=SECONDS_TO_MEET):
-    """Wait until all workers have started, so that a signal or one that never comes does not leave TensorFlow waiting without end.
+    """Wait until all workers have started, so that a signal or one that never comes does not leave TensorFlow waiting
+    without end.
 
     The chief listens on its own port; the others tell it their numbers, and go on when it has heard of all.
 
@@ -89,7 +94,10 @@ def meet(cluster, *, seconds=SECONDS_TO_MEET):
         return
     missing, connections = set(range(1, cluster.workers)), []
     try:
-        with socket.create_server(("", int(cluster.addresses[0].rpartition(":")[2]))) as server, contextlib.ExitStack() as stack:
+        with (
+            socket.create_server(("", int(cluster.addresses[0].rpartition(":")[2]))) as server,
+            contextlib.ExitStack() as stack,
+        ):
             while missing:
                 server.settimeout(max(0.0, deadline - time.monotonic()) or 1e-3)
                 connection = stack.enter_context(server.accept()[0])
@@ -102,9 +110,15 @@ def meet(cluster, *, seconds=SECONDS_TO_MEET):
                     connection.sendall(b"go")
     except TimeoutError:
         names = ", ".join(cluster.addresses[number] for number in sorted(missing))
-        raise InputError(f"{{strategy}}: {names} of TF_CONFIG did not start within {seconds:.0f} s: start every worker.", strategy="multi-worker") from None
+        raise InputError(
+            f"{{strategy}}: {names} of TF_CONFIG did not start within {seconds:.0f} s: start every worker.",
+            strategy="multi-worker",
+        ) from None
     except OSError as error:
-        raise InputError(f"{{strategy}}: this worker cannot listen on its port of {cluster.addresses[0]} ({error.strerror}).", strategy="multi-worker") from None
+        raise InputError(
+            f"{{strategy}}: this worker cannot listen on its port of {cluster.addresses[0]} ({error.strerror}).",
+            strategy="multi-worker",
+        ) from None
 
 
 def _tell_chief(cluster, deadline, seconds):
@@ -117,7 +131,11 @@ def _tell_chief(cluster, deadline, seconds):
                 if connection.recv(2) == b"go":
                     return
         time.sleep(0.2)
-    raise InputError(f"{{strategy}}: the first worker of TF_CONFIG, {cluster.addresses[0]}, was not there within {seconds:.0f} s: start every worker.", strategy="multi-worker")
+    raise InputError(
+        f"{{strategy}}: the first worker of TF_CONFIG, {cluster.addresses[0]}, was not there within {seconds:.0f} s: "
+        "start every worker.",
+        strategy="multi-worker",
+    )
 
 
 def _is_address(address):
@@ -127,7 +145,7 @@ def _is_address(address):
 
 def _error(reason):
     return InputError(
-        f"{{strategy}} needs the environment variable TF_CONFIG, and {reason}. On the first of two machines: {EXAMPLE}; on the "
-        "second the index is 1.",
+        f"{{strategy}} needs the environment variable TF_CONFIG, and {reason}. On the first of two machines: "
+        f"{EXAMPLE}; on the second the index is 1.",
         strategy="multi-worker",
     )

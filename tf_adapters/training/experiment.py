@@ -80,7 +80,8 @@ class Experiment:
         fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
         pretrained: directory whose adapter, or encoder, training goes on with, or None.
         strategy: `tf.distribute.Strategy` or None.
-        cast: bool, whether frozen weights may be rounded to the precision, after which the encoder serves no other training.
+        cast: bool, whether frozen weights may be rounded to the precision, after which the encoder serves no other
+            training.
 
     Example:
     >>> experiment = Experiment("minilm", load_task("rotten-tomatoes"), "houlsby-2019")
@@ -150,7 +151,8 @@ class Experiment:
             add_adapters(model, self.adapter, seed=seed, fast=self.fast)
         set_trainable(model, self.trainable)
         if self.cast and processes_of(self.strategy)[0] == 1:
-            # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no bfloat16.
+            # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no
+            # bfloat16.
             cast_frozen(model)
         return model, tokenizer
 
@@ -162,7 +164,14 @@ class Experiment:
             shutil.rmtree(output / "tensorboard", ignore_errors=True)
         settings = dataclasses.replace(self.settings, seed=seed, recipe=self.recipe.name)
         return fit(
-            model, self.task_of(seed), tokenizer, output, settings, resume=resume, reporter=reporter, strategy=self.strategy
+            model,
+            self.task_of(seed),
+            tokenizer,
+            output,
+            settings,
+            resume=resume,
+            reporter=reporter,
+            strategy=self.strategy,
         )
 
     def score(self, model, tokenizer, *, seed=None, scorer=None, progress=None):
@@ -174,7 +183,9 @@ class Experiment:
             scorer: another `Scorer` than the usual, or None.
             progress: as in `Kind.predict`.
         """
-        return score(model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, scorer=scorer, progress=progress)
+        return score(
+            model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, scorer=scorer, progress=progress
+        )
 
     def run_seeds(self, output, seeds, *, resume=False, observer=None):
         """Train with `seeds` seeds from the settings' on, and keep the best by validation in `output`.
@@ -196,7 +207,9 @@ class Experiment:
         check_seeds(first, seeds)
         task = self.task_of(first)
         metric = METRICS[task.metric].primary
-        runs = SeedRuns(output, metric=metric, settings={**self.identity(), "task": task.name, "seeds": seeds}, resume=resume)
+        runs = SeedRuns(
+            output, metric=metric, settings={**self.identity(), "task": task.name, "seeds": seeds}, resume=resume
+        )
         for seed in range(first, first + seeds):
             if runs.done(seed):
                 observer.end(seed, None)
@@ -220,7 +233,8 @@ class Experiment:
         return runs
 
     def identity(self):
-        """Everything that decides what comes out, but for the task's rows and the state of the disk; a dict for JSON."""
+        """Everything that decides what comes out, but for the task's rows and the state of the disk; a dict for
+        JSON."""
         return {
             "recipe": self.recipe.name,
             "adapter": self.adapter.to_dict(),

@@ -48,8 +48,9 @@ def fit(model, task, tokenizer, output, settings, *, kind=None, resume=False, re
         kind: `Kind` in place of the one that `task.kind` names, or None.
         resume: bool, go on with the run that `output` holds.
         reporter: `Reporter` or None.
-        strategy: `tf.distribute.Strategy` in whose scope the model was made, or None; see `training.strategies.make_strategy`.
-            `batch_size` is that of all its devices together, and without dropout the result that of one, up to rounding.
+        strategy: `tf.distribute.Strategy` in whose scope the model was made, or None; see
+            `training.strategies.make_strategy`. `batch_size` is that of all its devices together, and without dropout
+            the result that of one, up to rounding.
 
     Returns: `FitResult`. The model has the best epoch's weights.
 
@@ -59,13 +60,16 @@ def fit(model, task, tokenizer, output, settings, *, kind=None, resume=False, re
     """
     state = _checked_state(model)
     if settings.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise InputError("{tensorboard} needs the package tensorboard: run `pip install tensorboard`.", tensorboard=True)
+        raise InputError(
+            "{tensorboard} needs the package tensorboard: run `pip install tensorboard`.", tensorboard=True
+        )
     kind = kind or get_kind(task.kind)
     settings.check_kind(kind)
     examples = kind.examples(task.train, tokenizer)
     if settings.jit_compile and len(examples) < settings.batch_size:
         raise InputError(
-            f"{{batch_size}} is above the {len(examples)} training examples, and with XLA only full batches train.", batch_size=settings.batch_size
+            f"{{batch_size}} is above the {len(examples)} training examples, and with XLA only full batches train.",
+            batch_size=settings.batch_size,
         )
     random_drop = state.active and getattr(state.adapters[state.active].config, "random_drop", 0)
     workers = get_workers(strategy, settings, random_drop=random_drop)
@@ -94,7 +98,9 @@ def fit(model, task, tokenizer, output, settings, *, kind=None, resume=False, re
                 "trainable": model.trainable_variables,
                 "optimizer": [*optimizer.variables, *loss_scale_variables(optimizer)],
                 "dropout": [layer.generator.state for layer in (*dropout_layers, *trained.dropouts)],
-                "metric": workers.per_replica([variable for metric in tf.nest.flatten(losses["metrics"]) for variable in metric.variables]),
+                "metric": workers.per_replica(
+                    [variable for metric in tf.nest.flatten(losses["metrics"]) for variable in metric.variables]
+                ),
             },
             reporter=reporter,
         )
@@ -112,10 +118,12 @@ def _checked_state(model):
     if state.trainable is None:
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
     trains = {id(variable) for variable in model.trainable_variables}
-    if state.trainable == "adapters" and not (state.acting_name and any(id(v) in trains for v in learned_variables(state.owner))):
+    if state.trainable == "adapters" and not (
+        state.acting_name and any(id(v) in trains for v in learned_variables(state.owner))
+    ):
         raise InputError(
-            f"What set_trainable(model, 'adapters') chose is not the adapter that acts ({state.acting_name!r}): make the one that is to train "
-            "active, outside of disable_adapters, and call it again."
+            f"What set_trainable(model, 'adapters') chose is not the adapter that acts ({state.acting_name!r}): make "
+            "the one that is to train active, outside of disable_adapters, and call it again."
         )
     return state
 
@@ -132,11 +140,21 @@ class _Trained:
     """
 
     def __init__(self, model, kind, examples, tokenizer, settings, workers):
-        self.model, self.kind, self.examples, self.tokenizer, self.settings, self.workers = model, kind, examples, tokenizer, settings, workers
+        self.model, self.kind, self.examples, self.tokenizer, self.settings, self.workers = (
+            model,
+            kind,
+            examples,
+            tokenizer,
+            settings,
+            workers,
+        )
         self.depth = frozen_depth(model) if settings.cache_frozen else 0
         trained = kind.trained(model, jit_compile=settings.jit_compile)
         if settings.cache_frozen and trained is not model:
-            raise InputError(f"{{cache_frozen}}: what {kind.name} reads of a text is another in each step; leave it out.", cache_frozen=True)
+            raise InputError(
+                f"{{cache_frozen}}: what {kind.name} reads of a text is another in each step; leave it out.",
+                cache_frozen=True,
+            )
         changes, self.freezing = [], None
         if settings.mixout:
             changes.append(Mixout(model, settings.mixout, seed=settings.seed))
@@ -144,7 +162,11 @@ class _Trained:
             changes.append(GradientCheckpointing(model))
         if settings.freeze_adapters is not None:
             self.freezing = AdapterFreezing(
-                model, threshold=settings.freeze_adapters, epochs=settings.freeze_epochs, examples=examples, tokenizer=tokenizer
+                model,
+                threshold=settings.freeze_adapters,
+                epochs=settings.freeze_epochs,
+                examples=examples,
+                tokenizer=tokenizer,
             )
             changes.append(self.freezing)
         if settings.accumulate > 1:
@@ -163,9 +185,13 @@ class _Trained:
             clip_norm=settings.clip_norm,
         )
         # A TPU compiles the whole step, and no other strategy may be compiled.
-        self.keras_model.compile(optimizer=optimizer, jit_compile=settings.jit_compile and self.workers.votes is None, **losses)
+        self.keras_model.compile(
+            optimizer=optimizer, jit_compile=settings.jit_compile and self.workers.votes is None, **losses
+        )
         # `evaluate` works afterwards.
-        self.model.compile(optimizer=self.keras_model.optimizer, jit_compile=settings.jit_compile, **self.kind.losses(settings))
+        self.model.compile(
+            optimizer=self.keras_model.optimizer, jit_compile=settings.jit_compile, **self.kind.losses(settings)
+        )
         self.keras_model.optimizer.build(self.model.trainable_variables)
 
 

@@ -1,4 +1,5 @@
-"""SAFE. Son et al. 2025, Not All Adapters Matter: Selective Adapter Freezing for Memory-Efficient Fine-Tuning of Language Models."""
+"""SAFE. Son et al. 2025, Not All Adapters Matter: Selective Adapter Freezing for Memory-Efficient Fine-Tuning of
+Language Models."""
 
 import functools
 
@@ -19,36 +20,46 @@ _SAMPLE_ROWS = 32
 class AdapterFreezing(Change):
     """Adapters stop training, one after the other, once they change too little.
 
-    After each epoch an adapter whose importance is below that epoch's threshold is frozen for the rest of the run. Its importance is
-    `1 - CKA(X, X + A(X))`: how much it changes the representation at its place, over the tokens of some training rows in inference;
-    the greatest of its places, if it is shared. Where all adapters of a block are frozen its LayerNorms are too, and those below it
-    down to the next block with adapters, so that nothing below the lowest adapter that trains has a gradient or keeps anything for it.
-    The optimiser leaves frozen weights as they are, whatever its moments.
+    After each epoch an adapter whose importance is below that epoch's threshold is frozen for the rest of the run. Its
+    importance is `1 - CKA(X, X + A(X))`: how much it changes the representation at its place, over the tokens of some
+    training rows in inference; the greatest of its places, if it is shared. Where all adapters of a block are frozen
+    its LayerNorms are too, and those below it down to the next block with adapters, so that nothing below the lowest
+    adapter that trains has a gradient or keeps anything for it. The optimiser leaves frozen weights as they are,
+    whatever its moments.
 
-    The idea, importance by CKA, a threshold that rises, and freezing for good, is the paper's, of which only the abstract and summaries
-    were at hand. Which two representations are compared, the rows, the cubic rise and what LayerNorms do are choices of this package.
+    The idea, importance by CKA, a threshold that rises, and freezing for good, is the paper's, of which only the
+    abstract and summaries were at hand. Which two representations are compared, the rows, the cubic rise and what
+    LayerNorms do are choices of this package.
 
     Args:
         model: a transformers TensorFlow model after `set_trainable(model, "adapters")`.
-        threshold, epochs: `TrainingSettings.freeze_adapters`, the final threshold, and `freeze_epochs`, `(first, last)`: up to the end of the first nothing is frozen, and from the last on the threshold is the final one.
+        threshold, epochs: `TrainingSettings.freeze_adapters`, the final threshold, and `freeze_epochs`, `(first,
+            last)`: up to the end of the first nothing is frozen, and from the last on the threshold is the final one.
         examples, tokenizer: training examples and their `Tokenizer`.
 
     Attributes:
-        frozen: tuple of the keys of the frozen adapters, such as `"layer.0.ffn"`, in the order in which they were frozen.
+        frozen: tuple of the keys of the frozen adapters, such as `"layer.0.ffn"`, in the order in which they were
+            frozen.
 
     Raises:
         InputError: no bottleneck adapters that train.
 
-    Reference: Son et al. 2025; CKA: Kornblith et al. 2019, Similarity of Neural Network Representations Revisited, section 3.
+    Reference: Son et al. 2025; CKA: Kornblith et al. 2019, Similarity of Neural Network Representations Revisited,
+    section 3.
     """
 
     def __init__(self, model, *, threshold, epochs, examples, tokenizer):
         state = state_of(model)
         if state.trainable != "adapters" or not isinstance(state.adapters[state.active].config, AdapterConfig):
-            raise InputError("{freeze_adapters} is for bottleneck adapters (set_trainable(model, 'adapters')): leave it out.", freeze_adapters=threshold)
+            raise InputError(
+                "{freeze_adapters} is for bottleneck adapters (set_trainable(model, 'adapters')): leave it out.",
+                freeze_adapters=threshold,
+            )
         self.model, self.threshold, self.epochs, self.frozen = model, threshold, tuple(epochs), ()
         rows = np.unique(np.linspace(0, len(examples) - 1, _SAMPLE_ROWS).astype(np.int64))
-        ((_, inputs),) = sorted_batches(examples.encode(tokenizer, tf.constant(rows)), batch_size=len(rows), tokenizer=tokenizer)
+        ((_, inputs),) = sorted_batches(
+            examples.encode(tokenizer, tf.constant(rows)), batch_size=len(rows), tokenizer=tokenizer
+        )
         self._sample = state.family.inputs(inputs)
         keys = {id(layer): key for key, layer in state.adapters[state.active].layers.items()}
         self._places = [
@@ -118,7 +129,8 @@ def freezing_threshold(epoch, final, first, last):
 
 
 def linear_cka(x, y):
-    """Similarity of two representations of the same examples, from 0 to 1: `|Y'X|^2 / (|X'X| |Y'Y|)`, of centred columns.
+    """Similarity of two representations of the same examples, from 0 to 1: `|Y'X|^2 / (|X'X| |Y'Y|)`, of centred
+    columns.
 
     Args:
         x, y: float arrays, `(examples, features)`; the features may differ in number.

@@ -37,15 +37,22 @@ def frozen_depth(model):
 
     reason = problem(main.embeddings)
     if reason is not None:
-        raise InputError(f"{{cache_frozen}} needs blocks at the bottom that never change, but the embedding layer {reason}.", cache_frozen=True)
+        raise InputError(
+            f"{{cache_frozen}} needs blocks at the bottom that never change, but the embedding layer {reason}.",
+            cache_frozen=True,
+        )
     for depth, block in enumerate(blocks):
-        reason = "has an adapter; blocks=range(3, 6) (--blocks 3-5) leaves out three" if depth in adapted else problem(block)
+        reason = (
+            "has an adapter; blocks=range(3, 6) (--blocks 3-5) leaves out three" if depth in adapted else problem(block)
+        )
         if reason is not None:
             break
     else:
         return len(blocks)
     if depth == 0:
-        raise InputError(f"{{cache_frozen}} needs blocks at the bottom that never change, but block 0 {reason}.", cache_frozen=True)
+        raise InputError(
+            f"{{cache_frozen}} needs blocks at the bottom that never change, but block 0 {reason}.", cache_frozen=True
+        )
     return depth
 
 
@@ -84,7 +91,11 @@ class StoredStates:
                     self._starts[index + 1] = self._starts[first] + ends
                     fast = state_of(model).fast
                     batches = sorted_batches(
-                        encoded, batch_size=batch_size, tokenizer=tokenizer, multiple_of=padding_multiple(fast=fast), fill=fast
+                        encoded,
+                        batch_size=batch_size,
+                        tokenizer=tokenizer,
+                        multiple_of=padding_multiple(fast=fast),
+                        fill=fast,
                     )
                     write(self._chunk(lower, batches, np.concatenate([[0], ends]), first, progress).tobytes())
             self.tokens = int(self._starts[-1])
@@ -118,7 +129,8 @@ class StoredStates:
         return {"states": tf.ensure_shape(states, [None, None, self.size]), "attention_mask": mask}
 
     def close(self):
-        """Give the memory and the disk's space back; TensorFlow keeps the function that reads, and with it this object."""
+        """Give the memory and the disk's space back; TensorFlow keeps the function that reads, and with it this
+        object."""
         self._map = self._starts = None
 
     def _read(self, rows, length):
@@ -148,7 +160,7 @@ class _writing:
         except OSError as error:
             hint = "the outputs of the frozen blocks do not fit; " if error.errno == errno.ENOSPC else ""
             raise InputError(
-                f"{self.path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew (--overwrite), or "
-                "write to another disk.",
+                f"{self.path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew "
+                "(--overwrite), or write to another disk.",
                 cache_frozen=True,
             ) from None

@@ -40,7 +40,8 @@ def clear(output):
 
 
 def is_to_be_cleared(output):
-    """Whether a run's folder is there without its state: it was killed while what was there before was removed, or right before its first step."""
+    """Whether a run's folder is there without its state: it was killed while what was there before was removed, or
+    right before its first step."""
     return (output / RESUME_FOLDER).is_dir() and not (output / RESUME_FOLDER / STATE_FILE).exists()
 
 

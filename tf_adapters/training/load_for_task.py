@@ -17,7 +17,8 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=N
         max_length: int, tokens that are kept of a text.
         head_layers: as in `load_backbone`.
         seed: int, decides the head's initial weights; Keras' global generators start from it.
-        backbone: a model without adapters whose encoder is used in place of reading it again, as in `change_head`, or None.
+        backbone: a model without adapters whose encoder is used in place of reading it again, as in `change_head`, or
+            None.
 
     Returns: `(model, tokenizer)`.
 

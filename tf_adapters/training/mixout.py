@@ -16,10 +16,10 @@ from tf_adapters.training.step import Change
 class Mixout(Change):
     """Each matrix is partly, at every training step anew, the one that it began with.
 
-    With `W0` the matrix at the beginning (pretrained, or an adapter's initial one) and `M` a mask whose entries are 0 with the
-    probability `p` and otherwise 1: `W0 + M (W - W0) / (1 - p)`, whose mean is `W`. It is for the kernels of the encoder's dense
-    layers and of adapters that train; the head, which was not pretrained, embeddings and vectors stay as they are. In inference
-    nothing is mixed.
+    With `W0` the matrix at the beginning (pretrained, or an adapter's initial one) and `M` a mask whose entries are 0
+    with the probability `p` and otherwise 1: `W0 + M (W - W0) / (1 - p)`, whose mean is `W`. It is for the kernels of
+    the encoder's dense layers and of adapters that train; the head, which was not pretrained, embeddings and vectors
+    stay as they are. In inference nothing is mixed.
 
     Args:
         model: a transformers TensorFlow model.
@@ -47,7 +47,9 @@ class Mixout(Change):
                     if id(value) in trains:
                         places.setdefault(id(value), []).append((layer, attribute, value))
         if not places:
-            raise InputError("{mixout}: no matrix of the encoder or of adapters trains, so there is nothing to mix.", mixout=rate)
+            raise InputError(
+                "{mixout}: no matrix of the encoder or of adapters trains, so there is nothing to mix.", mixout=rate
+            )
         self.dropouts, self._mixed = [], []
         for number, owners in enumerate(places.values()):
             dropout = SeededDropout(rate, seed=(seed * 1_000_033 + number) % 2**31)

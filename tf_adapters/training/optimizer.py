@@ -10,10 +10,10 @@ def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None
     Args:
         learning_rate: float or schedule.
         variables: what trains.
-        weight_decay: float, what a step takes off of each matrix, times the learning rate. Vectors (biases, LayerNorms, scales) and
-            scalars do not decay.
-        clip_norm: float, the norm of the gradient of all weights together that is not exceeded; a longer one is scaled down. None for
-            any.
+        weight_decay: float, what a step takes off of each matrix, times the learning rate. Vectors (biases, LayerNorms,
+            scales) and scalars do not decay.
+        clip_norm: float, the norm of the gradient of all weights together that is not exceeded; a longer one is scaled
+            down. None for any.
 
     Raises:
         InputError: a value out of range.

@@ -63,8 +63,9 @@ def pretrain(
 ):
     """Train by masked-language modelling, and keep an adapter directory every `save_every` steps.
 
-    Where the checkpoint has no head of masked words, one is fitted first, on the frozen encoder; afterwards a head that stays as it is
-    asks of the adapters that they make the hidden words easier to guess. With `adapter=None` everything trains, the head too.
+    Where the checkpoint has no head of masked words, one is fitted first, on the frozen encoder; afterwards a head that
+    stays as it is asks of the adapters that they make the hidden words easier to guess. With `adapter=None` everything
+    trains, the head too.
 
     Args:
         model: as `load_backbone(source, head="masked-lm")` returns it.
@@ -74,8 +75,8 @@ def pretrain(
         adapter: `MethodConfig` of what trains, or None for everything.
         steps, save_every: ints; the first a multiple of the second.
         learning_rate: float, the peak.
-        fit_head_steps: int, for how many steps a new head is fitted, 0 for none; None for 500 if the checkpoint has none. Its
-            directory is `output/head`.
+        fit_head_steps: int, for how many steps a new head is fitted, 0 for none; None for 500 if the checkpoint has
+            none. Its directory is `output/head`.
         head_learning_rate: float, the peak of these steps.
         rate, whole_words: as of `text.masking.Masking`.
         seed: int, decides masks, order, dropout and initial weights.
@@ -90,24 +91,33 @@ def pretrain(
     Raises:
         InputError: as `fit`; a model with another head, or with adapters.
 
-    Reference: Gururangan et al. 2020, section 4; He et al. 2021, section 3.1 (TAPT with adapters); Han et al. 2021, section 3 (TSP).
+    Reference: Gururangan et al. 2020, section 4; He et al. 2021, section 3.1 (TAPT with adapters); Han et al. 2021,
+    section 3 (TSP).
     """
     state, output = state_of(model), pathlib.Path(output)
     if state.family.head_of(model) != MaskedLanguageModelling.head or state.adapters:
         raise InputError('model: pretraining takes load_backbone(source, head="masked-lm"), without adapters.')
     if tokenizer.mask_id is not None and tokenizer.mask_id >= model.config.vocab_size:
         raise InputError(
-            f"model: its vocabulary of {model.config.vocab_size} has no place for the mask, {tokenizer.mask_id}: give the files that "
-            "belong together."
+            f"model: its vocabulary of {model.config.vocab_size} has no place for the mask, {tokenizer.mask_id}: give "
+            "the files that belong together."
         )
     if fit_head_steps is None:
         fit_head_steps = 0 if state.pretrained_head else HEAD_STEPS
     if not fit_head_steps and not state.pretrained_head:
-        raise InputError("{fit_head_steps}: this checkpoint has no head of masked words, so one must be fitted; 500 steps are usual.", fit_head_steps=0)
+        raise InputError(
+            "{fit_head_steps}: this checkpoint has no head of masked words, so one must be fitted; 500 steps are "
+            "usual.",
+            fit_head_steps=0,
+        )
     if adapter is not None:
-        adapter.sites(model.config.num_hidden_layers)  # before a head is fitted for an adapter that the encoder has no place for
+        adapter.sites(
+            model.config.num_hidden_layers
+        )  # before a head is fitted for an adapter that the encoder has no place for
     kind = MaskedLanguageModelling(rate=rate, whole_words=whole_words, head_steps=fit_head_steps)
-    whole = TrainingSettings(steps=steps, period=save_every, keep_periods=True, learning_rate=learning_rate, seed=seed, **settings)
+    whole = TrainingSettings(
+        steps=steps, period=save_every, keep_periods=True, learning_rate=learning_rate, seed=seed, **settings
+    )
     head = None
     if fit_head_steps:
         folder = output / HEAD_FOLDER
@@ -116,9 +126,17 @@ def pretrain(
             remove_folder(folder)
         if begun or not (folder / SETTINGS_FILE).exists():
             set_trainable(model, "head")
-            of_head = dict(steps=fit_head_steps, period=fit_head_steps, keep_periods=False, learning_rate=head_learning_rate, mixout=0.0)
+            of_head = dict(
+                steps=fit_head_steps,
+                period=fit_head_steps,
+                keep_periods=False,
+                learning_rate=head_learning_rate,
+                mixout=0.0,
+            )
             own = dataclasses.replace(whole, **of_head)
-            result = fit(model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter, strategy=strategy)
+            result = fit(
+                model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter, strategy=strategy
+            )
             if result.interrupted:
                 return PretrainResult(None, result)
         else:

@@ -22,7 +22,9 @@ class ResumeFile:
     def __init__(self, path, variables):
         self.path = pathlib.Path(path)
         self._variables = {
-            f"{group}.{index}": variable for group, members in variables.items() for index, variable in enumerate(members)
+            f"{group}.{index}": variable
+            for group, members in variables.items()
+            for index, variable in enumerate(members)
         }
 
     def save(self, info):
@@ -59,14 +61,15 @@ def refuse_other(output, held, before, now, usual=None):
         held: str, what is there: "a run", "a search".
         before: dict of its settings.
         now: dict of this one's, all of which count.
-        usual: dict of what settings were before they could be chosen; without an entry one that is not there does not count.
+        usual: dict of what settings were before they could be chosen; without an entry one that is not there does not
+            count.
     """
     for name, value in json.loads(json.dumps(now)).items():
         known = before.get(name, (usual or {}).get(name, value))
         if known != value:
             raise InputError(
-                f"{output} holds {held} with another {name} ({known!r}, now {value!r}): resume with the same arguments, or start anew with "
-                "--overwrite."
+                f"{output} holds {held} with another {name} ({known!r}, now {value!r}): resume with the same "
+                "arguments, or start anew with --overwrite."
             )
 
 

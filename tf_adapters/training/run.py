@@ -63,7 +63,8 @@ class Reporter:
         """Training begins: `steps` in all, `done` of them before a resume."""
 
     def note(self, text):
-        """Something that the user should know: about the training examples, before `start`, or what an epoch's end changed."""
+        """Something that the user should know: about the training examples, before `start`, or what an epoch's end
+        changed."""
 
     def step(self, done, numbers):
         """A step is done; `numbers` are the epoch's training means so far."""
@@ -75,8 +76,16 @@ class Reporter:
         """Training ends, for whatever reason."""
 
 
-# What else decides a run and was not to be chosen once, and what it was then; a field of TrainingSettings had its default.
-_ONCE = {"kind": {}, "fast": False, "strategy": "one device", "cached_blocks": 0, "padded_to": 8, "pretrained_adapter": None}
+# What else decides a run and was not to be chosen once, and what it was then; a field of TrainingSettings had its
+# default.
+_ONCE = {
+    "kind": {},
+    "fast": False,
+    "strategy": "one device",
+    "cached_blocks": 0,
+    "padded_to": 8,
+    "pretrained_adapter": None,
+}
 
 
 def seconds_of_long_steps(step_seconds):
@@ -96,8 +105,18 @@ class Run(keras.callbacks.Callback):
 
     def __init__(self, *, trained, task, output, steps, steps_per_epoch, compared, variables, reporter):
         super().__init__()
-        self.trained, self.keras_model, self.whole, self.workers = trained, trained.keras_model, trained.model, trained.workers
-        self.settings, self.kind, self.freezing, self.tokenizer = trained.settings, trained.kind, trained.freezing, trained.tokenizer
+        self.trained, self.keras_model, self.whole, self.workers = (
+            trained,
+            trained.keras_model,
+            trained.model,
+            trained.workers,
+        )
+        self.settings, self.kind, self.freezing, self.tokenizer = (
+            trained.settings,
+            trained.kind,
+            trained.freezing,
+            trained.tokenizer,
+        )
         self.task = task
         self.output = output
         self.steps = steps
@@ -107,7 +126,11 @@ class Run(keras.callbacks.Callback):
         self.running = variables["metric"]
         self.running_values = None
         self.scorer = self.kind.scorer(
-            self.whole, self.tokenizer, batch_size=self.settings.batch_size, lengths=self._lengths, jit_compile=self.settings.jit_compile
+            self.whole,
+            self.tokenizer,
+            batch_size=self.settings.batch_size,
+            lengths=self._lengths,
+            jit_compile=self.settings.jit_compile,
         )
         self.reporter = reporter
         self.done = 0
@@ -221,9 +244,18 @@ class Run(keras.callbacks.Callback):
 
         depth, folder = self.trained.depth, self.output / RESUME_FOLDER
         states = StoredStates(
-            self.whole, depth, self.trained.examples, self.tokenizer, folder, batch_size=self.settings.batch_size, progress=progress
+            self.whole,
+            depth,
+            self.trained.examples,
+            self.tokenizer,
+            folder,
+            batch_size=self.settings.batch_size,
+            progress=progress,
         )
-        self.reporter.note(f"Outputs of the {depth} frozen lower blocks: {states.tokens:,} tokens, {states.bytes / 1e6:,.0f} MB on disk")
+        self.reporter.note(
+            f"Outputs of the {depth} frozen lower blocks: {states.tokens:,} tokens, {states.bytes / 1e6:,.0f} MB on "
+            "disk"
+        )
         return states
 
     def save(self):
@@ -247,7 +279,9 @@ class Run(keras.callbacks.Callback):
         self.step_seconds.append(time.monotonic() - self.step_started)
         self.done += 1
         self.reporter.step(self.done, {"loss": self.kind.running_loss(logs)})
-        due = self.workers.agree(logs, self.stopping, time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds)
+        due = self.workers.agree(
+            logs, self.stopping, time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds
+        )
         if self.done % self.steps_per_epoch == 0:
             return  # on_epoch_end saves
         if self.stopping.is_set() or due:
@@ -290,7 +324,9 @@ class Run(keras.callbacks.Callback):
         frozen = self.freezing.after_epoch(epoch)
         if frozen:
             listed = ", ".join(f"{key} ({value:.2g})" for key, value in frozen.items())
-            self.reporter.note(f"Epoch {epoch}: {len(self.freezing.frozen)} adapters are frozen, new by their importance: {listed}")
+            self.reporter.note(
+                f"Epoch {epoch}: {len(self.freezing.frozen)} adapters are frozen, new by their importance: {listed}"
+            )
             # The next call of Keras' fit traces a step without them.
             self.keras_model.stop_training, self.keras_model.train_function = True, None
 

@@ -1,7 +1,7 @@
 """How a task is trained: each choice once, with its help and what it excludes; numbers have their ranges in ranges.py.
 
-The options of the command line, the dimensions of a search, what a resumed run compares and what an adapter directory keeps are read
-from these fields. A new choice is a field here, and its effect where training is put together.
+The options of the command line, the dimensions of a search, what a resumed run compares and what an adapter directory
+keeps are read from these fields. A new choice is a field here, and its effect where training is put together.
 """
 
 import dataclasses
@@ -54,7 +54,9 @@ def parse_epochs(text):
     first, _, last = text.partition("-")
     # Nine digits: Python reads no number of thousands of them.
     if not all(number.isdecimal() and len(number) <= 9 for number in (first, last)) or int(first) >= int(last):
-        raise InputError(f"--freeze-epochs {text} must be two numbers of epochs, the first below the last, such as 1-5.")
+        raise InputError(
+            f"--freeze-epochs {text} must be two numbers of epochs, the first below the last, such as 1-5."
+        )
     return int(first), int(last)
 
 
@@ -73,57 +75,84 @@ class TrainingSettings:
     """
 
     epochs: Optional[int] = _choice(
-        None, "Passes over the training rows. Without a recipe 3.", of_recipe=True, searched="int", kept=True, unit="passes"
+        None,
+        "Passes over the training rows. Without a recipe 3.",
+        of_recipe=True,
+        searched="int",
+        kept=True,
+        unit="passes",
     )
     steps: Optional[int] = _choice(None, "Steps to train, in place of `epochs`.", kept=True, unit="steps")
     period: Optional[int] = _choice(
-        None, "With `steps`: after how many of them validation rows are scored; it divides them. What is said of an epoch is then that of a period.",
+        None,
+        "With `steps`: after how many of them validation rows are scored; it divides them. What is said of an epoch is "
+        "then that of a period.",
         unit="steps",
     )
-    keep_periods: bool = _choice(False, "Keep what was trained after each period in `step-N` of the output.", compared=False)
+    keep_periods: bool = _choice(
+        False, "Keep what was trained after each period in `step-N` of the output.", compared=False
+    )
     learning_rate: float = _choice(
         None,
-        "Peak of the schedule, which rises over the first tenth of the steps and falls to 0. 1e-4 to 3e-3 are usual for adapters, 2e-5 to "
-        "1e-4 for `full` and `top-N`, which have 5e-5 if none is given. Without a recipe 1e-3.",
+        "Peak of the schedule, which rises over the first tenth of the steps and falls to 0. 1e-4 to 3e-3 are usual "
+        "for adapters, 2e-5 to 1e-4 for `full` and `top-N`, which have 5e-5 if none is given. Without a recipe 1e-3.",
         of_recipe=True,
         searched="float",
         kept=True,
         unit="per step",
     )
     batch_size: int = _choice(
-        32, "Rows per step, those of all devices together. Without a recipe 32.", of_recipe=True, searched="int", kept=True, unit="rows"
+        32,
+        "Rows per step, those of all devices together. Without a recipe 32.",
+        of_recipe=True,
+        searched="int",
+        kept=True,
+        unit="rows",
     )
     accumulate: int = _choice(
-        1, "Compute each step's rows in this many parts, to take less memory; the result is the same.", one_device=True, unit="parts"
+        1,
+        "Compute each step's rows in this many parts, to take less memory; the result is the same.",
+        one_device=True,
+        unit="parts",
     )
     checkpoint_gradients: bool = _choice(
         False,
-        "Compute each block once more in the backward pass instead of keeping what its gradient needs: less memory, longer steps, the same "
-        "result but for rounding.",
+        "Compute each block once more in the backward pass instead of keeping what its gradient needs: less memory, "
+        "longer steps, the same result but for rounding.",
         option="gradient-checkpointing",
         source="Chen et al. 2016, section 4.1",
     )
-    warmup_fraction: float = _choice(0.1, "Share of the steps with a rising rate.", of_recipe=True, kept=True, unit="share of the steps")
+    warmup_fraction: float = _choice(
+        0.1, "Share of the steps with a rising rate.", of_recipe=True, kept=True, unit="share of the steps"
+    )
     dropout: Optional[float] = _choice(
         None,
-        "Dropout of the encoder and the head, in place of the encoder's own (BERT's is 0.1), which the papers' recipes leave. Adapters have "
-        "`--adapter-dropout`. Without a recipe 0.",
+        "Dropout of the encoder and the head, in place of the encoder's own (BERT's is 0.1), which the papers' recipes "
+        "leave. Adapters have `--adapter-dropout`. Without a recipe 0.",
         of_recipe=True,
         searched="float",
         kept=True,
         unit="share of the units",
     )
     weight_decay: float = _choice(
-        0.0, "AdamW's decay of the matrices that train, times the learning rate; 0.01 is usual for `full`.", searched="float", kept=True,
-        unit="share a step, times the learning rate", source="Loshchilov & Hutter 2019",
+        0.0,
+        "AdamW's decay of the matrices that train, times the learning rate; 0.01 is usual for `full`.",
+        searched="float",
+        kept=True,
+        unit="share a step, times the learning rate",
+        source="Loshchilov & Hutter 2019",
     )
     clip_norm: Optional[float] = _choice(
-        None, "Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.",
-        searched="float", kept=True, unit="norm of all gradients",
+        None,
+        "Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.",
+        searched="float",
+        kept=True,
+        unit="norm of all gradients",
     )
     mixout: float = _choice(
         0.0,
-        "Mixout: probability with which an entry of a matrix is the pretrained one in a step. He et al. (2021) have 0.9, with `--dropout 0`.",
+        "Mixout: probability with which an entry of a matrix is the pretrained one in a step. He et al. (2021) have "
+        "0.9, with `--dropout 0`.",
         searched="float",
         kept=True,
         one_device=True,
@@ -132,7 +161,8 @@ class TrainingSettings:
     )
     label_smoothing: float = _choice(
         0.0,
-        "Share of each label that is spread evenly over all of them; 0.1 is usual. For classification, of several labels too.",
+        "Share of each label that is spread evenly over all of them; 0.1 is usual. For classification, of several "
+        "labels too.",
         range=Real(at_least=0, below=1, such_as=0.1),
         searched="float",
         kept=True,
@@ -142,8 +172,9 @@ class TrainingSettings:
     )
     freeze_adapters: Optional[float] = _choice(
         None,
-        "SAFE: stop training each adapter that changes the representation at its place by less than this (1 - CKA, from 0 to 1), so that "
-        "steps get shorter and smaller. For bottleneck adapters; `train` prints what each freezing found.",
+        "SAFE: stop training each adapter that changes the representation at its place by less than this (1 - CKA, "
+        "from 0 to 1), so that steps get shorter and smaller. For bottleneck adapters; `train` prints what each "
+        "freezing found.",
         kept=True,
         one_device=True,
         unit="1 - CKA",
@@ -151,35 +182,55 @@ class TrainingSettings:
     )
     freeze_epochs: Optional[Tuple[int, int]] = _choice(
         None,
-        "With `--freeze-adapters`: the epochs between which its threshold rises from 0, such as `1-5`. Default: a tenth to half.",
+        "With `--freeze-adapters`: the epochs between which its threshold rises from 0, such as `1-5`. Default: a "
+        "tenth to half.",
         kept=True,
         parse=parse_epochs,
         unit="epochs",
     )
     patience: Optional[int] = _choice(
-        None, "Stop after this many epochs without a better validation result. Default: all epochs.", kept=True, unit="epochs"
+        None,
+        "Stop after this many epochs without a better validation result. Default: all epochs.",
+        kept=True,
+        unit="epochs",
     )
     seed: int = _choice(0, "Decides every random choice.", kept=True)
     jit_compile: bool = _choice(False, "Compile the step with XLA, once per padded length.", option="xla", kept=True)
     cache_frozen: bool = _choice(
         False,
-        "Compute the outputs of the lower blocks that never change once for all epochs, and keep them on disk while training. For "
-        "`--blocks 3-5 --train-layer-norm adapted` (AdapterDrop), `--trainable top-N` or `head`, with `--dropout 0`.",
+        "Compute the outputs of the lower blocks that never change once for all epochs, and keep them on disk while "
+        "training. For `--blocks 3-5 --train-layer-norm adapted` (AdapterDrop), `--trainable top-N` or `head`, with "
+        "`--dropout 0`.",
         compared=False,  # the run compares how many blocks
         one_device=True,
     )
-    checkpoint_seconds: float = _choice(30.0, "Seconds between two saved states of the run.", compared=False, unit="seconds")
-    tensorboard: bool = _choice(False, "Write TensorBoard logs to `tensorboard/` in the output directory.", compared=False)
-    recipe: Optional[str] = _choice(None, "Name of the recipe that decided the rest, for the adapter directory.", compared=False)
+    checkpoint_seconds: float = _choice(
+        30.0, "Seconds between two saved states of the run.", compared=False, unit="seconds"
+    )
+    tensorboard: bool = _choice(
+        False, "Write TensorBoard logs to `tensorboard/` in the output directory.", compared=False
+    )
+    recipe: Optional[str] = _choice(
+        None, "Name of the recipe that decided the rest, for the adapter directory.", compared=False
+    )
 
     def __post_init__(self):
         check_fields(self)
         if (self.epochs is None) == (self.steps is None) or (self.steps is None) != (self.period is None):
-            raise InputError("{epochs}, {steps}, {period}: give epochs, or steps and period.", epochs=self.epochs, steps=self.steps, period=self.period)
+            raise InputError(
+                "{epochs}, {steps}, {period}: give epochs, or steps and period.",
+                epochs=self.epochs,
+                steps=self.steps,
+                period=self.period,
+            )
         if self.learning_rate is None:
             raise InputError("{learning_rate}: give one, such as 1e-3 for adapters.", learning_rate=None)
         if self.steps is not None and self.steps % self.period:
-            raise InputError(f"{{steps}} must be a multiple of period={self.period}: give {-(-self.steps // self.period) * self.period}.", steps=self.steps)
+            raise InputError(
+                f"{{steps}} must be a multiple of period={self.period}: give "
+                f"{-(-self.steps // self.period) * self.period}.",
+                steps=self.steps,
+            )
         check_together(self.to_dict())
         if self.freeze_adapters is not None:
             epochs = self.freeze_epochs or (max(1, self.epochs // 10), max(2, self.epochs // 2))
@@ -190,26 +241,39 @@ class TrainingSettings:
         for name, choice in choices().items():
             fits = name not in kind.without and (not choice.of_kinds or name in kind.choices)
             if not fits and is_given(name, getattr(self, name)):
-                raise InputError(f"{{{name}}} is not for tasks of the kind {kind.name!r}: leave it out.", **{name: getattr(self, name)})
+                raise InputError(
+                    f"{{{name}}} is not for tasks of the kind {kind.name!r}: leave it out.",
+                    **{name: getattr(self, name)},
+                )
 
     def to_dict(self):
         """The fields, a dict for JSON."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
+        }
 
     @classmethod
     def of_recipe(cls, recipe, trainable=None, **given):
-        """What a recipe trains with, but for what is given; `trainable` as in `set_trainable`, None for the recipe's."""
+        """What a recipe trains with, but for what is given; `trainable` as in `set_trainable`, None for the
+        recipe's."""
         from tf_adapters.recipes import usual_settings  # imports Keras
 
-        usual = {**usual_settings(recipe, trainable or recipe.trainable), "warmup_fraction": recipe.warmup_fraction, "recipe": recipe.name}
+        usual = {
+            **usual_settings(recipe, trainable or recipe.trainable),
+            "warmup_fraction": recipe.warmup_fraction,
+            "recipe": recipe.name,
+        }
         return cls(**{**usual, **given})
 
     @classmethod
     def from_dict(cls, values):
-        """Settings of a dict that `to_dict`, or an older version's, gave; names that are no fields are an InputError."""
+        """Settings of a dict that `to_dict`, or an older version's, gave; names that are no fields are an
+        InputError."""
         unknown = sorted(values.keys() - choices().keys())
         if unknown:
-            raise InputError(f"settings: {', '.join(unknown)} is no field of TrainingSettings: use some of {', '.join(choices())}.")
+            raise InputError(
+                f"settings: {', '.join(unknown)} is no field of TrainingSettings: use some of {', '.join(choices())}."
+            )
         return cls(**values)
 
     def of(self, about):
@@ -242,18 +306,31 @@ def check_together(values):
             raise InputError(f"{names} exclude each other ({exclusion.why}): leave one of them out.", **given)
     parts, rows = values.get("accumulate", 1), values.get("batch_size")
     if rows is not None and parts > rows:
-        raise InputError("{accumulate} is above the rows of a step, {batch_size}: lower it.", accumulate=parts, batch_size=rows)
+        raise InputError(
+            "{accumulate} is above the rows of a step, {batch_size}: lower it.", accumulate=parts, batch_size=rows
+        )
     epochs = values.get("freeze_epochs")
     if epochs is None:
         return
     epochs = tuple(epochs) if isinstance(epochs, (tuple, list)) else epochs
     if values.get("freeze_adapters") is None:
-        raise InputError("{freeze_epochs} says when freeze_adapters freezes: give both, or neither.", freeze_epochs=epochs)
+        raise InputError(
+            "{freeze_epochs} says when freeze_adapters freezes: give both, or neither.", freeze_epochs=epochs
+        )
     if not (isinstance(epochs, tuple) and len(epochs) == 2 and all(map(is_int, epochs)) and 0 <= epochs[0] < epochs[1]):
-        raise InputError("{freeze_epochs} must be two numbers of epochs, the first below the last, such as (1, 5).", freeze_epochs=epochs)
+        raise InputError(
+            "{freeze_epochs} must be two numbers of epochs, the first below the last, such as (1, 5).",
+            freeze_epochs=epochs,
+        )
 
 
-RANGES.update({name: field.metadata["choice"].range for name, field in TrainingSettings.__dataclass_fields__.items() if field.metadata["choice"].range})
+RANGES.update(
+    {
+        name: field.metadata["choice"].range
+        for name, field in TrainingSettings.__dataclass_fields__.items()
+        if field.metadata["choice"].range
+    }
+)
 
 
 def choices():
@@ -285,9 +362,14 @@ def by_keywords(function):
         if output is None:
             raise InputError("{output}: give the directory to write.", output=None)
         if settings is not None and not isinstance(settings, TrainingSettings):
-            raise InputError("{settings} are no TrainingSettings: give TrainingSettings(epochs=..., learning_rate=...).", settings=settings)
+            raise InputError(
+                "{settings} are no TrainingSettings: give TrainingSettings(epochs=..., learning_rate=...).",
+                settings=settings,
+            )
         if settings is not None and fields:
             raise InputError(f"settings and {', '.join(fields)} are given: leave one of them out.")
-        return function(model, task, tokenizer, output, TrainingSettings(**fields) if settings is None else settings, **others)
+        return function(
+            model, task, tokenizer, output, TrainingSettings(**fields) if settings is None else settings, **others
+        )
 
     return run

@@ -48,7 +48,8 @@ class TrainingStep(keras.Model):
 
     Call arguments: those of `model`.
 
-    Returns: the logits, or for a span head the dict of `start_logits` and `end_logits`. In inference nothing is changed.
+    Returns: the logits, or for a span head the dict of `start_logits` and `end_logits`. In inference nothing is
+    changed.
     """
 
     def __init__(self, model, changes=(), *, votes=None):
@@ -88,7 +89,8 @@ class TrainingStep(keras.Model):
         return isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer)
 
     def _gradients(self, inputs, targets, share):
-        """As of `Change.gradients`; scaled, if the optimiser scales the loss. None of a variable that the loss does not depend on."""
+        """As of `Change.gradients`; scaled, if the optimiser scales the loss. None of a variable that the loss does not
+        depend on."""
         with tf.GradientTape() as tape:
             outputs = self(inputs, training=True)
             loss = self.compiled_loss(targets, outputs, regularization_losses=self.losses)

@@ -1,4 +1,5 @@
-"""Training on several devices or machines by tf.distribute: each computes its rows of a batch, and gradients are summed."""
+"""Training on several devices or machines by tf.distribute: each computes its rows of a batch, and gradients are
+summed."""
 
 import contextlib
 import functools
@@ -25,14 +26,15 @@ from tf_adapters.training.settings import for_one_device
 def make_strategy(name):
     """A strategy of tf.distribute for `fit`, once it is known that its hardware is there.
 
-    The model is made in its scope. `multi-worker` waits until the other workers have started, and must be made before TensorFlow
-    computes anything.
+    The model is made in its scope. `multi-worker` waits until the other workers have started, and must be made before
+    TensorFlow computes anything.
 
     Args:
         name: str, one of
 
             - `"mirrored"`: all GPUs of this machine; without a GPU its virtual CPUs, if some were configured.
-            - `"multi-worker"`: a process on each of several machines, which `TF_CONFIG` names; each uses its GPUs, or its CPU.
+            - `"multi-worker"`: a process on each of several machines, which `TF_CONFIG` names; each uses its GPUs, or
+              its CPU.
             - `"tpu"`: the TPU that `TPU_NAME` names, or the one of this machine. Nobody has run it yet.
 
     Returns: `tf.distribute.Strategy`.
@@ -56,8 +58,8 @@ def _mirrored():
     devices = [device.name for device in tf.config.list_logical_devices(kind)]
     if len(devices) < 2:
         raise InputError(
-            f"{{strategy}} needs two devices or more, and TensorFlow sees one {kind}: leave --strategy out, or use several machines "
-            "by --strategy multi-worker.",
+            f"{{strategy}} needs two devices or more, and TensorFlow sees one {kind}: leave --strategy out, or use "
+            "several machines by --strategy multi-worker.",
             strategy="mirrored",
         )
     return tf.distribute.MirroredStrategy(devices)
@@ -74,13 +76,14 @@ def _multi_worker():
         return strategy
     except RuntimeError as error:
         raise InputError(
-            f"{{strategy}} must be made before TensorFlow computes anything, right after its import ({_first_line(error)}).",
+            f"{{strategy}} must be made before TensorFlow computes anything, right after its import "
+            f"({_first_line(error)}).",
             strategy="multi-worker",
         ) from None
     except (tf.errors.OpError, ValueError) as error:
         raise InputError(
-            f"{{strategy}}: the workers of TF_CONFIG did not come together; start all of them, each on the machine and with a "
-            f"free port of its own entry ({_first_line(error)}).",
+            f"{{strategy}}: the workers of TF_CONFIG did not come together; start all of them, each on the machine and "
+            f"with a free port of its own entry ({_first_line(error)}).",
             strategy="multi-worker",
         ) from None
 
@@ -92,7 +95,8 @@ def _tpu():
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
-            f"{{strategy}} found no TPU: set TPU_NAME to the name of yours, or to `local` on a TPU VM ({_first_line(error)}).",
+            f"{{strategy}} found no TPU: set TPU_NAME to the name of yours, or to `local` on a TPU VM "
+            f"({_first_line(error)}).",
             strategy="tpu",
         ) from None
     return tf.distribute.TPUStrategy(resolver)
@@ -118,7 +122,8 @@ def scope_of(strategy):
         if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise
         raise InputError(
-            "Another worker was lost, and this one cannot go on alone. See why it ended, and start all of them again, with {resume} if "
+            "Another worker was lost, and this one cannot go on alone. See why it ended, and start all of them again, "
+            "with {resume} if "
             f"training had begun ({_first_line(error)}).",
             resume=True,
         ) from error
@@ -130,7 +135,9 @@ def processes_of(strategy):
         return 1, True
     resolver = strategy.cluster_resolver
     chiefs = len(_tasks(resolver, "chief"))
-    return len(_tasks(resolver, "worker")) + chiefs, resolver.task_type == "chief" or (resolver.task_id == 0 and not chiefs)
+    return len(_tasks(resolver, "worker")) + chiefs, resolver.task_type == "chief" or (
+        resolver.task_id == 0 and not chiefs
+    )
 
 
 def in_scope(function):
@@ -219,11 +226,12 @@ class Alone:
 
 
 class Workers(Alone):
-    """The processes of a strategy. Each has all global batches, computes its own rows of them, and does what the others do.
+    """The processes of a strategy. Each has all global batches, computes its own rows of them, and does what the others
+    do.
 
-    Every worker runs the same code on a folder of its own, of which the chief's is the output. What could differ between them,
-    because of a clock, a signal or rounding, is decided for all: numbers of validation by the chief, saving and stopping by votes that
-    travel with a step's metrics.
+    Every worker runs the same code on a folder of its own, of which the chief's is the output. What could differ
+    between them, because of a clock, a signal or rounding, is decided for all: numbers of validation by the chief,
+    saving and stopping by votes that travel with a step's metrics.
     """
 
     def __init__(self, strategy, settings, random_drop):
@@ -238,12 +246,21 @@ class Workers(Alone):
         refused = for_one_device(settings.to_dict()) | ({"random_drop": random_drop} if random_drop else {})
         refused |= {"jit_compile": True} if settings.jit_compile and not on_tpu else {}
         for name, value in refused.items():
-            raise InputError(f"{{{name}}} is for one device: leave it out, or the {{strategy}}.", strategy=NAME, **{name: value})
+            raise InputError(
+                f"{{{name}}} is for one device: leave it out, or the {{strategy}}.", strategy=NAME, **{name: value}
+            )
         if on_tpu and not settings.jit_compile:
-            raise InputError("A TPU needs batches of few shapes: give {jit_compile} with {strategy}.", jit_compile=True, strategy="tpu")
+            raise InputError(
+                "A TPU needs batches of few shapes: give {jit_compile} with {strategy}.",
+                jit_compile=True,
+                strategy="tpu",
+            )
         if settings.batch_size < self.replicas or (on_tpu and settings.batch_size % self.replicas):
             multiple = "a multiple of them" if on_tpu else "at least as many"
-            raise InputError(f"{{batch_size}} rows of a step are for {self.replicas} devices together: give {multiple}.", batch_size=settings.batch_size)
+            raise InputError(
+                f"{{batch_size}} rows of a step are for {self.replicas} devices together: give {multiple}.",
+                batch_size=settings.batch_size,
+            )
 
     def folder(self, output, resume):
         kept = self._bytes_from_chief(lambda: _packed(output)) if resume else None
@@ -263,8 +280,13 @@ class Workers(Alone):
             return
         if differing:
             name = differing[0]
-            raise InputError(f"This worker has another {name} than the chief ({own[name]!r}, not {chiefs.get(name)!r}): start all with the same arguments.")
-        raise InputError("Another worker has other settings than the chief; it says which: start all with the same arguments.")
+            raise InputError(
+                f"This worker has another {name} than the chief ({own[name]!r}, not {chiefs.get(name)!r}): start all "
+                "with the same arguments."
+            )
+        raise InputError(
+            "Another worker has other settings than the chief; it says which: start all with the same arguments."
+        )
 
     def per_replica(self, variables):
         return [_ReplicaValues(variable, self.strategy) for variable in variables]
@@ -275,15 +297,21 @@ class Workers(Alone):
         def part(inputs, targets, replica):
             rows = tf.shape(tf.nest.flatten(targets)[0], tf.int64)[0]
             start, stop = rows * replica // replicas, rows * (replica + 1) // replicas
-            share = weigh(tf.nest.map_structure(lambda tensor: tensor[start:stop], targets)) / tf.maximum(weigh(targets), 1.0)
+            share = weigh(tf.nest.map_structure(lambda tensor: tensor[start:stop], targets)) / tf.maximum(
+                weigh(targets), 1.0
+            )
             # A replica that has no row computes one, of which its share is nothing.
-            return *tf.nest.map_structure(lambda tensor: tensor[start : tf.maximum(stop, start + 1)], (inputs, targets)), share
+            return *tf.nest.map_structure(
+                lambda tensor: tensor[start : tf.maximum(stop, start + 1)], (inputs, targets)
+            ), share
 
         def of_worker(context):
             count = replicas // context.num_input_pipelines
             first = context.input_pipeline_id * count
             numbers = tf.data.Dataset.range(first, first + count)
-            parts = batches.flat_map(lambda inputs, targets: numbers.map(lambda replica: part(inputs, targets, replica)))
+            parts = batches.flat_map(
+                lambda inputs, targets: numbers.map(lambda replica: part(inputs, targets, replica))
+            )
             return parts.prefetch(count)
 
         return self.strategy.distribute_datasets_from_function(of_worker)
@@ -315,15 +343,19 @@ class Workers(Alone):
         return self._sum(words).tobytes()[:size]
 
     def _sum(self, array, everyone=False):
-        """Sum over the replicas of an integer array; those of other workers than the chief count as 0, unless everyone's do."""
+        """Sum over the replicas of an integer array; those of other workers than the chief count as 0, unless
+        everyone's do."""
         values = self.strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(array if everyone or context.replica_id_in_sync_group == 0 else np.zeros_like(array), tf.int32)
+            lambda context: tf.constant(
+                array if everyone or context.replica_id_in_sync_group == 0 else np.zeros_like(array), tf.int32
+            )
         )
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy()
 
 
 class _Votes(keras.metrics.Metric):
-    """How many workers want to stop, and how many to save: a sum over the workers that each of them sees at the same step."""
+    """How many workers want to stop, and how many to save: a sum over the workers that each of them sees at the same
+    step."""
 
     NAME = "votes"
 

@@ -26,15 +26,16 @@ Status = keras_tuner.engine.trial.TrialStatus
 class Chief:
     """Answers the workers of a search for an oracle of keras-tuner, as keras-tuner's `OracleServicer` asks.
 
-    The oracle by itself waits without end for a worker that is gone, and saves only a part of its state. Here the trial of a
-    worker that has not been heard of for `LOST_SECONDS` goes to the next one that asks, and each step that the oracle takes is in a
-    file before the worker hears of it: a new chief has the oracle take the same steps. No worker is sent away while a trial is at work,
-    which may come back.
+    The oracle by itself waits without end for a worker that is gone, and saves only a part of its state. Here the trial
+    of a worker that has not been heard of for `LOST_SECONDS` goes to the next one that asks, and each step that the
+    oracle takes is in a file before the worker hears of it: a new chief has the oracle take the same steps. No worker
+    is sent away while a trial is at work, which may come back.
 
     Args:
         oracle: `keras_tuner.Oracle`.
         path: the file of the steps; what is in it is taken first.
-        on_given: function of a trial, its worker, and the worker that is gone or None; called for each trial that a worker gets.
+        on_given: function of a trial, its worker, and the worker that is gone or None; called for each trial that a
+            worker gets.
         on_ended: function of a trial, called when it ended.
         on_deserted: function, called when no worker has been heard of for `LOST_SECONDS`.
         explain: function of a failed trial and its worker to a str; the workers' messages do not say why.
@@ -57,7 +58,8 @@ class Chief:
         self.started = time.monotonic()
         # When each worker asked last, of those that were not sent away.
         self.asked = {}
-        # The oracle's status if it had no trial to give. The same question before a trial ends would only change its state.
+        # The oracle's status if it had no trial to give. The same question before a trial ends would only change its
+        # state.
         self.refusal = None
         self.losses = {}
         self._take_steps_of_file()
@@ -82,7 +84,8 @@ class Chief:
         return self.oracle.get_best_trials(num_trials)
 
     def create_trial(self, worker):
-        """The trial that a worker has, that of a worker that is gone, a new one, or one with the status to wait or to go."""
+        """The trial that a worker has, that of a worker that is gone, a new one, or one with the status to wait or to
+        go."""
         with self._kept_error():
             self.asked[worker] = time.monotonic()
             ongoing = self.oracle.ongoing_trials
@@ -168,7 +171,8 @@ class Chief:
                 self.refusal = trial.status
                 return {**step, "status": trial.status}
             if isinstance(oracle, keras_tuner.oracles.GridSearchOracle):
-                # It would find a trial's successor when the trial ends, in case that new hyperparameters appear: one worker would do.
+                # It would find a trial's successor when the trial ends, in case that new hyperparameters appear: one
+                # worker would do.
                 find_successor_now(oracle, trial)
             return {**step, "trial": trial.trial_id, "values": trial.hyperparameters.values}
         if kind == "update":
@@ -189,7 +193,10 @@ class Chief:
         if self.path.exists():
             first, *steps = self._read()
             if first != taken[0]:
-                raise InputError(f"{self.path} is the search of {first}, and the oracle is now {taken[0]}: give it the same seed, not 0.")
+                raise InputError(
+                    f"{self.path} is the search of {first}, and the oracle is now {taken[0]}: give it the same seed, "
+                    "not 0."
+                )
             for step in steps:
                 taken.append(json.loads(json.dumps(self._take(step))))
                 if taken[-1] != step:

@@ -37,14 +37,15 @@ class AdapterHyperModel(keras_tuner.HyperModel):
     """What to train for each point of a search space, on one task and one encoder; `AdapterTuner` searches.
 
     A training is the one that `tf-adapters train` runs with `arguments(hp)`: its numbers are the same. The encoder
-    stays in memory and is given another head and other adapters for each trial. Where a training changes the encoder itself
-    (`trainable` other than `"adapters"`) or `cast_frozen` rounded it (half precision), the next one loads it again.
+    stays in memory and is given another head and other adapters for each trial. Where a training changes the encoder
+    itself (`trainable` other than `"adapters"`) or `cast_frozen` rounded it (half precision), the next one loads it
+    again.
 
     Args:
         source: the encoder, as in `load_backbone`.
         task: `Task`, or a function from a seed to one, for rows that are sampled by it.
-        space: str, one of `spaces.SPACES`, or a dict: names in `spaces.DIMENSIONS` to a sequence of values, to one value,
-            which is then fixed, or to a `spaces.Range`.
+        space: str, one of `spaces.SPACES`, or a dict: names in `spaces.DIMENSIONS` to a sequence of values, to one
+            value, which is then fixed, or to a `spaces.Range`.
         recipe: str, the `Recipe` that has everything else, or None for the space's.
         max_length: int, tokens that are kept of a text, or None for the task's or recipe's.
         seed: int, the first seed.
@@ -61,7 +62,8 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         InputError: a space that is empty or contradicts the model, or a task without validation rows.
 
     Example:
-    >>> hypermodel = AdapterHyperModel("minilm", load_task("rotten-tomatoes"), space={"bottleneck_size": (8, 64), "epochs": 3})
+    >>> space = {"bottleneck_size": (8, 64), "epochs": 3}
+    >>> hypermodel = AdapterHyperModel("minilm", load_task("rotten-tomatoes"), space=space)
     >>> oracle = keras_tuner.oracles.GridSearchOracle(objective=hypermodel.objective)
     >>> tuner = AdapterTuner(hypermodel, oracle, directory="search")
     >>> tuner.search()
@@ -71,7 +73,8 @@ class AdapterHyperModel(keras_tuner.HyperModel):
 
     @in_range
     def __init__(
-        self, source, task, *, space="default", recipe=None, max_length=None, seed=0, seeds=1, objective="mean", fast=False,
+        self, source, task, *, space="default", recipe=None, max_length=None, seed=0, seeds=1, objective="mean",
+        fast=False,
         jit_compile=False,
     ):  # fmt: skip
         super().__init__()
@@ -96,7 +99,9 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         family, config = read_config(find_files(self.source, config_only=True))
         check_depth(self.space, config.num_hidden_layers, self.source)
         if fast and self.space.get("trainable", (self.recipe.trainable,)) != ("adapters",):
-            raise InputError("{fast} is for adapters, and the space has other values of trainable: leave one of them out.", fast=True)
+            raise InputError(
+                "{fast} is for adapters, and the space has other values of trainable: leave one of them out.", fast=True
+            )
         if fast and family.fast_block_class is None:
             raise InputError(f"{{fast}}: {family.model_type} has no fast blocks; leave it out.", fast=True)
         self._data = [first.name, first.train.digest(), first.validation.digest()]
@@ -133,7 +138,8 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             if hp.values.get(name) is not None and hp.is_active(name):
                 values[name] = _decode(self.space[name], hp.values[name])
         if "tuner/epochs" in hp.values:
-            # A round of Hyperband. It trains anew: a schedule that falls to 0 over all epochs cannot go on from a shorter one's end.
+            # A round of Hyperband. It trains anew: a schedule that falls to 0 over all epochs cannot go on from a
+            # shorter one's end.
             values["epochs"] = hp.values["tuner/epochs"]
         if values.get("trainable", self.recipe.trainable) != "adapters":
             values = {name: value for name, value in values.items() if DIMENSIONS[name].field is None}
@@ -144,10 +150,13 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         values = self.values(hp)
         given = {name: value for name, value in values.items() if name in choices()}
         trainable = values.get("trainable", self.recipe.trainable)
-        return TrainingSettings.of_recipe(self.recipe, trainable, **given, seed=self.seeds[0], jit_compile=self.jit_compile)
+        return TrainingSettings.of_recipe(
+            self.recipe, trainable, **given, seed=self.seeds[0], jit_compile=self.jit_compile
+        )
 
     def arguments(self, hp):
-        """Words of the command line that make `tf-adapters train` train this trial; the model, the data and --output are the caller's."""
+        """Words of the command line that make `tf-adapters train` train this trial; the model, the data and --output
+        are the caller's."""
         words = [] if self.recipe.name == "default" else ["--recipe", self.recipe.name]
         for name, value in self.values(hp).items():
             words += [DIMENSIONS[name].option, str(value)]
@@ -160,10 +169,13 @@ class AdapterHyperModel(keras_tuner.HyperModel):
     def experiment(self, hp):
         """The `Experiment` of a trial."""
         values = self.values(hp)
-        changes = {DIMENSIONS[name].field: value for name, value in values.items() if DIMENSIONS[name].field is not None}
+        changes = {
+            DIMENSIONS[name].field: value for name, value in values.items() if DIMENSIONS[name].field is not None
+        }
         return Experiment(
             self.source, self.task, self.recipe, self.settings(hp), adapter=changed_adapter(self.recipe, changes),
-            trainable=values.get("trainable"), max_length=self.tokens, precision=keras.mixed_precision.global_policy().name, fast=self.fast,
+            trainable=values.get("trainable"), max_length=self.tokens,
+            precision=keras.mixed_precision.global_policy().name, fast=self.fast,
         )  # fmt: skip
 
     def build(self, hp, seed=None):
@@ -211,7 +223,9 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         try:
             for seed in self.seeds:
                 if not runs.done(seed):
-                    numbers = self.fit(hp, self.build(hp, seed=seed), output=runs.folder(seed), seed=seed, reporter=reporter)
+                    numbers = self.fit(
+                        hp, self.build(hp, seed=seed), output=runs.folder(seed), seed=seed, reporter=reporter
+                    )
                     seconds, validation = round(numbers["seconds"], 1), numbers[f"validation_{self.metric}"]
                     runs.add(seed, best_epoch=numbers["best_epoch"], seconds=seconds, validation=validation, test=None)
         except DivergedError as error:
@@ -262,7 +276,11 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             default = usual if usual in choice else choice.low
             make(name, choice.low, choice.high, sampling="log" if choice.log else "linear", default=default)
         else:
-            hp.Choice(name, [_encode(choice, value) for value in choice], default=_encode(choice, usual if usual in choice else choice[0]))
+            hp.Choice(
+                name,
+                [_encode(choice, value) for value in choice],
+                default=_encode(choice, usual if usual in choice else choice[0]),
+            )
 
 
 def _encode(choice, value):

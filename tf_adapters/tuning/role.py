@@ -62,13 +62,16 @@ def read_role():
     for name, value in values.items():
         if not value:
             raise InputError(
-                f"{name} is not set, but {' and '.join(other for other in given if other != name)}: a search of several processes needs "
-                "all three, one of a single process none."
+                f"{name} is not set, but {' and '.join(other for other in given if other != name)}: a search of "
+                "several processes needs all three, one of a single process none."
             )
     if not values[PORT].isdecimal() or not 1 <= int(values[PORT]) <= 65535:
         raise InputError(f"{PORT}={values[PORT]!r} must be a number from 1 to 65535.")
     if not re.fullmatch(r"[\w.-]+", values[NAME]):
         raise InputError(f"{NAME}={values[NAME]!r} names files: use letters, digits, '-', '_' and '.', such as tuner0.")
     if CHIEF in values[NAME] and values[NAME] != CHIEF:
-        raise InputError(f"{NAME}={values[NAME]!r} has {CHIEF!r} in it, and keras-tuner takes it for the chief: use {CHIEF}, or tuner0.")
+        raise InputError(
+            f"{NAME}={values[NAME]!r} has {CHIEF!r} in it, and keras-tuner takes it for the chief: use {CHIEF}, or "
+            "tuner0."
+        )
     return Role(values[NAME], values[HOST], int(values[PORT]))

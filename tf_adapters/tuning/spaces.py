@@ -113,7 +113,8 @@ SPACES = {
                 "init_stddev": Range(1e-3, 1e-1, log=True),
                 "train_layer_norm": ("none", "encoder", "all"),
             },
-            source="This package's own: what the papers vary, over what they found useful. For a random or Bayesian search.",
+            source="This package's own: what the papers vary, over what they found useful. For a random or Bayesian "
+            "search.",
         ),
         Space(
             name="houlsby-2019-glue",
@@ -131,7 +132,8 @@ SPACES = {
             name="houlsby-2019-top-n",
             recipe="houlsby-2019",
             values={**_ADDITIONAL, "trainable": _TOP_N},
-            source="Houlsby et al. 2019, section 3.3: variable fine-tuning of an encoder of 12 blocks, without adapters.",
+            source="Houlsby et al. 2019, section 3.3: variable fine-tuning of an encoder of 12 blocks, without "
+            "adapters.",
         ),
         Space(
             name="he-2021-tae",
@@ -143,7 +145,8 @@ SPACES = {
             name="he-2021-glue",
             recipe="he-2021",
             values={"bottleneck_size": _SIZES_OF_HE},
-            source="He et al. 2021, appendix A.2: the size for each task, at the rate, batch size and epochs of table 10.",
+            source="He et al. 2021, appendix A.2: the size for each task, at the rate, batch size and epochs of table "
+            "10.",
         ),
         Space(
             name="he-2021-glue-full",
@@ -154,7 +157,12 @@ SPACES = {
         Space(
             name="he-2021-xtreme",
             recipe="he-2021",
-            values={"learning_rate": _RATES_OF_HE, "bottleneck_size": _SIZES_OF_HE, "batch_size": (32,), "epochs": (5,)},
+            values={
+                "learning_rate": _RATES_OF_HE,
+                "bottleneck_size": _SIZES_OF_HE,
+                "batch_size": (32,),
+                "epochs": (5,),
+            },
             source="He et al. 2021, appendix A.2 (UD-POS, Wikiann NER, XNLI); epochs of table 11.",
         ),
     )
@@ -194,15 +202,23 @@ def check_values(values, recipe):
             raise InputError(f"space: {name} has no range, only values such as {DIMENSIONS[name].types}s.")
         checked[name] = choice
     if not any(varies(choice) for choice in checked.values()):
-        raise InputError("space is empty: nothing varies in it; give a name two values or a range, such as learning_rate=(1e-4, 1e-3).")
+        raise InputError(
+            "space is empty: nothing varies in it; give a name two values or a range, such as learning_rate=(1e-4, "
+            "1e-3)."
+        )
     modes = checked.get("trainable", (recipe.trainable,))
     fields = {field.name for field in dataclasses.fields(recipe.adapter)}
     for name, choice in checked.items():
         dimension = DIMENSIONS[name]
         if dimension.field is not None and "adapters" not in modes:
-            raise InputError(f"space: {name} is for adapters, and trainable is {', '.join(modes)}: leave one of them out.")
+            raise InputError(
+                f"space: {name} is for adapters, and trainable is {', '.join(modes)}: leave one of them out."
+            )
         if dimension.field is not None and dimension.field not in fields:
-            raise InputError(f"space: {name} is no setting of the method of recipe {recipe.name} ({recipe.adapter.method}): leave it out.")
+            raise InputError(
+                f"space: {name} is no setting of the method of recipe {recipe.name} ({recipe.adapter.method}): leave "
+                "it out."
+            )
         for value in (choice.low, choice.high) if isinstance(choice, Range) else choice:
             _check_value(name, dimension, value, recipe)
     return checked
@@ -217,16 +233,22 @@ def check_depth(values, depth, source):
     """Raise InputError if a space asks for more blocks than an encoder has."""
     sharing = values.get("sharing", ())
     for most in (value for value in sharing if is_int(value) and value > depth):
-        raise InputError(f"space: sharing {most} contradicts the model: {source} has {depth} blocks; leave that value out.")
+        raise InputError(
+            f"space: sharing {most} contradicts the model: {source} has {depth} blocks; leave that value out."
+        )
     for mode in values.get("trainable", ()):
         match = re.fullmatch(r"top-(\d+)", mode)
         if match and not 1 <= int(match[1]) <= depth:
-            raise InputError(f"space: trainable {mode} contradicts the model: {source} has {depth} blocks; leave that value out.")
+            raise InputError(
+                f"space: trainable {mode} contradicts the model: {source} has {depth} blocks; leave that value out."
+            )
 
 
 def _check_value(name, dimension, value, recipe):
     types = dimension.types
-    fits = (types.startswith("int") and is_int(value)) or (types.startswith("float") and (is_real(value) or (name in RANGES and isinstance(value, float))))
+    fits = (types.startswith("int") and is_int(value)) or (
+        types.startswith("float") and (is_real(value) or (name in RANGES and isinstance(value, float)))
+    )
     if not fits and not (types.endswith("word") and isinstance(value, str)):
         raise InputError(f"space: {name}={value!r} must be {'an' if types[0] == 'i' else 'a'} {types}.")
     if dimension.field is not None:
@@ -240,4 +262,6 @@ def _check_value(name, dimension, value, recipe):
         from tf_adapters.models.trainable import MODES  # imports Keras
 
         if re.sub(r"^top-\d+$", "top-N", value) not in MODES:
-            raise InputError(f"space: trainable={value!r} is unknown: use one of {', '.join(MODES)}, with a number for N.")
+            raise InputError(
+                f"space: trainable={value!r} is unknown: use one of {', '.join(MODES)}, with a number for N."
+            )

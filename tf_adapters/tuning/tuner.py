@@ -25,17 +25,18 @@ class AdapterTuner(keras_tuner.Tuner):
 
     keras-tuner builds, trains and checkpoints models of Keras 3 itself; here a trial is a call of the hypermodel, and
     leaves an adapter directory of its best seed in `directory/project_name/runs`. A search that was killed goes on when
-    it is started again with the same arguments: the oracle proposes the same trials, finished ones are read, and the one at
-    work goes on from its last state. A trial that diverged is recorded as failed, and the search goes on.
+    it is started again with the same arguments: the oracle proposes the same trials, finished ones are read, and the
+    one at work goes on from its last state. A trial that diverged is recorded as failed, and the search goes on.
 
     With Hyperband each trial of a later round trains from the start for its greater number of epochs.
 
-    keras-tuner's environment variables `KERASTUNER_TUNER_ID`, `KERASTUNER_ORACLE_IP` and `KERASTUNER_ORACLE_PORT` make the same script
-    a search of several processes, on machines that share `directory`: `search` of the one whose id is `chief` hands out the trials and
-    returns when all have ended; the others' trains them. What there is of the trials is the chief's to tell: `table`,
-    `get_best_models` and the like are not for workers. A worker that is killed goes on with its trial when it is started again
-    with the same id; after `chief.LOST_SECONDS` the next worker that has nothing to do takes it over. A chief that is
-    killed goes on where it was when it is started again within `worker.ANSWER_SECONDS`; later, so do workers that are started again.
+    keras-tuner's environment variables `KERASTUNER_TUNER_ID`, `KERASTUNER_ORACLE_IP` and `KERASTUNER_ORACLE_PORT` make
+    the same script a search of several processes, on machines that share `directory`: `search` of the one whose id is
+    `chief` hands out the trials and returns when all have ended; the others' trains them. What there is of the trials
+    is the chief's to tell: `table`, `get_best_models` and the like are not for workers. A worker that is killed goes on
+    with its trial when it is started again with the same id; after `chief.LOST_SECONDS` the next worker that has
+    nothing to do takes it over. A chief that is killed goes on where it was when it is started again within
+    `worker.ANSWER_SECONDS`; later, so do workers that are started again.
 
     Args:
         hypermodel: `AdapterHyperModel`.
@@ -43,15 +44,16 @@ class AdapterTuner(keras_tuner.Tuner):
             max_trials=20, seed=1)`; with a seed other than 0, by which it proposes the same trials again.
         directory: path for the search.
         project_name: str, folder in it.
-        kwargs: further arguments of `keras_tuner.Tuner`, such as `overwrite=True` to start anew, which only a chief heeds.
+        kwargs: further arguments of `keras_tuner.Tuner`, such as `overwrite=True` to start anew, which only a chief
+            heeds.
 
     Attributes:
         role: `Role`, or None in a search of one process.
         is_worker: bool, whether it is a worker of a search of several.
 
     Raises:
-        InputError: the hypermodel is another one, or varies the epochs, which Hyperband chooses; the environment variables contradict
-            each other, or no chief answers within `worker.ANSWER_SECONDS`.
+        InputError: the hypermodel is another one, or varies the epochs, which Hyperband chooses; the environment
+            variables contradict each other, or no chief answers within `worker.ANSWER_SECONDS`.
 
     Reference: Li et al. 2018 (Hyperband); O'Malley et al. 2019 (KerasTuner).
     """
@@ -76,7 +78,9 @@ class AdapterTuner(keras_tuner.Tuner):
                 _forget_state(project, oracle)
             elif not self.is_worker:
                 _remove_state(project)
-            super().__init__(oracle=oracle, hypermodel=hypermodel, directory=directory, project_name=project_name, **kwargs)
+            super().__init__(
+                oracle=oracle, hypermodel=hypermodel, directory=directory, project_name=project_name, **kwargs
+            )
         if self.is_worker:
             self.oracle.stub = stub
         self._waits = False
@@ -85,7 +89,8 @@ class AdapterTuner(keras_tuner.Tuner):
         """Search; as keras-tuner's, whose arguments go to `run_trial`.
 
         Raises:
-            InputError: the folder cannot be written to; a chief cannot listen at its address, or another one or a worker of the same id is at work on this search.
+            InputError: the folder cannot be written to; a chief cannot listen at its address, or another one or a
+                worker of the same id is at work on this search.
             FatalError: of keras-tuner; training came to an error, or the chief does not answer.
         """
         # keras-tuner prints one for each trial that diverged, beside the message that it keeps.
@@ -104,7 +109,8 @@ class AdapterTuner(keras_tuner.Tuner):
         taken = f"{self.project_dir} is the search of another chief, which is at work: end it first."
         with holding(self._lock("process-chief"), message=taken):
             chief = Chief(
-                self.oracle, pathlib.Path(self.project_dir, STEPS_FILE), on_given=self.on_trial_given, on_ended=self.on_trial_reported,
+                self.oracle, pathlib.Path(self.project_dir, STEPS_FILE), on_given=self.on_trial_given,
+                on_ended=self.on_trial_reported,
                 on_deserted=self.on_deserted, explain=self._explain,
             )  # fmt: skip
             serve(chief, self.role)
@@ -169,7 +175,8 @@ class AdapterTuner(keras_tuner.Tuner):
     def row(self, trial):
         """What a trial that ended came to.
 
-        Returns: dict of `trial`, `status` ("completed" or "failed"), `objective` (or None), `values`, a dict, `seeds`, the runs as
+        Returns: dict of `trial`, `status` ("completed" or "failed"), `objective` (or None), `values`, a dict, `seeds`,
+        the runs as
             `train --seeds` keeps them, and `message`.
         """
         completed = trial.status == keras_tuner.engine.trial.TrialStatus.COMPLETED
@@ -187,7 +194,9 @@ class AdapterTuner(keras_tuner.Tuner):
 
     def _explain(self, trial, worker):
         """Why a trial of a worker failed, which keras-tuner's protocol does not tell the chief."""
-        return self.hypermodel.results(self.folder(trial)).get("diverged", f"It failed on {worker}, whose output says why.")
+        return self.hypermodel.results(self.folder(trial)).get(
+            "diverged", f"It failed on {worker}, whose output says why."
+        )
 
     def _lock(self, name):
         return pathlib.Path(self.project_dir, LOCKS_FOLDER, name)
@@ -209,10 +218,12 @@ def _last_line(message):
 
 
 def _forget_state(project, oracle):
-    """Remove keras-tuner's state if the oracle proposes the same trials again: the finished ones are read from their folders.
+    """Remove keras-tuner's state if the oracle proposes the same trials again: the finished ones are read from their
+    folders.
 
-    keras-tuner does not save all of it (a grid's place, the generator of a Bayesian search, a trial that a kill separated from the
-    list), and a kill may leave a file half written. Only an oracle without a seed of its own has to go on from it.
+    keras-tuner does not save all of it (a grid's place, the generator of a Bayesian search, a trial that a kill
+    separated from the list), and a kill may leave a file half written. Only an oracle without a seed of its own has to
+    go on from it.
     """
     try:
         seed = parse_json((project / "oracle.json").read_text(encoding="utf-8"))["seed"]

@@ -22,7 +22,8 @@ IDLE_SECONDS = 1.0
 class ChiefStub:
     """The calls of keras-tuner's service, for its `OracleClient`, with `ANSWER_SECONDS` for each rather than an hour.
 
-    The chief may end and start again within them. Asking twice is no harm: a worker has one trial, and a trial ends once.
+    The chief may end and start again within them. Asking twice is no harm: a worker has one trial, and a trial ends
+    once.
 
     Args:
         role: `Role`.
@@ -65,14 +66,25 @@ class ChiefStub:
                 if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     message = self._silence()
                 else:
-                    message = f"What answers at {self._role.address} is no chief of this search, or it failed: {error.details()}."
+                    message = (
+                        f"What answers at {self._role.address} is no chief of this search, or it failed: "
+                        f"{error.details()}."
+                    )
                 raise keras_tuner.errors.FatalValueError(message) from InputError(message)
 
     def _silence(self):
         address, seconds = self._role.address, f"{ANSWER_SECONDS:g} seconds"
         if self._met:
-            return f"The chief at {address} has not answered for {seconds}: start it again (`tune` with --resume), then this worker."
-        return f"No chief has answered at {address} for {seconds}: start it there with {NAME}={CHIEF}, or correct {HOST} and {PORT}."
+            silence, fix = (
+                f"The chief at {address} has not answered",
+                "start it again (`tune` with --resume), then this worker",
+            )
+        else:
+            silence, fix = (
+                f"No chief has answered at {address}",
+                f"start it there with {NAME}={CHIEF}, or correct {HOST} and {PORT}",
+            )
+        return f"{silence} for {seconds}: {fix}."
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ def compiled(function):
 
 @contextlib.contextmanager
 def uncompiled():
-    """What this thread traces in the context has the operations themselves in place of their programs, for servers without XLA."""
+    """What this thread traces in the context has the operations themselves in place of their programs, for servers
+    without XLA."""
     before = getattr(_HERE, "plain", False)
     with contextlib.ExitStack() as end:
         end.callback(setattr, _HERE, "plain", before)

@@ -26,11 +26,9 @@ def check_metric(name, *, kind, labels=None):
     if name not in fitting:
         raise InputError(f"metric {name!r} is not for {kind} tasks: use one of {', '.join(fitting)}.")
     if name == "f1" and labels is not None and len(labels) != 2:
-        raise InputError(
-            f"metric 'f1' needs two labels, and there are {len(labels)}: use 'macro-f1' or 'micro-f1'."
-        )
+        raise InputError(f"metric 'f1' needs two labels, and there are {len(labels)}: use 'macro-f1' or 'micro-f1'.")
     if name == "entity-f1" and labels is not None and not are_entity_tags(labels):
         raise InputError(
-            f"metric 'entity-f1' needs tags such as B-PER, I-PER and O, and the labels are {', '.join(labels[:20])}: use "
-            "'token-accuracy'."
+            f"metric 'entity-f1' needs tags such as B-PER, I-PER and O, and the labels are {', '.join(labels[:20])}: "
+            "use 'token-accuracy'."
         )

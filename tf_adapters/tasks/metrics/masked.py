@@ -16,7 +16,8 @@ class Perplexity:
         labels: of no account: the texts are their own.
         outputs: float array `(rows, 3)`: sum of the cross-entropies, number of hidden tokens, number of those guessed.
 
-    Returns: dict of `log_likelihood` (the mean, in nats; greater is better, and it counts), `perplexity` and `accuracy`.
+    Returns: dict of `log_likelihood` (the mean, in nats; greater is better, and it counts), `perplexity` and
+    `accuracy`.
 
     Raises: InputError, if no token is hidden.
     """
@@ -30,4 +31,8 @@ class Perplexity:
         if not count:
             raise InputError("outputs has no hidden token: the held-out texts are too few or too short; give more.")
         with np.errstate(over="ignore"):
-            return {"log_likelihood": float(-loss / count), "perplexity": float(np.exp(loss / count)), "accuracy": float(right / count)}
+            return {
+                "log_likelihood": float(-loss / count),
+                "perplexity": float(np.exp(loss / count)),
+                "accuracy": float(right / count),
+            }

@@ -43,16 +43,10 @@ class Metric:
 
     def __call__(self, labels, logits):
         if labels is None:
-            raise InputError(
-                f"metric {self.name!r} needs labels, and these rows have none (a GLUE test split?)."
-            )
+            raise InputError(f"metric {self.name!r} needs labels, and these rows have none (a GLUE test split?).")
         labels, logits = np.asarray(labels), np.asarray(logits, np.float64)
         if self.kinds == ("regression",):
-            logits = (
-                logits.reshape(len(logits), -1)[:, 0]
-                if logits.ndim > 1 and logits.shape[1:] == (1,)
-                else logits
-            )
+            logits = logits.reshape(len(logits), -1)[:, 0] if logits.ndim > 1 and logits.shape[1:] == (1,) else logits
             fits = logits.shape == labels.shape and labels.ndim == 1
         elif labels.ndim == 2:
             fits = logits.shape == labels.shape
@@ -84,10 +78,7 @@ def _accuracy(labels, predictions):
 def _f1(labels, predictions):
     from sklearn.metrics import f1_score
 
-    return {
-        "f1": f1_score(labels, predictions, pos_label=1, zero_division=0),
-        **_accuracy(labels, predictions),
-    }
+    return {"f1": f1_score(labels, predictions, pos_label=1, zero_division=0), **_accuracy(labels, predictions)}
 
 
 def _averaged_f1(labels, predictions, average):
@@ -133,12 +124,7 @@ def _pearson_spearman(labels, predictions):
             pearson = np.nan_to_num(stats.pearsonr(labels.astype(np.float64), predictions)[0])
             spearman = np.nan_to_num(stats.spearmanr(labels, predictions)[0])
     mse = np.mean((labels.astype(np.float64) - predictions) ** 2)
-    return {
-        "pearson_spearman": (pearson + spearman) / 2,
-        "pearson": pearson,
-        "spearman": spearman,
-        "mse": mse,
-    }
+    return {"pearson_spearman": (pearson + spearman) / 2, "pearson": pearson, "spearman": spearman, "mse": mse}
 
 
 _CLASSES, _SCORES, _SETS = "classification", "regression", "multi-label"

@@ -59,8 +59,8 @@ class WordMetric:
         if not len(true) or not np.array_equal(splits, outputs.splits):
             raise InputError(
                 f"metric {self.name!r} got {len(true)} labels in {len(splits) - 1} rows, and outputs of "
-                f"{len(outputs.flat)} words in {len(outputs)}: give at least one word, and as many outputs as labels in "
-                "each row."
+                f"{len(outputs.flat)} words in {len(outputs)}: give at least one word, and as many outputs as labels "
+                "in each row."
             )
         finite = bool(np.isfinite(outputs.flat).all())
         return (true, outputs.flat.argmax(-1), splits, tuple(label_names)), finite
