@@ -146,7 +146,7 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
         (["--batch-size=4", "--xla"], "--batch-size 4 is above the 2 training examples"),
         (["--max-train-rows=0"], "--max-train-rows 0 must be an integer of at least 1"),
         (["--seed=-1"], "--seed -1 must be an integer of at least 0"),
-        (["--max-length=65"], "--max-length 65 is beyond the 64 positions of encoder: give --max-length 64 or less"),
+        (["--max-length=65"], "--max-length 65 is beyond the 64 positions of encoder: give 64 or less"),
         (["--max-length=2"], "--max-length 2 must be an integer of at least 3"),
         (["--max-length=0"], "--max-length 0 must be an integer of at least 3"),
         (["--kind=ranking"], "ranking"),

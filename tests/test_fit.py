@@ -279,7 +279,7 @@ def test_divergence_is_named_and_the_previous_best_stays(checkpoint, task, wordp
             model.classifier.bias.assign([np.nan, 0.0])
 
     model = new_model(checkpoint)
-    with pytest.raises(InputError, match="training diverged. Try a lower --learning-rate"):
+    with pytest.raises(InputError, match="training diverged. Try a lower learning_rate"):
         fit(model, task, wordpiece, output=tmp_path, **SETTINGS, reporter=Break())
     load_trained(tmp_path)
 

@@ -107,14 +107,14 @@ def test_files_that_are_none_of_choices_are_named(tmp_path):
     for path, message in (
         (tmp_path / "rows.csv", "are read from JSON lines"),
         (write(tmp_path / "empty.jsonl", []), "is empty"),
-        (write(tmp_path / "keys.jsonl", [{"question": "a"}]), "has no key 'text'; name the text's by --text-column"),
+        (write(tmp_path / "keys.jsonl", [{"question": "a"}]), "has no key 'text'; name the text's by text_column"),
     ):
         with pytest.raises(InputError, match=message):
             read_choices(path)
     rows = write(tmp_path / "other.jsonl", [{"q": "the film", "options": ["good", "bad"], "answer": 0}])
     read, _ = read_choices(rows, text_column="q", text_pair_column="options", label_column="answer")
     assert read.labels.tolist() == [0]
-    with pytest.raises(InputError, match="has no key 'label'; name the label's by --label-column"):
+    with pytest.raises(InputError, match="has no key 'label'; name the label's by label_column"):
         read_choices(rows, text_column="q", text_pair_column="options")
 
 

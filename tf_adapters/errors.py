@@ -2,6 +2,8 @@
 
 #: Stands for an argument's name alone.
 NAME = object()
+# What Python says in place of an option that no function has.
+_IN_PYTHON = {"overwrite": "resume=False"}
 
 
 class InputError(ValueError):
@@ -23,7 +25,7 @@ class InputError(ValueError):
 
     def __init__(self, message, **values):
         self.template, self.values = message, values
-        super().__init__(self.spelled(lambda name, value: name if value is NAME else f"{name}={shown(value)}"))
+        super().__init__(self.spelled(_as_argument))
 
     def spelled(self, spell):
         """The message with `spell(name, value)` in place of each argument."""
@@ -35,6 +37,10 @@ class InputError(ValueError):
 
 class DivergedError(InputError):
     """Training came to numbers that are not finite: the learning rate is too high."""
+
+
+def _as_argument(name, value):
+    return _IN_PYTHON.get(name, name) if value is NAME else f"{name}={shown(value)}"
 
 
 def shown(value, most=80):

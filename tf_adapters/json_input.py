@@ -40,12 +40,13 @@ def objects(content, names, path):
     return found
 
 
-def read_json(path, advice="restore the file"):
+def read_json(path, advice="restore the file", **values):
     """The object in a JSON file.
 
     Args:
         path: of the file.
         advice: str, what to do about a damaged one, for the message.
+        values: arguments that the advice names, as of `InputError`.
 
     Raises:
         InputError: the file cannot be read, is not JSON in UTF-8, or holds something else than an object.
@@ -56,11 +57,13 @@ def read_json(path, advice="restore the file"):
         if _SURROGATE.search(text):
             json.dumps(content, ensure_ascii=False).encode("utf-8")  # half of a pair is no character: nothing takes it
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist: {advice}.") from None
+        raise InputError(f"{path} does not exist: {advice}.", **values) from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.", **values) from None
     except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error}): {advice}.") from None
+        raise InputError(f"{path} is not JSON ({error}): {advice}.", **values) from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__} where a JSON object is expected: {advice}.")
+        raise InputError(
+            f"{path} holds a {type(content).__name__} where a JSON object is expected: {advice}.", **values
+        )
     return content

@@ -71,8 +71,7 @@ def predict(
         progress: function called with the number of texts done after each batch, or None.
 
     Returns: a list of dicts, one a text: `label` and `probabilities`, `labels`, `value`, or `answer`. A text whose
-    logits are not
-        finite has an `error`, and None in place of its answers.
+        logits are not finite has an `error`, and None in place of its answers.
 
     Raises:
         InputError: as `load_pipeline`; no texts but something else, pairs where there were none in training, or the

@@ -86,7 +86,7 @@ def read_head_description(directory):
     """The `HeadDescription` of a directory's `head_config.json`; InputError if it is damaged, or of a head that is not
     known here."""
     path = pathlib.Path(directory) / "head_config.json"
-    settings = read_json(path, "restore it, or pass head=False (--no-head)")
+    settings = read_json(path, "restore it, or pass {head}", head=False)
     if not isinstance(settings.get("config") or {}, dict):
         raise InputError(f"{path} is no description of a head: restore it, or pass {{head}}.", head=False)
     flexible = settings.get("config") or None

@@ -33,11 +33,13 @@ app = typer.Typer(
 )
 # Arguments of the Python interface whose option has another name.
 _OPTION_NAMES = {
+    "backbone": "--model",
     "bottleneck_size": "--adapter-size",
     "count": "--max-train-rows",
     "directory": "--model",
     "dropout": "--adapter-dropout",
     "mode": "--trainable",
+    "source": "--model",
 }
 
 
@@ -71,11 +73,9 @@ def _command(function):
             return name if value is NAME else f"{name}={shown(value)}"
         if value is False:
             return options[name].replace("--", "--no-", 1)
-        return (
-            options[name]
-            if value is True or value is NAME
-            else f"{options[name]} {value if isinstance(value, str) else shown(value)}"
-        )
+        if value is True or value is NAME:
+            return options[name]
+        return f"{options[name]} {value if isinstance(value, str) else shown(value)}"
 
     @functools.wraps(function)
     def run(**arguments):

@@ -61,9 +61,8 @@ class AdapterConfig(MethodConfig):
     25360
 
     Reference: Houlsby et al. 2019, sections 2.1 and 3.6; sharing: Mohebbi & Rajaei, section 6.2; `"after-norm"`:
-    Pfeiffer
-        et al. 2021, section 3; `"parallel"` and scaling: He et al. 2022, section 4; AdapterDrop: Rücklé et al. 2021,
-        section 3.2.
+        Pfeiffer et al. 2021, section 3; `"parallel"` and scaling: He et al. 2022, section 4; AdapterDrop: Rücklé et al.
+        2021, section 3.2.
     """
 
     bottleneck_size: int = 64
@@ -189,8 +188,7 @@ class AdapterLayer(MethodLayer):
     TensorShape([2, 5, 64])
 
     Reference: Houlsby et al. 2019, sections 2.1 (with figure 2) and 3.6 (several layers, normalisation,
-    multiplication);
-        scaling: He et al. 2022, section 4.
+        multiplication); scaling: He et al. 2022, section 4.
     """
 
     @in_range

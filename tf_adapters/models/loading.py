@@ -183,15 +183,17 @@ def find_files(source, *, revision=None, config_only=False):
         spec = importlib.util.find_spec(module)
         if spec is None:
             raise InputError(
-                f"{{model}} comes from a Python package that is not installed: run `{command}`.", model=source
+                f"{{source}} comes from a Python package that is not installed: run `{command}`.", source=source
             )
         return pathlib.Path(spec.origin).parent / folder
     if os.path.isdir(source):
         return pathlib.Path(source)
     if os.path.isfile(source):
-        raise InputError("{model} is a file: give the directory that holds config.json and the weights.", model=source)
+        raise InputError(
+            "{source} is a file: give the directory that holds config.json and the weights.", source=source
+        )
     if source.startswith((".", "/", "~")) or source.count("/") > 1 or "\\" in source or not source:
-        raise InputError("{model}: there is no such directory.", model=source)
+        raise InputError("{source}: there is no such directory.", source=source)
     return _fetch(source, revision, config_only)
 
 
@@ -201,7 +203,7 @@ def _fetch(source, revision, config_only):
     try:
         config = cached_file(source, "config.json", revision=revision)
         if config is None:
-            raise InputError("{model}: the hub's repository has no config.json.", model=source)
+            raise InputError("{source}: the hub's repository has no config.json.", source=source)
         for name in () if config_only else WEIGHT_FILES:
             path = file_on_hub(source, name, revision)
             if path is not None and name.endswith(".index.json"):
@@ -213,9 +215,9 @@ def _fetch(source, revision, config_only):
             file_on_hub(source, name, revision)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{{model}} is neither a directory here nor an alias ({', '.join(ALIASES)}), and the hub gave: "
+            f"{{source}} is neither a directory here nor an alias ({', '.join(ALIASES)}), and the hub gave: "
             f"{str(error).splitlines()[0]}",
-            model=source,
+            source=source,
         ) from None
     return pathlib.Path(config).parent
 

@@ -236,7 +236,8 @@ def load_trained(directory, *, backbone=None, fast=None):
     except InputError as error:
         if backbone is None:
             raise InputError(
-                f"The encoder that {directory} was trained on: {error} Give another place by --model."
+                f"The encoder that {directory} was trained on: {error.template} Give another place by {{backbone}}.",
+                **{**error.values, "backbone": NAME},
             ) from None
         raise
     load_adapter(model, directory, fast=fast)

@@ -25,8 +25,7 @@ class BankScorer:
             progress: function called after each batch with its number of texts times tasks, or None.
 
         Returns: dict from a task's name to a float32 NumPy array `(rows, outputs)`, logits, or values of a regression,
-        in
-            the order of the rows; NaN in a row without an answer.
+            in the order of the rows; NaN in a row without an answer.
         """
         tasks, rows = self.bank.tasks, int(text.shape[0])
         found = {name: np.empty((rows, max(1, len(task.labels))), np.float32) for name, task in tasks.items()}

@@ -19,7 +19,7 @@ from typing import Optional
 
 import numpy as np
 
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.tasks.files import BadRow, check_cell, fail, file_format, no_usable_row, read_records, shown_name
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
@@ -187,7 +187,7 @@ def _rows(path, keys, format, bad_rows):
 def _row(record, path, line, keys):
     key = keys["text"] or next((key for key in TEXT_KEYS if key in record), TEXT_KEYS[0])
     if key not in record:
-        fail(path, line, f"has no key {key!r}; name the text's by --text-column.")
+        fail(path, line, f"has no key {key!r}; name the text's by {{text_column}}.", text_column=NAME)
     text, choices = record[key], _choices(record, path, line, keys["choices"])
     check_cell(text, path, line, key)
     for choice in choices:
@@ -197,7 +197,7 @@ def _row(record, path, line, keys):
     label = None
     if keys["label"] is not None:
         if keys["label"] not in record:
-            fail(path, line, f"has no key {keys['label']!r}; name the label's by --label-column.")
+            fail(path, line, f"has no key {keys['label']!r}; name the label's by {{label_column}}.", label_column=NAME)
         cell = record[keys["label"]]
         label = int(cell) if isinstance(cell, str) and cell.isascii() and cell.isdecimal() and len(cell) < 4 else cell
         if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < len(choices):
@@ -217,7 +217,6 @@ def _choices(record, path, line, key):
             for ending in itertools.takewhile(lambda ending: ending is not None, endings)
         ]
     if key is None or not isinstance(record.get(key), list):
-        fail(
-            path, line, f"has no list of choices under {key or CHOICES_KEYS[0]!r}; name its key by --text-pair-column."
-        )
+        problem = f"has no list of choices under {key or CHOICES_KEYS[0]!r}; name its key by {{text_pair_column}}."
+        fail(path, line, problem, text_pair_column=NAME)
     return record[key]

@@ -336,14 +336,14 @@ def shown_name(path):
     return "standard input" if os.fspath(path) == "-" else os.fspath(path)
 
 
-def bad_row(path, line, problem):
-    """The BadRow of a line, to be raised or yielded."""
-    return BadRow(f"{shown_name(path)}, line {line}: {problem}")
+def bad_row(path, line, problem, **values):
+    """The BadRow of a line, to be raised or yielded; `values` as of `InputError`."""
+    return BadRow(f"{shown_name(path)}, line {line}: {problem}", **values)
 
 
-def fail(path, line, problem):
+def fail(path, line, problem, **values):
     """Raise the BadRow of a line."""
-    raise bad_row(path, line, problem)
+    raise bad_row(path, line, problem, **values)
 
 
 def check_cell(value, path, line, column):

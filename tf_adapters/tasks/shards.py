@@ -12,7 +12,7 @@ def parse_shard(text):
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     index, count = map(int, match.groups()) if match else (0, 0)
     if not 1 <= index <= count:
-        raise InputError(f"--shard {text} must be PART/PARTS, such as 2/8 for the second of eight.")
+        raise InputError("{shard} must be PART/PARTS, such as 2/8 for the second of eight.", shard=text)
     return index, count
 
 
@@ -31,7 +31,8 @@ def shard_chunks(read, index, count):
     """
     total = sum(len(chunk) for chunk in read())
     if total < count:
-        raise InputError(f"--shard {index}/{count}: the input has {total} rows, so there are at most {total} parts.")
+        shard = f"{index}/{count}"
+        raise InputError(f"{{shard}}: the input has {total} rows, so there are at most {total} parts.", shard=shard)
     first, end = total * (index - 1) // count, total * index // count
     return _between(read(), first, end)
 

@@ -163,9 +163,8 @@ class ByteLevelBpe(Tokenizer):
         """Tokens, and where in the texts they stand.
 
         Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character
-        and the
-            one after its last, in Unicode code points from 0, spaces at either end left out; of a character that
-            several tokens share, each has its place.
+            and the one after its last, in Unicode code points from 0, spaces at either end left out; of a character
+            that several tokens share, each has its place.
         """
         text = checked_text(text, "text")
         with tf.device("CPU:0"):

@@ -37,8 +37,8 @@ def load_tokenizer(model, *, max_length=None):
         max_length = min(128, positions)
     if max_length > positions:
         raise InputError(
-            f"--max-length {max_length} is beyond the {positions} positions of {state.source}: give --max-length "
-            f"{positions} or less."
+            f"{{max_length}} is beyond the {positions} positions of {state.source}: give {positions} or less.",
+            max_length=max_length,
         )
     if state.directory is None:
         raise InputError(

@@ -31,8 +31,7 @@ class Masking:
         noise: float32 tensor `(3, rows, length)` of numbers in [0, 1), each independent.
 
     Returns: the dict with other `input_ids`, and the targets, an int32 tensor `(rows, length)`: the token of the text
-    where one was
-        chosen, otherwise -1.
+        where one was chosen, otherwise -1.
 
     Raises:
         InputError: a rate out of range, or a vocabulary without a mask.

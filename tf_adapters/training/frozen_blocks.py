@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.upper_blocks import lower_blocks
 from tf_adapters.text.batching import padding_multiple, sorted_batches
@@ -161,6 +161,7 @@ class _writing:
             hint = "the outputs of the frozen blocks do not fit; " if error.errno == errno.ENOSPC else ""
             raise InputError(
                 f"{self.path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew "
-                "(--overwrite), or write to another disk.",
+                "with {overwrite}, or write to another disk.",
                 cache_frozen=True,
+                overwrite=NAME,
             ) from None

@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.saving.atomic import write_safetensors
 
@@ -47,7 +47,7 @@ class ResumeFile:
         if {name: array.shape for name, array in arrays.items()} != {
             name: tuple(variable.shape) for name, variable in self._variables.items()
         }:
-            raise InputError(f"{self.path} belongs to another run: start anew with --overwrite.")
+            raise InputError(f"{self.path} belongs to another run: start anew with {{overwrite}}.", overwrite=NAME)
         for name, variable in self._variables.items():
             variable.assign(arrays[name])
         return info
@@ -69,7 +69,8 @@ def refuse_other(output, held, before, now, usual=None):
         if known != value:
             raise InputError(
                 f"{output} holds {held} with another {name} ({known!r}, now {value!r}): resume with the same "
-                "arguments, or start anew with --overwrite."
+                "arguments, or start anew with {overwrite}.",
+                overwrite=NAME,
             )
 
 
@@ -85,6 +86,6 @@ def read_info(path):
         with safe_open(str(path), framework="np") as file:
             return parse_json(file.metadata()["info"])
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no run to resume; start it without --resume.") from None
+        raise InputError(f"{path}: there is no run to resume; start it without {{resume}}.", resume=NAME) from None
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error}): start anew with --overwrite.") from None
+        raise InputError(f"{path} is damaged ({error}): start anew with {{overwrite}}.", overwrite=NAME) from None

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.errors import DivergedError, InputError
+from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import reason, remove_folder
@@ -295,8 +295,9 @@ class Run(keras.callbacks.Callback):
         loss = float(self.kind.running_loss(logs))
         if not math.isfinite(loss):
             raise DivergedError(
-                f"The training loss of epoch {epoch + 1} is {loss}: training diverged. Try a lower --learning-rate; "
-                f"the best epoch before it is kept in {self.output}."
+                f"The training loss of epoch {epoch + 1} is {loss}: training diverged. Try a lower {{learning_rate}}; "
+                f"the best epoch before it is kept in {self.output}.",
+                learning_rate=NAME,
             )
         validation = self.task.validation
         numbers = self.workers.from_chief(
@@ -370,7 +371,8 @@ class Run(keras.callbacks.Callback):
         if not self.best["epoch"]:
             raise DivergedError(
                 f"The validation metric was not a number in any epoch, so nothing was saved to {self.output}: "
-                "training diverged; try a lower --learning-rate."
+                "training diverged; try a lower {learning_rate}.",
+                learning_rate=NAME,
             )
         state = state_of(self.whole)
         load_adapter(self.whole, self.output, name=state.active or "default")

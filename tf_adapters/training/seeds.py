@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+from tf_adapters.errors import NAME
 from tf_adapters.json_input import read_json
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.saving.directory import copy_adapter
@@ -35,7 +36,7 @@ class SeedRuns:
         self.path = self.output / SEEDS_FILE
         self.runs = []
         if resume and self.path.exists():
-            content = read_json(self.path, "start anew with --overwrite")
+            content = read_json(self.path, "start anew with {overwrite}", overwrite=NAME)
             refuse_other(self.output, "seeds of a run", content["settings"], self.settings)
             self.runs = content["runs"]
             return

@@ -55,7 +55,7 @@ def parse_epochs(text):
     # Nine digits: Python reads no number of thousands of them.
     if not all(number.isdecimal() and len(number) <= 9 for number in (first, last)) or int(first) >= int(last):
         raise InputError(
-            f"--freeze-epochs {text} must be two numbers of epochs, the first below the last, such as 1-5."
+            "{freeze_epochs} must be two numbers of epochs, the first below the last, such as 1-5.", freeze_epochs=text
         )
     return int(first), int(last)
 

@@ -58,8 +58,8 @@ def _mirrored():
     devices = [device.name for device in tf.config.list_logical_devices(kind)]
     if len(devices) < 2:
         raise InputError(
-            f"{{strategy}} needs two devices or more, and TensorFlow sees one {kind}: leave --strategy out, or use "
-            "several machines by --strategy multi-worker.",
+            f"{{strategy}} needs two devices or more, and TensorFlow sees one {kind}: leave it out, or use several "
+            "machines by 'multi-worker'.",
             strategy="mirrored",
         )
     return tf.distribute.MirroredStrategy(devices)

@@ -176,8 +176,7 @@ class AdapterTuner(keras_tuner.Tuner):
         """What a trial that ended came to.
 
         Returns: dict of `trial`, `status` ("completed" or "failed"), `objective` (or None), `values`, a dict, `seeds`,
-        the runs as
-            `train --seeds` keeps them, and `message`.
+            the runs as `train --seeds` keeps them, and `message`.
         """
         completed = trial.status == keras_tuner.engine.trial.TrialStatus.COMPLETED
         results = self.hypermodel.results(self.folder(trial))
