@@ -65,7 +65,7 @@ def _command(function):
     options = {
         **options,
         **{name: option_of(name) for name in choices() if option_of(name) in options.values()},
-        **_OPTION_NAMES,
+        **{name: option for name, option in _OPTION_NAMES.items() if option in options.values()},
     }
 
     def spelled(name, value):
