@@ -61,7 +61,13 @@ class _Command(typer.core.TyperCommand):
 
 def _command(function):
     """The function, with a user's mistake turned into one sentence and an exit status."""
-    options = {name: f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
+    parameters = inspect.signature(function).parameters
+    positional = {
+        name
+        for name, parameter in parameters.items()
+        if any(isinstance(one, typer.models.ArgumentInfo) for one in getattr(parameter.annotation, "__metadata__", ()))
+    }
+    options = {name: f"--{name.replace('_', '-')}" for name in parameters}
     options = {
         **options,
         **{name: option_of(name) for name in choices() if option_of(name) in options.values()},
@@ -69,6 +75,8 @@ def _command(function):
     }
 
     def spelled(name, value):
+        if name in positional:
+            return name.upper() if value is NAME else str(value)
         if name not in options:
             return name if value is NAME else f"{name}={shown(value)}"
         if value is False:
