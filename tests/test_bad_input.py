@@ -343,4 +343,4 @@ def test_info_of_something_else_is_refused(refused, work):
     refused("info", "train.csv", says="error: train.csv is a file: give the directory")
     refused("info", work, says="holds neither tf_adapters.json nor config.json")
     refused("info", "encoder", "--adapter-size=0", says="--adapter-size 0 must be an integer of at least 1")
-    refused("info", "./encoders", says="model='./encoders': there is no such directory")
+    refused("info", "./encoders", says="error: ./encoders: there is no such directory")
