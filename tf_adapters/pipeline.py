@@ -3,7 +3,10 @@
 import dataclasses
 import os
 import warnings
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Union
 
+from tf_adapters._keras import keras
+from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError, shown
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
@@ -15,6 +18,10 @@ from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.settings import task_of
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.text.loading import load_tokenizer
+
+if TYPE_CHECKING:
+    from tf_adapters.tasks.rows import Rows
+    from tf_adapters.text.tokenizer import Tokenizer
 
 
 @in_range
@@ -54,8 +61,17 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
 
 
 def predict(
-    model, texts, text_pairs=None, *, kind=None, tokenizer=None, backbone=None, batch_size=32, fast=None, progress=None
-):
+    model: Union[keras.Model, PathLike],
+    texts: Sequence[Any],
+    text_pairs: Optional[Sequence[Any]] = None,
+    *,
+    kind: Optional[str] = None,
+    tokenizer: "Optional[Tokenizer]" = None,
+    backbone: Optional[PathLike] = None,
+    batch_size: int = 32,
+    fast: Optional[bool] = None,
+    progress: Optional[Callable[[int], None]] = None,
+) -> List[Dict[str, Any]]:
     """What a trained model answers to texts, as `tf-adapters predict` writes it.
 
     Args:
@@ -97,8 +113,17 @@ def predict(
 
 
 def evaluate(
-    model, rows, *, metric=None, kind=None, tokenizer=None, backbone=None, batch_size=32, fast=None, progress=None
-):
+    model: Union[keras.Model, PathLike],
+    rows: "Rows",
+    *,
+    metric: Optional[str] = None,
+    kind: Optional[str] = None,
+    tokenizer: "Optional[Tokenizer]" = None,
+    backbone: Optional[PathLike] = None,
+    batch_size: int = 32,
+    fast: Optional[bool] = None,
+    progress: Optional[Callable[[int], None]] = None,
+) -> Dict[str, float]:
     """A trained model's numbers on labelled rows.
 
     Args:

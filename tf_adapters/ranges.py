@@ -8,7 +8,9 @@ import functools
 import inspect
 import math
 import numbers
+from typing import cast
 
+from tf_adapters._types import Function
 from tf_adapters.errors import InputError
 
 # Of float32, without the numbers below it that processors take for 0.
@@ -129,7 +131,7 @@ def checked(name, value, *, shown=None):
     return int(value) if isinstance(RANGES[name], Whole) else float(value)
 
 
-def in_range(function):
+def in_range(function: Function) -> Function:
     """The function, which first checks all of its arguments that are in `RANGES`; None is one only where it is the
     default."""
     signature = inspect.signature(function)
@@ -145,7 +147,7 @@ def in_range(function):
                     values[name] = checked(name, values[name])
         return function(*bound.args, **bound.kwargs)
 
-    return run
+    return cast(Function, run)
 
 
 def check_fields(config):

@@ -276,7 +276,7 @@ RECIPES = {
 }
 
 
-def get_recipe(name):
+def get_recipe(name: str) -> Recipe:
     """Return the `Recipe` called `name`; raises InputError with the known names otherwise."""
     if name not in RECIPES:
         raise InputError(f"{{recipe}} is unknown: the recipes are {', '.join(RECIPES)}.", recipe=name)

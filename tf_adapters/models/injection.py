@@ -2,6 +2,7 @@
 
 import contextlib
 import zlib
+from typing import Iterable, Iterator, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +21,14 @@ from tf_adapters.models.transaction import transaction, uninterrupted
 
 
 @transaction
-def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
+def add_adapters(
+    model: keras.Model,
+    config: Optional[MethodConfig] = None,
+    *,
+    name: str = "default",
+    seed: Optional[int] = None,
+    fast: Optional[bool] = None,
+) -> keras.Model:
     """Inject adapters into a built transformers TensorFlow model, in place, and make them active.
 
     The encoder's blocks are replaced by subclasses that adopt their layers: no weight is
@@ -99,7 +107,7 @@ def add_adapters(model, config=None, *, name="default", seed=None, fast=None):
 
 
 @transaction
-def remove_adapters(model, *, name=None):
+def remove_adapters(model: keras.Model, *, name: Optional[str] = None) -> keras.Model:
     """Take out one adapter, or all of them and restore the model as it was before the first.
 
     Args:
@@ -148,7 +156,7 @@ def remove_adapters(model, *, name=None):
 
 
 @transaction
-def set_active(model, name, *, blocks=None):
+def set_active(model: keras.Model, name: str, *, blocks: Optional[Iterable[int]] = None) -> None:
     """Let the adapter `name` act, with its LayerNorms, its head and the head's label names, in graphs already traced
     too.
 
@@ -180,7 +188,7 @@ def set_active(model, name, *, blocks=None):
 
 
 @contextlib.contextmanager
-def disable_adapters(model):
+def disable_adapters(model: keras.Model) -> Iterator[keras.Model]:
     """Context in which the pretrained encoder acts alone, in graphs already traced too.
 
     No adapter acts and the LayerNorms are those of the encoder without one; the head stays that of the active adapter.

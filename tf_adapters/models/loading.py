@@ -4,11 +4,13 @@ import importlib.util
 import os
 import pathlib
 import warnings
+from typing import Optional, Sequence
 
 import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import file_on_hub, replace_layer
+from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.models.config_file import read_config
 from tf_adapters.models.finite import check_finite
@@ -30,7 +32,15 @@ TEXT_FILES = (
 _IGNORED = ("embeddings.position_ids",)
 
 
-def load_backbone(source="minilm", *, head="classification", num_labels=2, labels=None, head_layers=1, revision=None):
+def load_backbone(
+    source: PathLike = "minilm",
+    *,
+    head: str = "classification",
+    num_labels: int = 2,
+    labels: Optional[Sequence[str]] = None,
+    head_layers: int = 1,
+    revision: Optional[str] = None,
+) -> keras.Model:
     """Load a pretrained encoder as a transformers TensorFlow model with a new head.
 
     Args:

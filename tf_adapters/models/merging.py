@@ -15,7 +15,7 @@ from tf_adapters.models.transaction import transaction
 
 
 @transaction
-def merge_adapter(model):
+def merge_adapter(model: keras.Model) -> keras.Model:
     """Fold the active adapter into the encoder's weights and take it out: a plain transformers model that computes the
     same.
 

@@ -16,7 +16,7 @@ MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
 
 
 @transaction
-def set_trainable(model, mode="adapters", *, head=True):
+def set_trainable(model: keras.Model, mode: str = "adapters", *, head: bool = True) -> keras.Model:
     """Choose the weights that train, before `compile` or after it.
 
     A model that was compiled or trained already goes on with its optimizer: what trained before and still does keeps
@@ -186,7 +186,7 @@ class ParameterCounts:
         return self.trainable / self.total
 
 
-def parameter_counts(model):
+def parameter_counts(model: keras.Model) -> ParameterCounts:
     """Count the parameters of a model by what they are; see `ParameterCounts`."""
     state = state_of(model)
     trainable = {id(variable) for variable in model.trainable_variables}

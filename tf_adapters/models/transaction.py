@@ -4,13 +4,15 @@ import contextlib
 import functools
 import signal
 import threading
+from typing import cast
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import layers_of, reference_counts
+from tf_adapters._types import Function
 from tf_adapters.models.state import state_of
 
 
-def transaction(operation):
+def transaction(operation: Function) -> Function:
     """Let a function whose first argument is a model happen as a whole, or not at all.
 
     Whatever it raises, `KeyboardInterrupt` and `MemoryError` too, the model is then as before: its layers and what they
@@ -34,7 +36,7 @@ def transaction(operation):
                 undo.restore()
             raise
 
-    return whole
+    return cast(Function, whole)
 
 
 @contextlib.contextmanager

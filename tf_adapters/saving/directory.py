@@ -16,7 +16,10 @@ import json
 import os
 import pathlib
 import shutil
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
+from tf_adapters._keras import keras
+from tf_adapters._types import PathLike, Settings
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.injection import add_adapters, check_fast, set_active
@@ -32,10 +35,22 @@ from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
 from tf_adapters.saving.settings import FORMAT_VERSION, check_task, read_settings
 
+if TYPE_CHECKING:
+    from tf_adapters.text.tokenizer import Tokenizer
+
 _NEXT_WEIGHTS_FILE = ".adapter.safetensors.next"
 
 
-def save_adapter(model, directory, *, text=None, recipe=None, task=None, metrics=None, training=None):
+def save_adapter(
+    model: keras.Model,
+    directory: PathLike,
+    *,
+    text: "Optional[Tokenizer]" = None,
+    recipe: Optional[str] = None,
+    task: Optional[Dict[str, Any]] = None,
+    metrics: Optional[Dict[str, float]] = None,
+    training: Optional[Dict[str, Any]] = None,
+) -> pathlib.Path:
     """Save what was trained, atomically; a directory that is there is replaced.
 
     Written are the active adapter, the head and every other weight that trains at the
@@ -135,7 +150,9 @@ def _name_weights(directory):
 
 
 @transaction
-def load_adapter(model, directory, *, name="default", head=True, fast=None):
+def load_adapter(
+    model: keras.Model, directory: PathLike, *, name: str = "default", head: bool = True, fast: Optional[bool] = None
+) -> Settings:
     """Load an adapter directory into a model, and make its adapter active.
 
     Adapters are injected as its config says; a model that already has an adapter of that
@@ -210,7 +227,9 @@ def read_adapter(directory):
     return settings, _read_arrays(directory, settings)
 
 
-def load_trained(directory, *, backbone=None, fast=None):
+def load_trained(
+    directory: PathLike, *, backbone: Optional[PathLike] = None, fast: Optional[bool] = None
+) -> Tuple[keras.Model, Settings]:
     """Rebuild the whole model of an adapter directory.
 
     Args:

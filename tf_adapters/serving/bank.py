@@ -3,11 +3,13 @@
 import contextlib
 import dataclasses
 import threading
+from typing import Any, Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import AdapterPool, HeadPool, RowStore, RowTable
 from tf_adapters.models.finite import check_finite
@@ -17,6 +19,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.serving.answers import KINDS, answers_of, is_utf8
 from tf_adapters.serving.locks import SharedLock
 from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
+from tf_adapters.text.tokenizer import Tokenizer
 
 # What a slot says, before the rows of its adapters at each site.
 _COLUMNS = ("pool", "norms", "pooler", "head_pool", "head", "kind", "outputs", "text")
@@ -74,7 +77,7 @@ class AdapterBank(keras.Model):
     >>> bank.answer(["a quiet film", "win a prize"], ["film", "spam"])     # doctest: +SKIP
     """
 
-    def __init__(self, backbone, *, storage="float32"):
+    def __init__(self, backbone: Union[keras.Model, PathLike], *, storage: str = "float32") -> None:
         super().__init__(name="adapter_bank")
         if storage not in ("float32", "bfloat16", "float16"):
             raise InputError("{storage} is unknown: use 'float32', 'bfloat16' or 'float16'.", storage=storage)
@@ -123,22 +126,22 @@ class AdapterBank(keras.Model):
         return self._book.labels
 
     @property
-    def digest(self):
+    def digest(self) -> str:
         """SHA-256 of the encoder's weights, as adapter directories have it."""
         return self._encoder.digest
 
     @property
-    def tasks(self):
+    def tasks(self) -> "Dict[str, BankedTask]":
         """The tasks in the bank: dict from name to `BankedTask`."""
         return dict(self._book.tasks)
 
     @property
-    def tokenizer(self):
+    def tokenizer(self) -> Optional[Tokenizer]:
         """The tokenizer of all tasks, or None of a bank that is empty."""
         return self._book.tokenizer
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes that the adapters, LayerNorms and heads of all tasks take, free room included."""
         return sum(table.nbytes for table in self.tables)
 
@@ -147,7 +150,7 @@ class AdapterBank(keras.Model):
         """Every `RowTable`."""
         return [*(pool.table for pool in (*self._pools, *self._head_pools)), self._norms, self._poolers, self._rows]
 
-    def add(self, name, directory):
+    def add(self, name: str, directory: PathLike) -> "AdapterBank":
         """Add the adapter directory of a task.
 
         Args:
@@ -162,11 +165,11 @@ class AdapterBank(keras.Model):
         """
         return self._put(name, directory, new=True)
 
-    def replace(self, name, directory):
+    def replace(self, name: str, directory: PathLike) -> "AdapterBank":
         """Put another adapter directory in the place of a task, as `add` does; calls see the one or the other."""
         return self._put(name, directory, new=False)
 
-    def remove(self, name):
+    def remove(self, name: str) -> "AdapterBank":
         """Take a task out; requests for it are answered by an error. Returns the bank."""
         with self._change():
             self._check_name(name, new=False)
@@ -174,7 +177,7 @@ class AdapterBank(keras.Model):
             self._release(self._book.tasks.pop(name).rows)
             return self
 
-    def reserve(self, tasks, directory):
+    def reserve(self, tasks: int, directory: PathLike) -> "AdapterBank":
         """Make room for that many more tasks like the one in a directory, so that the bank does not grow by
         doubling."""
         parts = self._parts(directory)
@@ -189,7 +192,7 @@ class AdapterBank(keras.Model):
                     table.reserve(tasks)
             return self
 
-    def trim(self):
+    def trim(self) -> "AdapterBank":
         """Give back free room behind the last adapter, clear what removed ones left, and drop sizes that no task has.
 
         What comes next grows the bank again; a size that was dropped costs a trace.
@@ -226,7 +229,7 @@ class AdapterBank(keras.Model):
         with self._book.lock.shared():
             return super().predict_on_batch(x)
 
-    def answer(self, text, task, text_pair=None):
+    def answer(self, text: Any, task: Any, text_pair: Any = None) -> Dict[str, tf.Tensor]:
         """Answer texts, each by the task of its row.
 
         Args:

@@ -3,10 +3,12 @@
 import json
 import os
 import pathlib
+from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._types import PathLike
 from tf_adapters._version import __version__
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
@@ -26,7 +28,14 @@ STORAGES = ("float32", "bfloat16", "float16")
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def export_saved_model(model, directory, *, text, task=None, storage="float32"):
+def export_saved_model(
+    model: keras.Model,
+    directory: PathLike,
+    *,
+    text: Tokenizer,
+    task: Optional[Dict[str, Any]] = None,
+    storage: str = "float32",
+) -> pathlib.Path:
     """Write a version directory for TensorFlow Serving.
 
     Loading it needs tensorflow and tensorflow-text and nothing else. Its signatures:

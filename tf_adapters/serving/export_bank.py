@@ -1,7 +1,10 @@
 """A SavedModel of many tasks: text and the name of a task in, each row answered by its own."""
 
+import pathlib
+
 import tensorflow as tf
 
+from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.models.site import replaced
 from tf_adapters.serving.bank import AdapterBank
@@ -9,7 +12,7 @@ from tf_adapters.serving.export import STORAGES, check_version_directory, given,
 from tf_adapters.serving.shards import share_backbone
 
 
-def export_bank(bank, directory, *, storage="float32"):
+def export_bank(bank: AdapterBank, directory: PathLike, *, storage: str = "float32") -> pathlib.Path:
     """Write a version directory for TensorFlow Serving with all tasks of a bank.
 
     Loading it needs tensorflow and tensorflow-text and nothing else. Its signatures:

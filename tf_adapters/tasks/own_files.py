@@ -1,25 +1,30 @@
 """A task from the user's own files."""
 
 import os
+from typing import TYPE_CHECKING, Optional
 
+from tf_adapters._types import PathLike
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.rows import Task
+
+if TYPE_CHECKING:
+    from tf_adapters.tasks.files import BadRows
 
 
 def task_from_files(
     *,
-    train,
-    validation,
-    test=None,
-    text_column=None,
-    text_pair_column=None,
-    label_column=None,
-    kind="classification",
-    metric=None,
-    label_separator="|",
-    format=None,
-    bad_rows=None,
-):
+    train: PathLike,
+    validation: PathLike,
+    test: Optional[PathLike] = None,
+    text_column: Optional[str] = None,
+    text_pair_column: Optional[str] = None,
+    label_column: Optional[str] = None,
+    kind: str = "classification",
+    metric: Optional[str] = None,
+    label_separator: str = "|",
+    format: Optional[str] = None,
+    bad_rows: "Optional[BadRows]" = None,
+) -> Task:
     """A task from CSV, TSV or JSON lines files (see `tasks.files`), or from the files of other kinds of tasks.
 
     The training file defines the labels: numbers sorted by value, anything else

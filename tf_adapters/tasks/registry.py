@@ -2,8 +2,9 @@
 
 import dataclasses
 import difflib
-from typing import Tuple
+from typing import Optional, Tuple
 
+from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.tasks import rotten_tomatoes
 from tf_adapters.tasks.additional import ADDITIONAL
@@ -36,7 +37,14 @@ class Split:
     source: str = ""
 
 
-def load_task(name, *, data_dir=None, text_column=None, text_pair_column=None, label_column=None):
+def load_task(
+    name: str,
+    *,
+    data_dir: Optional[PathLike] = None,
+    text_column: Optional[str] = None,
+    text_pair_column: Optional[str] = None,
+    label_column: Optional[str] = None,
+) -> Task:
     """A task by its name.
 
     Args:

@@ -1,9 +1,14 @@
 """Which tokenizer reads the texts of an encoder."""
 
 import importlib
+from typing import TYPE_CHECKING, Optional
 
+from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
+
+if TYPE_CHECKING:
+    from tf_adapters.text.tokenizer import Tokenizer
 
 # `Family.tokenizer` -> module, class, and what its `from_directory` is told. A new one is a line here, and a file where
 # it cuts anew.
@@ -18,7 +23,7 @@ _TOKENIZERS = {
 }
 
 
-def load_tokenizer(model, *, max_length=None):
+def load_tokenizer(model: keras.Model, *, max_length: Optional[int] = None) -> "Tokenizer":
     """The tokenizer that a model's encoder was pretrained with.
 
     Args:

@@ -4,9 +4,10 @@ import contextlib
 import dataclasses
 import pathlib
 import shutil
-from typing import Callable, Dict, Optional, Union
+from typing import Callable, Dict, Optional, Tuple, Union
 
 from tf_adapters._keras import keras
+from tf_adapters._types import PathLike
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
@@ -21,9 +22,12 @@ from tf_adapters.saving.fusing import fuse_adapters
 from tf_adapters.saving.pretrained import load_pretrained_adapter
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.tasks.rows import Task
+from tf_adapters.text.tokenizer import Tokenizer
 from tf_adapters.training.fit import fit
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.load_for_task import load_for_task
+from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.seeds import SeedRuns
 from tf_adapters.training.settings import TrainingSettings
 from tf_adapters.training.strategies import processes_of, scope_of
@@ -90,7 +94,7 @@ class Experiment:
     """
 
     source: str
-    task: Callable
+    task: Union[Task, Callable[[int], Task]]
     recipe: Union[str, Recipe] = "default"
     settings: Optional[TrainingSettings] = None
     adapter: Optional[MethodConfig] = None
@@ -117,7 +121,7 @@ class Experiment:
         if self.fused and self.fast:
             raise InputError("{fast} has no parts for fused adapters: leave it out.", fast=True)
 
-    def task_of(self, seed=None):
+    def task_of(self, seed: Optional[int] = None) -> Task:
         """The `Task` that a seed trains on; None for the first."""
         if not callable(self.task):
             return self.task
@@ -127,7 +131,9 @@ class Experiment:
             self._tasks[seed] = self.task(seed)
         return self._tasks[seed]
 
-    def build(self, seed=None, *, backbone=None):
+    def build(
+        self, seed: Optional[int] = None, *, backbone: Optional[keras.Model] = None
+    ) -> Tuple[keras.Model, Tokenizer]:
         """A fresh model that is ready to train, on the encoder of `backbone` if that is given, and its tokenizer.
 
         Raises:
@@ -156,7 +162,16 @@ class Experiment:
             cast_frozen(model)
         return model, tokenizer
 
-    def train(self, model, tokenizer, output, *, seed=None, resume=False, reporter=None):
+    def train(
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        output: PathLike,
+        *,
+        seed: Optional[int] = None,
+        resume: bool = False,
+        reporter: Optional[Reporter] = None,
+    ) -> FitResult:
         """Train what `build` gave into the directory `output`; the `FitResult`."""
         output, seed = pathlib.Path(output), self._seed(seed)
         if not resume and processes_of(self.strategy)[1]:
@@ -174,7 +189,15 @@ class Experiment:
             strategy=self.strategy,
         )
 
-    def score(self, model, tokenizer, *, seed=None, scorer=None, progress=None):
+    def score(
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        *,
+        seed: Optional[int] = None,
+        scorer: Optional[Scorer] = None,
+        progress: Optional[Callable[[int], None]] = None,
+    ) -> HeldOut:
         """What a trained model says of the held-out rows, `HeldOut`.
 
         Args:
@@ -187,7 +210,9 @@ class Experiment:
             model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, scorer=scorer, progress=progress
         )
 
-    def run_seeds(self, output, seeds, *, resume=False, observer=None):
+    def run_seeds(
+        self, output: PathLike, seeds: int, *, resume: bool = False, observer: Optional[Observer] = None
+    ) -> Optional[SeedRuns]:
         """Train with `seeds` seeds from the settings' on, and keep the best by validation in `output`.
 
         Args:

@@ -2,17 +2,20 @@
 
 import importlib.util
 import pathlib
+from typing import TYPE_CHECKING, Any, Optional
 
 import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import loss_scale_variables
+from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import frozen_digest, learned_variables
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.upper_blocks import UpperBlocks
+from tf_adapters.tasks.rows import Task
 from tf_adapters.text.batching import padding_multiple, steps_per_epoch
 from tf_adapters.training.accumulation import GradientAccumulation
 from tf_adapters.training.checkpointing import GradientCheckpointing
@@ -21,16 +24,30 @@ from tf_adapters.training.freezing import AdapterFreezing
 from tf_adapters.training.frozen_blocks import frozen_depth
 from tf_adapters.training.mixout import Mixout
 from tf_adapters.training.optimizer import make_optimizer
-from tf_adapters.training.run import Reporter, Run
+from tf_adapters.training.run import FitResult, Reporter, Run
 from tf_adapters.training.schedules import WarmupLinearDecay
-from tf_adapters.training.settings import by_keywords
+from tf_adapters.training.settings import TrainingSettings, by_keywords
 from tf_adapters.training.step import TrainingStep
 from tf_adapters.training.strategies import get_workers, in_scope
+
+if TYPE_CHECKING:
+    from tf_adapters.text.tokenizer import Tokenizer
 
 
 @by_keywords
 @in_scope
-def fit(model, task, tokenizer, output, settings, *, kind=None, resume=False, reporter=None, strategy=None):
+def fit(
+    model: keras.Model,
+    task: Task,
+    tokenizer: "Tokenizer",
+    output: PathLike,
+    settings: TrainingSettings,
+    *,
+    kind: Any = None,
+    resume: bool = False,
+    reporter: Optional[Reporter] = None,
+    strategy: Any = None,
+) -> FitResult:
     """Train what `set_trainable` chose, with Adam and linear warm-up and decay.
 
     After each epoch the validation rows are scored and the adapter directory is replaced if

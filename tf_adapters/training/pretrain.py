@@ -2,8 +2,11 @@
 
 import dataclasses
 import pathlib
-from typing import Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
+from tf_adapters._keras import keras
+from tf_adapters._types import PathLike
+from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.models.injection import add_adapters
@@ -18,8 +21,11 @@ from tf_adapters.saving.settings import read_settings
 from tf_adapters.training.fit import fit
 from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
 from tf_adapters.training.resume import refuse_other
-from tf_adapters.training.run import FitResult
+from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from tf_adapters.text.tokenizer import Tokenizer
 
 # Of a head that did not come with the encoder.
 HEAD_STEPS, HEAD_LEARNING_RATE = 500, 1e-3
@@ -40,27 +46,27 @@ class PretrainResult:
 
 @in_range
 def pretrain(
-    model,
-    texts,
-    tokenizer,
+    model: keras.Model,
+    texts: Any,
+    tokenizer: "Tokenizer",
     *,
-    output,
-    adapter=None,
-    steps,
-    save_every,
-    learning_rate,
-    fit_head_steps=None,
-    head_learning_rate=HEAD_LEARNING_RATE,
-    rate=0.15,
-    whole_words=False,
-    seed=0,
-    fast=False,
-    resume=False,
-    reporter=None,
-    head_reporter=None,
-    strategy=None,
-    **settings,
-):
+    output: PathLike,
+    adapter: Optional[MethodConfig] = None,
+    steps: int,
+    save_every: int,
+    learning_rate: float,
+    fit_head_steps: Optional[int] = None,
+    head_learning_rate: float = HEAD_LEARNING_RATE,
+    rate: float = 0.15,
+    whole_words: bool = False,
+    seed: int = 0,
+    fast: bool = False,
+    resume: bool = False,
+    reporter: Optional[Reporter] = None,
+    head_reporter: Optional[Reporter] = None,
+    strategy: Any = None,
+    **settings: Any,
+) -> PretrainResult:
     """Train by masked-language modelling, and keep an adapter directory every `save_every` steps.
 
     Where the checkpoint has no head of masked words, one is fitted first, on the frozen encoder; afterwards a head that

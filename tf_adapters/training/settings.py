@@ -6,7 +6,7 @@ keeps are read from these fields. A new choice is a field here, and its effect w
 
 import dataclasses
 import functools
-from typing import Callable, Optional, Tuple
+from typing import Callable, Optional, Tuple, TypeVar
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, Real, check_fields, is_int
@@ -353,7 +353,10 @@ def option_of(name):
     return f"--{choices()[name].option or name.replace('_', '-')}"
 
 
-def by_keywords(function):
+Result = TypeVar("Result")
+
+
+def by_keywords(function: Callable[..., Result]) -> Callable[..., Result]:
     """Let `fit` take the fields of `TrainingSettings` as keywords too, in place of `settings`."""
 
     @functools.wraps(function)
