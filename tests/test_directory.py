@@ -18,6 +18,7 @@ from tf_adapters import (
     load_adapter,
     load_backbone,
     load_trained,
+    remove_adapters,
     save_adapter,
     set_active,
     set_trainable,
@@ -148,14 +149,27 @@ def test_directory_of_another_backbone_is_refused(checkpoint, tmp_path):
     assert adapter_names(model) == []
 
 
-def test_head_of_another_shape_is_refused_unless_left_out(checkpoint, tmp_path):
+def test_head_of_another_shape_is_the_adapters_own_unless_left_out(checkpoint, tmp_path):
     save_adapter(trained(checkpoint), tmp_path)
     model = load_backbone(checkpoint, num_labels=5)
-    with pytest.raises(InputError, match="head for 2 labels.*head=False"):
-        load_adapter(model, tmp_path)
-    assert adapter_names(model) == []
+    load_adapter(model, tmp_path)
+    assert adapter_names(model) == ["default"] and model.config.num_labels == 2
+    remove_adapters(model)
+    assert model.config.num_labels == 5
     load_adapter(model, tmp_path, head=False)
-    assert adapter_names(model) == ["default"]
+    assert adapter_names(model) == ["default"] and model.config.num_labels == 5
+
+
+def test_another_head_for_an_adapter_that_is_there_or_for_none_is_refused(checkpoint, tmp_path):
+    save_adapter(trained(checkpoint), tmp_path / "adapter")
+    save_adapter(train(set_trainable(load_backbone(checkpoint), "head")), tmp_path / "head")
+    model = load_backbone(checkpoint, num_labels=5)
+    with pytest.raises(InputError, match="head for 2 labels.*head=False"):
+        load_adapter(model, tmp_path / "head")
+    load_adapter(model, tmp_path / "adapter", head=False)
+    with pytest.raises(InputError, match="head for 2 labels.*head=False"):
+        load_adapter(model, tmp_path / "adapter")
+    assert adapter_names(model) == ["default"] and model.config.num_labels == 5
 
 
 def test_two_layer_head_is_rebuilt(checkpoint, tmp_path):

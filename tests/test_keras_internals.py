@@ -13,6 +13,7 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import (
     AutoTrackable,
     answer_workers,
+    change_class,
     compute_in,
     exchange_variable,
     find_successor_now,
@@ -88,6 +89,25 @@ def test_a_layer_is_replaced_in_its_place():
     second = pair.second
     replace_layer(pair, "first", new)
     assert pair.first is new and are(pair.weights, pair.own, *new.weights, *second.weights)
+
+
+def test_a_model_of_another_class_is_called_with_that_ones_arguments():
+    class Plain(keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    class Louder(keras.Model):
+        def call(self, inputs, mask=None, times=2, training=False):
+            return inputs * times + (1 if training else 0)
+
+    model = Plain()
+    assert float(model(tf.constant(3.0))) == 3
+    change_class(model, Louder)
+    assert float(model(tf.constant(3.0))) == 6 and float(model(tf.constant(3.0), training=True)) == 7
+    with keras.backend.learning_phase_scope(1):
+        assert float(model(tf.constant(3.0))) == 7  # an argument that only Louder has is filled in by Keras
+    change_class(model, Plain)
+    assert float(model(tf.constant(3.0))) == 3
 
 
 def test_a_layer_whose_count_was_put_back_can_be_removed():

@@ -39,6 +39,16 @@ def replace_layer(owner, name, layer):
     owner._self_tracked_trackables.insert(place, owner._self_tracked_trackables.pop())
 
 
+def change_class(model, model_class):
+    """Make a model one of another class, which is called with other arguments.
+
+    Keras notes the arguments of `call` when a model is made, and publicly never again.
+    """
+    if type(model) is not model_class:
+        model.__class__ = model_class
+        model._init_call_fn_args()
+
+
 def reference_counts(layer):
     """The dict in which Keras counts how many attributes of a layer hold an object; it is changed in place.
 

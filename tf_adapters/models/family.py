@@ -178,8 +178,12 @@ class Family:
 
     def reads_pooler(self, model):
         """Whether anything reads the pooler: some encoders have one under every head."""
-        pooled = [self.heads[head] for head in ("multiple-choice", "none")]
-        return self.pooler(model) is not None and (self.pooled_classifier or type(model) in pooled)
+        if self.pooler(model) is None:
+            return False
+        head = self.head_of(model)
+        if head in ("token-classification", "question-answering"):
+            return False  # a pooler is there for another adapter's head
+        return self.pooled_classifier or head in ("multiple-choice", "none")
 
 
 def block_parameters(config):

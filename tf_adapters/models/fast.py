@@ -237,7 +237,13 @@ class FastBlock(AdapterBlock):
 
 
 class FastEncoder:
-    """Mixin for the stack of blocks under a head that reads the first token alone: the last block computes no other."""
+    """Mixin for the stack of blocks under a head that reads the first token alone: the last block computes no other.
+
+    Attributes:
+        first_token_only: bool, False while a head that reads all tokens stands on the model.
+    """
+
+    first_token_only = True
 
     @classmethod
     def adopt(cls, original):
@@ -265,8 +271,9 @@ class FastEncoder:
                 use_cache, output_attentions, output_hidden_states, return_dict, training=training,
             )  # fmt: skip
         for block in self.layer:
+            alone = self.first_token_only and block is last
             (hidden_states,) = block(
-                hidden_states, attention_mask, *[None] * 4, False, training=training, first_token_only=block is last
+                hidden_states, attention_mask, *[None] * 4, False, training=training, first_token_only=alone
             )
         if not return_dict:
             return (hidden_states,)

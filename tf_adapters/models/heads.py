@@ -1,7 +1,137 @@
 """Task heads: what stands on the pretrained encoder."""
 
+import copy
+import dataclasses
+from typing import Dict, NamedTuple, Optional
+
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import compute_in, layers_of
+from tf_adapters.errors import InputError
+
+# Kinds of heads that an adapter may bring to a model with another. That of masked words shares the embeddings.
+SWITCHED = ("classification", "token-classification", "question-answering", "multiple-choice")
+
+
+class HeadShape(NamedTuple):
+    """What decides a head's layers: heads of one shape compute by one graph.
+
+    Attributes:
+        head: name in `Family.heads`, or None of a model class that is not there.
+        num_labels: int, outputs.
+        layers: 1, or 2 for a `TwoLayerHead`.
+    """
+
+    head: Optional[str]
+    num_labels: int
+    layers: int = 1
+
+    @classmethod
+    def of(cls, model, family):
+        """That of the head on a model."""
+        layers = 2 if isinstance(getattr(model, "classifier", None), TwoLayerHead) else 1
+        return cls(family.head_of(model), model.config.num_labels, layers)
+
+
+@dataclasses.dataclass(eq=False)
+class Held:
+    """Variables of the model that several owners take in turns.
+
+    Attributes:
+        variables: list.
+        holder: the `Owner` whose values are in them.
+    """
+
+    variables: list
+    holder: object
+
+
+@dataclasses.dataclass(eq=False)
+class Head(Held):
+    """The layers of one shape of head, on the model or waiting beside it.
+
+    Attributes:
+        shape: `HeadShape`.
+        model_class: the transformers class that computes with them.
+        layers: dict from the model's attribute to the layer.
+        number: int, which no other head of this model has or had; the one before the first adapter has 0.
+    """
+
+    shape: HeadShape
+    model_class: type
+    layers: Dict[str, keras.layers.Layer]
+    number: int = 0
+
+    @classmethod
+    def on(cls, model, family, holder, number=0):
+        """The one that a model has."""
+        main = family.main_layer(model)
+        layers = {name: value for name, value in vars(model).items() if isinstance(value, keras.layers.Layer)}
+        layers = {name: layer for name, layer in layers.items() if layer is not main}
+        # A head with tied embeddings has the encoder's too.
+        inside = {id(variable) for variable in main.weights}
+        variables = [variable for variable in model.weights if id(variable) not in inside]
+        return cls(variables, holder, HeadShape.of(model, family), type(model), layers, number)
+
+
+def new_head(model, family, shape, seed, number):
+    """A `Head` of another shape for a model's encoder, which holds nobody's values yet.
+
+    Args:
+        shape: `HeadShape` whose `head` is one of `SWITCHED`.
+        seed: int, decides the initial weights, which are those of transformers.
+        number: int, the head's.
+
+    Raises:
+        InputError: the family has no such head, or it stands on a pooler that this encoder lacks.
+    """
+    if shape.head not in SWITCHED or shape.head not in family.heads or family.head_of(model) is None:
+        known = ", ".join(head for head in SWITCHED if head in family.heads)
+        raise InputError(
+            f"{{head}}: beside the head of a {type(model).__name__} an adapter may bring one of {known}.",
+            head=shape.head,
+        )
+    check_head_of(family, shape.head, shape.layers)
+    # Whatever the head does not depend on is small.
+    config = copy.deepcopy(model.config)
+    config.num_hidden_layers, config.vocab_size, config.num_labels = 1, 8, shape.num_labels
+    small = family.heads[shape.head](config)
+    small.build_in_name_scope()
+    if shape.layers == 2:
+        use_two_layer_head(small)
+    if family.reads_pooler(small) and family.pooler(model) is None:
+        raise InputError(
+            f"{{head}} stands on the encoder's pooler, and this model was loaded without it: load the encoder with "
+            f"head={shape.head!r}, on which the others stand too.",
+            head=shape.head,
+        )
+    head = Head.on(small, family, None, number)
+    _keep_float32(head.layers.values(), set())
+    for index, variable in enumerate(head.variables):
+        if variable.shape.rank == 2:
+            initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range, seed=seed + index)
+            variable.assign(initializer(variable.shape, variable.dtype))
+    return head
+
+
+def check_head(num_labels, labels, head, head_layers):
+    """Raise InputError for a head that no encoder can have."""
+    if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
+        raise InputError("{head_layers} must be 1, or 2 for head='classification'.", head_layers=head_layers)
+    if labels is None and (not isinstance(num_labels, int) or num_labels < 1):
+        raise InputError("{num_labels} must be an integer of at least 1.", num_labels=num_labels)
+
+
+def check_head_of(family, head, head_layers):
+    """Raise InputError for a head that the encoders of a family cannot have."""
+    if head not in family.heads:
+        raise InputError(
+            f"{{head}} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.", head=head
+        )
+    if head_layers == 2 and not family.pooled_classifier:
+        raise InputError(
+            f"{{head_layers}}: the classifier of {family.model_type} has two layers of its own; leave it out.",
+            head_layers=2,
+        )
 
 
 class TwoLayerHead(keras.layers.Layer):
@@ -79,10 +209,13 @@ def keep_float32(model, state):
     Under `mixed_bfloat16` transformers returns logits, and hence a loss, with eight
     significant bits.
     """
-    float32 = keras.mixed_precision.Policy("float32")
     # A head with tied embeddings owns the encoder's embedding layer too.
-    inside = {id(layer) for layer in layers_of(state.family.main_layer(model))}
-    for outer in head_layers(model, state):
+    _keep_float32(head_layers(model, state), {id(layer) for layer in layers_of(state.family.main_layer(model))})
+
+
+def _keep_float32(layers, inside):
+    float32 = keras.mixed_precision.Policy("float32")
+    for outer in layers:
         for layer in layers_of(outer):
             if layer.compute_dtype != "float32" and id(layer) not in inside:
                 compute_in(layer, float32)

@@ -2,7 +2,7 @@
 
 import contextlib
 import zlib
-from typing import Iterable, Iterator, Optional
+from typing import Iterable, Iterator, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -13,9 +13,9 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.dense_site import DenseSite
-from tf_adapters.models.heads import keep_float32
+from tf_adapters.models.heads import Head, HeadShape, Held, check_head, keep_float32, new_head
 from tf_adapters.models.site import RandomDrop, without
-from tf_adapters.models.state import state_of
+from tf_adapters.models.state import forget_traces, state_of
 from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction, uninterrupted
 
@@ -28,6 +28,10 @@ def add_adapters(
     name: str = "default",
     seed: Optional[int] = None,
     fast: Optional[bool] = None,
+    head: Optional[str] = None,
+    num_labels: Optional[int] = None,
+    labels: Optional[Sequence[str]] = None,
+    head_layers: Optional[int] = None,
 ) -> keras.Model:
     """Inject adapters into a built transformers TensorFlow model, in place, and make them active.
 
@@ -37,6 +41,10 @@ def add_adapters(
     and the LayerNorms of a second adapter start from the values that the model had before the
     first. A `tf.function` that was traced before the first adapter knows none: make it anew.
 
+    With one of the last four arguments the adapter has a head of its own, which comes and goes with it. Where that has
+    another shape than the one before, Keras traces anew, and a `tf.function` that was traced under the other answers
+    NaN.
+
     Args:
         model: a built TFBertFor... model, pretrained or random.
         config: AdapterConfig, LoraConfig, IA3Config or FusionConfig; None for the defaults of the first.
@@ -45,12 +53,16 @@ def add_adapters(
             generator, which `keras.utils.set_random_seed` sets.
         fast: bool, whether the blocks compute with compiled parts that have gradients of their own
             (`models.fast`); None for what the model has, False at first.
+        head: "classification", "token-classification", "question-answering" or "multiple-choice"; None for the kind of
+            head that the model had before the first adapter.
+        num_labels, labels, head_layers: as in `load_backbone`; None for what the model's head had, or, with another
+            kind of head, for `load_backbone`'s defaults.
 
     Returns: the model.
 
     Raises:
         InputError: the name is taken or unusable, `config.blocks` names a block that the
-            model lacks, or the model is of an unsupported family or not built.
+            model lacks, the model is of an unsupported family or not built, or the head is none that can stand there.
     """
     state = state_of(model)
     config = AdapterConfig() if config is None else config
@@ -73,7 +85,10 @@ def add_adapters(
     state.origin(model)
     if not state.adapters:
         state.fast = bool(fast)
-        state.switched = {"norms": state.layer_norm_variables(model), "head": state.head_variables(model)}
+        pooler = [variable for layer in state.newly_initialized for variable in layer.weights]
+        groups = {"norms": state.layer_norm_variables(model), "pooler": pooler}
+        state.switched = {group: Held(variables, state.plain) for group, variables in groups.items()}
+        state.head = state.plain.stands = Head.on(model, state.family, state.plain, state.acting.traced_head)
         state.freezing = [
             (layer, layer.trainable, *own_weights(layer))
             for layer in [model, *model.submodules]
@@ -99,9 +114,11 @@ def add_adapters(
                 layers[key].trainable = False
         drop_seed = zlib.crc32(f"{seed} drop".encode()) % 2**31 if first else None
         site.add(name, layers[key], config, number, drop=drop, position=position, seed=drop_seed)
-    state.adapters = {**state.adapters, name: state.copy_of_plain(model, config=config, layers=layers, number=number)}
+    own = _own_head(model, state, head, num_labels, labels, head_layers, seed)
+    adapter = state.copy_of_plain(model, config=config, layers=layers, number=number, **own)
+    state.adapters = {**state.adapters, name: adapter}
     state.acting.known |= {number}
-    _forget_traces(model)
+    forget_traces(model)
     state.let(model, active=name, active_blocks=None)
     return model
 
@@ -131,7 +148,7 @@ def remove_adapters(model: keras.Model, *, name: Optional[str] = None) -> keras.
         check_not_cast(state, state.cast, "remove_adapters(model) restores the model and")
     if name is None or state.active == name:
         state.let(model, active=others[0] if others else None, active_blocks=None)
-    _forget_traces(model)
+    forget_traces(model)
     if others:
         for site in state.sites.values():
             site.discard(name)
@@ -147,9 +164,12 @@ def remove_adapters(model: keras.Model, *, name: Optional[str] = None) -> keras.
         set_trainable_alone(layer, trainable)
         set_own_weights(layer, trains, frozen)
     for owner, attribute, dropout, _ in state.dropouts:
-        setattr(owner, attribute, dropout)
+        # `merge_adapter` leaves the head of the adapter, which may have no such layer.
+        if owner is not model or attribute in state.head.layers:
+            setattr(owner, attribute, dropout)
     state.trainable, state.freezing, state.dropouts, state.fast = None, [], [], False
     state.adapters, state.sites, state.original_blocks, state.original_parts, state.switched = {}, {}, None, [], {}
+    state.head = state.plain.stands = None
     # Numbers go on: a graph that is older than the next adapter must not take it for one of its own.
     state.acting.known = frozenset()
     return model
@@ -306,7 +326,27 @@ def check_fast(state, fast):
         )
 
 
-def _forget_traces(model):
-    """Make Keras trace fit, evaluate and predict anew."""
-    model.train_function = model.test_function = model.predict_function = None
-    model.train_tf_function = None
+def _own_head(model, state, head, num_labels, labels, head_layers, seed):
+    """What an adapter has of its own of the arguments for a head: a dict of `NamedAdapter`'s attributes."""
+    if head is num_labels is labels is head_layers is None:
+        return {}
+    plain = state.plain.stands.shape
+    check_head(
+        2 if num_labels is None else num_labels, labels, head or plain.head or "classification", head_layers or 1
+    )
+    usual = plain if head in (None, plain.head) else HeadShape(head, 2)
+    numbers = [number for number in (num_labels, None if labels is None else len(labels)) if number is not None]
+    shape = HeadShape(usual.head, *(numbers[-1:] or [usual.num_labels]), head_layers or usual.layers)
+    names = range(shape.num_labels) if labels is None else labels
+    names = {index: f"LABEL_{index}" if labels is None else label for index, label in enumerate(names)}
+    own = {"labels": (names, {label: index for index, label in names.items()})}
+    if shape == plain:
+        return own
+    fresh = new_head(model, state.family, shape, seed % 2**31, state.acting.last_head + 1)
+    values = [variable.read_value() for variable in fresh.variables]
+    same = next((other for other in state.heads if other.shape == shape), None)
+    if same is None:
+        state.acting.last_head = fresh.number
+        for layer in fresh.layers.values():
+            layer.trainable = state.trainable is None
+    return {**own, "stands": same or fresh, "head": values}

@@ -15,7 +15,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.config_file import read_config
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.graphs import hold_gradients_weakly
-from tf_adapters.models.heads import keep_float32, use_two_layer_head
+from tf_adapters.models.heads import check_head, check_head_of, keep_float32, use_two_layer_head
 from tf_adapters.models.names import named_weights
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import open_weights, shard_names
@@ -62,7 +62,7 @@ def load_backbone(
     Raises:
         InputError: nothing there, wrong architecture, missing or truncated weights, ...
     """
-    _check_head(num_labels, labels, head, head_layers)
+    check_head(num_labels, labels, head, head_layers)
     directory = find_files(source, revision=revision)
     family, config = _described_encoder(directory)
     model = _build(family, config, head, num_labels, labels, head_layers)
@@ -95,7 +95,7 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
             "model: its encoder was changed since it was loaded, and its files have what a new head stands on: load it "
             "again."
         )
-    _check_head(num_labels, labels, head, head_layers)
+    check_head(num_labels, labels, head, head_layers)
     family, config = _described_encoder(state.directory)
     other = _build(family, config, head, num_labels, labels, head_layers)
     own, shared = family.main_layer(other), family.main_layer(model)
@@ -123,24 +123,9 @@ def _finish(model, family, source, directory, skip=()):
     return model
 
 
-def _check_head(num_labels, labels, head, head_layers):
-    if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
-        raise InputError("{head_layers} must be 1, or 2 for head='classification'.", head_layers=head_layers)
-    if labels is None and (not isinstance(num_labels, int) or num_labels < 1):
-        raise InputError("{num_labels} must be an integer of at least 1.", num_labels=num_labels)
-
-
 def _build(family, config, head, num_labels, labels, head_layers):
     """A model with random weights."""
-    if head not in family.heads:
-        raise InputError(
-            f"{{head}} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.", head=head
-        )
-    if head_layers == 2 and not family.pooled_classifier:
-        raise InputError(
-            f"{{head_layers}}: the classifier of {family.model_type} has two layers of its own; leave it out.",
-            head_layers=2,
-        )
+    check_head_of(family, head, head_layers)
     config.num_labels = num_labels if labels is None else len(labels)
     if labels is not None:
         config.id2label = dict(enumerate(labels))

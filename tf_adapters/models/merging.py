@@ -54,12 +54,11 @@ def merge_adapter(model: keras.Model) -> keras.Model:
     check_not_cast(state, kernels, "merge_adapter(model)")
     for site, values in zip(sites, _merged(state, sites)):
         _assign(site, values, state.write)
-    trained = [(variable, variable.read_value()) for variables in state.switched.values() for variable in variables]
-    labels = model.config.id2label, model.config.label2id
+    norms = [(variable, variable.read_value()) for variable in state.switched["norms"].variables]
+    state.keep_head(model)
     remove_adapters(model)
-    for variable, value in trained:
+    for variable, value in norms:
         state.write(variable, value)
-    model.config.id2label, model.config.label2id = labels
     state.forget_origin()
     return model
 

@@ -30,27 +30,33 @@ class RandomDrop(AutoTrackable):
 
 
 class Acting(AutoTrackable):
-    """Which adapter of a model acts, as a variable that every graph of the model reads at its lowest site.
+    """Which adapter of a model acts, and which head stands on it, as variables that every graph of the model reads at
+    its lowest site.
 
     Attributes:
         number: int32 scalar, the acting adapter's number, 0 for none.
         known: frozenset of the numbers of the adapters that are on the model.
         last: int, the highest number that an adapter of the model has or had.
+        head: int32 scalar, the number of the `Head` on the model.
+        traced_head: int, the same for what is traced now.
+        last_head: int, the highest number that a head of the model has or had.
     """
 
     def __init__(self):
         super().__init__()
         self.number = tf.Variable(0, trainable=False, dtype=tf.int32, name="acting")
         self.known, self.last = frozenset(), 0
+        self.head = tf.Variable(0, trainable=False, dtype=tf.int32, name="head")
+        self.traced_head = self.last_head = 0
 
     def guard(self):
-        """1.0, or NaN where an adapter acts that was not on the model when this graph was traced: it cannot compute
-        that one.
+        """1.0, or NaN where this graph cannot compute what acts: an adapter that was not on the model when it was
+        traced, or one whose head has another shape.
 
         Returns: float32 scalar.
         """
         known = tf.reduce_any(self.number.read_value() == tf.constant([0, *sorted(self.known)]))
-        return tf.where(known, 1.0, float("nan"))
+        return tf.where(known & (self.head.read_value() == self.traced_head), 1.0, float("nan"))
 
 
 class Switch(AutoTrackable):

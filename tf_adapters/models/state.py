@@ -6,9 +6,11 @@ from typing import Dict, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters._keras_internals import change_class, replace_layer
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.models.family import family_of
+from tf_adapters.models.heads import Head
 from tf_adapters.models.origin import Origin
 from tf_adapters.models.site import Acting
 
@@ -18,15 +20,18 @@ class Owner:
     """What belongs to an adapter, or to the encoder without one, and is on the model only while it acts.
 
     Attributes:
-        norms, head: values of the pretrained LayerNorms and of the head, aligned with `ModelState.switched`; None while
-            they are in the model's variables.
+        norms, pooler, head: values of the pretrained LayerNorms, of a pooler that is a part of the head and of the
+            head, aligned with the variables of `ModelState.switched` and of `stands`; None while they are in these.
+        stands: the `Head` whose layers it has, or None without adapters.
         labels: `id2label` and `label2id` of the configuration, which go with the head; None while they are in the
             model's.
         pretrained: what `load_pretrained_adapter` loaded, a dict for JSON, or None.
     """
 
     norms: Optional[list] = None
+    pooler: Optional[list] = None
     head: Optional[list] = None
+    stands: Optional[Head] = None
     labels: Optional[Tuple[dict, dict]] = None
     pretrained: Optional[dict] = None
 
@@ -64,8 +69,9 @@ class ModelState:
         original_blocks: the blocks before injection.
         original_parts: list of `(layer, name of a layer of it, that layer before injection)`.
         fast: bool, whether the blocks are those of `models.fast`.
-        switched: dict of `"norms"`, the pretrained LayerNorms' variables, and `"head"`, the head's; empty without
-            adapters.
+        switched: dict of `Held`: `"norms"`, the pretrained LayerNorms, and `"pooler"`, one that is a part of the head;
+            empty without adapters.
+        head: the `Head` that is on the model, or None without adapters.
         freezing: list of `(layer, trainable, its trainable and its other weights)` before injection; None if
             `cast_frozen` replaced some of them since.
         dropouts: `Family.dropout_layers` before injection.
@@ -91,6 +97,7 @@ class ModelState:
         self.original_parts = []
         self.fast = False
         self.switched = {}
+        self.head = None
         self.freezing = []
         self.dropouts = []
         self.cast = []
@@ -130,38 +137,86 @@ class ModelState:
 
     def let(self, model, **changes):
         """Change what acts (`active`, `active_blocks`, `suspensions`), in graphs already traced too."""
-        before, config = self._on_model(), model.config
+        before, config = self.owner, model.config
         for name, value in changes.items():
             setattr(self, name, value)
-        for group, owner in self._on_model().items():
-            if owner is before[group]:
-                continue
-            variables = self.switched.get(group, ())
-            setattr(before[group], group, [variable.read_value() for variable in variables])
-            for variable, value in zip(variables, getattr(owner, group)):
-                self.write(variable, value)
-            setattr(owner, group, None)
-            if group == "head":
-                before[group].labels = dict(config.id2label), dict(config.label2id)
-                config.id2label, config.label2id = map(dict, owner.labels)
-                owner.labels = None
+        owner = self.owner
+        if owner is not before:
+            before.labels = dict(config.id2label), dict(config.label2id)
+            config.id2label, config.label2id = map(dict, owner.labels)
+            owner.labels = None
+            self.stand(model, owner.stands)
+        norms = self.plain if self.acting_name is None else owner
+        for group, taker in (("norms", norms), ("pooler", owner), ("head", owner)):
+            self._bring(group, taker)
         self.write(self.acting.number, self.adapters[self.acting_name].number if self.acting_name else 0)
         for (block, _), site in self.sites.items():
             acts = self.active_blocks is None or block in self.active_blocks
             site.activate(self.acting_name if acts else None, self.write)
 
-    def _on_model(self):
-        """Whose LayerNorms and head the model has."""
-        return {"norms": self.plain if self.acting_name is None else self.owner, "head": self.owner}
+    def _held(self, owner):
+        """Dict of the `Held` that an owner has a part in; empty without adapters."""
+        return {**self.switched, "head": owner.stands} if self.switched else {}
+
+    def _bring(self, group, owner):
+        """Put an owner's values into the variables that it shares with others."""
+        held = self._held(owner).get(group)
+        if held is None or held.holder is owner:
+            return
+        if held.holder is not None:
+            setattr(held.holder, group, [variable.read_value() for variable in held.variables])
+        for variable, value in zip(held.variables, getattr(owner, group)):
+            self.write(variable, value)
+        setattr(owner, group, None)
+        held.holder = owner
+
+    def stand(self, model, head):
+        """Let the layers of a `Head` be the model's, and the model's class the one that computes with them."""
+        if head is self.head:
+            return
+        now = self.head
+        now.layers = {attribute: getattr(model, attribute) for attribute in now.layers}
+        for attribute in now.layers.keys() - head.layers.keys():
+            delattr(model, attribute)
+        for attribute, layer in head.layers.items():
+            if attribute in now.layers:
+                replace_layer(model, attribute, layer)
+            else:
+                setattr(model, attribute, layer)
+        if hasattr(model, "num_labels"):
+            model.num_labels = head.shape.num_labels
+        change_class(model, head.model_class)
+        stack = self.family.stack(model)
+        if hasattr(stack, "first_token_only"):
+            stack.first_token_only = self.family.reads_first_token_only(model)
+        self.head, self.acting.traced_head = head, head.number
+        self.write(self.acting.head, head.number)
+        forget_traces(model)
+
+    def keep_head(self, model):
+        """Let the encoder without an adapter have the head that is on the model, with its values and label names."""
+        for group, held in self._held(self.owner).items():
+            if group != "norms":
+                setattr(self.plain, group, [variable.read_value() for variable in held.variables])
+        self.plain.stands = self.head
+        self.plain.labels = dict(model.config.id2label), dict(model.config.label2id)
+
+    @property
+    def heads(self):
+        """Every `Head`, the one of the encoder without an adapter first."""
+        owners = [self.plain, *self.adapters.values()]
+        return list(dict.fromkeys(owner.stands for owner in owners if owner.stands is not None))
 
     def copy_of_plain(self, model, **adapter):
-        """A `NamedAdapter` whose LayerNorms, head and label names are those of the encoder without one."""
+        """A `NamedAdapter` whose LayerNorms, head and label names are those of the encoder without one, as far as
+        nothing else is given."""
         plain, labels = self.plain, self.plain.labels or (model.config.id2label, model.config.label2id)
         values = {
-            group: list(getattr(plain, group) or [variable.read_value() for variable in variables])
-            for group, variables in self.switched.items()
+            group: list(getattr(plain, group) or [variable.read_value() for variable in held.variables])
+            for group, held in self._held(plain).items()
         }
-        return NamedAdapter(**values, labels=tuple(map(dict, labels)), **adapter)
+        values = {**values, "stands": plain.stands, "labels": tuple(map(dict, labels))}
+        return NamedAdapter(**{**values, **adapter})
 
     def label_names(self, model, owner):
         """An owner's label names in index order, a list; None where they are transformers' own `LABEL_0`."""
@@ -172,13 +227,12 @@ class ModelState:
     def put(self, owner, variable, value):
         """Give an owner's LayerNorms or head, or any other variable, a value; what is not on the model now is kept for
         later."""
-        for group, variables in self.switched.items():
+        for group, held in self._held(owner).items():
             kept = getattr(owner, group)
-            if kept is not None and any(variable is other for other in variables):
+            if kept is not None and any(variable is other for other in held.variables):
                 value = tf.constant(value, variable.dtype)
-                setattr(
-                    owner, group, [value if variable is other else before for other, before in zip(variables, kept)]
-                )
+                values = [value if variable is other else before for other, before in zip(held.variables, kept)]
+                setattr(owner, group, values)
                 return
         self.write(variable, value)
 
@@ -186,8 +240,8 @@ class ModelState:
         """Dict from a variable's id to a value of `owner`'s that is not in the variable now."""
         return {
             id(variable): value
-            for group, variables in self.switched.items()
-            for variable, value in zip(variables, getattr(owner, group) or ())
+            for group, held in self._held(owner).items()
+            for variable, value in zip(held.variables, getattr(owner, group) or ())
         }
 
     def adapter_variables(self):
@@ -197,7 +251,9 @@ class ModelState:
 
     def head_variables(self, model):
         """Variables outside the pretrained encoder, and those of it that pretraining did not train."""
-        fresh = [variable for layer in self.newly_initialized for variable in layer.weights]
+        # Under a head that another adapter brought nothing may read the pooler.
+        fresh = self.newly_initialized if self.family.reads_pooler(model) else []
+        fresh = [variable for layer in fresh for variable in layer.weights]
         inside = {id(variable) for variable in self.family.main_layer(model).weights} - {id(v) for v in fresh}
         return [variable for variable in model.weights if id(variable) not in inside]
 
@@ -238,8 +294,9 @@ class ModelState:
         return self._origin
 
     def digest(self, model):
-        """`Origin.digest`, which adapter directories name."""
-        return self.origin(model).digest
+        """`Origin.digest`, which adapter directories name; without the pooler where the head does not read it."""
+        origin = self.origin(model)
+        return origin.digest if self.family.reads_pooler(model) else origin.digest_without_pooler
 
     def changed(self, model, owner=None):
         """Variables of the pretrained encoder that are not as they were at its origin.
@@ -252,6 +309,12 @@ class ModelState:
     def forget_origin(self):
         """The encoder is another one from now on."""
         self._origin = None
+
+
+def forget_traces(model):
+    """Make Keras trace fit, evaluate and predict anew."""
+    model.train_function = model.test_function = model.predict_function = None
+    model.train_tf_function = None
 
 
 def state_of(model):

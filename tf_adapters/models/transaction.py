@@ -7,7 +7,7 @@ import threading
 from typing import cast
 
 from tf_adapters._keras import keras
-from tf_adapters._keras_internals import layers_of, reference_counts
+from tf_adapters._keras_internals import change_class, layers_of, reference_counts
 from tf_adapters._types import Function
 from tf_adapters.models.state import state_of
 
@@ -61,6 +61,7 @@ class _Undo:
 
     def __init__(self, model, state):
         self._written, objects = {}, _objects(model, state)
+        self._model, self._class = model, type(model)
         self._held = [(held, dict(held)) for held in map(vars, objects)]
         # Keras changes its own containers in place.
         containers = [value for held, _ in self._held for value in held.values() if type(value) in (list, dict, set)]
@@ -76,6 +77,7 @@ class _Undo:
     def restore(self):
         for variable, value in self._written.values():
             variable.assign(value)
+        change_class(self._model, self._class)
         for held, before in self._held:
             held.clear()
             held.update(before)
@@ -90,9 +92,11 @@ class _Undo:
 def _objects(model, state):
     """Everything that operations on a model change: its layers, their switches, the package's own notes, the
     optimizer."""
-    layers = list(layers_of(model))
+    waiting = [layer for head in state.heads if head is not state.head for layer in head.layers.values()]
+    layers = [layer for outer in (model, *waiting) for layer in layers_of(outer)]
     switches = [switch for layer in layers if (switch := getattr(layer, "switch", None)) is not None]
     optimizer = getattr(model, "optimizer", None)
     optimizers = [optimizer, getattr(optimizer, "inner_optimizer", None)]
     optimizers = [one for one in optimizers if isinstance(one, keras.optimizers.Optimizer)]
-    return [*layers, *switches, *optimizers, state, state.acting, state.plain, *state.adapters.values(), model.config]
+    owners = [state.plain, *state.adapters.values(), *state.switched.values(), *state.heads]
+    return [*layers, *switches, *optimizers, state, state.acting, *owners, model.config]

@@ -22,6 +22,7 @@ from tf_adapters._keras import keras
 from tf_adapters._types import PathLike, Settings
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.methods import config_from_dict
+from tf_adapters.models.heads import SWITCHED, HeadShape
 from tf_adapters.models.injection import add_adapters, check_fast, set_active
 from tf_adapters.models.loading import load_backbone
 from tf_adapters.models.names import named_weights, to_pytorch
@@ -156,8 +157,9 @@ def load_adapter(
     """Load an adapter directory into a model, and make its adapter active.
 
     Adapters are injected as its config says; a model that already has an adapter of that
-    name takes the weights if the configs are equal. The label names come with the head. To
-    train on, call `set_trainable`.
+    name takes the weights if the configs are equal. The label names come with the head. Where
+    it has another shape than the model's, with other numbers of labels or of another kind, the
+    adapter has it for its own, as in `add_adapters`. To train on, call `set_trainable`.
 
     Args:
         model: a model on the same pretrained encoder that the adapter was trained on.
@@ -187,14 +189,14 @@ def load_adapter(
     if head:
         if settings["head"]["pooler"] and state.family.reads_pooler(model):
             state.train_pooler(model)
-        _check_head(model, state, settings, arrays, directory)
     if config is None:
         if fast not in (None, state.fast):
             raise InputError(
                 f"{{fast}}: {directory} holds no adapter, which fast blocks come with: leave it out.", fast=fast
             )
     elif name not in state.adapters:
-        add_adapters(model, config, name=name, seed=0, fast=fast)
+        own = _own_head(model, state, settings, arrays) if head else {}
+        add_adapters(model, config, name=name, seed=0, fast=fast, **own)
     else:
         check_fast(state, fast)
         if state.adapters[name].config != config:
@@ -204,8 +206,10 @@ def load_adapter(
         set_active(model, name)
         # What the directory does not have is as it was in the encoder that it was trained on.
         plain = state.values_of(state.plain)
-        for variable in state.switched["norms"]:
+        for variable in state.switched["norms"].variables:
             state.put(state.owner, variable, plain.get(id(variable), variable))
+    if head:
+        _check_head(model, state, settings, arrays, directory)
     _assign(model, state, arrays, head, directory)
     state.owner.pretrained = settings["pretrained_adapter"] if "pretrained_adapter" in settings else None
     if head and settings["head"]["labels"]:
@@ -334,7 +338,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
         "pretrained_adapter": state.pretrained_adapter,
         "head": {
             "type": state.family.head_of(model) or type(model).__name__,
-            "layers": 2 if type(getattr(model, "classifier", None)).__name__ == "TwoLayerHead" else 1,
+            "layers": HeadShape.of(model, state.family).layers,
             "num_labels": config.num_labels,
             "labels": state.label_names(model, state.owner),
             "pooler": bool(state.newly_initialized),
@@ -398,6 +402,19 @@ def _check_numbers(model, state, config, arrays, directory):
         )
 
 
+def _own_head(model, state, settings, arrays):
+    """Arguments of `add_adapters` for a directory whose head has another shape than the model's; otherwise none."""
+    saved = settings["head"]
+    plain = HeadShape.of(model, state.family) if state.head is None else state.plain.stands.shape
+    shape = HeadShape(saved["type"], saved["num_labels"], saved["layers"])
+    if shape == plain or shape.head not in SWITCHED or plain.head is None:
+        return {}
+    # So many outputs were saved: what a damaged file says must not become memory.
+    if not any(shape.num_labels in value.shape for key, value in arrays.items() if key.startswith("head.")):
+        return {}
+    return {"head": shape.head, "num_labels": shape.num_labels, "head_layers": shape.layers}
+
+
 def _check_head(model, state, settings, arrays, directory):
     found = {key: value.shape for key, value in arrays.items() if key.startswith("head.")}
     targets = _targets(model, state, None)
@@ -408,7 +425,9 @@ def _check_head(model, state, settings, arrays, directory):
             f"layer(s) ({settings['head']['type']}), and the model's is another; load the encoder with the same head, "
             "or pass head=False."
         )
-    given, theirs = state.label_names(model, state.plain), settings["head"]["labels"]
+    # A head of its own has its own labels.
+    shared = state.head is None or state.head is state.plain.stands
+    given, theirs = state.label_names(model, state.plain) if shared else None, settings["head"]["labels"]
     if given and theirs and given != theirs:
         raise InputError(
             f"{directory} has a head for the labels {theirs}, and the model was given {given}: load the encoder with "

@@ -1,0 +1,284 @@
+"""Adapters whose heads have other numbers of labels, or are of another kind, on one model."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import randomize, tiny_inputs, tiny_model
+from tests.families import family_model
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    LoraConfig,
+    add_adapters,
+    disable_adapters,
+    load_adapter,
+    merge_adapter,
+    remove_adapters,
+    save_adapter,
+    set_active,
+    set_trainable,
+)
+from tf_adapters.models.state import ModelState, state_of
+
+SMALL = AdapterConfig(4, init_stddev=0.3)
+HEADS = {
+    "two": {},
+    "three": {"labels": ["bad", "fair", "good"]},
+    "words": {"head": "token-classification", "num_labels": 5},
+    "spans": {"head": "question-answering"},
+    "choices": {"head": "multiple-choice", "num_labels": 1},
+}
+KINDS = {name: arguments.get("head", "classification") for name, arguments in HEADS.items()}
+
+
+def inputs_for(name):
+    inputs = tiny_inputs()
+    if name == "choices":
+        inputs = {key: tf.stack([value, value[::-1]], 1) for key, value in inputs.items()}
+    return {key: value for key, value in inputs.items() if key != "token_type_ids"}
+
+
+def computed(model, name):
+    """The active head's numbers, `(values, ...)`, for the inputs that it takes."""
+    outputs = model(inputs_for(name))
+    found = [outputs[key] for key in ("logits", "start_logits", "end_logits") if key in outputs]
+    return np.stack([value.numpy() for value in found])
+
+
+def with_heads(model, names=HEADS, config=SMALL):
+    """A model with an adapter of each name, none of whose biases is zero, and what each computes."""
+    expected = {}
+    for number, name in enumerate(names):
+        add_adapters(model, config, name=name, seed=number, **HEADS[name])
+        randomize(model, number)
+        expected[name] = computed(model, name)
+    return model, expected
+
+
+@pytest.fixture(scope="module")
+def several():
+    return with_heads(tiny_model())
+
+
+def test_each_adapter_has_its_head_in_any_order_of_switching(several):
+    model, expected = several
+    for name in [*HEADS, *reversed(HEADS), "three", "two", "words", "three", "spans"]:
+        set_active(model, name)
+        np.testing.assert_array_equal(computed(model, name), expected[name])
+        assert model.config.num_labels == model.num_labels == len(model.config.id2label)
+        assert state_of(model).family.head_of(model) == KINDS[name]
+    set_active(model, "three")
+    assert list(model.config.id2label.values()) == ["bad", "fair", "good"] and model.config.label2id["good"] == 2
+    assert {value.shape[-1] for value in (expected["two"], expected["three"])} == {2, 3}
+
+
+def test_no_head_is_anothers(several):
+    model, expected = several
+    assert expected["words"].shape == (1, 3, 10, 5) and expected["spans"].shape == (2, 3, 10)
+    assert expected["choices"].shape == (1, 3, 2)
+    assert len(state_of(model).heads) == len(HEADS)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "bert",
+        "distilbert",
+        *(pytest.param(f, marks=pytest.mark.slow) for f in ("albert", "deberta-v2", "electra", "mpnet", "roberta")),
+    ],
+)
+def test_a_saved_adapter_of_each_head_is_what_a_model_of_its_own_computes(family, tmp_path):
+    model, expected = with_heads(family_model(family), ("two", "three", "words", "spans"))
+    encoder = {v.name.partition("/")[2]: v.numpy() for v in family_model(family).weights}
+    for name in expected:
+        set_active(model, name)
+        save_adapter(set_trainable(model, "adapters"), tmp_path / name)
+        labels = {"two": 2, "three": 3, "words": 5, "spans": 2}[name]
+        alone = family_model(family, KINDS[name], num_labels=labels)
+        for variable in alone.weights:
+            variable.assign(encoder.get(variable.name.partition("/")[2], variable)) if variable.shape == encoder.get(
+                variable.name.partition("/")[2], variable
+            ).shape else None
+        load_adapter(alone, tmp_path / name)
+        np.testing.assert_allclose(computed(alone, name), expected[name], atol=1e-6)
+    together = family_model(family)
+    for name in reversed(expected):
+        load_adapter(together, tmp_path / name, name=name)
+    for name in expected:
+        set_active(together, name)
+        np.testing.assert_array_equal(computed(together, name), expected[name])
+
+
+def test_a_graph_follows_heads_of_its_shape_and_is_nan_under_others():
+    model, expected = with_heads(tiny_model(), ("two", "three"))
+    add_adapters(model, SMALL, name="again", seed=9, num_labels=3)
+    randomize(model, 9)
+    expected["again"] = computed(model, "again")
+    traced = tf.function(lambda inputs: model(inputs).logits)
+    inputs = inputs_for("three")
+    for name in ("again", "three", "again"):
+        set_active(model, name)
+        np.testing.assert_allclose(traced(inputs), expected[name][0], atol=1e-6)
+    assert traced.experimental_get_tracing_count() == 1
+    with disable_adapters(model):
+        head = model.classifier(model.bert(inputs).pooler_output)
+        np.testing.assert_allclose(traced(inputs), head, atol=1e-6)
+    set_active(model, "two")
+    assert np.isnan(traced(inputs)).all() and not np.isnan(computed(model, "two")).any()
+    with disable_adapters(model):
+        assert np.isnan(traced(inputs)).all()
+    remove_adapters(model)
+    assert np.isnan(traced(inputs)).all()
+
+
+def everything(model):
+    state = state_of(model)
+    layers = {name: id(value) for name, value in vars(model).items() if isinstance(value, tf.keras.layers.Layer)}
+    owners = [(name, owner.head is None, id(owner.stands)) for name, owner in state.adapters.items()]
+    return (
+        type(model), layers, dict(model.config.id2label), model.num_labels, state.active, owners,
+        [(variable.name, variable.trainable) for variable in model.weights], [id(v) for v in model.trainable_variables],
+    )  # fmt: skip
+
+
+class Stop(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda model: add_adapters(model, SMALL, name="new", seed=5, head="token-classification", num_labels=4),
+        lambda model: set_active(model, "three"),
+        lambda model: set_active(model, "spans"),
+        lambda model: remove_adapters(model, name="words"),
+        remove_adapters,
+    ],
+    ids=["add", "another number", "another kind", "remove one", "remove all"],
+)
+def test_what_is_interrupted_anywhere_leaves_the_model_as_it_was(operation, monkeypatch):
+    model, expected = with_heads(tiny_model(), ("two", "three", "spans", "words"))
+    set_trainable(model, "adapters")
+    before, assigned = everything(model), ModelState.write
+    for limit in range(1000):
+        count = [0]
+
+        def write(state, variable, value):
+            count[0] += 1
+            if count[0] > limit:
+                raise Stop
+            assigned(state, variable, value)
+
+        monkeypatch.setattr(ModelState, "write", write)
+        try:
+            operation(model)
+        except Stop:
+            monkeypatch.setattr(ModelState, "write", assigned)
+            assert everything(model) == before
+            if limit % 7 == 0:
+                np.testing.assert_array_equal(computed(model, "words"), expected["words"])
+        else:
+            break
+    assert limit > 5
+    monkeypatch.setattr(ModelState, "write", assigned)
+    if "words" in state_of(model).adapters:
+        set_active(model, "words")
+        np.testing.assert_array_equal(computed(model, "words"), expected["words"])
+
+
+def test_the_last_adapter_takes_its_head_along():
+    model = tiny_model()
+    plain, before = computed(model, "two"), (type(model), model.classifier, [v.name for v in model.weights])
+    _, expected = with_heads(model, ("three", "spans"))
+    remove_adapters(model, name="spans")
+    np.testing.assert_array_equal(computed(model, "three"), expected["three"])
+    remove_adapters(model)
+    np.testing.assert_array_equal(computed(model, "two"), plain)
+    assert (type(model), model.classifier, [v.name for v in model.weights]) == before and model.num_labels == 2
+    assert model.config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
+    add_adapters(model, SMALL, name="later", seed=1)
+    assert computed(model, "two").shape == plain.shape and not np.isnan(computed(model, "two")).any()
+
+
+@pytest.mark.parametrize("name", ["three", "words"])
+def test_an_adapter_is_merged_with_its_head(name):
+    model, expected = with_heads(tiny_model(), (name,), LoraConfig(rank=2))
+    labels, inputs = dict(model.config.id2label), inputs_for(name)
+    merge_adapter(model)
+    np.testing.assert_allclose(computed(model, name), expected[name], atol=1e-5)
+    assert model.config.id2label == labels and not state_of(model).adapters
+    traced = tf.function(lambda: model(inputs).logits)
+    add_adapters(model, LoraConfig(rank=2), name="next", seed=3)
+    np.testing.assert_allclose(computed(model, name), expected[name], atol=1e-5)
+    assert not np.isnan(traced()).any()
+
+
+def test_only_what_was_chosen_trains_under_each_head():
+    from tf_adapters._keras import keras
+
+    model, _ = with_heads(tiny_model(), ("two", "three", "words"))
+    for name, shape in (("three", (3,)), ("words", (3, 10)), ("two", (3,))):
+        set_active(model, name)
+        before = {
+            other: head
+            for other, head in ((o, state_of(model).adapters[o].head) for o in HEADS if o in state_of(model).adapters)
+        }
+        set_trainable(model, "adapters")
+        model.compile(keras.optimizers.Adam(0.01), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        kernel = model.classifier.kernel.numpy()
+        history = model.fit(inputs_for(name), np.zeros(shape, np.int32), epochs=6, batch_size=3, verbose=0)
+        assert history.history["loss"][-1] < history.history["loss"][0]
+        assert not np.array_equal(model.classifier.kernel, kernel)
+        assert all(state_of(model).adapters[other].head is head for other, head in before.items())
+        assert model.predict(inputs_for(name), verbose=0).logits.shape[-1] == model.config.num_labels
+
+
+def test_new_heads_follow_from_the_seed():
+    kernels = []
+    for seed in (1, 1, 2):
+        model = add_adapters(tiny_model(seed=seed), SMALL, seed=seed, num_labels=3)
+        kernels.append(model.classifier.kernel.numpy())
+    np.testing.assert_array_equal(kernels[0], kernels[1])
+    assert not np.array_equal(kernels[0], kernels[2]) and 0.01 < kernels[0].std() < 0.03
+
+
+def test_a_head_that_came_later_does_not_train_before_it_is_chosen():
+    model = set_trainable(add_adapters(tiny_model(), SMALL, seed=0), "adapters")
+    chosen = {id(variable) for variable in model.trainable_variables}
+    add_adapters(model, SMALL, name="b", seed=1, num_labels=3)
+    assert not model.classifier.trainable and {id(v) for v in model.trainable_variables} < chosen
+    set_trainable(model, "adapters")
+    assert model.classifier.trainable
+
+
+@pytest.mark.parametrize(
+    "head, arguments, message",
+    [
+        ("classification", {"head": "masked-lm"}, "an adapter may bring one of classification"),
+        ("classification", {"head": "words"}, "an adapter may bring one of classification"),
+        ("classification", {"num_labels": 0}, "num_labels=0 must be an integer"),
+        ("classification", {"head_layers": 3}, "head_layers=3 must be 1"),
+        ("classification", {"head": "token-classification", "head_layers": 2}, "2 for head='classification'"),
+        ("token-classification", {"head": "classification"}, "was loaded without it: load the encoder with head="),
+    ],
+)
+def test_heads_that_cannot_stand_there_are_named_and_nothing_changes(head, arguments, message):
+    model = tiny_model(head)
+    before = type(model), [variable.name for variable in model.weights]
+    with pytest.raises(InputError, match=message):
+        add_adapters(model, SMALL, seed=0, **arguments)
+    assert (type(model), [variable.name for variable in model.weights]) == before and not state_of(model).adapters
+
+
+def test_a_number_of_labels_in_a_damaged_directory_makes_no_memory(tmp_path):
+    model = set_trainable(add_adapters(tiny_model(), SMALL, seed=0), "adapters")
+    save_adapter(model, tmp_path / "a")
+    path = tmp_path / "a" / "tf_adapters.json"
+    settings = json.loads(path.read_text())
+    settings["head"]["num_labels"] = 2**40
+    path.write_text(json.dumps(settings))
+    with pytest.raises(InputError, match="has a head for 1099511627776 labels"):
+        load_adapter(tiny_model(num_labels=3), tmp_path / "a")
