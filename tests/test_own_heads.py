@@ -15,7 +15,9 @@ from tf_adapters import (
     add_adapters,
     disable_adapters,
     load_adapter,
+    load_backbone,
     merge_adapter,
+    predict,
     remove_adapters,
     save_adapter,
     set_active,
@@ -73,6 +75,31 @@ def test_each_adapter_has_its_head_in_any_order_of_switching(several):
     set_active(model, "three")
     assert list(model.config.id2label.values()) == ["bad", "fair", "good"] and model.config.label2id["good"] == 2
     assert {value.shape[-1] for value in (expected["two"], expected["three"])} == {2, 3}
+
+
+def test_fast_blocks_compute_every_token_for_a_head_that_reads_them():
+    model = add_adapters(tiny_model(), SMALL, name="first", seed=0, fast=True)
+    plain = add_adapters(tiny_model(), SMALL, name="first", seed=0)
+    for name in ("three", "words", "spans", "three"):
+        for each in (model, plain):
+            if name not in state_of(each).adapters:
+                add_adapters(each, SMALL, name=name, seed=1, **HEADS[name])
+                randomize(each, 1)
+            set_active(each, name)
+        np.testing.assert_allclose(computed(model, name), computed(plain, name), atol=1e-5)
+
+
+def test_texts_are_answered_under_the_labels_of_the_adapter_that_acts(checkpoint):
+    model = load_backbone(checkpoint)
+    add_adapters(model, SMALL, name="film", seed=0, labels=["bad", "fair", "good"])
+    randomize(model)
+    add_adapters(model, SMALL, name="tags", seed=1, head="token-classification", labels=["O", "B-FILM"])
+    randomize(model, 1)
+    (words,) = predict(model, [["a", "good", "film"]])
+    assert len(words["labels"]) == 3 and set(words["labels"]) <= {"O", "B-FILM"}
+    set_active(model, "film")
+    (answer,) = predict(model, ["a good film"])
+    assert answer["label"] in ("bad", "fair", "good") and list(answer["probabilities"]) == ["bad", "fair", "good"]
 
 
 def test_no_head_is_anothers(several):
@@ -243,6 +270,14 @@ def test_new_heads_follow_from_the_seed():
         kernels.append(model.classifier.kernel.numpy())
     np.testing.assert_array_equal(kernels[0], kernels[1])
     assert not np.array_equal(kernels[0], kernels[2]) and 0.01 < kernels[0].std() < 0.03
+
+
+def test_a_head_that_waits_does_not_train_because_another_was_chosen():
+    model, _ = with_heads(tiny_model(), ("three", "two"))
+    assert model.classifier.trainable
+    set_trainable(model, "adapters")
+    set_active(model, "three")
+    assert not any(layer.trainable for layer in state_of(model).head.layers.values())
 
 
 def test_a_head_that_came_later_does_not_train_before_it_is_chosen():

@@ -102,6 +102,7 @@ class Reference:
         self.plain = {name: value for name, value in weights.items() if is_norm(name) or is_head(name)}
         self.adapters = {}  # name -> (configuration's name, weights by a directory's keys, its own LayerNorms and head)
         self.active, self.blocks, self.suspended, self.trains, self.mode = None, None, 0, None, None
+        self.chosen_outputs = None  # of the head that the choice of what trains was for
 
     @property
     def acting(self):
@@ -110,6 +111,10 @@ class Reference:
     def own(self, name):
         """LayerNorms and head of an adapter, or of the encoder."""
         return self.plain if name is None else self.adapters[name][2]
+
+    def outputs(self, name):
+        """Of the head of an adapter, or of the encoder."""
+        return self.own(name)["classifier/bias:0"].shape[0]
 
     def place(self, name):
         """The dict that has the value of a variable, and its name there."""
@@ -177,11 +182,13 @@ class Lifecycle(RuleBasedStateMachine):
     def the_model_computes_what_the_reference_does(self):
         expected = self.reference.computes()
         np.testing.assert_allclose(self.model(INPUTS).logits, expected, atol=2e-4, rtol=2e-3)
-        for graph, known in self.graphs:
-            if self.reference.acting is None or self.number() in known:
+        for graph, known, head in self.graphs:
+            follows = self.reference.acting is None or self.number() in known
+            if follows and state_of(self.model).acting.traced_head == head:
                 np.testing.assert_allclose(graph(), expected, atol=2e-4, rtol=2e-3)
             else:
                 assert np.isnan(graph()).all()
+            assert np.isnan(graph()).all() or graph().shape == expected.shape
 
     @invariant()
     def every_weight_has_the_references_bits(self):
@@ -195,7 +202,10 @@ class Lifecycle(RuleBasedStateMachine):
     @invariant()
     def the_names_that_were_chosen_train(self):
         if self.reference.trains is not None:
-            assert {short(variable) for variable in self.model.trainable_variables} == self.reference.trains
+            reference = self.reference
+            here = reference.outputs(reference.active) == reference.chosen_outputs
+            trains = {name for name in reference.trains if here or not is_head(name)}
+            assert {short(variable) for variable in self.model.trainable_variables} == trains
 
     def number(self):
         return state_of(self.model).adapters[self.reference.active].number
@@ -227,9 +237,12 @@ class Lifecycle(RuleBasedStateMachine):
 
     # What is done.
 
-    @rule(name=NAMES, kind=st.sampled_from(sorted(CONFIGS)), seed=st.integers(0, 9), shares=SHARES, files=FILES)
-    def add(self, name, kind, seed, shares=(), files=None):
-        operation = functools.partial(add_adapters, self.model, CONFIGS[kind], name=name, seed=seed)
+    @rule(
+        name=NAMES, kind=st.sampled_from(sorted(CONFIGS)), seed=st.integers(0, 9), shares=SHARES, files=FILES,
+        outputs=st.sampled_from([None, None, 3]),
+    )  # fmt: skip
+    def add(self, name, kind, seed, shares=(), files=None, outputs=None):
+        operation = functools.partial(add_adapters, self.model, CONFIGS[kind], name=name, seed=seed, num_labels=outputs)
         if name in self.reference.adapters:
             self.refused(operation, "already has an adapter")
             return
@@ -237,7 +250,11 @@ class Lifecycle(RuleBasedStateMachine):
             self.graphs = []  # they know of no adapters
         if not self.ends(operation, shares, files):
             operation()
-        self.reference.adapters[name] = kind, self.adapter_weights(name), dict(self.reference.plain)
+        own = dict(self.reference.plain)
+        if outputs not in (None, self.reference.outputs(None)):
+            here = {short(variable): variable.numpy() for variable in self.model.weights}
+            own |= {each: here[each] for each in own if is_head(each)}
+        self.reference.adapters[name] = kind, self.adapter_weights(name), own
         self.reference.active, self.reference.blocks = name, None
 
     @rule(name=NAMES, blocks=st.sampled_from([None, (), (1,)]))
@@ -276,6 +293,8 @@ class Lifecycle(RuleBasedStateMachine):
             reference.trains = reference.mode = None
         elif reference.trains is not None:
             reference.trains = {each for each in reference.trains if not each.startswith(f"adapters/{name}/")}
+            if reference.chosen_outputs not in map(reference.outputs, [None, *reference.adapters]):
+                reference.chosen_outputs = None  # the next head of so many is another one
 
     @rule(mode=st.sampled_from(MODES))
     def choose(self, mode):
@@ -284,6 +303,7 @@ class Lifecycle(RuleBasedStateMachine):
             return
         set_trainable(self.model, mode)
         self.reference.trains, self.reference.mode = self.reference.chosen(mode) | self.of_the_adapter(mode), mode
+        self.reference.chosen_outputs = self.reference.outputs(self.reference.active)
 
     @rule()
     def freeze(self):
@@ -335,6 +355,9 @@ class Lifecycle(RuleBasedStateMachine):
             return "load it into a model of its own"
         if kind and name in reference.adapters and reference.adapters[name][0] != kind:
             return "another config"
+        if kind is None or name in reference.adapters:
+            if saved.outputs(saved.active) != reference.outputs(name if kind else None):
+                return "and the model's is another"
         return None
 
     def loaded(self, saved, name):
@@ -477,7 +500,7 @@ class Lifecycle(RuleBasedStateMachine):
         model = self.model
         graph = tf.function(lambda: model({name: tf.constant(value) for name, value in INPUTS.items()}).logits)
         graph()
-        self.graphs = [*self.graphs, (graph, self.numbers())][-2:]
+        self.graphs = [*self.graphs, (graph, self.numbers(), state_of(model).acting.traced_head)][-2:]
 
     @rule(shares=SHARES, files=FILES, what=st.sampled_from(["remove", "choose", "activate", "suspend"]), name=NAMES)
     def interrupt(self, shares, files, what, name):
@@ -517,6 +540,7 @@ class Lifecycle(RuleBasedStateMachine):
         elif what == "choose":
             self.reference.mode = "full"
             self.reference.trains = self.reference.chosen("full") | self.of_the_adapter("full")
+            self.reference.chosen_outputs = self.reference.outputs(self.reference.active)
         elif what == "activate":
             self.reference.active, self.reference.blocks = name, None
         else:

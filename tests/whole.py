@@ -51,7 +51,13 @@ def picture(model):
             len(state.suspensions),
             state.acting.number.numpy(),
             state.acting.known,
+            state.acting.head.numpy(),
+            state.acting.traced_head,
         ),
+        "head": (type(model), getattr(model, "num_labels", None), id(state.head)),
+        "waiting": [
+            (id(head.holder), [variable.numpy().tobytes() for variable in head.variables]) for head in state.heads
+        ],
         "switches": {
             place: (
                 site.switch.active_slot.numpy(),
@@ -71,7 +77,7 @@ def picture(model):
         "kept": [
             [
                 None if kept is None else [np.asarray(value).tobytes() for value in kept]
-                for kept in (owner.norms, owner.head)
+                for kept in (owner.norms, owner.pooler, owner.head)
             ]
             for owner in (state.plain, *state.adapters.values())
         ],

@@ -15,8 +15,7 @@ import tempfile
 from benchmarks.provenance import ROOT
 
 #: File of `tf_adapters`, a piece of it, what stands in its place, and the tests: names of files, perhaps with pytest's
-# `-k` behind a
-#: colon, and with a `+` before them where their slow tests run too.
+#: `-k` behind a colon, and with a `+` before them where their slow tests run too.
 MUTATIONS = [
     (
         "methods/bottleneck.py",
@@ -88,6 +87,20 @@ MUTATIONS = [
         "families:fast fast:logits",
     ),
     ("models/fast.py", "(gate * lora.scaling * scale)", "(gate * lora.scaling)", "methods:fast"),
+    ("models/site.py", "known & (self.head.read_value() == self.traced_head)", "known", "own_heads:graph"),
+    (
+        "models/state.py",
+        "setattr(self.plain, group, [variable.read_value()",
+        "([variable.read_value()",
+        "own_heads:merged",
+    ),
+    (
+        "models/trainable.py",
+        "    _freeze_waiting_heads(state)\n    state.trainable = mode",
+        "    state.trainable = mode",
+        "own_heads:waits",
+    ),
+    ("models/transaction.py", "        change_class(self._model, self._class)\n", "", "own_heads:interrupted"),
     ("models/fast.py", "is_plain and training and self.switch.drops", "False", "variants:drop"),
     ("models/fast.py", "and not (adapter.dropout and training)", "", "fast:own_dropout"),
     ("models/fast.py", "or (adapter.dropout and training):", ":", "fast:own_dropout"),

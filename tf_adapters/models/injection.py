@@ -160,6 +160,10 @@ def remove_adapters(model: keras.Model, *, name: Optional[str] = None) -> keras.
     for owner, part, original in state.original_parts:
         replace_layer(owner, part, original)
     state.family.set_blocks(model, state.original_blocks)
+    before = {id(layer) for layer, *_ in state.freezing}
+    for layer in state.head.layers.values():
+        if id(layer) not in before:
+            layer.trainable = True  # it came with an adapter that is merged
     for layer, trainable, trains, frozen in state.freezing:
         set_trainable_alone(layer, trainable)
         set_own_weights(layer, trains, frozen)

@@ -186,8 +186,7 @@ class ModelState:
         if hasattr(model, "num_labels"):
             model.num_labels = head.shape.num_labels
         change_class(model, head.model_class)
-        stack = self.family.stack(model)
-        if hasattr(stack, "first_token_only"):
+        if self.fast and hasattr(stack := self.family.stack(model), "first_token_only"):
             stack.first_token_only = self.family.reads_first_token_only(model)
         self.head, self.acting.traced_head = head, head.number
         self.write(self.acting.head, head.number)

@@ -69,6 +69,7 @@ def set_trainable(model: keras.Model, mode: str = "adapters", *, head: bool = Tr
     for layer in model.submodules:
         if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
             _freeze_all_but(layer, chosen)
+    _freeze_waiting_heads(state)
     state.trainable = mode
     _follow(model)
     return model
@@ -85,9 +86,17 @@ def freeze(model):
     state = state_of(model)
     keep_float32(model, state)
     model.trainable = False
+    _freeze_waiting_heads(state)
     state.trainable = None
     _follow(model)
     return model
+
+
+def _freeze_waiting_heads(state):
+    for head in state.heads:
+        if head is not state.head:
+            for layer in head.layers.values():
+                layer.trainable = False
 
 
 def _follow(model):
