@@ -1,8 +1,11 @@
 import dataclasses
 
+import numpy as np
 import pytest
 
 from tf_adapters import AdapterConfig, InputError, get_recipe
+from tf_adapters.config import MethodConfig
+from tf_adapters.layers.method import MethodLayer
 from tf_adapters.recipes import RECIPES, usual_settings
 
 
@@ -166,3 +169,19 @@ def test_recipes_say_what_they_follow():
 def test_a_run_has_the_recipes_rate_where_it_is_for_what_trains(recipe, trainable, expected):
     settings = usual_settings(get_recipe(recipe), trainable)
     assert (settings["learning_rate"], settings["dropout"]) == expected
+
+
+def test_a_method_that_declares_nothing_is_refused_where_more_is_needed():
+    class Scale(MethodConfig):
+        method = "scale"
+
+    class ScaleLayer(MethodLayer):
+        pass
+
+    layer = ScaleLayer()
+    with pytest.raises(InputError, match="ScaleLayer is no update of a dense layer's weights and cannot be merged"):
+        layer.merged(np.zeros((2, 2)), np.zeros(2))
+    assert not layer.is_fused(training=False) and not layer.low_rank
+    assert not Scale().is_bottleneck and "method 'scale', which a bank does not compute" in Scale().why_not_banked()
+    assert AdapterConfig().is_bottleneck and AdapterConfig().why_not_banked() is None
+    assert "insertion='parallel'" in AdapterConfig(insertion="parallel").why_not_banked()

@@ -20,10 +20,17 @@ class MethodConfig:
     Attributes:
         method: str, its name in a saved directory.
         random_drop: int, as of `AdapterConfig`.
+        is_bottleneck: bool, whether its layers are bottlenecks that stand behind sub-layers: those are fused
+            (`FusionConfig`), and freeze when their outputs settle (`TrainingSettings.freeze_adapters`).
     """
 
     method = None
     random_drop = 0
+    is_bottleneck = False
+
+    def why_not_banked(self):
+        """Why an `AdapterBank` does not compute it, as the end of a sentence; None if it does."""
+        return f"was trained by the method {self.method!r}, which a bank does not compute"
 
     def sites(self, depth):
         """The places that the method changes: dict from `(block, place)` to the key of what changes it; `depth` blocks

@@ -102,7 +102,7 @@ MUTATIONS = [
     ),
     ("models/transaction.py", "        change_class(self._model, self._class)\n", "", "own_heads:interrupted"),
     ("models/fast.py", "is_plain and training and self.switch.drops", "False", "variants:drop"),
-    ("models/fast.py", "and not (adapter.dropout and training)", "", "fast:own_dropout"),
+    ("methods/bottleneck.py", "and not (self.dropout and training)", "", "fast:own_dropout"),
     ("models/fast.py", "or (adapter.dropout and training):", ":", "fast:own_dropout"),
     (
         "models/fast.py",

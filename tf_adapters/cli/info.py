@@ -153,7 +153,6 @@ def _show_model(console, source, adapter_size, as_json):
 
 def _recipe_rows(family, config, adapter_size):
     """Parameters that each recipe trains on a model, as dicts."""
-    from tf_adapters.methods.bottleneck import AdapterConfig
     from tf_adapters.recipes import RECIPES
 
     sizes = family.parameters(config)
@@ -162,7 +161,7 @@ def _recipe_rows(family, config, adapter_size):
         if recipe.trainable != "adapters":
             continue  # their names say it
         adapter = recipe.adapter
-        if adapter_size is not None and isinstance(adapter, AdapterConfig):
+        if adapter_size is not None and adapter.is_bottleneck:
             adapter = dataclasses.replace(adapter, bottleneck_size=adapter_size)
         depth, inner = family.depth(config), family.intermediate_size(config)
         try:

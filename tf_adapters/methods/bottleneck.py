@@ -10,6 +10,7 @@ from tf_adapters.config import MethodConfig, check_choice, check_scaling, check_
 from tf_adapters.errors import InputError
 from tf_adapters.layers.activation import get_activation
 from tf_adapters.layers.dropout import SeededDropout
+from tf_adapters.layers.fused.activation import ACTIVATIONS
 from tf_adapters.layers.layer_norm import layer_norm
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.ranges import check_fields, in_range, is_int
@@ -81,6 +82,14 @@ class AdapterConfig(MethodConfig):
     train_layer_norm: str = "encoder"
 
     method = "bottleneck"
+    is_bottleneck = True
+
+    def why_not_banked(self):
+        """As of `MethodConfig`."""
+        for field in ("insertion", "hidden_layers", "inner_norm", "scaling", "interaction"):
+            if getattr(self, field) != getattr(AdapterConfig, field):
+                return f"has adapters with {field}={getattr(self, field)!r}, which a bank does not compute"
+        return None
 
     def __post_init__(self):
         check_fields(self)
@@ -216,6 +225,10 @@ class AdapterLayer(MethodLayer):
     def is_plain(self):
         """Whether it is the paper's adapter, whose two projections are all that it has."""
         return (self.hidden_layers, self.inner_norm, self.scaling, self.interaction) == (1, "none", 1.0, "add")
+
+    def is_fused(self, training):
+        """As of `MethodLayer`."""
+        return self.is_plain and not (self.dropout and training) and self.activation in ACTIVATIONS
 
     def build(self, input_shape):
         hidden_size, m = input_shape[-1], self.bottleneck_size

@@ -63,9 +63,8 @@ class DoraLayer(LoraLayer):
         return outputs + (outputs - tf.cast(bias, kind)) * tf.cast(excess, kind) + update * tf.cast(factor, kind)
 
     def merged(self, kernel, bias):
-        """As of `LoraLayer`."""
-        direction = kernel.astype(np.float64) + self.scaling * self.a.numpy().astype(
-            np.float64
-        ) @ self.b.numpy().astype(np.float64)
+        """As of `MethodLayer`."""
+        update = self.a.numpy().astype(np.float64) @ self.b.numpy().astype(np.float64)
+        direction = kernel.astype(np.float64) + self.scaling * update
         before, after = (np.linalg.norm(values, axis=0) for values in (kernel.astype(np.float64), direction))
         return (direction * (self.magnitude.numpy() * before / after)).astype(np.float32), bias

@@ -84,8 +84,7 @@ class IA3Layer(MethodLayer):
         return dense(inputs * scale) if self.side == "inputs" else dense(inputs) * scale
 
     def merged(self, kernel, bias):
-        """Kernel `(inputs, outputs)` and bias `(outputs,)` of a dense layer that computes the same alone, as NumPy
-        arrays."""
+        """As of `MethodLayer`."""
         scale = self.scale.numpy()
         return (kernel * scale[:, None], bias) if self.side == "inputs" else (kernel * scale, bias * scale)
 

@@ -130,8 +130,7 @@ class LoraLayer(MethodLayer):
         return tf.reshape(tf.matmul(narrow, wide), tf.concat([tf.shape(inputs)[:-1], [self.units]], 0))
 
     def merged(self, kernel, bias):
-        """Kernel `(inputs, units)` and bias `(units,)` of a dense layer that computes the same alone, as NumPy
-        arrays."""
+        """As of `MethodLayer`."""
         update = self.a.numpy().astype(np.float64) @ self.b.numpy().astype(np.float64)
         return (kernel + self.scaling * update).astype(np.float32), bias
 

@@ -16,7 +16,6 @@ from tf_adapters.layers.fused.activation import ACTIVATIONS, biased_activation
 from tf_adapters.layers.fused.attention import dot_product_attention
 from tf_adapters.layers.fused.dropout import biased_dropout
 from tf_adapters.layers.fused.layer_norm import sum_norm
-from tf_adapters.methods.bottleneck import AdapterLayer
 from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.site import AdapterBlock, AdapterSite
 
@@ -183,7 +182,7 @@ class FastSite(AdapterSite):
         if is_plain and training and self.switch.drops:
             is_plain = False
         if is_plain and adapter is not None:
-            is_plain = self.configs[name].insertion == "sequential" and _is_fusible(adapter, training)
+            is_plain = self.configs[name].insertion == "sequential" and adapter.is_fused(training)
         if not is_plain:
             return super().call(hidden_states, input_tensor, training=training)
         dtype, rate = hidden_states.dtype, self.dropout.rate if training else 0.0
@@ -204,15 +203,6 @@ class FastSite(AdapterSite):
         gamma, beta = self.guarded(_value(self.LayerNorm.gamma, tf.float32)), _value(self.LayerNorm.beta, tf.float32)
         outputs = sum_norm(self.LayerNorm.epsilon, len(terms), self.dense.units)(gamma, beta, bias, *terms)
         return tf.reshape(outputs, tf.shape(input_tensor))
-
-
-def _is_fusible(adapter, training):
-    return (
-        isinstance(adapter, AdapterLayer)
-        and adapter.is_plain
-        and not (adapter.dropout and training)
-        and adapter.activation in ACTIVATIONS
-    )
 
 
 class FastBlock(AdapterBlock):

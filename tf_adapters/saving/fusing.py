@@ -2,7 +2,6 @@
 
 from tf_adapters.errors import InputError
 from tf_adapters.methods import config_from_dict
-from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
@@ -43,7 +42,7 @@ def fuse_adapters(model, directories, *, name="fusion", value_regularization=0.0
         settings, arrays = read_adapter(directory)
         check_backbone(model, state, settings, directory)
         config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
-        if not isinstance(config, AdapterConfig):
+        if config is None or not config.is_bottleneck:
             raise InputError(
                 f"{directory} holds {'no adapters' if config is None else config.method}: bottleneck adapters are "
                 "fused."

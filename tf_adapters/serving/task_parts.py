@@ -6,7 +6,6 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.methods import config_from_dict
-from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.names import pytorch_name
 from tf_adapters.models.routing import norm_layers
 from tf_adapters.models.state import state_of
@@ -111,18 +110,9 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
                 f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}."
             )
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
-    if config is not None and not isinstance(config, AdapterConfig):
-        raise InputError(
-            f"{directory} was trained by the method {config.method!r}, which a bank does not compute: export it by "
-            "itself."
-        )
+    if config is not None and (problem := config.why_not_banked()) is not None:
+        raise InputError(f"{directory} {problem}: export it by itself.")
     sites = {} if config is None else config.sites(encoder.depth)
-    for field in ("insertion", "hidden_layers", "inner_norm", "scaling", "interaction"):
-        if config is not None and getattr(config, field) != getattr(AdapterConfig, field):
-            raise InputError(
-                f"{directory} has adapters with {field}={getattr(config, field)!r}, which a bank does not compute: "
-                "export it by itself."
-            )
 
     def take(key, shape, transpose=False):
         if key not in arrays:

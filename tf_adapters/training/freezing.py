@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
-from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.fast import FastSite
 from tf_adapters.models.site import AdapterSite
 from tf_adapters.models.state import state_of
@@ -50,7 +49,7 @@ class AdapterFreezing(Change):
 
     def __init__(self, model, *, threshold, epochs, examples, tokenizer):
         state = state_of(model)
-        if state.trainable != "adapters" or not isinstance(state.adapters[state.active].config, AdapterConfig):
+        if state.trainable != "adapters" or not state.adapters[state.active].config.is_bottleneck:
             raise InputError(
                 "{freeze_adapters} is for bottleneck adapters (set_trainable(model, 'adapters')): leave it out.",
                 freeze_adapters=threshold,
