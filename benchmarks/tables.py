@@ -79,8 +79,7 @@ def replace_section(text, tables):
 def main():
     parser = argparse.ArgumentParser(
         description=f"{__doc__} They stand in {README} and {NOTES} between the lines {START} and {END}; everything "
-        "else there "
-        "stays as it is."
+        "else there stays as it is."
     )
     parser.add_argument(
         "--root", type=pathlib.Path, default=ROOT, help="folder of the READMEs; default: the repository"

@@ -371,8 +371,8 @@ def test_a_download_that_fails_is_one_sentence(tmp_path, monkeypatch):
         load_task("glue/qnli", data_dir=tmp_path)
     assert str(error.value) == (
         f"Task 'glue/qnli' is not prepared in '{tmp_path}/glue/qnli/2.0.0' and could not be downloaded "
-        "(ConnectionError: HTTPSConnectionPool: Max retries exceeded): "
-        "connect to the network, or give the data_dir that holds it."
+        "(ConnectionError: HTTPSConnectionPool: Max retries exceeded): connect to the network, or give the data_dir "
+        "that holds it."
     )
 
 

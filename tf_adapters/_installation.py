@@ -11,8 +11,8 @@ def check_installation():
     """
     if importlib.util.find_spec("tf_keras") is None:
         raise ImportError(
-            "tf_adapters needs Keras 2 as the package tf-keras, which is not installed: "
-            "run `pip install tf-keras` in the version of your TensorFlow (tf-keras 2.19 for TensorFlow 2.19)."
+            "tf_adapters needs Keras 2 as the package tf-keras, which is not installed: run `pip install tf-keras` in "
+            "the version of your TensorFlow (tf-keras 2.19 for TensorFlow 2.19)."
         )
     try:
         version = importlib.metadata.version("transformers")

@@ -85,8 +85,8 @@ RECIPES = {
             source=(
                 "Houlsby et al. 2019, sections 2.1, 3.1, 3.2 and 3.6. Follows the paper: initialisation 1e-2, GELU, "
                 "two unshared adapters per block, all LayerNorms. Learning rate and epochs are the middle and the "
-                "longer of "
-                "its sweep ({3e-5, 3e-4, 3e-3} x {3, 20}); the length is the published code's, the paper states none."
+                "longer of its sweep ({3e-5, 3e-4, 3e-3} x {3, 20}); the length is the published code's, the paper "
+                "states none."
             ),
         ),
         Recipe(
@@ -230,9 +230,8 @@ RECIPES = {
             batch_size=32,
             source=(
                 "Houlsby et al. 2019, section 3.3: full fine-tuning, and with --trainable top-N variable fine-tuning. "
-                "One of its rates "
-                "({1e-5, 3e-5, 1e-4, 3e-3}) and the shortest of its epochs ({20, 50, 100}); `tune --space "
-                "houlsby-2019-top-n` has all."
+                "One of its rates ({1e-5, 3e-5, 1e-4, 3e-3}) and the shortest of its epochs ({20, 50, 100}); `tune "
+                "--space houlsby-2019-top-n` has all."
             ),
             **_BASELINE,
         ),
@@ -243,9 +242,8 @@ RECIPES = {
             epochs=20,
             batch_size=32,
             source=(
-                "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on BERT-base. "
-                "Its rate is not "
-                "stated: the middle of the adapters' ({3e-5, 3e-4, 3e-3})."
+                "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on "
+                "BERT-base. Its rate is not stated: the middle of the adapters' ({3e-5, 3e-4, 3e-3})."
             ),
             **_BASELINE,
         ),

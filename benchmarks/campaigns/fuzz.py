@@ -26,9 +26,8 @@ def parse(arguments=None):
     parser = make_parser(
         description=__doc__
         + " Files are changed at random and with knowledge of their formats: adapter directories, AdapterHub's and "
-        "PEFT's "
-        "checkpoints, encoders, tokenizers and data files. It fails if anything else comes of one than a load or an "
-        "InputError.",
+        "PEFT's checkpoints, encoders, tokenizers and data files. It fails if anything else comes of one than a load "
+        "or an InputError.",
         smoke="200 cases",
     )
     parser.add_argument("--cases", type=at_least_1, default=10_000)

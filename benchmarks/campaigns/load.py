@@ -25,9 +25,8 @@ def parse(arguments=None):
     parser = make_parser(
         description=__doc__
         + " Every row's logits are compared with those of the adapter's own model; a task that changes while a request "
-        "runs may be "
-        "answered as before or as after. It fails on the first wrong answer, and when no request ends for a time. The "
-        "encoder is tiny and random.",
+        "runs may be answered as before or as after. It fails on the first wrong answer, and when no request ends "
+        "for a time. The encoder is tiny and random.",
         smoke="20 tasks and 300 requests of 8 clients",
     )
     parser.add_argument("--clients", type=at_least_1, default=64, help="threads that send requests")

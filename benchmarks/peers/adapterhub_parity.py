@@ -17,8 +17,7 @@ def parse(arguments=None):
     parser = make_parser(
         description=__doc__
         + " Models are tiny and random; every weight of an adapter and of a head is far from its initial value. What "
-        "is compared is the "
-        "last hidden states and the logits, in float32.",
+        "is compared is the last hidden states and the logits, in float32.",
         smoke="the same",
     )
     parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")

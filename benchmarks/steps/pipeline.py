@@ -38,9 +38,9 @@ def table(result):
     for size in result["sizes"]:
         memory = size["resident_mib"]
         lines.append(
-            f"| {size['rows']:,} | {size['file_mib']:.0f} | {size['reading_s']:.1f} | {size['pipeline_rows_s']:,.0f} "
-            f"| {size['training_rows_s']:,.0f} | {size['ratio']:.1f} "
-            f"| {memory['libraries']:,.0f}, {memory['after_reading']:,.0f}, {memory['peak_of_batches']:,.0f} |"
+            f"| {size['rows']:,} | {size['file_mib']:.0f} | {size['reading_s']:.1f} | {size['pipeline_rows_s']:,.0f} | "
+            f"{size['training_rows_s']:,.0f} | {size['ratio']:.1f} | {memory['libraries']:,.0f}, "
+            f"{memory['after_reading']:,.0f}, {memory['peak_of_batches']:,.0f} |"
         )
     return "\n".join([*lines, "", origin(result, f"{settings['batches']} batches, {settings['steps']} steps")])
 

@@ -114,8 +114,7 @@ def parse(arguments=None):
     parser = study.parser(
         __doc__
         + " The rate is chosen at the first seed, and the epoch always, on rows of the training split that nothing "
-        "else uses; reported "
-        "are the task's own validation rows.",
+        "else uses; reported are the task's own validation rows.",
         "data_dir tasks model learning_rates rows validation_rows epochs batch_size max_length seeds precision output",
         tasks=["glue/sst2", "glue/cola"],
         output=RESULTS / "methods-minilm",

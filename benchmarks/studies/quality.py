@@ -114,8 +114,8 @@ def parse(arguments=None):
     parser = study.parser(
         __doc__
         + " Learning rate, dropout and epoch are chosen on validation rows that are sampled from the training split; "
-        "the "
-        "accuracies reported are those of the task's own validation split (SST-2: 872 rows), which chooses nothing.",
+        "the accuracies reported are those of the task's own validation split (SST-2: 872 rows), which chooses "
+        "nothing.",
         "task model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds precision "
         "output",
         task="glue/sst2",

@@ -114,8 +114,8 @@ def parse(arguments=None):
     parser = study.parser(
         __doc__
         + " Rows are those of `--low-resource`: validation rows are held out of the training split, and the best "
-        "pair's adapter is "
-        "tested on the task's own validation rows. The same command goes on where a killed one stopped.",
+        "pair's adapter is tested on the task's own validation rows. The same command goes on where a killed one "
+        "stopped.",
         "data_dir task model learning_rates rows epochs batch_size max_length output",
         task="glue/cola",
         output=RESULTS / "search-cola-minilm",

@@ -103,8 +103,7 @@ def parse(arguments=None):
         choices=(*METHODS, *VARIANTS),
         metavar="METHOD",
         help="adapters, full; fast: adapters with fast blocks in mixed_bfloat16; unsorted: adapters on batches of "
-        "random rows, not "
-        "of rows of like length",
+        "random rows, not of rows of like length",
     )
     rates = "; of several, a task has the best by validation at the first seed"
     parser.add_argument(

@@ -31,8 +31,7 @@ Format = Annotated[
     Optional[str],
     typer.Option(
         help="`csv`, `tsv`, `jsonl` or `txt`, for words `conllu`, `columns` or `txt`, for questions `squad`, where the "
-        "name of "
-        "your file does not say which.",
+        "name of your file does not say which.",
         rich_help_panel="Data",
     ),
 ]
@@ -74,8 +73,7 @@ Fast = Annotated[
     typer.Option(
         "--fast",
         help="Compute the encoder's blocks by fused operations: the same up to rounding in less time, after some "
-        "seconds of "
-        "compiling; with `--precision mixed_bfloat16` about twice as fast on CPUs that have it.",
+        "seconds of compiling; with `--precision mixed_bfloat16` about twice as fast on CPUs that have it.",
         rich_help_panel="Run",
     ),
 ]

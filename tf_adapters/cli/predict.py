@@ -35,8 +35,7 @@ def predict(
         typer.Option(
             "--input",
             help="Rows to label: .csv, .tsv, .jsonl, .txt (a text per line), or - for lines of standard input; for "
-            "words "
-            "also .conllu and column files, for questions also SQuAD's JSON.",
+            "words also .conllu and column files, for questions also SQuAD's JSON.",
             rich_help_panel="Data",
         ),
     ],

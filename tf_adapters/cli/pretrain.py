@@ -60,8 +60,7 @@ def pretrain(
         Optional[int],
         _run(
             help="Steps that fit a new head of masked words on the frozen encoder first. Default: 500 where the "
-            "checkpoint has no such "
-            "head, otherwise 0."
+            "checkpoint has no such head, otherwise 0."
         ),
     ] = None,
     head_learning_rate: Annotated[float, _run(help="Peak learning rate of those.")] = 1e-3,

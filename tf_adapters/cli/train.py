@@ -62,17 +62,15 @@ def train(
         Optional[List[pathlib.Path]],
         _adapter(
             help="AdapterFusion: learn to combine the adapters of this directory and others, which stay as they are; "
-            "give it twice or "
-            "more. They must have been trained without LayerNorms (`--recipe pfeiffer-2021`). The paper's rate is "
-            "5e-5, for 10 epochs."
+            "give it twice or more. They must have been trained without LayerNorms (`--recipe pfeiffer-2021`). The "
+            "paper's rate is 5e-5, for 10 epochs."
         ),
     ] = None,
     from_pretrained_adapter: Annotated[
         Optional[pathlib.Path],
         _adapter(
             help="Go on with the adapter of this directory: one that `pretrain` wrote, its `step-N` among them, or of "
-            "another task. What it "
-            "has and what trains are as there; the head is new."
+            "another task. What it has and what trains are as there; the head is new."
         ),
     ] = None,
     run: RunOptions,
@@ -86,9 +84,9 @@ def train(
         Optional[str],
         _run(
             help="Train on several devices, each with its rows of a batch, so that `--batch-size` is that of all "
-            "together: `mirrored` takes "
-            "all GPUs of this machine; `tpu` a TPU, with `--xla` (never tried); `multi-worker` several machines, where "
-            "the same command runs on each, and only `TF_CONFIG` says which of them it is: "
+            "together: `mirrored` takes all GPUs of this machine; `tpu` a TPU, with `--xla` (never tried); "
+            "`multi-worker` several machines, where the same command runs on each, and only `TF_CONFIG` says which of "
+            "them it is: "
             '`TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", '
             '"index": 0}}\' '
             "tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. The first "

@@ -56,8 +56,8 @@ def tune(
         str,
         _search(
             help="What to search: `default`, or a paper's grid: `houlsby-2019-glue`, `houlsby-2019-additional`, "
-            "`houlsby-2019-top-n`, "
-            "`he-2021-tae`, `he-2021-glue`, `he-2021-glue-full`, `he-2021-xtreme`; `none` for what `--vary` says alone."
+            "`houlsby-2019-top-n`, `he-2021-tae`, `he-2021-glue`, `he-2021-glue-full`, `he-2021-xtreme`; `none` for "
+            "what `--vary` says alone."
         ),
     ] = "default",
     vary: Annotated[

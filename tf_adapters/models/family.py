@@ -224,8 +224,8 @@ def family_of(model):
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type is None:
         raise InputError(
-            "{model} is not a transformers TensorFlow model: build one with "
-            "tf_adapters.load_backbone or a TFBertFor... class.",
+            "{model} is not a transformers TensorFlow model: build one with tf_adapters.load_backbone or a "
+            "TFBertFor... class.",
             model=type(model).__name__,
         )
     return get_family(model_type)

@@ -133,8 +133,8 @@ def file_format(path, format=None):
     extension = os.path.splitext(name[:-3] if name.endswith(".gz") else name)[1]
     if extension not in FORMATS:
         raise InputError(
-            f"{path} has the extension {extension!r}, which names no known format: "
-            f"use {', '.join(FORMATS)} (each also with .gz), or say the format ({', '.join(known)})."
+            f"{path} has the extension {extension!r}, which names no known format: use {', '.join(FORMATS)} (each also "
+            f"with .gz), or say the format ({', '.join(known)})."
         )
     return FORMATS[extension]
 

@@ -144,8 +144,8 @@ def _check_known(name, index, path, line):
     if name not in index:
         known = ", ".join(repr(label) for label in itertools.islice(index, 20)) + (", ..." if len(index) > 20 else "")
         raise InputError(
-            f"{path}, line {line}: the label {name!r} is not among those of the training rows "
-            f"({known}); correct it, or add rows with it to the training file."
+            f"{path}, line {line}: the label {name!r} is not among those of the training rows ({known}); correct it, "
+            "or add rows with it to the training file."
         )
 
 

@@ -282,8 +282,8 @@ def _read_table(path, layout, skipped):
                     skipped.append(line)
                 continue
             raise InputError(
-                f"{path}, line {line}: has {len(row)} cells where {len(header)} belong; "
-                "get the file as it was published."
+                f"{path}, line {line}: has {len(row)} cells where {len(header)} belong; get the file as it was "
+                "published."
             )
         if line == 1 and layout.other_header is not None and tuple(row) == layout.other_header:
             continue

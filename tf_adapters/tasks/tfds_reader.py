@@ -27,13 +27,13 @@ def import_tfds():
         tfds.builder  # noqa: B018 (the import is lazy in parts)
     except ImportError as error:
         raise InputError(
-            f"Tasks of TensorFlow Datasets need {error.name or 'tensorflow_datasets'}: "
-            "run `pip install tensorflow-datasets importlib_resources`."
+            f"Tasks of TensorFlow Datasets need {error.name or 'tensorflow_datasets'}: run `pip install "
+            "tensorflow-datasets importlib_resources`."
         ) from error
     except Exception as error:  # tensorflow-metadata built for another protobuf: VersionError, AttributeError
         raise InputError(
-            f"tensorflow_datasets is installed and cannot be imported ({_first_line(error)}): "
-            "run `pip install 'tensorflow-metadata<1.18'` if it is about protobuf or `builder`."
+            f"tensorflow_datasets is installed and cannot be imported ({_first_line(error)}): run `pip install "
+            "'tensorflow-metadata<1.18'` if it is about protobuf or `builder`."
         ) from error
     return tfds
 
@@ -201,8 +201,8 @@ def _label_column(features, builder, label_column, name):
     if len(classes) == 1:
         return classes[0]
     raise InputError(
-        f"{name} has {len(classes)} class label columns {classes}: "
-        f"say label_column (its columns are {sorted(features)})."
+        f"{name} has {len(classes)} class label columns {classes}: say label_column (its columns are "
+        f"{sorted(features)})."
     )
 
 

@@ -22,8 +22,8 @@ def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
     steps = rows_count // batch_size if drop_remainder else -(-rows_count // batch_size)
     if steps == 0:
         raise InputError(
-            f"{{batch_size}} exceeds the {rows_count} rows and drop_remainder drops "
-            f"them all: give a batch_size of at most {rows_count}.",
+            f"{{batch_size}} exceeds the {rows_count} rows and drop_remainder drops them all: give a batch_size of at "
+            f"most {rows_count}.",
             batch_size=batch_size,
         )
     return steps
@@ -278,8 +278,8 @@ def _checked_lengths(lengths, tokenizer):
         )
     if lengths[-1] < tokenizer.max_length:
         raise InputError(
-            f"{{lengths}} has no place for a row of the tokenizer's "
-            f"max_length={tokenizer.max_length}: let the last entry be at least that.",
+            f"{{lengths}} has no place for a row of the tokenizer's max_length={tokenizer.max_length}: let the last "
+            "entry be at least that.",
             lengths=lengths,
         )
     return lengths

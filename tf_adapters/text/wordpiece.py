@@ -176,9 +176,8 @@ class WordPiece(Tokenizer):
             settings.update(found)
         else:
             raise InputError(
-                "{directory} holds no WordPiece vocabulary: "
-                "looked for vocab.txt and tokenizer.json. "
-                "Give the directory of a BERT model with its tokenizer's files.",
+                "{directory} holds no WordPiece vocabulary: looked for vocab.txt and tokenizer.json. Give the "
+                "directory of a BERT model with its tokenizer's files.",
                 directory=directory,
             )
         settings.update(_read_tokenizer_config(os.path.join(directory, "tokenizer_config.json"), classes))
@@ -372,9 +371,8 @@ def _checked_ids(vocabulary):
     if len(ids) != len(vocabulary):
         twice = next(token for index, token in enumerate(vocabulary) if ids[token] != index)
         raise InputError(
-            f"vocabulary has the entry {twice!r} twice, "
-            f"at {vocabulary.index(twice)} and {ids[twice]}: "
-            "each token must have one id."
+            f"vocabulary has the entry {twice!r} twice, at {vocabulary.index(twice)} and {ids[twice]}: each token must "
+            "have one id."
         )
     return ids
 
@@ -402,8 +400,8 @@ def _read_tokenizer_config(path, classes):
     accepted.append("PreTrainedTokenizerFast")
     if name is not None and name not in accepted:
         raise InputError(
-            f"{{tokenizer_class}} in {path} is not {classes[0]}'s WordPiece: "
-            f"give a model whose tokenizer is a {classes[0]}Tokenizer.",
+            f"{{tokenizer_class}} in {path} is not {classes[0]}'s WordPiece: give a model whose tokenizer is a "
+            f"{classes[0]}Tokenizer.",
             tokenizer_class=name,
         )
     settings = {}

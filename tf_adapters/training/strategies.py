@@ -122,9 +122,8 @@ def scope_of(strategy):
         if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise
         raise InputError(
-            "Another worker was lost, and this one cannot go on alone. See why it ended, and start all of them again, "
-            "with {resume} if "
-            f"training had begun ({_first_line(error)}).",
+            "Another worker was lost, and this one cannot go on alone. See why it ended, and start all of them "
+            f"again, with {{resume}} if training had begun ({_first_line(error)}).",
             resume=True,
         ) from error
 

@@ -54,8 +54,8 @@ class Metric:
             fits = logits.ndim == 2 and labels.shape == logits.shape[:1]
         if not fits or not len(labels):
             raise InputError(
-                f"metric {self.name!r} got labels of shape {labels.shape} and logits of shape "
-                f"{logits.shape}: give at least one row, and one label row for each row of logits."
+                f"metric {self.name!r} got labels of shape {labels.shape} and logits of shape {logits.shape}: give at "
+                "least one row, and one label row for each row of logits."
             )
         finite = bool(np.isfinite(logits).all())
         predictions = _predictions(labels, np.where(np.isfinite(logits), logits, 0.0), self.kinds)
