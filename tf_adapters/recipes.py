@@ -4,15 +4,13 @@ A recipe holds everything that a run needs besides the data and the backbone.
 Where a paper and its published code differ, `source` says which one is followed.
 """
 
+import collections.abc
 import dataclasses
 from typing import Optional
 
+from tf_adapters import methods
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
-from tf_adapters.methods.bottleneck import AdapterConfig
-from tf_adapters.methods.dora import DoraConfig
-from tf_adapters.methods.ia3 import IA3Config
-from tf_adapters.methods.lora import LoraConfig
 
 # Of full and top-N fine-tuning, for which no recipe is.
 FULL_LEARNING_RATE = 5e-5
@@ -54,14 +52,37 @@ _REPORT = (
 )
 
 _LORA = dict(head_layers=1, learning_rate=5e-4, epochs=60, batch_size=16, max_length=512, warmup_fraction=0.06)
-_BASELINE = dict(adapter=AdapterConfig(), head_layers=1, max_length=128)
 
-RECIPES = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe(
-            name="default",
-            adapter=AdapterConfig(bottleneck_size=64, activation="gelu", init_stddev=3e-2, train_layer_norm="all"),
+
+def _baseline():
+    return dict(adapter=methods.AdapterConfig(), head_layers=1, max_length=128)
+
+
+class _Recipes(collections.abc.Mapping):
+    """The recipes by name, in the order of the papers. Each is made at its first use: a help text that names them needs
+    no TensorFlow."""
+
+    def __init__(self, makers):
+        self._makers, self._made = makers, {}
+
+    def __getitem__(self, name):
+        if name not in self._made:
+            self._made[name] = Recipe(name=name, **self._makers[name]())
+        return self._made[name]
+
+    def __iter__(self):
+        return iter(self._makers)
+
+    def __len__(self):
+        return len(self._makers)
+
+
+RECIPES = _Recipes(
+    {
+        "default": lambda: dict(
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, activation="gelu", init_stddev=3e-2, train_layer_norm="all"
+            ),
             head_layers=1,
             learning_rate=1e-3,
             epochs=3,
@@ -74,9 +95,10 @@ RECIPES = {
                 "what benchmarks/quality.py found better on SST-2's validation rows."
             ),
         ),
-        Recipe(
-            name="houlsby-2019",
-            adapter=AdapterConfig(bottleneck_size=64, activation="gelu", init_stddev=1e-2, train_layer_norm="all"),
+        "houlsby-2019": lambda: dict(
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, activation="gelu", init_stddev=1e-2, train_layer_norm="all"
+            ),
             head_layers=1,
             learning_rate=3e-4,
             epochs=20,
@@ -89,9 +111,10 @@ RECIPES = {
                 "states none."
             ),
         ),
-        Recipe(
-            name="houlsby-code-2019",
-            adapter=AdapterConfig(bottleneck_size=64, activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"),
+        "houlsby-code-2019": lambda: dict(
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"
+            ),
             head_layers=1,
             learning_rate=3e-4,
             epochs=5,
@@ -102,9 +125,8 @@ RECIPES = {
                 "the paper differs: initialisation 1e-3 instead of 1e-2 and the tanh approximation of GELU."
             ),
         ),
-        Recipe(
-            name="report-per-layer",
-            adapter=AdapterConfig(bottleneck_size=64, sharing="layer", train_layer_norm="none"),
+        "report-per-layer": lambda: dict(
+            adapter=methods.AdapterConfig(bottleneck_size=64, sharing="layer", train_layer_norm="none"),
             head_layers=1,
             learning_rate=3e-4,
             epochs=10,
@@ -114,9 +136,8 @@ RECIPES = {
             + " Its model 'Houlsby': one adapter for both places of a block, LayerNorms and pooler frozen. "
             "The report attributes this sharing to Houlsby et al., whose adapters are not shared.",
         ),
-        Recipe(
-            name="report-unshared",
-            adapter=AdapterConfig(bottleneck_size=64, sharing="none", train_layer_norm="encoder"),
+        "report-unshared": lambda: dict(
+            adapter=methods.AdapterConfig(bottleneck_size=64, sharing="none", train_layer_norm="encoder"),
             head_layers=2,
             learning_rate=3e-4,
             epochs=10,
@@ -126,9 +147,8 @@ RECIPES = {
             + " Its model 'not shared': the count of table 1, 3,006,720, is that of the encoder's LayerNorms (not the "
             "embeddings') and of the first of the two classifiers.",
         ),
-        Recipe(
-            name="report-3-shared",
-            adapter=AdapterConfig(bottleneck_size=64, sharing=3, train_layer_norm="none"),
+        "report-3-shared": lambda: dict(
+            adapter=methods.AdapterConfig(bottleneck_size=64, sharing=3, train_layer_norm="none"),
             head_layers=1,
             learning_rate=3e-4,
             epochs=10,
@@ -136,9 +156,8 @@ RECIPES = {
             max_length=128,
             source=_REPORT + " Its model '3-shared': one adapter for the six places of three consecutive blocks.",
         ),
-        Recipe(
-            name="he-2021",
-            adapter=AdapterConfig(bottleneck_size=64, activation="tanh", train_layer_norm="all"),
+        "he-2021": lambda: dict(
+            adapter=methods.AdapterConfig(bottleneck_size=64, activation="tanh", train_layer_norm="all"),
             head_layers=1,
             learning_rate=1e-4,
             epochs=20,
@@ -150,9 +169,8 @@ RECIPES = {
                 "256. Initialisation is not stated: Houlsby et al.'s."
             ),
         ),
-        Recipe(
-            name="han-2021",
-            adapter=AdapterConfig(bottleneck_size=48, activation="swish", train_layer_norm="none"),
+        "han-2021": lambda: dict(
+            adapter=methods.AdapterConfig(bottleneck_size=48, activation="swish", train_layer_norm="none"),
             head_layers=1,
             learning_rate=1e-4,
             epochs=20,
@@ -164,9 +182,8 @@ RECIPES = {
                 "N(0, 0.02); here it is Houlsby et al.'s truncated 1e-2, which the paper's text refers to."
             ),
         ),
-        Recipe(
-            name="pfeiffer-2021",
-            adapter=AdapterConfig(
+        "pfeiffer-2021": lambda: dict(
+            adapter=methods.AdapterConfig(
                 bottleneck_size=48,
                 activation="relu",
                 placement="ffn",
@@ -186,9 +203,8 @@ RECIPES = {
                 "and length are Houlsby et al.'s. The best epoch is kept; training does not stop before the last."
             ),
         ),
-        Recipe(
-            name="hu-2022",
-            adapter=LoraConfig(rank=8, alpha=8, targets=("query", "value")),
+        "hu-2022": lambda: dict(
+            adapter=methods.LoraConfig(rank=8, alpha=8, targets=("query", "value")),
             **_LORA,
             source=(
                 "Hu et al. 2022 (LoRA), section 4.2 and appendix D.1, table 9: RoBERTa-base on SST-2, whose other "
@@ -196,9 +212,8 @@ RECIPES = {
                 "the paper's text says Gaussian. AdamW there, Adam here."
             ),
         ),
-        Recipe(
-            name="liu-2024-dora",
-            adapter=DoraConfig(rank=8, alpha=8, targets=("query", "value")),
+        "liu-2024-dora": lambda: dict(
+            adapter=methods.DoraConfig(rank=8, alpha=8, targets=("query", "value")),
             **_LORA,
             source=(
                 "Liu et al. 2024 (DoRA), section 4. The paper trains decoders; rank, targets, rate, epochs, batches "
@@ -206,9 +221,8 @@ RECIPES = {
                 "pretrained one."
             ),
         ),
-        Recipe(
-            name="liu-2022",
-            adapter=IA3Config(),
+        "liu-2022": lambda: dict(
+            adapter=methods.IA3Config(),
             head_layers=1,
             learning_rate=3e-3,
             epochs=3,
@@ -222,8 +236,7 @@ RECIPES = {
                 "package's own."
             ),
         ),
-        Recipe(
-            name="houlsby-2019-full",
+        "houlsby-2019-full": lambda: dict(
             trainable="full",
             learning_rate=3e-5,
             epochs=20,
@@ -233,10 +246,9 @@ RECIPES = {
                 "One of its rates ({1e-5, 3e-5, 1e-4, 3e-3}) and the shortest of its epochs ({20, 50, 100}); `tune "
                 "--space houlsby-2019-top-n` has all."
             ),
-            **_BASELINE,
+            **_baseline(),
         ),
-        Recipe(
-            name="houlsby-2019-layer-norm",
+        "houlsby-2019-layer-norm": lambda: dict(
             trainable="layer-norm",
             learning_rate=3e-4,
             epochs=20,
@@ -245,10 +257,9 @@ RECIPES = {
                 "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on "
                 "BERT-base. Its rate is not stated: the middle of the adapters' ({3e-5, 3e-4, 3e-3})."
             ),
-            **_BASELINE,
+            **_baseline(),
         ),
-        Recipe(
-            name="he-2021-full",
+        "he-2021-full": lambda: dict(
             trainable="full",
             learning_rate=2e-5,
             epochs=20,
@@ -258,20 +269,19 @@ RECIPES = {
                 "(1e-5 to 5e-5) and the batch size of he-2021; on TAE it is 2e-5 too. `tune --space he-2021-glue-full` "
                 "has the search."
             ),
-            **_BASELINE,
+            **_baseline(),
         ),
-        Recipe(
-            name="han-2021-full",
+        "han-2021-full": lambda: dict(
             trainable="full",
             learning_rate=2e-5,
             epochs=10,
             batch_size=32,
             source="Han et al. 2021, table 3: fine-tuning without adapters, 2e-5 for 10 epochs in batches of 32, 128 "
             "tokens.",
-            **_BASELINE,
+            **_baseline(),
         ),
-    )
-}
+    }
+)
 
 
 def get_recipe(name: str) -> Recipe:

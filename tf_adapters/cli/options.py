@@ -139,6 +139,11 @@ SETTINGS = {
 }  # fmt: skip
 
 
+def listed(registry):
+    """The names in a registry, all but the default, for a help text."""
+    return ", ".join(f"`{name}`" for name in registry if name != "default")
+
+
 def check_numbers(arguments):
     """Raise InputError for a number that a command's parameter of this name cannot have; needs no TensorFlow."""
     for name, value in arguments.items():

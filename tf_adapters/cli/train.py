@@ -16,6 +16,7 @@ from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
+from tf_adapters.recipes import RECIPES
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
 
@@ -43,11 +44,9 @@ def train(
     recipe: Annotated[
         str,
         _adapter(
-            help="`default`, or a paper's complete setting: `houlsby-2019`, `houlsby-code-2019`, `report-per-layer`, "
-            "`report-unshared`, `report-3-shared`, `he-2021`, `han-2021`, `pfeiffer-2021`, `hu-2022` (LoRA), "
-            "`liu-2024-dora`, `liu-2022` ((IA)^3); and what papers compare with: `houlsby-2019-full`, "
-            "`houlsby-2019-layer-norm`, `he-2021-full`, `han-2021-full`. Every option below without a default "
-            "overrides a part of it."
+            help=f"`default`, or a paper's complete setting: {options.listed(RECIPES)}. Those that end in `-full` or "
+            "`-layer-norm` are what the papers compare with. Every option below without a default overrides a part of "
+            "it."
         ),
     ] = "default",
     trainable: Annotated[

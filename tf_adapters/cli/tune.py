@@ -27,6 +27,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.saving.atomic import remove_file, remove_folder
 from tf_adapters.tuning.role import NAME, read_role
+from tf_adapters.tuning.spaces import SPACES
 
 TUNERS = ("random", "bayesian", "hyperband", "grid")
 USUAL_TRIALS = 20
@@ -55,9 +56,8 @@ def tune(
     space: Annotated[
         str,
         _search(
-            help="What to search: `default`, or a paper's grid: `houlsby-2019-glue`, `houlsby-2019-additional`, "
-            "`houlsby-2019-top-n`, `he-2021-tae`, `he-2021-glue`, `he-2021-glue-full`, `he-2021-xtreme`; `none` for "
-            "what `--vary` says alone."
+            help=f"What to search: `default`, or a paper's grid: {options.listed(SPACES)}; `none` for what `--vary` "
+            "says alone."
         ),
     ] = "default",
     vary: Annotated[
