@@ -68,7 +68,7 @@ def held_out_of_train(task, rows, validation_rows, seed):
 
 
 def make_run(settings, model_source):
-    """A function that trains and scores once; loads TensorFlow and the vocabulary now.
+    """A function that trains and scores once; loads TensorFlow now.
 
     Args:
         settings: dict with epochs, batch_size, bottleneck, train_layer_norm, max_length, precision.
@@ -83,11 +83,11 @@ def make_run(settings, model_source):
     """
     import tf_adapters
     from tf_adapters._keras import keras
+    from tf_adapters.errors import DivergedError
     from tf_adapters.kinds import get_kind
     from tf_adapters.kinds.scoring import Scorer
     from tf_adapters.tasks.metrics import METRICS
 
-    tokenizers = []  # one for all runs
     versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
     git = git_state()  # now: a commit during the study does not change the code that runs
 
@@ -107,17 +107,9 @@ def make_run(settings, model_source):
         log,
     ):
         started = time.monotonic()
-        keras.mixed_precision.set_global_policy(precision or settings["precision"])
         keras.backend.clear_session()
-        keras.utils.set_random_seed(seed)
-        kind = get_kind(task.kind)
-        labels = list(task.labels) or None
-        model = tf_adapters.load_backbone(
-            model_source, head=kind.head, num_labels=kind.num_labels(task.labels), labels=labels
-        )
-        if not tokenizers:
-            tokenizers.append(tf_adapters.load_tokenizer(model, max_length=settings["max_length"]))
-        if method != "full" and config is None:
+        full = method == "full"
+        if config is None and not full:
             config = tf_adapters.AdapterConfig(
                 bottleneck_size=settings["bottleneck"],
                 sharing="none",
@@ -125,36 +117,36 @@ def make_run(settings, model_source):
                 init_stddev=0.01 if init_stddev is None else init_stddev,
                 dropout=adapter_dropout or 0.0,
             )
-        if pretrained is not None:
-            tf_adapters.load_pretrained_adapter(model, pretrained)
-        elif method != "full":
-            tf_adapters.add_adapters(model, config, seed=seed, fast=method == "fast")
-        tf_adapters.set_trainable(model, "full" if method == "full" else "adapters")
-        tf_adapters.cast_frozen(model)
+        experiment = tf_adapters.Experiment(
+            model_source,
+            task,
+            settings=tf_adapters.TrainingSettings(
+                epochs=settings["epochs"],
+                learning_rate=learning_rate,
+                dropout=dropout,
+                batch_size=settings["batch_size"],
+                seed=seed,
+            ),
+            adapter=config,
+            trainable="full" if full else "adapters",
+            max_length=settings["max_length"],
+            precision=precision or settings["precision"],
+            fast=method == "fast",
+            pretrained=pretrained,
+        )
+        model, tokenizer = experiment.build()
         about = {"trained_parameters": tf_adapters.parameter_counts(model).trainable, "versions": versions, "git": git}
         epochs = _Epochs(METRICS[task.metric].primary, log)
         with tempfile.TemporaryDirectory() as folder, _windows(method == "unsorted"):
             try:
-                result = tf_adapters.fit(
-                    model,
-                    task,
-                    *tokenizers,
-                    output=pathlib.Path(folder) / "run",
-                    epochs=settings["epochs"],
-                    learning_rate=learning_rate,
-                    dropout=dropout,
-                    batch_size=settings["batch_size"],
-                    seed=seed,
-                    reporter=epochs.reporter(),
-                )
-            except tf_adapters.InputError as error:
+                result = experiment.train(model, tokenizer, f"{folder}/run", reporter=epochs.reporter())
+            except DivergedError:
                 # A rate that is too high is a finding about the grid, not the end of the study.
-                if "diverged" not in str(error):
-                    raise
                 return {"scores": None, "failure": f"training diverged after {len(epochs.values)} epochs", **about}
         if result.interrupted:
             raise KeyboardInterrupt
-        scorer = Scorer(model, *tokenizers, batch_size=settings["batch_size"])
+        kind = get_kind(task.kind)
+        scorer = Scorer(model, tokenizer, batch_size=settings["batch_size"])
         scores = {name: kind.score(task.metric, rows, kind.predict(scorer, rows)) for name, rows in scored.items()}
         del model, scorer
         gc.collect()
