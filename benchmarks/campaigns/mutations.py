@@ -87,6 +87,17 @@ MUTATIONS = [
         "families:fast fast:logits",
     ),
     ("models/fast.py", "(gate * lora.scaling * scale)", "(gate * lora.scaling)", "methods:fast"),
+    ("methods/dora.py", "tf.stop_gradient(", "(", "dora"),
+    ("methods/dora.py", "low_rank = False", "low_rank = True", "dora"),
+    ("kinds/sentences.py", "share=settings.label_smoothing", "share=0.0", "+settings:smoothed"),
+    (
+        "kinds/choices.py",
+        "tf.repeat(text, tf.shape(choices)[1])",
+        "tf.tile(text, tf.shape(choices)[1:])",
+        "multiple_choice",
+    ),
+    ("kinds/choices.py", "tf.int64)) - 1", "tf.int64))", "multiple_choice"),
+    ("tasks/choices.py", "begun + ending if", "ending if", "multiple_choice"),
     ("models/site.py", "known & (self.head.read_value() == self.traced_head)", "known", "own_heads:graph"),
     (
         "models/state.py",
