@@ -98,6 +98,13 @@ def test_contents_differ_by_bytes_names_and_folders_and_not_by_times(tmp_path):
     assert kills.difference({**first, "adapter.safetensors": b"other"}, second) == "adapter.safetensors differs"
 
 
+def test_what_a_failed_disk_left_goes_with_the_next_writer_and_nothing_else_does(tmp_path):
+    (tmp_path / ".0123456789abcdef.tf_adapters.tmp").mkdir()
+    (tmp_path / "1").mkdir()
+    kills.clear(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
 def test_a_table_has_a_row_for_each_command():
     row = {
         "cases": 60,
