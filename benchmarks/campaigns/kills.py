@@ -231,7 +231,6 @@ def apart(function):
 
 
 @apart
-@apart
 def clear(folder):
     """Remove what writers that are over left in a folder, as the next one does."""
     from tf_adapters.saving.atomic import remove_dead
@@ -239,6 +238,7 @@ def clear(folder):
     remove_dead(folder)
 
 
+@apart
 def content(folder):
     """What stands in a folder, by path: bytes, or what a file says without times; None of a folder or of what counts by
     its name alone."""
