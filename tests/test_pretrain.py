@@ -35,6 +35,7 @@ from tf_adapters import (
     without_labels,
 )
 from tf_adapters._keras import keras
+from tf_adapters.errors import DivergedError
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.kinds.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedWords
 from tf_adapters.models.state import state_of
@@ -307,6 +308,15 @@ def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordp
     with pytest.raises(InputError, match="fit_head_steps=0"):
         bare = load_backbone(tmp_path / "bare", head="masked-lm")
         pretrain(bare, texts, wordpiece, output=tmp_path / "other", **{**SETTINGS, "fit_head_steps": 0})
+
+
+@pytest.mark.parametrize("rate", ["learning_rate", "head_learning_rate"])
+def test_divergence_names_the_rate_that_was_too_high(checkpoint, texts, wordpiece, tmp_path, rate):
+    settings = {**SETTINGS, rate: 1e19}
+    with pytest.raises(DivergedError, match=f"training diverged. Try a lower {rate}[;,.]"):
+        pretrain(new_model(checkpoint), texts, wordpiece, output=tmp_path / "a", adapter=CONFIG, **settings)
+    heads = [path for path in tmp_path.rglob("adapter.safetensors") if path.parent.name == "head"]
+    assert len(list(tmp_path.rglob("adapter.safetensors"))) == len(heads) == (rate == "learning_rate")
 
 
 def test_masks_are_others_in_every_epoch(checkpoint, texts, wordpiece, tmp_path):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional
 from tf_adapters._keras import keras
 from tf_adapters._types import PathLike
 from tf_adapters.config import MethodConfig
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
@@ -140,9 +140,14 @@ def pretrain(
                 mixout=0.0,
             )
             own = dataclasses.replace(whole, **of_head)
-            result = fit(
-                model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter, strategy=strategy
-            )
+            try:
+                result = fit(
+                    model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter,
+                    strategy=strategy,
+                )  # fmt: skip
+            except DivergedError as error:
+                message = error.template.replace("{learning_rate}", "{head_learning_rate}")
+                raise DivergedError(message, head_learning_rate=NAME) from None
             if result.interrupted:
                 return PretrainResult(None, result)
         else:

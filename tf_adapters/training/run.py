@@ -303,6 +303,7 @@ class Run(keras.callbacks.Callback):
         numbers = self.workers.from_chief(
             lambda: self.kind.score(self.task.metric, validation, self.kind.predict(self.scorer, validation))
         )
+        self._check_finite(numbers)
         value = numbers[METRICS[self.task.metric].primary]
         better = not math.isnan(value) and (self.best["value"] is None or value > self.best["value"])
         if better:
@@ -320,6 +321,17 @@ class Run(keras.callbacks.Callback):
         self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
         if self.stopping.is_set() or self._out_of_patience():
             self.keras_model.stop_training = True
+
+    def _check_finite(self, numbers):
+        """Raise DivergedError for numbers that no adapter directory can hold. NaN is allowed where it is not kept: the
+        correlation of outputs that are all the same is no number."""
+        for name, number in numbers.items():
+            if math.isinf(number) or (math.isnan(number) and self.settings.keep_periods):
+                raise DivergedError(
+                    f"The validation {name.replace('_', ' ')} after step {self.done} is {number}: training diverged. "
+                    f"Try a lower {{learning_rate}}; what was best before is kept in {self.output}.",
+                    learning_rate=NAME,
+                )
 
     def _freeze(self, epoch):
         frozen = self.freezing.after_epoch(epoch)
