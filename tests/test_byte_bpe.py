@@ -91,8 +91,17 @@ def ids_of(tokenizer, texts):
     return [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
 
 
+NONCHARACTERS = dict.fromkeys(
+    [*range(0xFDD0, 0xFDF0), *(plane + last for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))],
+    0xFFFD,
+)
+
+
 def check(bpe, tokenizer, texts):
-    expected = tokenizer.encode_batch(texts, add_special_tokens=False)
+    # See `ByteLevelBpe`: TensorFlow 2.19 cannot write them.
+    replaced = tf.strings.unicode_encode([0xFDD0], "UTF-8").numpy() != "\ufdd0".encode()
+    expected = [text.translate(NONCHARACTERS) if replaced else text for text in texts]
+    expected = tokenizer.encode_batch(expected, add_special_tokens=False)
     tokens, starts, ends = bpe.tokenize_with_offsets(texts)
     for text, encoding, ids, first, last in zip(texts, expected, tokens.to_list(), starts.to_list(), ends.to_list()):
         assert ids == encoding.ids, repr(text)
@@ -103,7 +112,11 @@ def check(bpe, tokenizer, texts):
 def test_tokens_and_their_places_are_huggingfaces(files):
     folder, tokenizer = files
     check(
-        ByteLevelBpe.from_directory(folder), tokenizer, [text for text in HARD if "s>" not in text] + random_texts(1500)
+        ByteLevelBpe.from_directory(folder),
+        tokenizer,
+        [text for text in HARD if "s>" not in text]
+        + ["a\U0001fffe film", "\uffff\ufdd0good \U0010ffff"]
+        + random_texts(1500),
     )
 
 

@@ -101,7 +101,9 @@ def test_label_names_settings_and_no_more_than_is_needed_are_inside(exported, wo
     stored = {name: shape for name, shape in tf.train.list_variables(str(directory / "variables" / "variables"))}
     numbers = sum(int(np.prod(shape)) for name, shape in stored.items() if name.startswith("read/"))
     weights = sum(int(np.prod(variable.shape)) for variable in model.weights)
-    assert weights <= numbers <= weights + 4 * 2 + 1, "each weight once, a gate for each site, and which adapter acts"
+    assert weights <= numbers <= weights + 4 * 2 + 2, (
+        "each weight once, a gate for each site, which adapter acts, which head"
+    )
 
 
 @pytest.mark.parametrize(

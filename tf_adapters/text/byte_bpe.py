@@ -30,7 +30,9 @@ class ByteLevelBpe(Tokenizer):
     """Byte-level BPE of strings to ids, in TensorFlow operations.
 
     The tokens equal those of `transformers.RobertaTokenizerFast`, except that special tokens in a text (`</s>`) are
-    plain text here, on purpose: whoever writes a text could otherwise end it. Bytes that are not UTF-8 become U+FFFD.
+    plain text here, on purpose: whoever writes a text could otherwise end it. Bytes that are not UTF-8 become U+FFFD,
+    and so do Unicode's 66 noncharacters (U+FDD0, U+FFFE, ...) under a TensorFlow whose `unicode_encode` replaces them,
+    as that of 2.19 does.
     All steps are operations of TensorFlow alone, without state, so that one object serves `tf.data` and an exported
     model.
 
@@ -191,6 +193,11 @@ class ByteLevelBpe(Tokenizer):
         without a prefix."""
         prefixed = tf.zeros_like(text, tf.int32)
         characters = tf.strings.unicode_decode(text, "UTF-8", errors="replace", replacement_char=0xFFFD)
+        if _replaces_noncharacters():
+            flat = characters.flat_values
+            lost = (flat & 0xFFFE == 0xFFFE) | ((flat >= 0xFDD0) & (flat < 0xFDF0))
+            # Before widths are counted: U+FFFD has other ones.
+            characters = characters.with_flat_values(tf.where(lost, 0xFFFD, flat))
         if self.add_prefix_space:
             needed = tf.cast((characters[:, :1].to_tensor(ord(" "), shape=[None, 1])[:, 0] != ord(" ")), tf.int32)
             spaces = tf.RaggedTensor.from_row_lengths(
@@ -285,6 +292,13 @@ def _running_max(values):
     before = tf.cumsum(tf.cast(values >= 0, tf.int32)) - 1
     found = tf.gather(tf.concat([tf.gather(filled, present), [0]], 0), tf.maximum(before, 0))
     return tf.where(before >= 0, found, 0)
+
+
+@functools.cache
+def _replaces_noncharacters():
+    """Whether this TensorFlow writes U+FFFD for Unicode's noncharacters."""
+    with tf.init_scope():
+        return tf.strings.unicode_encode([0xFDD0], "UTF-8").numpy() != "\ufdd0".encode()
 
 
 class _MergeTable(NamedTuple):
