@@ -449,7 +449,7 @@ def test_an_adapter_of_a_pretrained_encoder_with_a_pooler_goes_on_under_other_he
     check_backbone(other, state_of(other), settings, "directory")
     add_adapters(other, AdapterConfig(bottleneck_size=2, train_layer_norm="all"))
     set_trainable(other, "adapters")
-    for variable in state_of(other).switched["norms"]:
+    for variable in state_of(other).switched["norms"].variables:
         variable.assign_add(tf.ones_like(variable))  # as an adapter's LayerNorms
     check_backbone(other, state_of(other), settings, "directory")
     named_variables(other)[next(name for name in shared if "query.weight" in name)][0].assign_add(tf.ones([32, 32]))
