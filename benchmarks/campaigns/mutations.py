@@ -193,7 +193,7 @@ MUTATIONS = [
         "models/injection.py",
         "    suspension = object()\n    try:\n        _suspend(model, suspension)\n        yield model\n",
         "    suspension = object()\n    norms = [(norm, norm.read_value()) for norm in "
-        "state_of(model).switched.get('norms', ())]\n    try:\n        _suspend(model, suspension)\n        yield "
+        "getattr(state_of(model).switched.get('norms'), 'variables', ())]\n    try:\n        _suspend(model, suspension)\n        yield "
         "model\n        [norm.assign(value) for norm, value in norms]\n",
         "+state_machine",
     ),
