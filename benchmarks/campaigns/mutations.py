@@ -192,9 +192,10 @@ MUTATIONS = [
     (
         "models/injection.py",
         "    suspension = object()\n    try:\n        _suspend(model, suspension)\n        yield model\n",
-        "    suspension = object()\n    norms = [(norm, norm.read_value()) for norm in "
-        "getattr(state_of(model).switched.get('norms'), 'variables', ())]\n    try:\n        _suspend(model, suspension)\n        yield "
-        "model\n        [norm.assign(value) for norm, value in norms]\n",
+        "    suspension = object()\n    held = state_of(model).switched.get('norms')\n"
+        "    norms = [(norm, norm.read_value()) for norm in getattr(held, 'variables', ())]\n"
+        "    try:\n        _suspend(model, suspension)\n        yield model\n"
+        "        [norm.assign(value) for norm, value in norms]\n",
         "+state_machine",
     ),
     ("saving/directory.py", "@transaction\ndef load_adapter(", "def load_adapter(", "+state_machine"),
