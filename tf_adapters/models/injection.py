@@ -182,7 +182,7 @@ def remove_adapters(model: keras.Model, *, name: Optional[str] = None) -> keras.
 @transaction
 def set_active(model: keras.Model, name: str, *, blocks: Optional[Iterable[int]] = None) -> None:
     """Let the adapter `name` act, with its LayerNorms, its head and the head's label names, in graphs already traced
-    too.
+    too. Where its head has another shape than the one before, Keras traces anew, and your own graphs answer NaN.
 
     Which weights train does not change: call `set_trainable` to train it. Inside `disable_adapters` it acts after that.
 

@@ -176,7 +176,7 @@ class ParameterCounts:
     """Numbers of parameters.
 
     Attributes:
-        total: all of the model, every adapter on it included.
+        total: all of the model, every adapter on it included, and of heads the one that is on it.
         trainable: those that train; the sum of the four below.
         adapter, layer_norm, head, backbone: trainable ones of each kind; `backbone` is
             the pretrained encoder without its LayerNorms.
