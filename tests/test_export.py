@@ -258,6 +258,7 @@ def tagger(checkpoint, wordpiece, tmp_path_factory):
     return model, tf.saved_model.load(str(directory))
 
 
+@pytest.mark.slow
 def test_ids_of_words_and_of_questions_have_logits(tagger, asker):
     inputs = tiny_inputs(batch=2, length=9)
     model, loaded = tagger

@@ -171,6 +171,7 @@ def test_what_freezes_stays_frozen_and_takes_its_layer_norms_along(task, wordpie
     assert names(model.trainable_variables) == all_names
 
 
+@pytest.mark.slow
 def test_nothing_below_the_lowest_adapter_that_trains_is_differentiated(task, wordpiece):
     model, freezing = freezing_of(task, wordpiece, AdapterConfig(4, init_stddev=0.3))
 

@@ -412,6 +412,7 @@ def test_options_that_a_method_has_not_are_named(cli, train_arguments, tmp_path)
         assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_variants_are_options_of_the_command(cli, train_arguments, tmp_path):
     options = "--insertion parallel --scaling 4 --hidden-layers 2 --inner-norm before --placement ffn --random-drop 1"
     assert cli(*train_arguments, *options.split(), "--epochs", 1, "--output", tmp_path / "saved").status == 0

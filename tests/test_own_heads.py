@@ -113,8 +113,10 @@ def test_no_head_is_anothers(several):
     "family",
     [
         "bert",
-        "distilbert",
-        *(pytest.param(f, marks=pytest.mark.slow) for f in ("albert", "deberta-v2", "electra", "mpnet", "roberta")),
+        *(
+            pytest.param(family, marks=pytest.mark.slow)
+            for family in ("albert", "deberta-v2", "distilbert", "electra", "mpnet", "roberta")
+        ),
     ],
 )
 def test_a_saved_adapter_of_each_head_is_what_a_model_of_its_own_computes(family, tmp_path):
@@ -179,9 +181,9 @@ class Stop(BaseException):
     "operation",
     [
         lambda model: add_adapters(model, SMALL, name="new", seed=5, head="token-classification", num_labels=4),
-        lambda model: set_active(model, "three"),
+        pytest.param(lambda model: set_active(model, "three"), marks=pytest.mark.slow),
         lambda model: set_active(model, "spans"),
-        lambda model: remove_adapters(model, name="words"),
+        pytest.param(lambda model: remove_adapters(model, name="words"), marks=pytest.mark.slow),
         remove_adapters,
     ],
     ids=["add", "another number", "another kind", "remove one", "remove all"],

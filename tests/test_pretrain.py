@@ -310,7 +310,7 @@ def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordp
         pretrain(bare, texts, wordpiece, output=tmp_path / "other", **{**SETTINGS, "fit_head_steps": 0})
 
 
-@pytest.mark.parametrize("rate", ["learning_rate", "head_learning_rate"])
+@pytest.mark.parametrize("rate", ["head_learning_rate", pytest.param("learning_rate", marks=pytest.mark.slow)])
 def test_divergence_names_the_rate_that_was_too_high(checkpoint, texts, wordpiece, tmp_path, rate):
     settings = {**SETTINGS, rate: 1e19}
     with pytest.raises(DivergedError, match=f"training diverged. Try a lower {rate}[;,.]"):

@@ -182,6 +182,7 @@ def test_saved_model_cli_runs_ids_and_texts(served, wordpiece, tmp_path):
     np.testing.assert_allclose(found, Scorer(model, wordpiece).logits(tf.constant(["a great film", "dull"])), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_file_is_written_by_the_command_and_what_cannot_be_is_named(
     cli, adapter_directory, checkpoint, tmp_path, monkeypatch
 ):

@@ -106,6 +106,7 @@ def lines(path):
     return path.read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.slow
 def test_submit_writes_each_file_in_the_order_of_its_test_rows(cli, trained, small_sizes, tmp_path, monkeypatch):
     monkeypatch.setattr("tf_adapters.cli.submit.CHUNK_ROWS", 2)
     directories = [trained / config for config in ("rte", "stsb", "mnli")]

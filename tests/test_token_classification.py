@@ -733,6 +733,7 @@ def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
     assert KIND.score("token-accuracy", task.validation, expected) == result.metrics
 
 
+@pytest.mark.slow
 def test_training_learns_a_function_of_the_word(checkpoint, task, wordpiece, tmp_path):
     keras.utils.set_random_seed(0)
     model = set_trainable(

@@ -222,6 +222,7 @@ def bert_base():
     )
 
 
+@pytest.mark.slow
 def test_counts_on_bert_base_equal_the_papers():
     last_classifier = 768 * 2 + 2
     model = bert_base()
@@ -323,6 +324,7 @@ def test_what_is_chosen_after_compile_and_after_fit_is_what_trains(optimizer, se
         }
 
 
+@pytest.mark.slow
 def test_what_goes_on_training_keeps_its_moments_and_the_optimizer_is_the_same_object():
     model = compiled("head", optimizer := keras.optimizers.Adam(0.01))
     names_that_move(model)

@@ -54,6 +54,7 @@ def test_the_notice_of_tensorflow_classes_is_silenced_and_no_other(tmp_path):
     assert "another notice" in result.stderr
 
 
+@pytest.mark.slow
 def test_directory_saved_in_one_freeze_state_loads_in_another(checkpoint, tmp_path):
     config = AdapterConfig(4, init_stddev=0.5, train_layer_norm="all")
     model = set_trainable(add_adapters(load_backbone(checkpoint), config, seed=0), "adapters")
