@@ -16,6 +16,7 @@ from tf_adapters import (
     disable_adapters,
     load_adapter,
     load_backbone,
+    load_trained,
     merge_adapter,
     predict,
     remove_adapters,
@@ -297,6 +298,7 @@ def test_a_head_that_came_later_does_not_train_before_it_is_chosen():
         ("classification", {"head": "masked-lm"}, "an adapter may bring one of classification"),
         ("classification", {"head": "words"}, "an adapter may bring one of classification"),
         ("classification", {"num_labels": 0}, "num_labels=0 must be an integer"),
+        ("classification", {"num_labels": 10**12}, "num_labels=1000000000000 must be .*at most 1,048,576"),
         ("classification", {"head_layers": 3}, "head_layers=3 must be 1"),
         ("classification", {"head": "token-classification", "head_layers": 2}, "2 for head='classification'"),
         ("token-classification", {"head": "classification"}, "was loaded without it: load the encoder with head="),
@@ -310,12 +312,14 @@ def test_heads_that_cannot_stand_there_are_named_and_nothing_changes(head, argum
     assert (type(model), [variable.name for variable in model.weights]) == before and not state_of(model).adapters
 
 
-def test_a_number_of_labels_in_a_damaged_directory_makes_no_memory(tmp_path):
-    model = set_trainable(add_adapters(tiny_model(), SMALL, seed=0), "adapters")
+def test_a_number_of_labels_in_a_damaged_directory_makes_no_memory(checkpoint, tmp_path):
+    model = set_trainable(add_adapters(load_backbone(checkpoint), SMALL, seed=0), "adapters")
     save_adapter(model, tmp_path / "a")
     path = tmp_path / "a" / "tf_adapters.json"
     settings = json.loads(path.read_text())
     settings["head"]["num_labels"] = 2**40
     path.write_text(json.dumps(settings))
     with pytest.raises(InputError, match="has a head for 1099511627776 labels"):
-        load_adapter(tiny_model(num_labels=3), tmp_path / "a")
+        load_adapter(load_backbone(checkpoint, num_labels=3), tmp_path / "a")
+    with pytest.raises(InputError, match="num_labels=1099511627776 must be"):
+        load_trained(tmp_path / "a")

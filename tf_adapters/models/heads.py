@@ -8,6 +8,8 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import compute_in, layers_of
 from tf_adapters.errors import InputError
 
+# transformers keeps a name for each: a number from a damaged file must not fill the memory.
+MOST_LABELS = 2**20
 # Kinds of heads that an adapter may bring to a model with another. That of masked words shares the embeddings.
 SWITCHED = ("classification", "token-classification", "question-answering", "multiple-choice")
 
@@ -117,8 +119,10 @@ def check_head(num_labels, labels, head, head_layers):
     """Raise InputError for a head that no encoder can have."""
     if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
         raise InputError("{head_layers} must be 1, or 2 for head='classification'.", head_layers=head_layers)
-    if labels is None and (not isinstance(num_labels, int) or num_labels < 1):
-        raise InputError("{num_labels} must be an integer of at least 1.", num_labels=num_labels)
+    if labels is None and (not isinstance(num_labels, int) or not 1 <= num_labels <= MOST_LABELS):
+        raise InputError(
+            f"{{num_labels}} must be an integer of at least 1, and at most {MOST_LABELS:,}.", num_labels=num_labels
+        )
 
 
 def check_head_of(family, head, head_layers):
