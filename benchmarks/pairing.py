@@ -4,6 +4,8 @@ import math
 import random
 import statistics
 
+#: Starts the name of an arm that another checkout's code computes, as it was before a change.
+BEFORE = "before:"
 #: What is compared, as (numerator, denominator) of step times. Above 1, the denominator is faster.
 RATIOS = (
     ("full", "adapters"),
@@ -91,15 +93,16 @@ def paired_ratio(numerator, denominator, *, samples=2000, seed=0):
 
 
 def paired_ratios(turns):
-    """Every ratio of `RATIOS` whose two arms ran, at any precision; `turns` is a dict from arm to its turns."""
+    """Every ratio of `RATIOS` whose two arms ran, at any precision, and of each arm before a change to the arm now.
+
+    `turns` is a dict from arm to its turns.
+    """
     kinds = {arm: arm.partition("@")[0] for arm in turns}
-    return {
-        f"{top} / {bottom}": paired_ratio(turns[top], turns[bottom])
-        for pair in RATIOS
-        for top in turns
-        for bottom in turns
-        if (kinds[top], kinds[bottom]) == pair
-    }
+    pairs = [
+        (top, bottom) for pair in RATIOS for top in turns for bottom in turns if (kinds[top], kinds[bottom]) == pair
+    ]
+    pairs += [(BEFORE + arm, arm) for arm in turns if BEFORE + arm in turns]
+    return {f"{top} / {bottom}": paired_ratio(turns[top], turns[bottom]) for top, bottom in pairs}
 
 
 def mean_and_spread(values):

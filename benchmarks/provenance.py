@@ -44,11 +44,12 @@ def without_folders(words):
     return parts
 
 
-def git_state():
-    """Commit of the checkout, and whether tracked files beside the results differ from it; Nones without git."""
+def git_state(checkout=ROOT):
+    """Commit of a checkout, and whether tracked files beside the results differ from it; Nones without git."""
     try:
-        commit = _git("rev-parse", "HEAD").strip()
-        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)benchmarks/results")
+        commit = _git(checkout, "rev-parse", "HEAD").strip()
+        others = (":/", ":(top,exclude)benchmarks/results")
+        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", *others)
         return {"commit": commit, "dirty": bool(changed.strip())}
     except (OSError, subprocess.CalledProcessError):
         return {"commit": None, "dirty": None}
@@ -119,5 +120,5 @@ def _cpu_ticks():
     return [int(value) for value in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
 
 
-def _git(*arguments):
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True, text=True).stdout
+def _git(checkout, *arguments):
+    return subprocess.run(["git", "-C", str(checkout), *arguments], check=True, capture_output=True, text=True).stdout

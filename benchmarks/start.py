@@ -16,9 +16,9 @@ def run(module):
     importlib.import_module(f"benchmarks.{module}").main()
 
 
-def command(module, *arguments, python=sys.executable):
-    """The words that run a module's `main` in another process."""
-    return [str(python), str(HERE / "start.py"), module, *map(str, arguments)]
+def command(module, *arguments, python=sys.executable, checkout=HERE.parent):
+    """The words that run a module's `main` in another process, of another checkout if one is given."""
+    return [str(python), str(pathlib.Path(checkout) / HERE.name / "start.py"), module, *map(str, arguments)]
 
 
 if __name__ == "__main__":

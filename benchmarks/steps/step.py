@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from benchmarks.pairing import paired_ratios, summarise_steps, tracing_seconds
+from benchmarks.pairing import BEFORE, paired_ratios, summarise_steps, tracing_seconds
 from benchmarks.peers.worker_protocol import Worker, WorkerError
 from benchmarks.provenance import available_memory_gib, busy_cores, git_state, log, provenance, usable_cores
 from benchmarks.result_file import RESULTS, at_least_1, write_result
@@ -69,7 +69,7 @@ def alternate(workers, *, rounds, steps, log=print, pause=PAUSE_S, busy=busy_cor
 
 def split_arm(arm, precision=None):
     """What an arm computes, and its precision: `full@float32`, or the one that all others have."""
-    kind, _, own = arm.partition("@")
+    kind, _, own = arm.removeprefix(BEFORE).partition("@")
     return kind, own or precision
 
 
@@ -89,7 +89,7 @@ def _arm(text):
     return text
 
 
-def measure(settings, *, torch_python, data_dir, split, log):
+def measure(settings, *, torch_python, data_dir, split, log, before=None):
     """Run the whole comparison and return the result, a dict for JSON.
 
     Args:
@@ -98,6 +98,7 @@ def measure(settings, *, torch_python, data_dir, split, log):
         torch_python: path of the Python that has the peers, or None without PyTorch arms.
         data_dir, split: where the sentences come from; see batches.py.
         log: function for progress lines.
+        before: path of another checkout, which computes the arms whose names start with `before:`.
     """
     result = {"kind": "step", **provenance(), "settings": settings}
     with tempfile.TemporaryDirectory(prefix="tf_adapters-benchmark-") as folder:
@@ -117,7 +118,12 @@ def measure(settings, *, torch_python, data_dir, split, log):
             for arm in settings["arms"]:
                 kind, precision = split_arm(arm, settings["precision"])
                 is_torch = kind in TORCH_ARMS
-                words = command("peers.torch_worker", python=torch_python) if is_torch else command("steps.tf_worker")
+                if is_torch:
+                    words = command("peers.torch_worker", python=torch_python)
+                elif arm.startswith(BEFORE):
+                    words = command("steps.tf_worker", checkout=before)
+                else:
+                    words = command("steps.tf_worker")
                 workers[arm] = Worker(arm, words, environment=environment, log=folder / f"{arm}.log")
                 log(f"{arm}: building ...")
                 arms[arm] = workers[arm].ask(
@@ -248,6 +254,12 @@ def parse(arguments=None):
         help=f"of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-single, routed-N; full@float32 has a precision "
         "of its own",
     )
+    parser.add_argument(
+        "--before",
+        type=pathlib.Path,
+        metavar="CHECKOUT",
+        help="another checkout of this project: each TensorFlow arm is computed by its code too, as before:ARM",
+    )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the arms")
     parser.add_argument("--xla", action="store_true", help="compile the TensorFlow arms with XLA")
     parser.add_argument("--threads", type=at_least_1, default=usable_cores(), help="of each worker")
@@ -267,6 +279,10 @@ def parse(arguments=None):
         parser.error(f"--steps {options.steps} must be a multiple of the {count} batches, so that turns are alike.")
     if len(set(options.arms)) != len(options.arms):
         parser.error("--arms names an arm twice.")
+    if options.before:
+        if not (options.before / "benchmarks" / "start.py").is_file():
+            parser.error(f"--before {options.before} is no checkout of this project with a benchmarks/start.py.")
+        options.arms += [BEFORE + arm for arm in options.arms if split_arm(arm)[0] not in TORCH_ARMS]
     return parser, options
 
 
@@ -287,6 +303,8 @@ def main():
         # The rate does not change the time of a step; small, so that no arm diverges.
         "learning_rate": 1e-5,
     }
+    if options.before:
+        settings["before"] = git_state(options.before)["commit"]
     others = busy_cores(1.0)
     if others > BUSY:
         log(f"Something else uses {others:.1f} cores: the times will be too long, PyTorch's by far.")
@@ -298,7 +316,14 @@ def main():
             from benchmarks.peers.torch_environment import torch_python as make_environment
 
             torch_python = make_environment()
-        result = measure(settings, torch_python=torch_python, data_dir=options.data_dir, split=options.split, log=log)
+        result = measure(
+            settings,
+            torch_python=torch_python,
+            data_dir=options.data_dir,
+            split=options.split,
+            log=log,
+            before=options.before,
+        )
     except (WorkerError, RuntimeError) as error:
         sys.exit(str(error))
     print(describe(result))

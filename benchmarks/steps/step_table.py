@@ -1,6 +1,6 @@
 """The tables of step.py's results."""
 
-from benchmarks.pairing import tracing_seconds
+from benchmarks.pairing import BEFORE, tracing_seconds
 from benchmarks.table_parts import MODEL_TITLES, NOTES, README, Table, of_settings, origin
 
 ARMS = {
@@ -50,6 +50,8 @@ def table(result):
     ):
         _, _, precision = arm.partition("@")
         title = ARMS[_shown_as(arm)].format(f"{row_number(row):,}")
+        if arm.startswith(BEFORE):
+            title += f", at {settings['before'][:7]}"
         step, tracing = row["step_ms"], tracing_seconds(row, len(lengths))
         trained = f"{row['trained_parameters']:,}" if row["trained_parameters"] else ""
         saved = f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else ""
@@ -103,7 +105,7 @@ def row_number(row):
 
 def _shown_as(arm):
     """The entry of ARMS that an arm is shown as."""
-    kind = arm.partition("@")[0]
+    kind = arm.removeprefix(BEFORE).partition("@")[0]
     if not kind.startswith("routed"):
         return kind
     return "routed-single" if kind.endswith("single") else "routed"
@@ -111,6 +113,10 @@ def _shown_as(arm):
 
 def _is_of_cached_blocks(result):
     return any("upper" in arm for arm in result["arms"])
+
+
+def _is_of_a_change(result):
+    return "before" in result["settings"]
 
 
 def _is_of_lora(result):
@@ -133,9 +139,15 @@ TABLE = Table(
         _is_of_cached_blocks(result),
         _is_of_lora(result),
         _is_of_checkpointing(result),
+        _is_of_a_change(result),
         *_residents(result),
     ),
     lambda result: (
-        NOTES if _is_of_cached_blocks(result) or _is_of_lora(result) or _is_of_checkpointing(result) else README
+        NOTES
+        if _is_of_cached_blocks(result)
+        or _is_of_lora(result)
+        or _is_of_checkpointing(result)
+        or _is_of_a_change(result)
+        else README
     ),
 )

@@ -8,7 +8,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from benchmarks import tables
+from benchmarks import pairing, tables
 from benchmarks.peers import torch_environment, worker_protocol
 from benchmarks.steps import bank_arm, step, step_table, tf_worker
 from benchmarks.steps import batches as batches_script
@@ -115,14 +115,26 @@ def test_a_result_is_never_overwritten(tmp_path):
     assert done.returncode == 2 and "never edited" in done.stderr
 
 
-def test_options_depend_on_the_model_and_turns_are_whole(capsys):
+def test_options_depend_on_the_model_and_turns_are_whole(tmp_path):
     assert step.parse(["--model", "bert-base"])[1].batch_size == 16
     options = step.parse(["--model", "bert-base", "--batches", "short"])[1]
     assert (options.batch_size, options.steps) == (32, 8)
     assert step.parse(["--batch-size", "4", "--steps", "12"])[1].steps == 12
-    for arguments in (["--steps", "3"], ["--rounds", "0"], ["--arms", "full", "full"]):
+    for arguments in (["--steps", "3"], ["--rounds", "0"], ["--arms", "full", "full"], ["--before", str(tmp_path)]):
         with pytest.raises(SystemExit):
             step.parse(arguments)
+
+
+def test_each_arm_of_tensorflow_is_paired_with_the_same_arm_before_a_change(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "start.py").touch()
+    arms = step.parse(["--before", str(tmp_path), "--arms", "full@float32", "fast", "torch-full"])[1].arms
+    assert arms == ["full@float32", "fast", "torch-full", "before:full@float32", "before:fast"]
+    assert step.split_arm(arms[3], "mixed_bfloat16") == ("full", "float32")
+    turns = {arm: [[100.0 + 10 * place]] for place, arm in enumerate(arms)}
+    ratios = pairing.paired_ratios(turns)
+    assert ratios["before:fast / fast"]["median"] == 140 / 110
+    assert ratios["before:full@float32 / full@float32"]["median"] == 1.3
 
 
 def test_packed_rows_are_full_and_in_order():
