@@ -46,7 +46,8 @@ def table(result):
     ]
     places = list(ARMS)
     for arm, row in sorted(
-        result["arms"].items(), key=lambda item: (places.index(_shown_as(item[0])), row_number(item[1]), item[0])
+        result["arms"].items(),
+        key=lambda item: (places.index(_shown_as(item[0])), row_number(item[1]), item[0].startswith(BEFORE), item[0]),
     ):
         _, _, precision = arm.partition("@")
         title = ARMS[_shown_as(arm)].format(f"{row_number(row):,}")
