@@ -215,8 +215,8 @@ def test_a_file_is_written_by_the_command_and_what_cannot_be_is_named(
 def test_an_operation_without_a_counterpart_is_named(checkpoint, tmp_path, monkeypatch):
     pytest.importorskip("tf2onnx")
     model = adapted(checkpoint)
-    real = convert.logits_of
-    monkeypatch.setattr(convert, "logits_of", lambda outputs: tf.math.betainc(1.0, 1.0, tf.sigmoid(real(outputs))))
+    real = convert.logits_of_rows
+    monkeypatch.setattr(convert, "logits_of_rows", lambda *given: tf.math.betainc(1.0, 1.0, tf.sigmoid(real(*given))))
     with pytest.raises(InputError, match="operations that ONNX lacks: Betainc"):
         export_file(model, tmp_path / "a", format="onnx")
     with pytest.raises(InputError, match=r"operations that LiteRT lacks: tf\.Betainc"):
