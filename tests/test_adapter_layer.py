@@ -53,6 +53,17 @@ def test_kernels_are_drawn_from_a_normal_truncated_at_two_standard_deviations():
     assert not layer.down_bias.numpy().any() and not layer.up_bias.numpy().any()
 
 
+def test_kernels_of_adapterhub_are_drawn_from_a_normal_that_is_not_truncated():
+    layer = AdapterLayer(256, init_stddev=2e-2, init_distribution="normal", seed=3)
+    layer.build((None, 512))
+    for kernel in (layer.down_kernel.numpy(), layer.up_kernel.numpy()):
+        # Of 131,072 draws the greatest is beyond four standard deviations.
+        assert kernel.std() == pytest.approx(2e-2, rel=0.01) and np.abs(kernel).max() > 4 * 2e-2
+    assert AdapterLayer.from_config(layer.get_config()).init_distribution == "normal"
+    with pytest.raises(InputError, match="init_distribution='uniform' is unknown"):
+        AdapterLayer(4, init_distribution="uniform")
+
+
 def test_kernels_between_the_projections_keep_the_size_of_the_signal():
     layer = AdapterLayer(256, hidden_layers=2, init_stddev=1e-2, seed=3)
     layer.build((None, 8))

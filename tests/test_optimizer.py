@@ -7,6 +7,7 @@ import tensorflow as tf
 from tests.conftest import tiny_model
 from tf_adapters import AdapterConfig, InputError, add_adapters, set_trainable
 from tf_adapters.training.optimizer import make_optimizer
+from tf_adapters.training.schedules import WarmupLinearDecay
 
 
 def stepped(gradients, **settings):
@@ -63,3 +64,41 @@ def test_of_adapters_the_kernels_decay_alone():
 def test_values_out_of_range_are_named(settings, message):
     with pytest.raises(InputError, match=message):
         make_optimizer(0.1, [], **settings)
+
+
+def test_published_adam_by_hand():
+    """Two steps of the optimiser that was published with BERT: no bias correction, decoupled decay of the matrix."""
+    variable, vector = tf.Variable([[1.0]]), tf.Variable([1.0])
+    optimizer = make_optimizer(0.1, [variable, vector], weight_decay=0.01, epsilon=1e-6, bias_correction=False)
+    optimizer.build([variable, vector])
+    weights, moments = {True: 1.0, False: 1.0}, (0.0, 0.0)
+    for gradient in (0.5, -2.0):
+        optimizer.apply_gradients([(tf.constant([[gradient]]), variable), (tf.constant([gradient]), vector)])
+        moments = 0.9 * moments[0] + 0.1 * gradient, 0.999 * moments[1] + 0.001 * gradient**2
+        update = moments[0] / (moments[1] ** 0.5 + 1e-6)
+        weights = {decays: weight - 0.1 * (update + 0.01 * decays * weight) for decays, weight in weights.items()}
+        np.testing.assert_allclose(variable.numpy(), weights[True], rtol=1e-5)
+        np.testing.assert_allclose(vector.numpy(), weights[False], rtol=1e-5)
+    assert int(optimizer.iterations) == 2
+
+
+def test_sparse_gradients_are_not_corrected_either():
+    dense, sparse = tf.Variable([[1.0], [2.0]]), tf.Variable([[1.0], [2.0]])
+    for variable, gradient in (
+        (dense, tf.constant([[0.5], [0.0]])),
+        (sparse, tf.IndexedSlices(tf.constant([[0.5]]), tf.constant([0]), tf.constant([2, 1]))),
+    ):
+        optimizer = make_optimizer(0.1, [variable], bias_correction=False)
+        optimizer.build([variable])
+        optimizer.apply_gradients([(gradient, variable)])
+    # 0.1 * (0.1 * 0.5) / (0.001 ** 0.5 * 0.5): more than three times Adam's first step, which is the rate.
+    np.testing.assert_allclose(dense.numpy()[0, 0], 1 - 0.1 * 0.1 / 0.001**0.5, rtol=1e-4)
+    np.testing.assert_array_equal(dense.numpy(), sparse.numpy())
+
+
+def test_a_fall_that_is_counted_from_the_start_is_lower_after_the_rise():
+    """optimization.py of Houlsby et al.'s code: `peak * step / warmup`, then `peak * (1 - step / steps)`."""
+    schedule = WarmupLinearDecay(1.0, 10, warmup_fraction=0.2, from_start=True)
+    found = [float(schedule(step)) for step in range(11)]
+    np.testing.assert_allclose(found, [0.0, 0.5, *(1 - step / 10 for step in range(2, 11))], atol=1e-6)
+    assert WarmupLinearDecay(**schedule.get_config()).get_config() == schedule.get_config()

@@ -28,6 +28,9 @@ GIVEN = {
     "dropout": 0.1,
     "weight_decay": 0.01,
     "clip_norm": 1.0,
+    "epsilon": 1e-6,
+    "bias_correction": False,
+    "decay_from_start": True,
     "mixout": 0.5,
     "label_smoothing": 0.1,
     "freeze_adapters": 0.1,
@@ -105,7 +108,8 @@ def test_what_excludes_each_other_is_refused_in_python_and_as_options(
 
 def test_options_and_dimensions_are_the_fields():
     names = {field.name for field in dataclasses.fields(RunOptions)} - {"precision", "fast"}
-    of_python = {"steps", "period", "keep_periods", "warmup_fraction", "recipe"}
+    of_python = {"steps", "period", "keep_periods", "recipe"}
+    of_python |= {"warmup_fraction", "epsilon", "bias_correction", "decay_from_start"}
     assert names == {option_of(name)[2:].replace("-", "_") for name in choices() if name not in of_python}
     assert {field.name for field in dataclasses.fields(PretrainOptions)} - {"precision", "fast"} < names
     numbers = {name for name, value in GIVEN.items() if type(value) in (int, float, tuple) and name != "seed"}

@@ -63,6 +63,10 @@ POOLER = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
 BIASES = {name for name in dense(range(DEPTH)) | norms(embeddings=True) | POOLER if name.endswith(("bias", "beta"))}
 ALL = EMBEDDINGS | dense(range(DEPTH)) | norms(embeddings=True) | POOLER | HEAD
 BOTH = [f"layer.{b}.{place}" for b in range(DEPTH) for place in ("attention", "ffn")]
+FULL = (
+    *("houlsby-2019", "houlsby-2019-additional", "he-2021", "he-2021-tae", "he-2021-xtreme", "he-2021-xnli"),
+    "han-2021",
+)
 PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
 
 
@@ -71,6 +75,7 @@ PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
     [
         ("default", adapters(BOTH) | norms(embeddings=True) | HEAD),
         ("houlsby-2019", adapters(BOTH) | norms(embeddings=True) | HEAD),
+        ("houlsby-2019-additional", adapters(BOTH) | norms(embeddings=True) | HEAD),
         ("houlsby-code-2019", adapters(BOTH) | norms(embeddings=True) | HEAD),
         ("report-per-layer", adapters(PER_BLOCK) | HEAD),
         (
@@ -80,7 +85,19 @@ PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
             | {f"classifier/{layer}/{w}" for layer in ("hidden", "output") for w in ("kernel", "bias")},
         ),
         ("report-3-shared", adapters(["layers.0-2", "layers.3-3"]) | HEAD),
+        (
+            "report-additional",
+            adapters(BOTH)
+            | norms()
+            | {f"classifier/{layer}/{w}" for layer in ("hidden", "output") for w in ("kernel", "bias")},
+        ),
+        ("report-per-layer-code", adapters(PER_BLOCK) | norms() | HEAD),
+        ("report-unshared-code", adapters(BOTH) | norms() | HEAD),
+        ("report-3-shared-code", adapters(["layers.0-2", "layers.3-3"]) | norms() | HEAD),
         ("he-2021", adapters(BOTH) | norms(embeddings=True) | HEAD),
+        ("he-2021-tae", adapters(BOTH) | norms(embeddings=True) | HEAD),
+        ("he-2021-xtreme", adapters(BOTH) | norms(embeddings=True) | HEAD),
+        ("he-2021-xnli", adapters(BOTH) | norms(embeddings=True) | HEAD),
         ("han-2021", adapters(BOTH) | HEAD),
         ("pfeiffer-2021", adapters([f"layer.{b}.ffn" for b in range(DEPTH)]) | HEAD),
         (
@@ -108,10 +125,8 @@ PER_BLOCK = [f"layer.{b}" for b in range(DEPTH)]
             {f"adapters/default/layer.{b}.{place}/scale" for b in range(DEPTH) for place in ("key", "value", "output")}
             | HEAD,
         ),
-        ("houlsby-2019-full", ALL),
         ("houlsby-2019-layer-norm", norms(embeddings=True) | HEAD),
-        ("he-2021-full", ALL),
-        ("han-2021-full", ALL),
+        *((f"{name}-full", ALL) for name in FULL),
     ],
 )
 def test_exact_names_that_train_for_each_recipe(recipe, expected):

@@ -116,17 +116,27 @@ def search(folder):
 
 
 def test_spaces_are_the_papers_grids():
-    """Houlsby et al. 2019, sections 3.2 and 3.3; He et al. 2021, appendix A.2 with tables 10 and 11."""
+    """Houlsby et al. 2019, sections 3.2, 3.3 and 3.5; He et al. 2021, appendix A.2 with tables 10 and 11."""
     sizes, rates = {64, 128, 256}, {1e-5, 2e-5, 3e-5, 4e-5, 5e-5}
     additional = {"learning_rate": {1e-5, 3e-5, 1e-4, 3e-3}, "epochs": {20, 50, 100}}
     grids = {
         "houlsby-2019-glue": {"learning_rate": {3e-5, 3e-4, 3e-3}, "epochs": {3, 20}, "bottleneck_size": {8, 64, 256}},
         "houlsby-2019-additional": {**additional, "bottleneck_size": {2, 4, 8, 16, 32, 64}},
         "houlsby-2019-top-n": {**additional, "trainable": {f"top-{n}" for n in (1, 2, 3, 5, 7, 9, 11, 12)}},
-        "he-2021-tae": {"learning_rate": {2e-5, 5e-5, 1e-4, 2e-4}, "bottleneck_size": sizes, "epochs": {10}},
+        "houlsby-2019-squad": {
+            "learning_rate": {3e-5, 1e-4, 3e-4, 1e-3},
+            "epochs": {3, 10, 20},
+            "bottleneck_size": {2**power for power in range(10)},
+        },
+        "houlsby-2019-squad-top-n": {
+            "learning_rate": {3e-5, 5e-5, 1e-4},
+            "epochs": {2, 3, 5},
+            "trainable": {f"top-{n}" for n in (1, 2, 3, 5, 7, 9, 11, 12)},
+        },
+        "he-2021-tae": {"learning_rate": {2e-5, 5e-5, 1e-4, 2e-4}, "bottleneck_size": sizes},
         "he-2021-glue": {"bottleneck_size": sizes},
         "he-2021-glue-full": {"learning_rate": rates, "batch_size": {16, 32}, "trainable": {"full"}},
-        "he-2021-xtreme": {"learning_rate": rates, "bottleneck_size": sizes, "batch_size": {32}, "epochs": {5}},
+        "he-2021-xtreme": {"learning_rate": rates, "bottleneck_size": sizes},
     }
     assert {name: {key: set(values) for key, values in SPACES[name].values.items()} for name in grids} == grids
     assert set(SPACES) == {"default", *grids}

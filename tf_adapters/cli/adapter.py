@@ -36,6 +36,9 @@ class AdapterOptions:
     init_stddev: Annotated[
         Optional[float], _adapter(help="Standard deviation of the adapters' initial weights. Without a recipe 0.03.")
     ] = None
+    init_distribution: Annotated[
+        Optional[str], _adapter(help="Of the initial weights: `truncated` at two standard deviations, or `normal`.")
+    ] = None
     adapter_dropout: Annotated[Optional[float], _adapter(help="Dropout inside the adapters.")] = None
     insertion: Annotated[
         Optional[str],

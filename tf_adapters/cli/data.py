@@ -30,6 +30,7 @@ class DataOptions:
     format: options.Format = None
     kind: options.Kind = None
     metric: options.TrainedMetric = None
+    validation_split: options.ValidationSplit = None
     max_train_rows: options.MaxTrainRows = None
     low_resource: options.LowResource = None
     skip_bad_rows: options.SkipBadRows = False
@@ -42,7 +43,6 @@ class DataOptions:
             "--test": self.test,
             "--format": self.format,
             "--kind": self.kind,
-            "--metric": self.metric,
         }
         given = {option: value for option, value in of_files.items() if value is not None}
         if "--train" not in given:
@@ -59,8 +59,13 @@ class DataOptions:
             self.task = self.task or DEFAULT_TASK
         elif self.task is not None:
             raise InputError(f"--task {self.task} and --train {given['--train']} exclude each other: give one of them.")
-        elif self.data_dir is not None:
-            raise InputError(f"--data-dir {self.data_dir} belongs to --task NAME: leave it out with --train FILE.")
+        elif self.data_dir is not None or self.validation_split is not None:
+            option, value = (
+                ("--data-dir", self.data_dir)
+                if self.data_dir is not None
+                else ("--validation-split", self.validation_split)
+            )
+            raise InputError(f"{option} {value} belongs to --task NAME: leave it out with --train FILE.")
         elif "--validation" not in given:
             raise InputError(
                 f"--train {given['--train']} needs --validation FILE: the best epoch is chosen by rows that are not "
@@ -115,7 +120,13 @@ class DataOptions:
                     **self._columns(),
                 )
             else:
-                task = load_task(self.task, data_dir=self.data_dir, **self._columns())
+                task = load_task(
+                    self.task,
+                    data_dir=self.data_dir,
+                    metric=self.metric,
+                    validation_split=self.validation_split or "validation",
+                    **self._columns(),
+                )
         show_bad_rows(console, bad_rows)
         return task
 

@@ -138,17 +138,25 @@ def _show_model(console, source, adapter_size, as_json):
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    table.add_column("recipe", no_wrap=True)
+    table.add_column("recipe", overflow="fold")
     for name in ("adapters", "adapter", "norms", "head", "trained", "share"):
-        table.add_column(name, justify="right")
-    for row in rows:
+        table.add_column(name, justify="right", no_wrap=True)
+    for names, row in _alike(rows):
         table.add_row(
-            row["recipe"],
+            "\n".join(names),
             f"{row['adapters']} x {row['adapter_size']}" if row["adapter_size"] else str(row["adapters"]),
             *(f"{row[name]:,}" for name in ("adapter", "layer_norm", "head", "trained")),
             f"{row['share']:.2%}",
         )
     console.print(table, soft_wrap=False)
+
+
+def _alike(rows):
+    """`(names of recipes, row)` for those of the same numbers together."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(value for name, value in row.items() if name != "recipe"), []).append(row)
+    return [([row["recipe"] for row in group], group[0]) for group in groups.values()]
 
 
 def _recipe_rows(family, config, adapter_size):

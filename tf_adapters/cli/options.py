@@ -116,7 +116,15 @@ TrainedMetric = Annotated[
     Optional[str],
     typer.Option(
         "--metric",
-        help="What chooses the best epoch of your files: accuracy, f1, macro-f1, matthews, ...",
+        help="What chooses the best epoch, in place of the task's own: accuracy, f1, macro-f1, matthews, spearman, ...",
+        rich_help_panel="Data",
+    ),
+]
+ValidationSplit = Annotated[
+    Optional[str],
+    typer.Option(
+        "--validation-split",
+        help="Split of `--task` whose rows choose the best epoch, such as `validation_mismatched` of `glue/mnli`.",
         rich_help_panel="Data",
     ),
 ]

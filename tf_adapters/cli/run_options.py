@@ -69,7 +69,11 @@ def run_options(class_name, *without, helps=None, **changed):
     )
 
 
-_OF_PYTHON = ("steps", "period", "keep_periods", "warmup_fraction", "recipe")
+_OF_PYTHON = (
+    *("steps", "period", "keep_periods", "recipe"),
+    # A recipe decides them.
+    *("warmup_fraction", "epsilon", "bias_correction", "decay_from_start"),
+)
 RunOptions = run_options("RunOptions", *_OF_PYTHON)
 # It counts steps, which are options of its own.
 PretrainOptions = run_options(

@@ -19,6 +19,7 @@ PLACEMENTS = ("both", "attention", "ffn")
 INSERTIONS = ("sequential", "after-norm", "parallel")
 INNER_NORMS = ("none", "before", "after")
 INTERACTIONS = ("add", "multiply")
+INIT_DISTRIBUTIONS = ("truncated", "normal")
 # PyTorch's default, which AdapterHub's adapters have.
 INNER_NORM_EPSILON = 1e-5
 
@@ -39,8 +40,7 @@ class AdapterConfig(MethodConfig):
             all of them. AdapterDrop leaves out the lowest ones: `range(5, 12)`.
         activation: name of a Keras activation. `"gelu"` is the exact one, `"gelu_tanh"` its
             tanh approximation, `"swish"` and `"silu"` are the same.
-        init_stddev: standard deviation of both kernels' normal initialisation, truncated
-            at two standard deviations. Biases start at zero.
+        init_stddev: standard deviation of both kernels' normal initialisation. Biases start at zero.
         dropout: rate in [0, 1), applied to the up-projection before the skip connection.
         insertion: what the adapter reads. `"sequential"`, the sub-layer's output `y`: `LN(y + A(y) + r)`, where `r` is
             the sub-layer's input; `"after-norm"`: `LN(y + A(LN(y + r)) + r)`, Pfeiffer's, which uses the pretrained
@@ -53,6 +53,8 @@ class AdapterConfig(MethodConfig):
             `n` drawn evenly from 0 to this number.
         train_layer_norm: pretrained LayerNorms trained with the adapters: `"none"`, those of
             the `"adapted"` blocks, of all `"encoder"` blocks, or `"all"`, the embeddings' included.
+        init_distribution: of the initial weights: `"truncated"` at two standard deviations, or `"normal"`, which is
+            AdapterHub's.
 
     Raises:
         InputError: a value is out of range; the message names it.
@@ -80,6 +82,7 @@ class AdapterConfig(MethodConfig):
     interaction: str = "add"
     random_drop: int = 0
     train_layer_norm: str = "encoder"
+    init_distribution: str = "truncated"
 
     method = "bottleneck"
     is_bottleneck = True
@@ -99,6 +102,7 @@ class AdapterConfig(MethodConfig):
         check_choice("insertion", self.insertion, INSERTIONS)
         check_choice("inner_norm", self.inner_norm, INNER_NORMS)
         check_choice("interaction", self.interaction, INTERACTIONS)
+        check_choice("init_distribution", self.init_distribution, INIT_DISTRIBUTIONS)
         check_scaling(self.scaling)
         if self.scaling != "learned":
             object.__setattr__(self, "scaling", float(self.scaling))
@@ -152,13 +156,19 @@ class AdapterConfig(MethodConfig):
 
     def layer(self, place, shape, **settings):
         """As of `MethodConfig`."""
-        names = ("activation", "init_stddev", "dropout", "hidden_layers", "inner_norm", "scaling", "interaction")
+        names = (
+            *("activation", "init_stddev", "init_distribution", "dropout"),
+            *("hidden_layers", "inner_norm", "scaling", "interaction"),
+        )
         return AdapterLayer(self.bottleneck_size, **{name: getattr(self, name) for name in names}, **settings)
 
     def to_dict(self):
-        """As of `MethodConfig`; directories that were written before there were other methods do not name theirs."""
+        """As of `MethodConfig`; what directories and runs from before a field do not say is left out where it is
+        theirs."""
         values = super().to_dict()
         del values["method"]
+        if self.init_distribution == "truncated":
+            del values["init_distribution"]
         return values
 
 
@@ -172,8 +182,8 @@ class AdapterLayer(MethodLayer):
         bottleneck_size: int, size `m` of the bottleneck.
         activation: str, name of the activation `f`; `"gelu"` is exact, `"gelu_tanh"`
             approximate, every other Keras name works.
-        init_stddev: float, standard deviation of the kernels' normal initialisation,
-            truncated at two standard deviations. Biases start at zero.
+        init_stddev: float, standard deviation of the kernels' normal initialisation. Biases start at zero.
+        init_distribution: `"truncated"` at two standard deviations, or `"normal"`, which is not.
         dropout: float in [0, 1), rate on the up-projection before the skip connection.
         hidden_layers: int, layers of `m` units between the projections; 1 is the paper's adapter.
         inner_norm: `"none"`, or a LayerNorm `"before"` the down- or `"after"` the up-projection.
@@ -203,15 +213,17 @@ class AdapterLayer(MethodLayer):
     @in_range
     def __init__(
         self, bottleneck_size, *, activation="gelu", init_stddev=1e-2, dropout=0.0, hidden_layers=1, inner_norm="none",
-        scaling=1.0, interaction="add", seed=None, **kwargs,
+        scaling=1.0, interaction="add", init_distribution="truncated", seed=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         check_scaling(scaling)
         check_choice("inner_norm", inner_norm, INNER_NORMS)
         check_choice("interaction", interaction, INTERACTIONS)
+        check_choice("init_distribution", init_distribution, INIT_DISTRIBUTIONS)
         self.bottleneck_size = bottleneck_size
         self.activation = activation
         self.init_stddev = init_stddev
+        self.init_distribution = init_distribution
         self.dropout = dropout
         self.hidden_layers = hidden_layers
         self.inner_norm = inner_norm
@@ -238,7 +250,7 @@ class AdapterLayer(MethodLayer):
         kernels |= {f"hidden_{number}": (m, m) for number in range(1, self.hidden_layers)}
         for name, shape in kernels.items():
             # One initializer object for all would draw the same numbers again.
-            initializer = keras.initializers.TruncatedNormal(stddev=self._stddev(name), seed=self._seed(name))
+            initializer = self._initializer(stddev=self._stddev(name), seed=self._seed(name))
             self._add(f"{name}.kernel", shape, initializer)
             self._add(f"{name}.bias", shape[1:], "zeros")
         if self.inner_norm != "none":
@@ -247,6 +259,11 @@ class AdapterLayer(MethodLayer):
         if self.scaling == "learned":
             self._add("learned.scaling", (), "ones")
         super().build(input_shape)
+
+    @property
+    def _initializer(self):
+        is_truncated = self.init_distribution == "truncated"
+        return keras.initializers.TruncatedNormal if is_truncated else keras.initializers.RandomNormal
 
     def _stddev(self, name):
         # Near zero at both ends is near the identity; between them it would stop the signal.
@@ -302,7 +319,7 @@ class AdapterLayer(MethodLayer):
 
     def get_config(self):
         names = (
-            "bottleneck_size", "activation", "init_stddev", "dropout", "hidden_layers", "inner_norm", "scaling",
-            "interaction", "seed",
+            "bottleneck_size", "activation", "init_stddev", "init_distribution", "dropout", "hidden_layers",
+            "inner_norm", "scaling", "interaction", "seed",
         )  # fmt: skip
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

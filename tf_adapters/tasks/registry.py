@@ -10,6 +10,7 @@ from tf_adapters.tasks import rotten_tomatoes
 from tf_adapters.tasks.additional import ADDITIONAL
 from tf_adapters.tasks.glue import GLUE
 from tf_adapters.tasks.named_entities import ENTITY_TASKS, wikiann
+from tf_adapters.tasks.readers import metric_of
 from tf_adapters.tasks.rows import Rows, Task
 from tf_adapters.tasks.squad import QUESTION_TASKS
 from tf_adapters.tasks.tae import TAE
@@ -44,6 +45,8 @@ def load_task(
     text_column: Optional[str] = None,
     text_pair_column: Optional[str] = None,
     label_column: Optional[str] = None,
+    metric: Optional[str] = None,
+    validation_split: str = "validation",
 ) -> Task:
     """A task by its name.
 
@@ -55,6 +58,8 @@ def load_task(
             the one where they are prepared, by default tensorflow_datasets' own.
         text_column, text_pair_column, label_column: columns of a TensorFlow
             Datasets name that is not in `TASKS`, where those found do not serve.
+        metric: name in `tasks.metrics.METRICS` of what chooses the best epoch, or None for the task's own.
+        validation_split: the split on whose rows it does, such as "validation_mismatched" of glue/mnli.
 
     Returns: `Task`. Its splits are the same in every run and on every machine.
 
@@ -62,13 +67,13 @@ def load_task(
     """
     splits = _load(
         name,
-        ("train", "validation", "test"),
+        ("train", validation_split, "test"),
         data_dir=data_dir,
         text_column=text_column,
         text_pair_column=text_pair_column,
         label_column=label_column,
     )
-    for split in ("train", "validation"):
+    for split in ("train", validation_split):
         if split not in splits.rows:
             raise InputError(
                 f"Task {name!r} has no split {split!r}: use load_split for the splits that it has. "
@@ -78,9 +83,9 @@ def load_task(
         name=name,
         kind=splits.kind,
         labels=splits.labels,
-        metric=splits.metric,
+        metric=metric_of(splits.kind, metric, splits.labels) if metric else splits.metric,
         train=splits.rows["train"],
-        validation=splits.rows["validation"],
+        validation=splits.rows[validation_split],
         test=splits.rows.get("test"),
         source=splits.source,
     )

@@ -196,10 +196,14 @@ class _Trained:
         """Give it its optimiser, for so many steps in all."""
         settings = self.settings
         optimizer = make_optimizer(
-            WarmupLinearDecay(settings.learning_rate, steps, warmup_fraction=settings.warmup_fraction),
+            WarmupLinearDecay(
+                settings.learning_rate,
+                steps,
+                warmup_fraction=settings.warmup_fraction,
+                from_start=settings.decay_from_start,
+            ),
             self.model.trainable_variables,
-            weight_decay=settings.weight_decay,
-            clip_norm=settings.clip_norm,
+            **{name: getattr(settings, name) for name in ("weight_decay", "clip_norm", "epsilon", "bias_correction")},
         )
         # A TPU compiles the whole step, and no other strategy may be compiled.
         self.keras_model.compile(

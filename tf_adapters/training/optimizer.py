@@ -3,8 +3,33 @@
 from tf_adapters._keras import keras
 from tf_adapters.ranges import checked
 
+# So late a step that a correction for it would be none: 0.999 to this power is 0 in float32.
+_LATE = 2**24
 
-def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None):
+
+class UncorrectedAdamW(keras.optimizers.AdamW):
+    """AdamW that takes its moments as they are, though they began at zero: early steps are longer than AdamW's.
+
+    Reference: Devlin et al. 2019 and Houlsby et al. 2019, published code (`AdamWeightDecayOptimizer`).
+    """
+
+    _late = False
+
+    @property
+    def iterations(self):
+        """The steps so far; while weights are updated, so many that nothing is left to correct."""
+        return _LATE if self._late else super().iterations
+
+    def update_step(self, gradient, variable):
+        """Update one variable."""
+        self._late = True
+        try:
+            super().update_step(gradient, variable)
+        finally:
+            self._late = False
+
+
+def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None, epsilon=1e-7, bias_correction=True):
     """Adam, or AdamW where there is a weight decay.
 
     Args:
@@ -14,6 +39,9 @@ def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None
             scales) and scalars do not decay.
         clip_norm: float, the norm of the gradient of all weights together that is not exceeded; a longer one is scaled
             down. None for any.
+        epsilon: float, what Adam adds to the root of the second moment.
+        bias_correction: bool, whether the moments are corrected for having begun at zero (Kingma & Ba 2015, section
+            3).
 
     Raises:
         InputError: a value out of range.
@@ -22,8 +50,10 @@ def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None
     """
     weight_decay = checked("weight_decay", weight_decay)
     clip_norm = None if clip_norm is None else checked("clip_norm", clip_norm)
-    if not weight_decay:
-        return keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
-    optimizer = keras.optimizers.AdamW(learning_rate, weight_decay=weight_decay, global_clipnorm=clip_norm)
+    common = {"learning_rate": learning_rate, "epsilon": checked("epsilon", epsilon), "global_clipnorm": clip_norm}
+    if bias_correction and not weight_decay:
+        return keras.optimizers.Adam(**common)
+    adam = keras.optimizers.AdamW if bias_correction else UncorrectedAdamW
+    optimizer = adam(weight_decay=weight_decay, **common)
     optimizer.exclude_from_weight_decay(var_list=[variable for variable in variables if variable.shape.rank < 2])
     return optimizer

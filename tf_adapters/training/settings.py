@@ -10,6 +10,7 @@ from typing import Callable, Optional, Tuple, TypeVar
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, Real, check_fields, is_int
+from tf_adapters.recipes import FULL_LEARNING_RATE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +138,7 @@ class TrainingSettings:
     weight_decay: float = _choice(
         0.0,
         "AdamW's decay of the matrices that train, times the learning rate; 0.01 is usual for `full`.",
+        of_recipe=True,
         searched="float",
         kept=True,
         unit="share a step, times the learning rate",
@@ -145,9 +147,33 @@ class TrainingSettings:
     clip_norm: Optional[float] = _choice(
         None,
         "Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.",
+        of_recipe=True,
         searched="float",
         kept=True,
         unit="norm of all gradients",
+    )
+    epsilon: float = _choice(
+        1e-7,
+        "What Adam adds to the root of the second moment.",
+        range=Real(above=0, such_as=1e-7),
+        of_recipe=True,
+        kept=True,
+        unit="root of the second moment",
+        source="Kingma & Ba 2015, algorithm 1",
+    )
+    bias_correction: bool = _choice(
+        True,
+        "Whether Adam's moments are corrected for having begun at zero.",
+        of_recipe=True,
+        kept=True,
+        source="Kingma & Ba 2015, section 3; without it: Devlin et al. 2019, published code",
+    )
+    decay_from_start: bool = _choice(
+        False,
+        "Count the fall of the rate from the first step, in place of the end of the rise.",
+        of_recipe=True,
+        kept=True,
+        source="Houlsby et al. 2019, published code",
     )
     mixout: float = _choice(
         0.0,
@@ -256,14 +282,7 @@ class TrainingSettings:
     def of_recipe(cls, recipe, trainable=None, **given):
         """What a recipe trains with, but for what is given; `trainable` as in `set_trainable`, None for the
         recipe's."""
-        from tf_adapters.recipes import usual_settings  # imports Keras
-
-        usual = {
-            **usual_settings(recipe, trainable or recipe.trainable),
-            "warmup_fraction": recipe.warmup_fraction,
-            "recipe": recipe.name,
-        }
-        return cls(**{**usual, **given})
+        return cls(**{**usual_settings(recipe, trainable or recipe.trainable), "recipe": recipe.name, **given})
 
     @classmethod
     def from_dict(cls, values):
@@ -331,6 +350,26 @@ RANGES.update(
         if field.metadata["choice"].range
     }
 )
+
+
+def usual_settings(recipe, trainable="adapters"):
+    """What a run has where nothing else is asked for: dict of the fields of `TrainingSettings` that recipes decide.
+
+    A recipe for adapters has a rate that would destroy pretrained weights, which its dropout does not protect either.
+
+    Args:
+        recipe: `Recipe`.
+        trainable: str, as in `set_trainable`.
+    """
+    settings = {name: getattr(recipe, name) for name, choice in choices().items() if choice.of_recipe}
+    changes_encoder = trainable == "full" or trainable.startswith("top-")
+    if trainable == recipe.trainable or (changes_encoder and recipe.trainable == "full"):
+        return settings
+    if trainable != "adapters":
+        settings["dropout"] = None
+    if changes_encoder:
+        settings["learning_rate"] = FULL_LEARNING_RATE
+    return settings
 
 
 def choices():

@@ -12,7 +12,7 @@ from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.loading import find_files, read_config
 from tf_adapters.models.state import state_of
 from tf_adapters.ranges import check_seeds, in_range
-from tf_adapters.recipes import changed_adapter, get_recipe, usual_settings
+from tf_adapters.recipes import changed_adapter, get_recipe
 from tf_adapters.saving.atomic import remove_folder, write_text
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.saving.settings import read_settings
@@ -21,7 +21,7 @@ from tf_adapters.training.experiment import Experiment
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
 from tf_adapters.training.leftovers import remove_leftovers
 from tf_adapters.training.seeds import SeedRuns
-from tf_adapters.training.settings import TrainingSettings, choices
+from tf_adapters.training.settings import TrainingSettings, choices, usual_settings
 from tf_adapters.tuning.spaces import DIMENSIONS, Range, check_depth, check_values, get_space, varies
 
 try:

@@ -136,9 +136,27 @@ SPACES = {
             "adapters.",
         ),
         Space(
+            name="houlsby-2019-squad",
+            recipe="houlsby-2019",
+            values={
+                "learning_rate": (3e-5, 1e-4, 3e-4, 1e-3),
+                "epochs": (3, 10, 20),
+                "bottleneck_size": tuple(2**power for power in range(10)),
+            },
+            source="Houlsby et al. 2019, section 3.5 and figure 5; the sizes are those of figure 4, of which the text "
+            "names 2 and 64.",
+        ),
+        Space(
+            name="houlsby-2019-squad-top-n",
+            recipe="houlsby-2019",
+            values={"learning_rate": (3e-5, 5e-5, 1e-4), "epochs": (2, 3, 5), "trainable": _TOP_N},
+            source="Houlsby et al. 2019, section 3.5 and figure 5: fine-tuning; the numbers of blocks are those of "
+            "section 3.3.",
+        ),
+        Space(
             name="he-2021-tae",
-            recipe="he-2021",
-            values={"learning_rate": (2e-5, 5e-5, 1e-4, 2e-4), "bottleneck_size": _SIZES_OF_HE, "epochs": (10,)},
+            recipe="he-2021-tae",
+            values={"learning_rate": (2e-5, 5e-5, 1e-4, 2e-4), "bottleneck_size": _SIZES_OF_HE},
             source="He et al. 2021, appendix A.2; batch size and epochs of table 10.",
         ),
         Space(
@@ -156,13 +174,8 @@ SPACES = {
         ),
         Space(
             name="he-2021-xtreme",
-            recipe="he-2021",
-            values={
-                "learning_rate": _RATES_OF_HE,
-                "bottleneck_size": _SIZES_OF_HE,
-                "batch_size": (32,),
-                "epochs": (5,),
-            },
+            recipe="he-2021-xtreme",
+            values={"learning_rate": _RATES_OF_HE, "bottleneck_size": _SIZES_OF_HE},
             source="He et al. 2021, appendix A.2 (UD-POS, Wikiann NER, XNLI); epochs of table 11.",
         ),
     )

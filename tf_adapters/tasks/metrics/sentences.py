@@ -135,6 +135,8 @@ SENTENCE_METRICS = (
     Metric("micro-f1", "micro_f1", (_CLASSES, _SETS), _micro_f1),
     Metric("matthews", "matthews", (_CLASSES,), _matthews),
     Metric("pearson-spearman", "pearson_spearman", (_SCORES,), _pearson_spearman),
+    Metric("spearman", "spearman", (_SCORES,), _pearson_spearman),
+    Metric("pearson", "pearson", (_SCORES,), _pearson_spearman),
     Metric("multi-label", "micro_f1", (_SETS,), _multi_label),
 )
 
