@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 
 from tf_adapters._keras import keras
 from tf_adapters._types import PathLike
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
@@ -15,8 +15,9 @@ from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import freeze
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
-from tf_adapters.saving.settings import task_of
+from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.tasks.readers import get_reader, metric_of
+from tf_adapters.tasks.registry import load_split
 from tf_adapters.text.loading import load_tokenizer
 
 if TYPE_CHECKING:
@@ -58,6 +59,45 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
                 f"{state_of(model).directory} has {value!r}."
             )
     return Scorer(model, tokenizer, batch_size=batch_size), settings
+
+
+def labelled_rows(directory, task=None, *, split=None, **options):
+    """What `(name, Rows)` an adapter directory is scored on.
+
+    Args:
+        directory: path.
+        task: name of a task with the directory's labels, or None for the one that it was trained on.
+        split: name of a split, or None for test where its labels are known, otherwise validation.
+        options: of `load_split`.
+
+    Raises:
+        InputError: the directory was trained on files, or the task has other labels, or none.
+    """
+    settings = read_settings(directory)
+    kind, labels = task_of(settings)
+    task = task or (settings["task"] or {}).get("name")
+    if task in (None, "files"):
+        raise InputError(f"{directory} was trained on files: give the rows to score by {{input}}.", input=NAME)
+    candidates = [split] if split is not None else ["test", "validation"]
+    for candidate in candidates:
+        try:
+            found = load_split(task, candidate, **options)
+        except InputError:
+            if candidate == candidates[-1]:
+                raise
+            continue
+        if found.rows.labels is not None:
+            break
+    if found.rows.labels is None:
+        raise InputError(
+            f"{{split}}: the labels of task {task!r} were never published for it; use validation.", split=candidate
+        )
+    if found.kind != kind or found.labels != labels:
+        raise InputError(
+            f"Task {task!r} has labels {', '.join(found.labels) or 'none (regression)'}, and {directory} was "
+            f"trained for {', '.join(labels) or 'regression'}: give the task or the files that it was trained for."
+        )
+    return f"{task}, {candidate} split", found.rows
 
 
 def predict(

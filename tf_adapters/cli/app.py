@@ -16,11 +16,13 @@ from tf_adapters.cli.options import check_numbers
 from tf_adapters.cli.predict import predict
 from tf_adapters.cli.pretrain import pretrain
 from tf_adapters.cli.stream import stream
+from tf_adapters.cli.study import page, study_command, summary_of
 from tf_adapters.cli.submit import submit
 from tf_adapters.cli.tasks import tasks
 from tf_adapters.cli.train import train
 from tf_adapters.cli.tune import tune
 from tf_adapters.errors import NAME, InputError, shown
+from tf_adapters.studies import STUDIES
 from tf_adapters.training.settings import choices, option_of
 
 app = typer.Typer(
@@ -110,6 +112,17 @@ def _command(function):
 
 for command in (train, tune, pretrain, stream, evaluate, predict, export, convert, submit, tasks, info):
     app.command(command.__name__, cls=_Command)(_command(command))
+
+studies = typer.Typer(
+    name="study",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="The papers' analyses: each measures, resumes after a kill, and draws its figure.",
+)
+for study in STUDIES.values():
+    studies.command(study.name, cls=_Command, short_help=summary_of(study))(_command(study_command(study)))
+studies.command("page", cls=_Command)(_command(page))
+app.add_typer(studies)
 
 
 def _version(value: bool):

@@ -95,7 +95,7 @@ def evaluate(
     console = terminal()
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
-    from tf_adapters.pipeline import load_pipeline
+    from tf_adapters.pipeline import labelled_rows, load_pipeline
     from tf_adapters.saving.atomic import write_text
     from tf_adapters.tasks.files import BadRows
     from tf_adapters.tasks.own_files import rows_from_file
@@ -113,7 +113,7 @@ def evaluate(
         sets = [(path.name, rows_from_file(path, kind=kind, labels=labels, **reading)) for path in input_file]
     else:
         names = task or [trained.get("name")]
-        sets = [_rows_of_task(name, split, kind, labels, directory, data_dir=data_dir, **columns) for name in names]
+        sets = [labelled_rows(directory, name, split=split, data_dir=data_dir, **columns) for name in names]
     show_bad_rows(console, bad_rows)
     options.use_precision(precision, console)
     with console.status("Loading the encoder ..."):
@@ -175,30 +175,3 @@ def _means(results, metric, source):
         return {}
     scores = (result["metrics"][METRICS[metric].primary] for result in results.values())
     return group_means(dict(zip(languages, scores)), source=source)
-
-
-def _rows_of_task(task, split, kind, labels, directory, **options):
-    from tf_adapters.tasks.registry import load_split
-
-    if task in (None, "files"):
-        raise InputError(f"{directory} was trained on files: give the rows to score by --input FILE.")
-    candidates = [split] if split is not None else ["test", "validation"]
-    for candidate in candidates:
-        try:
-            found = load_split(task, candidate, **options)
-        except InputError:
-            if candidate == candidates[-1]:
-                raise
-            continue
-        if found.rows.labels is not None:
-            break
-    if found.rows.labels is None:
-        raise InputError(
-            f"--split {candidate}: the labels of task {task!r} were never published for it; use --split validation."
-        )
-    if found.kind != kind or found.labels != labels:
-        raise InputError(
-            f"Task {task!r} has labels {', '.join(found.labels) or 'none (regression)'}, and {directory} was "
-            f"trained for {', '.join(labels) or 'regression'}: give the task or the files that it was trained for."
-        )
-    return f"{task}, {candidate} split", found.rows

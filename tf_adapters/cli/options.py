@@ -158,7 +158,7 @@ def check_numbers(arguments):
         setting = SETTINGS.get(name, name)
         if value is not None and setting in RANGES:
             checked(setting, value, shown=f"--{name.replace('_', '-')} {value}")
-    if "seeds" in arguments:
+    if {"seed", "seeds"} <= arguments.keys():
         check_seeds(arguments["seed"], arguments["seeds"])
 
 

@@ -47,9 +47,9 @@ def counting(console, description, total=None, shown=True, unit="rows"):
 class TrainingProgress(Reporter):
     """Shows a run of `fit` on a Rich console."""
 
-    def __init__(self, console, epochs, description="training"):
+    def __init__(self, console, epochs, description="training", *, period=None):
         self.console = console
-        self.epochs = epochs
+        self.epochs, self.period = epochs, period
         self.description = description
         self.progress = None
         self.task = None
@@ -91,7 +91,11 @@ class TrainingProgress(Reporter):
             f"{'training' if name == 'loss' else 'validation'} {name.replace('_', ' ')} {value:.4f}"
             for name, value in numbers.items()
         )
-        self.console.print(f"epoch {epoch}/{self.epochs}  {values}" + ("  best so far" if best else ""))
+        if self.period is None:
+            place = f"epoch {epoch}/{self.epochs}"
+        else:
+            place = f"step {epoch * self.period}/{self.steps}"
+        self.console.print(f"{place}  {values}" + ("  best so far" if best else ""))
 
     def finish(self):
         if self.progress is not None:

@@ -115,7 +115,10 @@ def show_report(console, model, task, output, result, counts, seconds, settings,
     table = _table()
     for name, value in held_out.numbers.items():
         table.add_row(f"{held_out.split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
-    table.add_row("best epoch", f"{result.best_epoch} of {settings.epochs}, by validation")
+    if settings.period is None:
+        table.add_row("best epoch", f"{result.best_epoch} of {settings.epochs}, by validation")
+    else:
+        table.add_row("best step", f"{result.best_epoch * settings.period} of {result.steps}, by validation")
     table.add_row("trained", f"{counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%})")
     parts = {kind: getattr(counts, kind) for kind in ("adapter", "layer_norm", "head", "backbone")}
     table.add_row("", ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in parts.items() if number))

@@ -70,7 +70,7 @@ def run_options(class_name, *without, helps=None, **changed):
 
 
 _OF_PYTHON = (
-    *("steps", "period", "keep_periods", "recipe"),
+    *("steps", "keep_periods", "recipe"),
     # A recipe decides them.
     *("warmup_fraction", "epsilon", "bias_correction", "decay_from_start"),
 )
@@ -79,6 +79,7 @@ RunOptions = run_options("RunOptions", *_OF_PYTHON)
 PretrainOptions = run_options(
     "PretrainOptions",
     *_OF_PYTHON,
+    "period",
     "epochs",
     "mixout",
     "freeze_adapters",

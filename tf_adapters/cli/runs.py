@@ -39,7 +39,9 @@ class Runner:
 
     def reporter(self):
         """What shows a run of `fit`."""
-        return TrainingProgress(self.console, self.settings.epochs) if self.chief else None
+        if not self.chief:
+            return None
+        return TrainingProgress(self.console, self.settings.epochs, period=self.settings.period)
 
     def report_end(self, result):
         """Say how a run ended; exits with status 130 if it was interrupted."""

@@ -103,6 +103,10 @@ class Kind:
         """Numbers of a metric by name, from labelled rows and what `predict` returned."""
         return METRICS[metric](rows.labels, outputs)
 
+    def loss(self, rows, outputs):
+        """The mean loss of labelled rows, a float, from what `predict` returned; None where that has no logits."""
+        return None
+
     def classes(self, rows, outputs):
         """True and predicted classes for `analysis.class_report`, int arrays; None where there are no classes."""
         return None

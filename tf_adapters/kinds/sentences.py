@@ -19,6 +19,10 @@ class _Sentences(Kind):
         parts = [scorer.logits(*rows.texts(index), progress=progress) for index in rows.slices()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def loss(self, rows, outputs):
+        # As tensors: of arrays Keras does not match the shapes, and a regression's would be broadcast.
+        return float(self.losses()["loss"](tf.constant(self.targets(rows.labels)), tf.constant(outputs)))
+
     def finite(self, outputs):
         return np.isfinite(outputs).all(-1)
 

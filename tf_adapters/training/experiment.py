@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import shutil
-from typing import Callable, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 from tf_adapters._keras import keras
 from tf_adapters._types import PathLike
@@ -209,6 +209,14 @@ class Experiment:
         return score(
             model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, scorer=scorer, progress=progress
         )
+
+    def score_rows(
+        self, model: keras.Model, tokenizer: Tokenizer, rows: Any, *, seed: Optional[int] = None
+    ) -> Dict[str, float]:
+        """The numbers of the task's metric on other labelled rows, a dict."""
+        task = self.task_of(seed)
+        kind, scorer = get_kind(task.kind), Scorer(model, tokenizer, batch_size=self.settings.batch_size)
+        return kind.score(task.metric, rows, kind.predict(scorer, rows))
 
     def run_seeds(
         self, output: PathLike, seeds: int, *, resume: bool = False, observer: Optional[Observer] = None

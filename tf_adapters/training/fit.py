@@ -92,7 +92,8 @@ def fit(
     workers = get_workers(strategy, settings, random_drop=random_drop)
     reporter = reporter or Reporter()
     of_epoch = steps_per_epoch(len(examples), batch_size=settings.batch_size, drop_remainder=settings.jit_compile)
-    steps = settings.steps or settings.epochs * of_epoch
+    period = settings.period or of_epoch
+    steps = settings.steps or -(-settings.epochs * of_epoch // period) * period
 
     @transaction
     def prepared(model):
@@ -109,7 +110,7 @@ def fit(
             task=task,
             output=workers.folder(pathlib.Path(output), resume),
             steps=steps,
-            steps_per_epoch=settings.period or of_epoch,
+            steps_per_epoch=period,
             compared=_compared(model, task, tokenizer, trained, steps),
             variables={
                 "trainable": model.trainable_variables,

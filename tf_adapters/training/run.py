@@ -88,6 +88,10 @@ _ONCE = {
 }
 
 
+# Not a metric of any kind, so that no metric is called so.
+_LOSS = "mean loss"
+
+
 def seconds_of_long_steps(step_seconds):
     """Seconds beyond the median of the steps that took more than five times as long, a float.
 
@@ -300,9 +304,8 @@ class Run(keras.callbacks.Callback):
                 learning_rate=NAME,
             )
         validation = self.task.validation
-        numbers = self.workers.from_chief(
-            lambda: self.kind.score(self.task.metric, validation, self.kind.predict(self.scorer, validation))
-        )
+        numbers = self.workers.from_chief(lambda: self._validate(validation))
+        validation_loss = numbers.pop(_LOSS, None)
         self._check_finite(numbers)
         value = numbers[METRICS[self.task.metric].primary]
         better = not math.isnan(value) and (self.best["value"] is None or value > self.best["value"])
@@ -313,6 +316,7 @@ class Run(keras.callbacks.Callback):
             self._save_adapter(self.output / f"step-{self.done}", numbers)
         row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
         row.update({f"validation_{name}": number for name, number in numbers.items()})
+        row |= {} if validation_loss is None else {"validation_loss": validation_loss}
         if self.freezing is not None and self.done < self.steps:
             self._freeze(epoch + 1)
         row |= {} if self.freezing is None else {"frozen_adapters": len(self.freezing.frozen)}
@@ -321,6 +325,12 @@ class Run(keras.callbacks.Callback):
         self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
         if self.stopping.is_set() or self._out_of_patience():
             self.keras_model.stop_training = True
+
+    def _validate(self, rows):
+        """The metric's numbers, and the mean loss as `_LOSS` where the kind has one."""
+        outputs = self.kind.predict(self.scorer, rows)
+        loss = self.kind.loss(rows, outputs)
+        return self.kind.score(self.task.metric, rows, outputs) | ({} if loss is None else {_LOSS: loss})
 
     def _check_finite(self, numbers):
         """Raise DivergedError for numbers that no adapter directory can hold. NaN is allowed where it is not kept: the
@@ -364,10 +374,14 @@ class Run(keras.callbacks.Callback):
 
     def _log(self, row):
         text = io.StringIO()
-        writer = csv.writer(text)
+        if self.log_bytes:
+            # A run that was begun by an older version has the columns of that one.
+            with open(self.output / LOG_FILE, newline="") as file:
+                row = {name: row[name] for name in next(csv.reader(file)) if name in row}
+        writer = csv.DictWriter(text, row)
         if not self.log_bytes:
-            writer.writerow(row)
-        writer.writerow(row.values())
+            writer.writeheader()
+        writer.writerow(row)
         with _writing(self.output / LOG_FILE), open(self.output / LOG_FILE, "r+b" if self.log_bytes else "wb") as file:
             file.seek(self.log_bytes)
             file.write(text.getvalue().encode())

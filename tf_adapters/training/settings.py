@@ -63,7 +63,7 @@ def parse_epochs(text):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings:
-    """How `fit` trains. Either `epochs` is given, or `steps` and `period`.
+    """How `fit` trains. Either `epochs` is given, or `steps`, and then `period`, which divides them.
 
     The attributes are described by their `Choice.help`, which `choices()` has by name.
 
@@ -86,9 +86,11 @@ class TrainingSettings:
     steps: Optional[int] = _choice(None, "Steps to train, in place of `epochs`.", kept=True, unit="steps")
     period: Optional[int] = _choice(
         None,
-        "With `steps`: after how many of them validation rows are scored; it divides them. What is said of an epoch is "
-        "then that of a period.",
+        "Score the validation rows every so many steps, in place of each epoch: `log.csv` then has a learning curve. "
+        "What is said of an epoch is then that of such a period, and the last one is a whole one too.",
+        option="validate-every",
         unit="steps",
+        source="He et al. 2021, figure 5 and table 6 (every 20)",
     )
     keep_periods: bool = _choice(
         False, "Keep what was trained after each period in `step-N` of the output.", compared=False
@@ -242,7 +244,7 @@ class TrainingSettings:
 
     def __post_init__(self):
         check_fields(self)
-        if (self.epochs is None) == (self.steps is None) or (self.steps is None) != (self.period is None):
+        if (self.epochs is None) == (self.steps is None) or (self.steps is not None and self.period is None):
             raise InputError(
                 "{epochs}, {steps}, {period}: give epochs, or steps and period.",
                 epochs=self.epochs,
@@ -313,6 +315,7 @@ EXCLUSIONS = (
     Exclusion("mixout", "checkpoint_gradients", "masks of Mixout are of one pass"),
     Exclusion("accumulate", "jit_compile", "the parts of a step have no fixed sizes, which XLA needs"),
     Exclusion("freeze_adapters", "steps", "the threshold follows epochs"),
+    Exclusion("freeze_adapters", "period", "the threshold follows epochs"),
 )
 
 

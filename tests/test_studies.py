@@ -1,0 +1,443 @@
+"""The papers' studies: that each runs, resumes and refuses, and that its arithmetic is right."""
+
+import csv
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tests.conftest import write_checkpoint
+from tf_adapters import InputError
+from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
+from tf_adapters.studies.comparison import at_edge, held_out, load, paired, rank, spread
+from tf_adapters.studies.cross_lingual import by_language, joined
+from tf_adapters.studies.gradients import GradientNorms, groups_of
+from tf_adapters.studies.lab import Lab, read_values, slug
+from tf_adapters.studies.landscape import width
+from tf_adapters.studies.pwws import Text, WordNet, attack, entities_of, entity_swaps
+from tf_adapters.studies.similarity import similarity
+from tf_adapters.studies.study import options_of, title_of
+
+# Options beside those of every study that make it small on the files of the tests.
+SMALL = {"validation_rows": 16}
+
+
+@pytest.fixture(scope="module")
+def task(sentences, tmp_path_factory):
+    """A folder with the files of a task."""
+    return str(sentences)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder") / "four-blocks"
+    write_checkpoint(folder)
+    return str(folder)
+
+
+def small(study, task, model, **given):
+    """A study on the tests' files, as small as its smoke."""
+    others = {name: value for name, value in SMALL.items() if name in options_of(study)}
+    return study.smoke(tasks=(task,), model=model, **{**others, **given})
+
+
+def rows_of(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_help_lists_each_study_with_its_figures(cli):
+    shown = " ".join(cli("study", "--help").out.replace("│", " ").split())
+    for name, study in STUDIES.items():
+        assert name in shown and title_of(study) in shown and study.figures in shown
+        words = cli("study", name, "--help").out
+        assert all(f"--{option.replace('_', '-')}" in words for option in options_of(study))
+    assert get_study("ablation") is Ablation
+    with pytest.raises(InputError, match="study='ablations' is unknown: the studies are ablation, "):
+        get_study("ablations")
+
+
+class Lemma:
+    def __init__(self, name, count):
+        self._name, self._count = name, count
+
+    def name(self):
+        return self._name
+
+    def count(self):
+        return self._count
+
+
+class Thesaurus:
+    """What of nltk's reader is used, with a few words."""
+
+    SYNSETS = {
+        "n": [[("film", 9), ("movie", 5), ("moving_picture", 0)], [("watch", 2), ("ticker", 0)]],
+        "v": [[("watch", 30), ("view", 3)], [("film", 1), ("shoot", 4)]],
+        "a": [[("good", 50), ("full", 1)], [("bad", 20), ("spoiled", 0)]],
+    }
+
+    def synsets(self, word, pos):
+        base = self.morphy(word, pos)
+        found = [synset for synset in self.SYNSETS.get(pos, ()) if base in dict(synset)]
+        return [type("Synset", (), {"lemmas": lambda self, s=s: [Lemma(*pair) for pair in s]})() for s in found]
+
+    def morphy(self, word, pos):
+        bases = [word, word.removesuffix("s"), word.removesuffix("ing")]
+        names = {name for synset in self.SYNSETS.get(pos, ()) for name, _ in synset}
+        return next((base for base in bases if base in names), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_each_study_runs_in_its_smoke_size(name, cli, task, model, tmp_path, monkeypatch):
+    if name == "cross-lingual":
+        # A made-up language: the rows of the task itself.
+        data = load(task, None)
+        split = type("Split", (), {"kind": data.kind, "labels": data.labels, "rows": data.validation})
+        monkeypatch.setattr("tf_adapters.tasks.registry.load_split", lambda *given, **options: split)
+    if name == "attack":
+        pytest.importorskip("nltk")
+        monkeypatch.setattr("tf_adapters.studies.attack.read_wordnet", lambda folder: Thesaurus())
+    outcome = cli(
+        *("study", name, "--smoke", "--tasks", task, "--model", model, "--validation-rows", 16),
+        *("--output", tmp_path / name),
+    )
+    assert outcome.status == 0, outcome.err
+    for ending in ("png", "svg"):
+        assert (tmp_path / name / f"{name}.{ending}").stat().st_size > 5000
+    summary = json.loads((tmp_path / name / "summary.json").read_text())
+    assert summary["study"] == name and summary["values"] == len(read_values(tmp_path / name)) > 0
+    assert len(rows_of(tmp_path / name / "values.csv")) == summary["values"]
+    page = cli("study", "page", tmp_path)
+    assert page.status == 0 and f'<h2 id="{name}">' in (tmp_path / "index.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_where_it_was_killed_and_takes_more_seeds(task, model, tmp_path, monkeypatch):
+    study = small(Init, task, model, sigmas=(0.01,), seeds=1, learning_rates=(1e-3,))
+    whole = run(study, tmp_path / "whole")
+    measured = []
+    real = Lab.train
+
+    def train(self, identity, *arguments, **settings):
+        measured.append(identity)
+        return real(self, identity, *arguments, **settings)
+
+    monkeypatch.setattr(Lab, "train", train)
+    # A line that a killed writer left half is measured again.
+    values = (tmp_path / "whole" / "values.jsonl").read_bytes()
+    (tmp_path / "whole" / "values.jsonl").write_bytes(values[:-20])
+    assert run(study, tmp_path / "whole", resume=True)["tasks"] == whole["tasks"] and len(measured) == 1
+    more = small(Init, task, model, sigmas=(0.01,), seeds=2, learning_rates=(1e-3,))
+    found = run(more, tmp_path / "whole", resume=True)
+    assert len(measured) == 2 and measured[1]["seed"] == 1
+    arm = found["tasks"][task]["arms"]["0.01"]
+    assert arm["n"] == 2 and arm["values"][0] == whole["tasks"][task]["arms"]["0.01"]["values"][0]
+    with pytest.raises(InputError, match="epochs=3: .* was begun with 1, and its values would not belong together"):
+        run(small(Init, task, model, epochs=3), tmp_path / "whole", resume=True)
+    with pytest.raises(InputError, match="holds the study 'init', not 'sharing'"):
+        run(small(Sharing, task, model), tmp_path / "whole", resume=True)
+    with pytest.raises(InputError, match="holds a study: go on with it by resume"):
+        run(study, tmp_path / "whole")
+
+
+def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sentences, tmp_path, monkeypatch):
+    """Every span by `set_active`, against adapters whose up-projections are set to zero."""
+    from tf_adapters import pipeline
+    from tf_adapters.models.state import state_of
+    from tf_adapters.tasks.own_files import rows_from_file
+
+    adapter_directory = tmp_path / "trained"
+    arguments = [word for word in train_arguments if not word.startswith("--epochs")]
+    given = ("--learning-rate=1e-2", "--epochs=12", "--init-stddev=0.3", f"--output={adapter_directory}")
+    assert cli(*arguments, *given).status == 0
+    rows = rows_from_file(sentences / "test.csv", kind="classification", labels=("negative", "positive"))
+    monkeypatch.setattr(pipeline, "labelled_rows", lambda *given, **options: ("test", rows))
+    summary = run(Ablation(directories=(str(adapter_directory),)), tmp_path / "study")
+    (found,) = summary["maps"].values()
+    (value,) = read_values(tmp_path / "study")
+    assert found["blocks"] == [0, 1] and set(value["spans"]) == {"0-0", "0-1", "1-1"} and value["whole"] > 0.7
+    assert len({value["whole"], *value["spans"].values()}) > 1
+    for span, score in value["spans"].items():
+        first, last = map(int, span.split("-"))
+        scorer, _ = pipeline.load_pipeline(adapter_directory)
+        for (block, _), site in state_of(scorer.model).sites.items():
+            if first <= block <= last:
+                for layer in site.adapters.values():
+                    layer.up_kernel.assign(0 * layer.up_kernel)
+                    layer.up_bias.assign(0 * layer.up_bias)
+        logits = scorer.logits(rows.text)
+        assert score == np.mean(logits.argmax(-1) == rows.labels)
+        assert found["drops"][span] == pytest.approx(1 - score / value["whole"])
+
+
+def test_ablation_of_a_directory_without_adapters_is_refused(cli, train_arguments, tmp_path):
+    arguments = [word for word in train_arguments if not word.startswith("--adapter-size")]
+    assert cli(*arguments, "--trainable", "head", "--output", tmp_path / "head").status == 0
+    refused = cli("study", "ablation", "--directories", tmp_path / "head", "--output", tmp_path / "out")
+    assert refused.status == 2 and "was trained without adapters, so that there is nothing to take out" in refused.err
+    assert "Traceback" not in refused.err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["init", "--sigmas", "a,b"], "--sigmas a,b must be numbers with commas between them"),
+        (["init", "--sigmas", "0.1,-1"], "sigmas.* must be a number above 0"),
+        (["init", "--sigmas", "0.1,0.1"], "sigmas.* has a value twice"),
+        (["ablation", "--variants", "shared"], "'shared' is none of unshared, per-layer, 3-shared"),
+        (["sharing", "--tasks", ","], "tasks.* is empty"),
+        (["low-resource", "--rows", "5"], "--rows 5 is not for this study: give --counts"),
+        (["sharing", "--precision", "half"], "--precision half is unknown"),
+        (["sharing", "--resume"], "holds no study; start one without --resume"),
+    ],
+)
+def test_bad_options_are_refused_in_a_sentence(cli, tmp_path, arguments, message):
+    refused = cli("study", *arguments, "--output", tmp_path / "out")
+    assert refused.status == 2 and "Traceback" not in refused.err
+    assert re.search(message, refused.err), refused.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_holds_something_else_is_not_written_to(cli, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    refused = cli("study", "init", "--output", tmp_path)
+    assert refused.status == 2 and "holds other files than a study" in refused.err
+    refused = cli("study", "page", tmp_path)
+    assert refused.status == 2 and "has no finished study below it" in refused.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task):
+    data = load(task, None)
+    seen = [held_out(data, rows=20, validation_rows=8, reported_rows=10, seed=3) for _ in range(2)]
+    assert [len(part) for part in (seen[0][0].train, seen[0][0].validation, seen[0][1])] == [20, 8, 10]
+    assert seen[0][0].train.digest() == seen[1][0].train.digest()
+    unlabelled = dataclasses.replace(data, test=None)
+    split, reported = held_out(unlabelled, rows=None, validation_rows=1000, reported_rows=None, seed=3)
+    texts = [set(part.text.numpy().tolist()) for part in (data.train, split.train, split.validation)]
+    # A fifth of the training rows chooses, and the task's own validation rows are reported.
+    assert len(split.validation) == len(data.train) // 5 and len(split.train) == len(data.train) - len(split.validation)
+    assert texts[1] | texts[2] == texts[0] and reported is data.validation
+    with pytest.raises(InputError, match="counts=10000: .* training rows, of which 16 choose the epoch"):
+        small(LowResource, task, "x").rows_of({"task": task, "arm": "full, 10000", "seed": 0})
+
+
+def test_the_best_rate_is_chosen_by_validation_and_failed_runs_are_last():
+    def made(rate, *validation, failed=False):
+        scores = None if failed else {"reported": {"accuracy": 0.9}}
+        epochs = [{"accuracy": value} for value in validation]
+        return {"learning_rate": rate, "scores": scores, "metric": "accuracy", "validation": epochs}
+
+    runs = [made(1e-2, failed=True), made(1e-3, 0.5, 0.7), made(1e-4, 0.7, 0.6), made(1e-5, 0.6)]
+    assert [found["learning_rate"] for found in rank(runs)] == [1e-4, 1e-3, 1e-5, 1e-2]
+    assert at_edge(1e-5, (1e-5, 1e-4)) and not at_edge(1e-4, (1e-5, 1e-4, 1e-3)) and not at_edge(1e-4, (1e-4,))
+
+
+def test_spreads_and_paired_differences_by_hand():
+    found = spread([1.0, 2.0, 4.0])
+    assert found["mean"] == pytest.approx(7 / 3) and found["sd"] == pytest.approx((7 / 3) ** 0.5)
+    assert found["sem"] == pytest.approx(7**0.5 / 3) and spread([1.0])["sd"] is None and spread([])["mean"] is None
+    # Student's t with two degrees of freedom has 4.3027 at 97.5 %.
+    difference = paired([1.0, 2.0, 4.0], [0.0, 0.0, 0.0])
+    assert difference["interval"][1] == pytest.approx(7 / 3 + 4.302653 * 7**0.5 / 3)
+
+
+def test_collapsed_runs_are_those_near_the_constant_answer_and_those_that_diverged():
+    study = Stability(tasks=("a",), learning_rates=(1e-3,), full_learning_rates=(1e-4,), seeds=4)
+
+    def value(arm, rate, seed, score):
+        scores = None if score is None else {"reported": {"accuracy": score}}
+        common = {"measured": "run", "task": "a", "arm": arm, "learning_rate": rate, "seed": seed, "scores": scores}
+        return {**common, "metric": "accuracy", "constant": 0.5}
+
+    values = [value("adapters", 1e-3, seed, score) for seed, score in enumerate((0.9, 0.8, 0.54, 0.5))]
+    values += [value("full", 1e-4, seed, score) for seed, score in enumerate((None, 0.55, 0.5, 0.7))]
+    rates = {name: arm["rates"] for name, arm in study.summarise(values)["tasks"]["a"]["arms"].items()}
+    # The line is at 0.5 + 0.1 * (0.9 - 0.5).
+    assert rates["adapters"]["0.001"]["collapsed"] == 0.25 + 0.25 and rates["adapters"]["0.001"]["median"] == 0.67
+    assert rates["full"]["0.0001"]["collapsed"] == 0.5 and rates["full"]["0.0001"]["n"] == 3
+
+
+def test_folders_of_runs_have_short_names_that_differ():
+    names = [slug({"task": "a/b c", "arm": "x" * 200, "seed": seed}) for seed in (0, 1)]
+    assert names[0] != names[1] and all(len(name) < 80 and "/" not in name and " " not in name for name in names)
+
+
+def test_synonyms_are_of_the_same_part_of_speech_and_capitalised_alike():
+    words = WordNet(Thesaurus())
+    assert words.synonyms("film", "n") == ["movie", "moving picture"] and words.synonyms("film", "v") == ["shoot"]
+    # Its texts have "film" as a noun ten times as often, and "watch" as a verb.
+    assert words.synonyms("film") == ["movie", "moving picture"] and words.synonyms("watching") == ["view"]
+    assert words.synonyms("Films") == ["Movie", "Moving picture"] and words.synonyms("good", "r") == []
+    assert words.synonyms("is", "v") == words.synonyms("3rd") == words.synonyms("unheard") == []
+
+
+def test_texts_are_cut_so_that_they_come_back_as_they_were():
+    text = Text.of("It's a well-made film, isn't it?\n(2 of 3) ")
+    assert text.words == ["It's", "a", "well-made", "film", "isn't", "it", "2", "of", "3"]
+    assert text.replaced({}) == "It's a well-made film, isn't it?\n(2 of 3) "
+    assert text.replaced({3: "movie", 1: "one"}) == "It's one well-made movie, isn't it?\n(2 of 3) "
+
+
+def test_an_attack_follows_the_paper_step_by_step_on_a_made_up_classifier():
+    """Ren et al. 2019, equations 4 to 8, with a classifier whose logit is a sum over words."""
+    weights = {"good": 2.0, "fine": 0.5, "decent": 1.0, "film": 0.3, "movie": -0.2, "very": 0.4, "awful": -3.0}
+    asked = []
+
+    def probabilities(variants):
+        asked.append(len(variants))
+        logits = [sum(weights.get(word, 0.0) for word in text.split()) - 0.4 for _, text in variants]
+        positive = 1 / (1 + np.exp(-np.asarray(logits)))
+        return np.stack([1 - positive, positive], axis=1)
+
+    texts = [Text.of("very good film"), Text.of("awful film"), Text.of("good day"), Text.of("good")]
+    candidates = [[[], ["fine", "decent"], ["movie"]], [[], ["movie"]], [["fine"], []], [[]]]
+    found = attack(texts, [1, 1, 1, 1], probabilities, candidates)
+
+    def p(logit):
+        return 1 / (1 + np.exp(-(logit - 0.4)))
+
+    whole = p(2.7)
+    saliency = np.asarray([whole - p(2.3), whole - p(0.7), whole - p(2.4)])
+    lost = {1: whole - p(1.2), 2: whole - p(2.2)}
+    weight = np.exp(saliency) / np.exp(saliency).sum()
+    assert lost[1] * weight[1] > lost[2] * weight[2]
+    # "fine" takes more than "decent"; 0.8 of the logit are left, and 0.3 with "movie": it never turns.
+    assert found[0].success is False and found[0].changed == [("good", "fine"), ("film", "movie")]
+    assert found[0].text == "very fine movie" and found[0].words == 3
+    # It was wrong before, so that there is nothing to attack.
+    assert found[1].success is None and found[1].text == "awful film"
+    # 0.5 - 0.4 is still positive; without a candidate nothing is tried.
+    assert found[2].success is False and found[3].success is False and found[3].changed == []
+    assert len(asked) == 3 and asked[0] == 4
+    weights["movie"] = -3.0
+    turned = attack(texts[:1], [1], probabilities, candidates[:1])[0]
+    # Now "movie" takes the most and is replaced first, which suffices.
+    assert turned.success is True and turned.changed == [("film", "movie")] and turned.text == "very good movie"
+
+
+def test_names_are_swapped_for_the_most_frequent_one_of_the_other_classes():
+    texts = [["Ann", "Lee", "ran"], ["Bo", "ran"], ["Bo", "sat"], ["Cy", "sat"], ["Ann", "Lee", "sat"]]
+    tags = [["B-PER", "I-PER", "O"], ["B-PER", "O"], ["B-PER", "O"], ["B-PER", "O"], ["B-PER", "I-PER", "O"]]
+    # Class 1 has "Ann Lee" too, so that "Cy" is the name of its own that class 0 may get.
+    assert entity_swaps(texts, tags, [0, 0, 0, 1, 1]) == {(0, "PER"): "Cy", (1, "PER"): "Bo"}
+    assert entities_of(["I-A", "I-A", "B-A", "O", "I-B", "I-A"]) == [
+        ("A", 0, 1), ("A", 2, 2), ("B", 4, 4), ("A", 5, 5)
+    ]  # fmt: skip
+
+
+def test_missing_wordnet_is_named_with_the_command_that_gets_it(cli, task, model, tmp_path, monkeypatch):
+    nltk = pytest.importorskip("nltk")
+    monkeypatch.setattr(nltk.data, "path", [])
+    arguments = ("study", "attack", "--tasks", task, "--model", model, "--output", tmp_path / "out")
+    refused = cli(*arguments)
+    assert refused.status == 2 and "WordNet is missing: run `python -m nltk.downloader wordnet`" in refused.err
+    refused = cli(*arguments, "--overwrite", "--wordnet", tmp_path)
+    assert refused.status == 2 and "has no file data.noun: give the folder of WordNet's files" in refused.err
+
+
+def test_similarity_is_that_of_the_matrices_of_cosines_by_hand():
+    from scipy.stats import pearsonr
+
+    random = np.random.default_rng(0)
+    one, other = random.normal(size=(2, 12, 5))
+    cosines = [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in rows] for rows in (one, other) for a in rows]
+    above = [np.asarray(cosines[12 * place : 12 * place + 12])[np.triu_indices(12, 1)] for place in (0, 1)]
+    assert similarity(one, other) == pytest.approx(pearsonr(*above)[0], abs=1e-6)
+    # Lengths and rotations of all tokens together change nothing.
+    turned = one @ np.linalg.qr(random.normal(size=(5, 5)))[0] * random.uniform(1, 2, (12, 1))
+    assert similarity(one, turned) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_landscape_is_as_wide_as_its_loss_is_at_most_twice_the_least():
+    losses = {f"{place:.4f}": 1 + place**2 for place in np.linspace(-2, 2, 401)}
+    assert width(losses) == pytest.approx(2.0, abs=0.01)
+
+
+def test_gradient_norms_are_those_of_a_tape_and_reach_frozen_layers(checkpoint, sentences):
+    import tensorflow as tf
+
+    from tf_adapters import AdapterConfig, add_adapters, load_backbone, load_tokenizer, set_trainable
+    from tf_adapters.tasks import task_from_files
+
+    data = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
+    model = load_backbone(checkpoint)
+    add_adapters(model, AdapterConfig(4, init_stddev=0.3), seed=0)
+    set_trainable(model, "adapters")
+    norms = GradientNorms(model, load_tokenizer(model, max_length=16), data, 8, 2, 0)
+    groups, found = groups_of(model), norms()
+    assert list(found) == ["embeddings", *(f"block {block}" for block in range(4)), "pooler", "adapters", "head"]
+    everything = {id(variable) for variable in model.weights if variable.dtype.is_floating}
+    taken = [id(variable) for group in groups.values() for variable in group]
+    assert len(taken) == len(set(taken)) and set(taken) == everything
+    by_hand = {name: [] for name in groups}
+    for inputs, labels in norms.batches:
+        for name, group in groups.items():
+            with tf.GradientTape() as tape:
+                tape.watch(group)
+                logits = model(inputs, training=False).logits
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+            parts = [tf.convert_to_tensor(part) for part in tape.gradient(loss, group) if part is not None]
+            by_hand[name].append(float(tf.linalg.global_norm(parts)))
+    assert found == pytest.approx({name: np.mean(values) for name, values in by_hand.items()}, rel=1e-4)
+    assert min(found.values()) > 0 and not model.layers[0].embeddings.trainable_variables
+
+
+def test_treebanks_of_a_language_are_joined(tmp_path):
+    import tensorflow as tf
+
+    from tf_adapters.tasks.words import WordRows
+
+    def made(*sentences):
+        words = tf.ragged.constant(sentences, dtype=tf.string)
+        return WordRows(words, tf.cast(tf.ragged.map_flat_values(tf.strings.length, words), tf.int32), ("A", "B"))
+
+    rows = {"ud/en_ewt": made(["a", "bb"]), "ud/fr_gsd": made(["c"]), "ud/fr_sequoia": made(["dd", "e"], ["f"])}
+    found = {language: joined(parts) for language, parts in by_language(rows).items()}
+    assert set(found) == {"en", "fr"} and found["fr"].words.to_list() == [[b"c"], [b"dd", b"e"], [b"f"]]
+    assert found["fr"].labels.to_list() == [[1], [2, 1], [1]] and found["fr"].label_names == ("A", "B")
+
+
+def test_what_parameters_buy_is_told_by_the_best_run_of_each_task(model):
+    study = TradeOff(
+        tasks=("a", "b"),
+        model=model,
+        sizes=(8,),
+        top=(1,),
+        learning_rates=(1e-3,),
+        full_learning_rates=(1e-4,),
+        seeds=2,
+    )
+
+    def value(task, arm, seed, score, validation, trained):
+        rate = 1e-4 if arm in ("full", "top-1") else 1e-3
+        return {
+            "measured": "run", "task": task, "arm": arm, "learning_rate": rate, "seed": seed, "metric": "accuracy",
+            "scores": {"reported": {"accuracy": score}}, "validation": [{"accuracy": validation}],
+            "trained_parameters": trained,
+        }  # fmt: skip
+
+    values = [
+        value(task, arm, seed, score, validation, trained)
+        for arm, trained, scores in (
+            ("adapters-8", 100, (0.7, 0.6)),
+            ("full", 50_000, (0.8, 0.5)),
+            ("top-1", 9000, (0.6, 0.4)),
+        )
+        for task, score in zip("ab", scores)
+        for seed, validation in ((0, 0.5), (1, 0.4))
+        for score in [score - seed / 10]
+    ]
+    summary = study.summarise(values)
+    arms, encoder = summary["arms"], summary["encoder"]
+    # The first seed has the better validation.
+    assert arms["adapters-8"]["minus_full"] == pytest.approx({"a": -0.1, "b": 0.1})
+    assert arms["adapters-8"]["macro"] == pytest.approx(0.65) and arms["full"]["macro"] == pytest.approx(0.65)
+    assert arms["adapters-8"]["percentiles"]["20"] == pytest.approx(-0.06)
+    # One encoder and two adapters, against two models.
+    assert arms["adapters-8"]["times_encoder"] == pytest.approx((encoder + 200) / encoder)
+    assert arms["full"]["times_encoder"] == pytest.approx(100_000 / encoder)

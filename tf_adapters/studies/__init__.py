@@ -1,0 +1,41 @@
+"""The papers' analyses, each a command and a class: `tf-adapters study NAME`, or `run(Ablation(...), "studies/cola")`.
+
+A new study is a file and a line here.
+"""
+
+from tf_adapters._submodules import submodules_of
+from tf_adapters.errors import InputError
+from tf_adapters.studies.ablation import Ablation
+from tf_adapters.studies.attack import Attack
+from tf_adapters.studies.cross_lingual import CrossLingual
+from tf_adapters.studies.curves import Curves
+from tf_adapters.studies.gradients import Gradients
+from tf_adapters.studies.init import Init
+from tf_adapters.studies.landscape import Landscape
+from tf_adapters.studies.low_resource import LowResource
+from tf_adapters.studies.mixout import Mixout
+from tf_adapters.studies.pretraining import Pretraining
+from tf_adapters.studies.running import run
+from tf_adapters.studies.sharing import Sharing
+from tf_adapters.studies.similarity import Similarity
+from tf_adapters.studies.size import Size
+from tf_adapters.studies.stability import Stability
+from tf_adapters.studies.trade_off import TradeOff
+
+STUDIES = {
+    study.name: study
+    for study in (
+        *(Ablation, Init, Size, TradeOff, Sharing, Similarity, Landscape, Curves, Stability, Gradients, LowResource),
+        *(Pretraining, CrossLingual, Mixout, Attack),
+    )
+}
+
+__all__ = ["STUDIES", "get_study", "run", *(study.__name__ for study in STUDIES.values())]
+__getattr__ = submodules_of(__name__)
+
+
+def get_study(name):
+    """The class of a study by its name; raises InputError with the known ones otherwise."""
+    if name not in STUDIES:
+        raise InputError(f"{{study}} is unknown: the studies are {', '.join(STUDIES)}.", study=name)
+    return STUDIES[name]

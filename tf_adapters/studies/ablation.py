@@ -1,0 +1,185 @@
+"""Which blocks' adapters matter: each span of them is taken out of a trained model."""
+
+import dataclasses
+from typing import Optional, Tuple
+
+from tf_adapters.errors import InputError
+from tf_adapters.studies.comparison import Arm, percent, spread
+from tf_adapters.studies.figure import heat_map, panels
+from tf_adapters.studies.study import option
+from tf_adapters.studies.trained import OfTrained
+
+VARIANTS = {"unshared": "none", "per-layer": "layer", "3-shared": 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ablation(OfTrained):
+    """What a trained model loses when the adapters of some blocks are taken out, for every span of blocks.
+
+    Nothing is trained again, and LayerNorms and head stay. Without `directories`, adapters of each variant are trained
+    on the tasks first. The number is by default the accuracy, where a task has one: taken out altogether, the adapters
+    leave about the constant answer, whose Matthews coefficient is 0.
+    """
+
+    name = "ablation"
+    figures = "Houlsby et al. 2019, figure 6 left; report, figure 8"
+
+    directories: Tuple[str, ...] = option(
+        (), "Adapter directories, in place of training: their own task's rows are scored.", of=str, extends=True
+    )
+    split: Optional[str] = option(None, "With `directories`: the split that is scored. Default: test, or validation.")
+    variants: Tuple[str, ...] = option(
+        ("unshared",), f"What is trained: of {', '.join(f'`{name}`' for name in VARIANTS)}.", of=str, extends=True
+    )
+    number: Optional[str] = option(
+        None, "What is compared: `accuracy`, `matthews`, ... Default: accuracy, if it has one."
+    )
+    seeds: int = option(1, "Models of each variant, with the seeds from 0 on.", extends=True)
+
+    def check(self):
+        if not self.directories:
+            super().check()
+        for name in self.variants:
+            if name not in VARIANTS:
+                raise InputError(
+                    f"{{variants}}: {name!r} is none of {', '.join(VARIANTS)}.", variants=list(self.variants)
+                )
+
+    def arms(self):
+        if self.directories:
+            return {}
+        return {
+            name: Arm(name, adapter={"sharing": VARIANTS[name], "train_layer_norm": "all"}) for name in self.variants
+        }
+
+    def measure(self, lab):
+        if not self.directories:
+            super().measure(lab)
+            return
+        from tf_adapters.saving.settings import read_settings
+
+        for directory in self.directories:
+            if read_settings(directory)["adapter"] is None:
+                raise InputError(
+                    f"{{directories}}: {directory} was trained without adapters, so that there is nothing to take out.",
+                    directories=list(self.directories),
+                )
+        lab.expect(len(self.directories))
+        for directory in self.directories:
+            lab.value(
+                {"measured": self.name, "task": directory, "arm": directory, "seed": 0},
+                lambda directory=directory: self._ablate_directory(lab, directory),
+            )
+
+    def _ablate_directory(self, lab, directory):
+        from tf_adapters.pipeline import labelled_rows, load_pipeline
+
+        scorer, settings = load_pipeline(directory, batch_size=self.batch_size, fast=self.fast or None)
+        _, rows = labelled_rows(directory, split=self.split, data_dir=self.data_dir)
+        return self._ablate(lab, scorer, settings, rows)
+
+    def look_into(self, lab, directory, experiment, reported, identity):
+        from tf_adapters.pipeline import load_pipeline
+
+        scorer, settings = load_pipeline(directory, batch_size=self.batch_size, fast=self.fast or None)
+        return self._ablate(lab, scorer, settings, reported)
+
+    def _ablate(self, lab, scorer, settings, rows):
+        from tf_adapters.kinds import get_kind
+        from tf_adapters.models.injection import set_active
+        from tf_adapters.models.state import state_of
+        from tf_adapters.saving.settings import task_of
+        from tf_adapters.tasks.metrics import METRICS
+        from tf_adapters.tasks.rows import sample_rows
+
+        (kind_name, labels), state = task_of(settings), state_of(scorer.model)
+        kind, metric, name = get_kind(kind_name), settings["task"]["metric"], state.active
+        depth = len(state.family.blocks(scorer.model))
+        blocks = sorted({block for block, _ in state.adapters[name].config.sites(depth)})
+        if self.reported_rows is not None:
+            rows = sample_rows(rows, count=self.reported_rows, seed=0)
+
+        def score(left, progress=None):
+            set_active(scorer.model, name, blocks=left)
+            return kind.score(metric, rows, kind.predict(scorer, rows, progress=progress))
+
+        whole = score(blocks)
+        number = self.number or ("accuracy" if "accuracy" in whole else METRICS[metric].primary)
+        if number not in whole:
+            raise InputError(f"{{number}} is none of {', '.join(whole)}, which the task has.", number=self.number)
+        spans = [(first, last) for first in range(len(blocks)) for last in range(first, len(blocks))]
+        found = {}
+        with lab.counting("ablating", len(spans), "spans") as advance:
+            for first, last in spans:
+                left = [block for place, block in enumerate(blocks) if not first <= place <= last]
+                found[f"{blocks[first]}-{blocks[last]}"] = score(left)[number]
+                advance(1)
+        set_active(scorer.model, name)
+        constant = kind.constant(rows, labels)
+        return {
+            "number": number,
+            "whole": whole[number],
+            "spans": found,
+            "blocks": blocks,
+            "rows": len(rows),
+            "constant": None if constant is None else kind.score(metric, rows, constant)[number],
+        }
+
+    def summarise(self, values):
+        maps = {}
+        for value in self.looks(values):
+            maps.setdefault(
+                f"{value['task']}, {value['arm']}" if value["task"] != value["arm"] else value["arm"], []
+            ).append(value)
+        return {"maps": {title: _mean_map(of_seeds) for title, of_seeds in maps.items()}}
+
+    def table(self, summary):
+        columns = ["model", "number", "all adapters", "worst single block", "all taken out", "constant answer"]
+        rows = []
+        for title, found in summary["maps"].items():
+            single = {span: drop for span, drop in found["drops"].items() if len(set(span.split("-"))) == 1}
+            worst = max(single, key=lambda span: single[span])
+            everything = f"{found['blocks'][0]}-{found['blocks'][-1]}"
+            rows.append(
+                [title, found["number"], percent(found["whole"]["mean"])]
+                + [
+                    f"block {worst.split('-')[0]}: -{100 * single[worst]:.1f} %",
+                    f"-{100 * found['drops'][everything]:.1f} %",
+                ]
+                + [percent(found["constant"])]
+            )
+        return columns, rows
+
+    def draw(self, summary, figure):
+        import numpy as np
+
+        axes = panels(figure, list(summary["maps"]), width=3.8, height=3.3)
+        for panel, found in zip(axes, summary["maps"].values()):
+            blocks = found["blocks"]
+            matrix = np.full((len(blocks),) * 2, np.nan)
+            for span, drop in found["drops"].items():
+                first, last = map(int, span.split("-"))
+                matrix[blocks.index(first), blocks.index(last)] = -100 * drop
+            heat_map(
+                panel, figure, matrix, label=f"relative change of {found['number']}, %", high=0.0, colours="viridis"
+            )
+            panel.set_xticks(range(len(blocks)), blocks)
+            panel.set_yticks(range(len(blocks)), blocks)
+            panel.set_xlabel("last block without its adapters")
+            panel.set_ylabel("first")
+
+
+def _mean_map(values):
+    """The mean over seeds of the relative drops, and what they are of."""
+    drops = {
+        span: sum(1 - value["spans"][span] / value["whole"] if value["whole"] else 0.0 for value in values)
+        / len(values)
+        for span in values[0]["spans"]
+    }
+    return {
+        "number": values[0]["number"],
+        "blocks": values[0]["blocks"],
+        "whole": spread([value["whole"] for value in values]),
+        "constant": values[0]["constant"],
+        "drops": drops,
+    }

@@ -1,0 +1,262 @@
+"""How easily a trained classifier is fooled by synonyms."""
+
+import dataclasses
+import pathlib
+from typing import Optional, Tuple
+
+from tf_adapters.errors import NAME, InputError
+from tf_adapters.ranges import Whole
+from tf_adapters.studies.comparison import percent, spread
+from tf_adapters.studies.figure import band, panels
+from tf_adapters.studies.pretraining import Pretraining
+from tf_adapters.studies.pwws import OPEN_CLASSES, Text, WordNet, attack, entities_of, entity_swaps
+from tf_adapters.studies.study import option
+from tf_adapters.studies.trained import OfTrained
+
+_TEXTS_AT_ONCE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Attack(Pretraining, OfTrained):
+    """PWWS: how often synonyms from WordNet turn a right answer into a wrong one, with adapters and full fine-tuning.
+
+    The success rate is the share of the texts answered rightly whose answer turns. With `--checkpoints` models after
+    task-adaptive pretraining are attacked too. Without `--tagger` a word's part of speech is the one as which it is
+    most frequent; with `--entities` names are swapped for the most frequent one of the other classes.
+    """
+
+    name = "attack"
+    figures = "Han et al. 2021, figure 5; Ren et al. 2019"
+    packages = ("nltk",)
+
+    texts: int = option(500, "Reported texts that are attacked, drawn by the seed 0.", smoke=6, range=Whole())
+    wordnet: Optional[str] = option(
+        None,
+        "Folder with WordNet's files (`data.noun`, ...). Default: where `python -m nltk.downloader wordnet` put them.",
+    )
+    tagger: Optional[str] = option(
+        None, "Adapter directory that tags words with universal parts of speech (`ud/en_ewt`)."
+    )
+    entities: Optional[str] = option(None, "Adapter directory that tags names (`B-PER`, `I-PER`, ...).")
+    checkpoints: Tuple[int, ...] = option((), "Steps of pretraining after which training begins.", of=int)
+    seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
+
+    def check(self):
+        if self.checkpoints:
+            super().check()
+        else:
+            OfTrained.check(self)
+
+    def measure(self, lab):
+        object.__setattr__(self, "_thesaurus", WordNet(read_wordnet(self.wordnet)))
+        if self.checkpoints:
+            super().measure(lab)
+        else:
+            OfTrained.measure(self, lab)
+
+    def look_into(self, lab, directory, experiment, reported, identity):
+        import numpy as np
+        import tensorflow as tf
+
+        from tf_adapters.kinds import get_kind
+        from tf_adapters.pipeline import load_pipeline
+        from tf_adapters.tasks.metrics import probabilities
+        from tf_adapters.tasks.rows import Rows, sample_rows
+
+        task = experiment.task_of(identity["seed"])
+        kind = get_kind(task.kind)
+        if kind.name != "classification":
+            raise InputError(
+                f"{{tasks}}: {task.name} is of the kind {kind.name}, and texts with one label each are attacked.",
+                tasks=task.name,
+            )
+        rows = sample_rows(reported, count=self.texts, seed=0)
+        strings = [text.decode() for text in rows.text.numpy()]
+        texts, labels = [Text.of(text) for text in strings], rows.labels.tolist()
+        candidates = self._candidates(texts, labels, task)
+        scorer, _ = load_pipeline(directory, batch_size=self.batch_size, fast=self.fast or None)
+
+        def answers(variants):
+            text = tf.constant([text for _, text in variants])
+            pair = None if rows.text_pair is None else tf.gather(rows.text_pair, [number for number, _ in variants])
+            return probabilities(kind.predict(scorer, Rows(text, pair)), kind=kind.name)
+
+        found = []
+        with lab.counting("attacking", len(texts), "texts") as advance:
+            for start in range(0, len(texts), _TEXTS_AT_ONCE):
+                part = slice(start, start + _TEXTS_AT_ONCE)
+
+                def of_part(variants, start=start):
+                    return answers([(start + number, text) for number, text in variants])
+
+                found += attack(texts[part], labels[part], of_part, candidates[part])
+                advance(len(texts[part]))
+        tried = [one for one in found if one.success is not None]
+        won = [one for one in tried if one.success]
+        examples = [{"before": strings[place], "after": one.text} for place, one in enumerate(found) if one.success]
+        return {
+            "accuracy": len(tried) / len(found),
+            "success": len(won) / len(tried) if tried else None,
+            "after": (len(tried) - len(won)) / len(found),
+            "replaced": float(np.mean([len(one.changed) / one.words for one in won])) if won else None,
+            "texts": len(found),
+            "examples": examples[:5],
+        }
+
+    def _candidates(self, texts, labels, task):
+        """For each text and each of its words what may stand in its place."""
+        words = [text.words for text in texts]
+        parts = [[None] * len(of_text) for of_text in words]
+        if self.tagger is not None:
+            tags = tags_of(self.tagger, words)
+            parts = [[OPEN_CLASSES.get(tag, "") for tag in of_text] for of_text in tags]
+        found = [
+            [self._thesaurus.synonyms(word, part) if part != "" else [] for word, part in zip(*both)]
+            for both in zip(words, parts)
+        ]
+        if self.entities is not None:
+            trained = [Text.of(text.decode()).words for text in task.train.text.numpy()]
+            swaps = entity_swaps(trained, tags_of(self.entities, trained), task.train.labels.tolist())
+            for of_text, tags, label in zip(found, tags_of(self.entities, words), labels):
+                for kind, first, last in entities_of(tags):
+                    # A name of several words goes as one: the first gives way to all of the other name.
+                    of_text[first] = [swaps[label, kind]] if (label, kind) in swaps and first == last else []
+        return found
+
+    def summarise(self, values):
+        summary = {"tasks": {}}
+        for value in self.looks(values):
+            summary["tasks"].setdefault(value["task"], {}).setdefault(value["arm"], []).append(value)
+        arms = self.arms()
+        for of_task in summary["tasks"].values():
+            for name, found in of_task.items():
+                rates = [value["success"] for value in found if value["success"] is not None]
+                of_task[name] = {
+                    "title": arms[name].title,
+                    "steps": int(name.partition(", ")[2] or 0),
+                    "success": spread(rates),
+                    **{
+                        number: spread([value[number] for value in found if value[number] is not None])
+                        for number in ("accuracy", "after", "replaced")
+                    },
+                    "interval": wilson(found),
+                    "texts": found[0]["texts"],
+                    "examples": found[0]["examples"],
+                }
+        return summary
+
+    def table(self, summary):
+        columns = [
+            "task",
+            "arm",
+            "accuracy",
+            "success rate",
+            "95 %",
+            "accuracy after",
+            "words replaced",
+            "texts",
+            "seeds",
+        ]
+        rows = []
+        for task, arms in summary["tasks"].items():
+            for arm in arms.values():
+                low, high = arm["interval"]
+                rows.append(
+                    [task, arm["title"], percent(arm["accuracy"]["mean"]), percent(arm["success"]["mean"])]
+                    + [f"{percent(low)} to {percent(high)}", percent(arm["after"]["mean"])]
+                    + [percent(arm["replaced"]["mean"]), f"{arm['texts']:,}", str(arm["success"]["n"])]
+                )
+        return columns, rows
+
+    def draw(self, summary, figure):
+        tasks = summary["tasks"]
+        for panel, (task, arms) in zip(panels(figure, list(tasks)), tasks.items()):
+            for number, name in enumerate(("adapters", "full")):
+                rows = sorted(
+                    (arm for key, arm in arms.items() if key.partition(",")[0] == name), key=lambda arm: arm["steps"]
+                )
+                if rows:
+                    band(
+                        panel,
+                        [row["steps"] for row in rows],
+                        [row["success"] for row in rows],
+                        number,
+                        rows[0]["title"],
+                    )
+            panel.set_xlabel("steps of pretraining")
+            panel.set_ylabel("attacks that succeed, %")
+            panel.set_ylim(0, 100)
+            panel.legend()
+
+
+def wilson(found):
+    """The 95 % interval of a success rate over all texts that were attacked, by Wilson's score."""
+    tried = sum(round(value["accuracy"] * value["texts"]) for value in found)
+    if not tried:
+        return [0.0, 1.0]
+    won = sum(round((value["accuracy"] - value["after"]) * value["texts"]) for value in found)
+    z, share = 1.959964, won / tried
+    middle = (share + z**2 / (2 * tried)) / (1 + z**2 / tried)
+    reach = z / (1 + z**2 / tried) * (share * (1 - share) / tried + z**2 / (4 * tried**2)) ** 0.5
+    return [max(0.0, middle - reach), min(1.0, middle + reach)]
+
+
+def read_wordnet(folder=None):
+    """nltk's reader of WordNet.
+
+    Args:
+        folder: path of WordNet's files, or None for nltk's own places.
+
+    Raises:
+        InputError: they are not there.
+    """
+    import nltk
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    if folder is None:
+        try:
+            root = nltk.data.find("corpora/wordnet")
+        except LookupError:
+            try:
+                root = nltk.data.find("corpora/wordnet.zip/wordnet/")
+            except LookupError:
+                raise InputError(
+                    "WordNet is missing: run `python -m nltk.downloader wordnet`, or give a folder with its files by "
+                    "{wordnet}.",
+                    wordnet=NAME,
+                ) from None
+    else:
+        root = pathlib.Path(folder)
+        if not (root / "data.noun").is_file():
+            raise InputError(
+                "{wordnet} has no file data.noun: give the folder of WordNet's files.", wordnet=str(folder)
+            )
+        root = nltk.data.FileSystemPathPointer(str(root.resolve()))
+    return WordNetCorpusReader(root, None)
+
+
+def tags_of(directory, sentences):
+    """The tags that a trained tagger gives words.
+
+    Args:
+        directory: path of an adapter directory of the kind "token-classification".
+        sentences: list of lists of words.
+
+    Returns: list of lists of str.
+    """
+    import tensorflow as tf
+
+    from tf_adapters.kinds import get_kind
+    from tf_adapters.pipeline import load_pipeline
+    from tf_adapters.saving.settings import task_of
+    from tf_adapters.tasks.words import WordRows
+
+    scorer, settings = load_pipeline(directory)
+    kind, labels = task_of(settings)
+    if kind != "token-classification":
+        raise InputError(f"{directory} was trained for {kind}, and words are to be tagged: give a tagger's directory.")
+    rows = WordRows(tf.ragged.constant(sentences, dtype=tf.string, ragged_rank=1))
+    outputs = get_kind(kind).predict(scorer, rows)
+    tags = [labels[index] for index in outputs.flat.argmax(-1)]
+    splits = rows.words.row_splits.numpy()
+    return [tags[first:last] for first, last in zip(splits, splits[1:])]

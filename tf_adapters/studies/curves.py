@@ -1,0 +1,99 @@
+"""Learning curves: does a result hold while training goes on?"""
+
+import dataclasses
+import statistics
+
+from tf_adapters.ranges import Whole
+from tf_adapters.studies.comparison import Arm, Comparison, is_failed, percent
+from tf_adapters.studies.figure import COLOURS, panels
+from tf_adapters.studies.study import option
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves(Comparison):
+    """Loss and score of the rows that choose, every few steps of training, with adapters and full fine-tuning.
+
+    The mean over all evaluations and the best one tell how much a result depends on when training stops. The rate is
+    the first of each list: nothing is chosen.
+    """
+
+    name = "curves"
+    figures = "He et al. 2021, figures 5, 9 and 10, table 6; Han et al. 2021, figures 1 and 13"
+
+    every: int = option(20, "Steps between two evaluations.", smoke=2, range=Whole())
+    batch_size: int = option(16, "Rows per step.", smoke=8)
+    epochs: int = option(10, "Passes over the training rows.", smoke=2)
+    learning_rates: tuple = option((3e-4,), "The rate of adapters.", of=float, smoke=(1e-3,))
+    full_learning_rates: tuple = option((2e-5,), "The rate of full fine-tuning.", of=float, smoke=(1e-4,))
+
+    def arms(self):
+        settings = {"period": self.every}
+        return {
+            "adapters": Arm("adapters", settings=settings, rates=self.learning_rates[:1]),
+            "full": Arm(
+                "full fine-tuning", trainable="full", adapter=None, settings=settings,
+                rates=self.full_learning_rates[:1],
+            ),
+        }  # fmt: skip
+
+    def summarise(self, values):
+        summary = {"tasks": {}}
+        for task, arms in self.best_runs(values).items():
+            about = {}
+            for name, runs in arms.items():
+                runs = [run for run in runs if not is_failed(run)]
+                if not runs:
+                    continue
+                metric, count = runs[0]["metric"], min(len(run["validation"]) for run in runs)
+
+                def mean(number):
+                    return [
+                        statistics.fmean(run["validation"][place][number] for run in runs) for place in range(count)
+                    ]
+
+                scores = mean(metric)
+                about[name] = {
+                    "title": self.arms()[name].title,
+                    "metric": metric,
+                    "steps": [self.every * (place + 1) for place in range(count)],
+                    "scores": scores,
+                    "losses": mean("loss") if "loss" in runs[0]["validation"][0] else None,
+                    "mean": statistics.fmean(scores),
+                    "best": statistics.fmean(max(epoch[metric] for epoch in run["validation"]) for run in runs),
+                    "last": scores[-1],
+                    "seeds": len(runs),
+                }
+            if about:
+                summary["tasks"][task] = about
+        return summary
+
+    def table(self, summary):
+        columns = ["task", "arm", "mean over evaluations", "best", "last", "least loss", "last loss", "seeds"]
+        rows = []
+        for task, arms in summary["tasks"].items():
+            for arm in arms.values():
+                losses = (
+                    [""] * 2 if arm["losses"] is None else [f"{min(arm['losses']):.3f}", f"{arm['losses'][-1]:.3f}"]
+                )
+                rows.append(
+                    [f"{task}, {arm['metric']}", arm["title"], percent(arm["mean"]), percent(arm["best"])]
+                    + [percent(arm["last"]), *losses, str(arm["seeds"])]
+                )
+        return columns, rows
+
+    def draw(self, summary, figure):
+        tasks = summary["tasks"]
+        titles = [title for task in tasks for title in (f"{task}: loss", f"{task}: score")]
+        axes = panels(figure, titles, width=3.6, columns=2)
+        for place, arms in enumerate(tasks.values()):
+            of_loss, of_score = axes[2 * place : 2 * place + 2]
+            for number, arm in enumerate(arms.values()):
+                common = {"color": COLOURS[number], "label": arm["title"]}
+                if arm["losses"] is not None:
+                    of_loss.plot(arm["steps"], arm["losses"], **common)
+                of_score.plot(arm["steps"], [100 * score for score in arm["scores"]], **common)
+            of_loss.set_ylabel("loss")
+            of_score.set_ylabel(f"{next(iter(arms.values()))['metric']}, %")
+            for panel in (of_loss, of_score):
+                panel.set_xlabel("steps")
+                panel.legend()

@@ -1,0 +1,110 @@
+"""Figures that a paper could print, each as PNG and SVG."""
+
+import importlib.util
+
+from tf_adapters.errors import InputError
+
+WIDTH, HEIGHT = 5.2, 3.6
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
+MARKERS = "osD^vPX*"
+_STYLE = {
+    "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
+    "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "grid.color": "0.9", "grid.linewidth": 0.6, "axes.axisbelow": True, "lines.linewidth": 1.4,
+    "lines.markersize": 4, "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "tf_adapters",
+    "savefig.dpi": 200,
+}  # fmt: skip
+
+
+def check_matplotlib():
+    """Raise InputError where there is no Matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError('A study draws its figure with Matplotlib: run `pip install "tf_adapters[plots]"`.')
+
+
+def write_figure(study, summary, folder):
+    """Draw a study's summary as `NAME.png` and `NAME.svg`."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from tf_adapters.saving.atomic import replacing
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+        study.draw(summary, figure)
+        for ending, metadata in (("png", {}), ("svg", {"Date": None})):
+            with replacing(folder / f"{study.name}.{ending}") as temporary:
+                figure.savefig(temporary, format=ending, metadata=metadata)
+
+
+def panels(figure, titles, *, width=3.4, height=2.9, columns=3, **subplots):
+    """One panel for each title, side by side and then below: a list of Matplotlib axes."""
+    columns = min(columns, max(1, len(titles)))
+    rows = -(-len(titles) // columns)
+    figure.set_size_inches(max(WIDTH, width * columns), max(HEIGHT, height * rows))
+    axes = figure.subplots(rows, columns, squeeze=False, **subplots).ravel()
+    for panel, title in zip(axes, titles):
+        panel.set_title(title)
+    for panel in axes[len(titles) :]:
+        panel.remove()
+    return list(axes[: len(titles)])
+
+
+def look(number):
+    """Colour and marker of a series, a dict for Matplotlib."""
+    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+
+
+def band(panel, places, rows, number, label):
+    """Draw means, with a band of one standard error where there is one.
+
+    Args:
+        rows: list of dicts of `comparison.spread`; those without a mean are passed over.
+        number: int, the series'.
+    """
+    import numpy as np
+
+    known = [(place, row["mean"], row["sem"] or 0.0) for place, row in zip(places, rows) if row["mean"] is not None]
+    if not known:
+        return
+    x, means, errors = map(np.asarray, zip(*known))
+    panel.plot(x, 100 * means, label=label, **look(number))
+    panel.fill_between(x, 100 * (means - errors), 100 * (means + errors), color=look(number)["color"], alpha=0.2, lw=0)
+
+
+def boxes(panel, groups, labels, number=0, *, of=1, scale=100.0):
+    """Draw a box for each group of values, with its values as points; `number` of `of` series stand side by side."""
+    import numpy as np
+
+    width = 0.7 / of
+    colour = look(number)["color"]
+    for place, values in enumerate(groups):
+        at = place + (number - (of - 1) / 2) * width
+        values = scale * np.asarray(values, np.float64)
+        if len(values):
+            panel.boxplot(
+                values, positions=[at], widths=0.8 * width, showfliers=False, patch_artist=True,
+                boxprops={"facecolor": colour, "alpha": 0.3, "edgecolor": colour},
+                medianprops={"color": colour}, whiskerprops={"color": colour}, capprops={"color": colour},
+            )  # fmt: skip
+            spread = np.linspace(-0.2, 0.2, len(values)) * width if len(values) > 1 else [0.0]
+            panel.plot(at + np.asarray(spread), values, ".", color=colour, markersize=3, alpha=0.7)
+    panel.set_xticks(range(len(labels)), labels)
+    panel.set_xlim(-0.6, len(labels) - 0.4)
+
+
+def heat_map(panel, figure, matrix, *, label, low=None, high=None, colours="viridis", text=None):
+    """Draw a matrix, NaN left white, with numbers in its cells where there are few, unless `text` is False."""
+    import numpy as np
+
+    panel.grid(False)
+    image = panel.imshow(np.ma.masked_invalid(matrix), cmap=colours, vmin=low, vmax=high, origin="upper")
+    figure.colorbar(image, ax=panel, label=label, shrink=0.85)
+    if matrix.shape[0] <= 12 and text is not False:
+        for (row, column), value in np.ndenumerate(matrix):
+            if np.isfinite(value):
+                red, green, blue, _ = image.cmap(image.norm(value))
+                dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+                shown = (text or "{:.0f}").format(value)
+                panel.text(column, row, shown, ha="center", va="center", fontsize=6, color="w" if dark else "k")
+    return image

@@ -1,0 +1,312 @@
+"""The folder of a study: what has been measured, and what goes on after a kill."""
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import pathlib
+import re
+import time
+
+from tf_adapters._version import __version__
+from tf_adapters.errors import NAME, DivergedError, InputError
+from tf_adapters.json_input import read_json
+from tf_adapters.saving.atomic import reason, remove_folder, write_text
+from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
+
+STUDY_FILE = "study.json"
+VALUES_FILE = "values.jsonl"
+TABLE_FILE = "values.csv"
+SUMMARY_FILE = "summary.json"
+RUNS_FOLDER = "runs"
+MODELS_FOLDER = "models"
+
+
+class Observer:
+    """Hears of a study's progress; subclass what is of interest."""
+
+    def value(self, number, total, text, left):
+        """Value `number` of `total` (None if that is not known) is measured next: `text` says which, `left` is an
+        estimate of the seconds that all take from now, or None."""
+
+    def note(self, text):
+        """Something that people should know."""
+
+    def training(self, epochs):
+        """The `Reporter` of a run that is about to train, or None."""
+
+    def counting(self, description, total, unit):
+        """A context that gives a function to call with what is done since its last call, or None."""
+        return contextlib.nullcontext()
+
+
+class Stopped(Exception):
+    """A signal ended a run; what is measured is kept, and the run goes on where it stopped."""
+
+
+class Lab:
+    """Keeps what a study measures, each value in one stroke, and trains.
+
+    Args:
+        folder: path of the study's folder.
+        study: `Study`.
+        resume: bool, go on with what the folder holds.
+        observer: `Observer` or None.
+
+    Raises:
+        InputError: the folder holds another study, or one with other options.
+    """
+
+    def __init__(self, folder, study, *, resume=False, observer=None):
+        self.folder, self.study, self.observer = pathlib.Path(folder), study, observer or Observer()
+        self.values, self.number, self.total = [], 0, None
+        self.seconds, self.measured = 0.0, 0
+        settings = json.loads(json.dumps(study.settings()))
+        path = self.folder / STUDY_FILE
+        if resume and path.exists():
+            self._check_same(read_json(path, "start anew with {overwrite}", overwrite=NAME), settings)
+            self.values = read_values(self.folder)
+        write_text(path, json.dumps({"study": study.name, "settings": settings}, indent=1) + "\n")
+
+    def _check_same(self, held, settings):
+        from tf_adapters.studies.study import options_of
+
+        if held.get("study") != self.study.name:
+            raise InputError(
+                f"{self.folder} holds the study {held.get('study')!r}, not {self.study.name!r}: give another "
+                "{output}.",
+                output=NAME,
+            )
+        options = options_of(type(self.study))
+        for name, value in settings.items():
+            before = held["settings"].get(name, value)
+            if before != value and not options[name].extends:
+                raise InputError(
+                    f"{{{name}}}: {self.folder} was begun with {before!r}, and its values would not belong together; "
+                    "give that, or another output.",
+                    **{name: value},
+                )
+
+    def expect(self, total):
+        """Say how many values there will be, so that progress can be told."""
+        self.total = total
+
+    def find(self, identity):
+        """The newest value with this identity, a dict of what identifies it and what was measured, or None."""
+        identity = json.loads(json.dumps(identity))
+        for value in reversed(self.values):
+            if all(value.get(name) == wanted for name, wanted in identity.items()):
+                return value
+        return None
+
+    def value(self, identity, measure):
+        """What identifies a value beside what was measured: kept from before, or measured now and kept.
+
+        Args:
+            identity: dict for JSON.
+            measure: function of nothing that returns a dict for JSON; numbers that are not finite become None.
+        """
+        self.number += 1
+        found = self.find(identity)
+        if found is not None:
+            return found
+        self.observer.value(self.number, self.total, describe(identity), self._left())
+        started = time.monotonic()
+        self._keep({**identity, **measure()})
+        self.seconds += time.monotonic() - started
+        self.measured += 1
+        return self.values[-1]
+
+    def _left(self):
+        if not self.measured or self.total is None:
+            return None
+        return self.seconds / self.measured * (self.total - self.number + 1)
+
+    def _keep(self, value):
+        path = self.folder / VALUES_FILE
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(_finite(value), allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {reason(error)}.") from None
+        self.values.append(json.loads(json.dumps(_finite(value))))
+
+    @contextlib.contextmanager
+    def counting(self, description, total, unit="rows"):
+        """Yield a function to call with what is done since its last call."""
+        with self.observer.counting(description, total, unit) as advance:
+            yield advance or (lambda count: None)
+
+    def train(self, identity, experiment, *, seed=None, scored=(), keep=False):
+        """Train, and score rows by the best epoch; a dict for `value`.
+
+        Args:
+            identity: dict, which names the run's folder.
+            experiment: `Experiment`.
+            seed: as of `Experiment.build`.
+            scored: dict from a name to labelled `Rows`.
+            keep: bool, whether the adapter directory stays, as `model_of(identity)`.
+
+        Returns: dict with `scores` (by the names of the rows, None where training diverged, with a `failure`),
+            `validation` (of each epoch), `best_epoch`, `trained_parameters` and `seconds`.
+        """
+        import gc
+
+        from tf_adapters._keras import keras
+        from tf_adapters.models.trainable import parameter_counts
+
+        folder = self.folder / RUNS_FOLDER / slug(identity)
+        going_on = (folder / RESUME_FOLDER).is_dir()
+        if not going_on:
+            remove_folder(folder)
+        keras.backend.clear_session()
+        model, tokenizer = experiment.build(seed)
+        about = {"trained_parameters": parameter_counts(model).trainable}
+        try:
+            result = experiment.train(
+                model, tokenizer, folder, seed=seed, resume=going_on,
+                reporter=self.observer.training(experiment.settings.epochs),
+            )  # fmt: skip
+        except DivergedError as error:
+            # A rate that is too high is a finding, not the end of the study.
+            remove_folder(folder)
+            return {"scores": None, "failure": str(error).partition(". ")[0] + ".", **about}
+        if result.interrupted:
+            raise Stopped
+        log = read_log(folder / LOG_FILE)
+        scores = {name: experiment.score_rows(model, tokenizer, rows, seed=seed) for name, rows in dict(scored).items()}
+        if keep:
+            kept = self.model_of(identity)
+            remove_folder(kept)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(folder, kept)
+        else:
+            remove_folder(folder)
+        del model
+        gc.collect()
+        return {
+            "scores": scores,
+            "validation": [row["validation"] for row in log],
+            "training_loss": [row["training_loss"] for row in log],
+            "best_epoch": result.best_epoch,
+            "seconds": round(result.seconds, 1),
+            **about,
+        }
+
+    def model_of(self, identity):
+        """The adapter directory that `train` kept."""
+        return self.folder / MODELS_FOLDER / slug(identity)
+
+    def finish(self):
+        """Write the table, the summary and the figure of what is measured; the summary, a dict."""
+        from tf_adapters.studies.figure import write_figure
+
+        remove_folder(self.folder / RUNS_FOLDER)
+        if not any((self.folder / MODELS_FOLDER).glob("*")):
+            remove_folder(self.folder / MODELS_FOLDER)
+        write_table(self.folder / TABLE_FILE, self.values)
+        summary = self.study.summarise(self.values)
+        document = {
+            "study": self.study.name, "figures": self.study.figures, "settings": self.study.settings(),
+            "summary": summary, "values": len(self.values), "versions": versions(),
+        }  # fmt: skip
+        write_text(self.folder / SUMMARY_FILE, json.dumps(_finite(document), indent=1, allow_nan=False) + "\n")
+        write_figure(self.study, summary, self.folder)
+        return summary
+
+
+def describe(identity):
+    """What identifies a value, in words."""
+    words = []
+    for name, value in identity.items():
+        if name in ("measured", "task", "arm"):
+            words += [] if value in ("run", *words) else [str(value)]
+        else:
+            words.append(f"{name.replace('_', ' ')} {f'{value:g}' if isinstance(value, float) else value}")
+    return ", ".join(words)
+
+
+def _finite(value):
+    """JSON has no NaN and no infinity: None in their place."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def slug(identity):
+    """A name for a folder, of what identifies a value."""
+    text = json.dumps(identity, sort_keys=True)
+    words = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(map(str, identity.values()))).strip("-.")[:60]
+    return f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def read_values(folder):
+    """The measured values of a folder, a list of dicts; a line that a killed writer left half is cut off."""
+    path = pathlib.Path(folder) / VALUES_FILE
+    if not path.exists():
+        return []
+    text = path.read_bytes()
+    complete = text[: text.rfind(b"\n") + 1]
+    if complete != text:
+        os.truncate(path, len(complete))
+    try:
+        return [json.loads(line) for line in complete.decode().splitlines()]
+    except ValueError:
+        raise InputError(f"{path} is damaged: start anew with {{overwrite}}.", overwrite=NAME) from None
+
+
+def read_log(path):
+    """The epochs of a run's `log.csv`: list of dicts of step, training_loss and validation, a dict of numbers."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return [
+            {
+                "step": int(row["step"]),
+                "training_loss": float(row["training_loss"]),
+                "validation": {
+                    name.removeprefix("validation_"): float(value)
+                    for name, value in row.items()
+                    if name.startswith("validation_")
+                },
+            }
+            for row in csv.DictReader(file)
+        ]
+
+
+def write_table(path, values):
+    """Write values as CSV, a column for each number and word; lists and dicts within are flattened by their names."""
+    rows = [dict(_flat(value)) for value in values]
+    names = dict.fromkeys(name for row in rows for name in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def _flat(value, prefix=""):
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value, start=1):
+        name = f"{prefix}{name}"
+        if isinstance(part, (dict, list)):
+            yield from _flat(part, f"{name}.")
+        else:
+            yield name, part
+
+
+def versions():
+    """Of the packages that decide what comes out, a dict."""
+    from importlib import metadata
+
+    found = {"tf_adapters": __version__}
+    for name in ("tensorflow", "tf-keras", "transformers", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

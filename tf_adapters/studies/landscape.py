@@ -1,0 +1,138 @@
+"""How wide the minimum is that training found."""
+
+import dataclasses
+
+from tf_adapters.errors import InputError
+from tf_adapters.ranges import Real, Whole
+from tf_adapters.studies.comparison import Arm
+from tf_adapters.studies.figure import look, panels
+from tf_adapters.studies.study import option
+from tf_adapters.studies.trained import OfTrained
+
+HEADS = ("moved", "trained")
+
+
+@dataclasses.dataclass(frozen=True)
+class Landscape(OfTrained):
+    """The loss on the line through the weights before and after training: f(a) = L(w0 + a (w1 - w0)).
+
+    All weights that train are moved: of adapters the adapters, their LayerNorms and the head. `w0` are the adapters and
+    the head as they were drawn. With `--head trained` the head stays as training left it. The loss is that of the
+    reported rows, without dropout.
+    """
+
+    name = "landscape"
+    figures = "He et al. 2021, figure 6"
+
+    points_on_line: int = option(20, "Points on the line, at equal distances.", smoke=3, range=Whole(2))
+    reach: float = option(2.0, "The line is drawn from minus this `a` to this one.", range=Real(above=0, such_as=2))
+    head: str = option("moved", "What of the head: `moved` with the rest, as the formula says, or `trained`.")
+    seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
+
+    def check(self):
+        super().check()
+        if self.head not in HEADS:
+            raise InputError(f"{{head}} is none of {', '.join(HEADS)}.", head=self.head)
+
+    def arms(self):
+        return {"adapters": Arm("adapters"), "full": Arm("full fine-tuning", trainable="full", adapter=None)}
+
+    def look_into(self, lab, directory, experiment, reported, identity):
+        import numpy as np
+
+        from tf_adapters._keras import keras
+        from tf_adapters.kinds import get_kind
+        from tf_adapters.kinds.scoring import Scorer
+        from tf_adapters.models.state import state_of
+        from tf_adapters.saving.directory import load_adapter
+
+        keras.backend.clear_session()
+        model, tokenizer = experiment.build(identity["seed"])
+        kind, state = get_kind(experiment.task_of(identity["seed"]).kind), state_of(model)
+        head = {id(variable) for variable in state.head_variables(model)} if self.head == "trained" else ()
+        moved = [variable for variable in model.trainable_variables if id(variable) not in head]
+        before = [variable.numpy() for variable in moved]
+        load_adapter(model, directory, name=state.active or "default")
+        after = [variable.numpy() for variable in moved]
+        scorer, losses = Scorer(model, tokenizer, batch_size=self.batch_size), {}
+        places = np.linspace(-self.reach, self.reach, self.points_on_line)
+        with lab.counting("moving along the line", len(places), "points") as advance:
+            for place in places:
+                for variable, start, end in zip(moved, before, after):
+                    variable.assign(start + np.float32(place) * (end - start))
+                loss = kind.loss(reported, kind.predict(scorer, reported))
+                if loss is None:
+                    raise InputError(
+                        f"{{tasks}}: the kind {kind.name} has no loss of its logits here.", tasks=identity["task"]
+                    )
+                losses[f"{place:.4f}"] = loss
+                advance(1)
+        distance = sum(float(np.sum((end - start) ** 2)) for start, end in zip(before, after)) ** 0.5
+        return {"losses": losses, "distance": distance}
+
+    def summarise(self, values):
+        import statistics
+
+        curves = {}
+        for value in self.looks(values):
+            curves.setdefault(value["task"], {}).setdefault(value["arm"], []).append(value)
+        summary = {"tasks": {}}
+        for task, arms in curves.items():
+            summary["tasks"][task] = {}
+            for arm, found in arms.items():
+                losses = {
+                    place: statistics.fmean(value["losses"][place] for value in found) for place in found[0]["losses"]
+                }
+                summary["tasks"][task][arm] = {
+                    "title": self.arms()[arm].title,
+                    "losses": losses,
+                    "distance": statistics.fmean(value["distance"] for value in found),
+                    "width": width(losses),
+                    "seeds": len(found),
+                }
+        return summary
+
+    def table(self, summary):
+        columns = ["task", "arm", "loss at 1", "least", "width", "distance of the weights", "seeds"]
+        rows = []
+        for task, arms in summary["tasks"].items():
+            for arm in arms.values():
+                places = {float(place): loss for place, loss in arm["losses"].items()}
+                at_1 = places[min(places, key=lambda place: abs(place - 1))]
+                rows.append(
+                    [task, arm["title"], f"{at_1:.3f}", f"{min(places.values()):.3f}", f"{arm['width']:.2f}"]
+                    + [f"{arm['distance']:.3g}", str(arm["seeds"])]
+                )
+        return columns, rows
+
+    def draw(self, summary, figure):
+        tasks = summary["tasks"]
+        for panel, (task, arms) in zip(panels(figure, list(tasks), width=4.0), tasks.items()):
+            for number, arm in enumerate(arms.values()):
+                panel.plot(
+                    [float(place) for place in arm["losses"]],
+                    list(arm["losses"].values()),
+                    label=arm["title"],
+                    **look(number),
+                )
+            for place in (0, 1):
+                panel.axvline(place, color="0.8", zorder=0)
+            panel.set_xlabel("a: 0 before training, 1 after")
+            panel.set_ylabel("loss on reported rows")
+            panel.set_yscale("log")
+            panel.legend()
+
+
+def width(losses):
+    """How long the part of the line is on which the loss is at most twice its least, by linear interpolation.
+
+    Args:
+        losses: dict from a place, a word, to the loss there.
+    """
+    import numpy as np
+
+    places = np.asarray(sorted(map(float, losses)))
+    values = np.asarray([losses[place] for place in sorted(losses, key=float)])
+    fine = np.linspace(places[0], places[-1], 4001)
+    below = np.interp(fine, places, values) <= 2 * values.min()
+    return float(below.mean() * (places[-1] - places[0]))

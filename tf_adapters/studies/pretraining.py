@@ -1,0 +1,146 @@
+"""Pretraining on a task's own texts before training on its labels."""
+
+import dataclasses
+from typing import Tuple
+
+from tf_adapters.errors import InputError
+from tf_adapters.ranges import Whole
+from tf_adapters.studies.comparison import Arm, Comparison, load, paired, percent, score_of
+from tf_adapters.studies.figure import band, look, panels
+from tf_adapters.studies.lab import MODELS_FOLDER, Stopped, slug
+from tf_adapters.studies.low_resource import interval_words
+from tf_adapters.studies.study import option
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretraining(Comparison):
+    """Adapters and full fine-tuning, alone and after task-adaptive pretraining, over the steps of pretraining.
+
+    Adapters, or the whole encoder, first learn to guess hidden words of the task's own training texts (TAPT, or TSP);
+    each of the `checkpoints` is then trained on the labels with each seed. A head of hidden words is fitted first, on
+    the frozen encoder, where the checkpoint of the encoder has none.
+    """
+
+    name = "pretraining"
+    figures = "Han et al. 2021, table 1, figures 1 and 4; He et al. 2021, table 1"
+
+    checkpoints: Tuple[int, ...] = option(
+        (500, 1000, 2000), "Steps of pretraining after which training begins.", of=int, smoke=(2, 4), range=Whole()
+    )
+    pretraining_rate: float = option(1e-3, "Peak rate of the adapters' pretraining.")
+    full_pretraining_rate: float = option(1e-4, "Peak rate of the encoder's pretraining.")
+    pretraining_batch_size: int = option(32, "Texts per step of pretraining.", smoke=4, range=Whole())
+    fit_head_steps: int = option(1500, "Steps that fit a new head of hidden words.", smoke=2, range=Whole(0))
+    epochs: int = option(10, "Passes over the training rows.", smoke=1)
+    seeds: int = option(5, "Trainings at the best rate, with the seeds from 0 on.", smoke=1, extends=True)
+
+    def check(self):
+        super().check()
+        steps = sorted(self.checkpoints)
+        if not steps or any(step % steps[0] for step in steps):
+            raise InputError(
+                "{checkpoints} must be multiples of the least of them, such as 500,1000,2000.",
+                checkpoints=list(self.checkpoints),
+            )
+
+    def arms(self):
+        arms = {"adapters": Arm("adapters"), "full": Arm("full fine-tuning", trainable="full", adapter=None)}
+        for name in ("adapters", "full"):
+            for step in sorted(self.checkpoints):
+                arms[f"{name}, {step}"] = dataclasses.replace(arms[name], title=f"{arms[name].title}, {step:,} steps")
+        return arms
+
+    def measure(self, lab):
+        object.__setattr__(self, "_lab", lab)
+        for task in self.tasks:
+            for name in ("adapters", "full"):
+                identity = {"measured": "pretraining", "task": task, "arm": name}
+                lab.value(identity, lambda task=task, name=name: self._pretrain(lab, task, name))
+        super().measure(lab)
+
+    def _folder(self, lab, task, name):
+        return lab.folder / MODELS_FOLDER / slug({"measured": "pretraining", "task": task, "arm": name})
+
+    def _pretrain(self, lab, task, name):
+        import math
+
+        from tf_adapters._keras import keras
+        from tf_adapters.methods import AdapterConfig
+        from tf_adapters.models.loading import load_backbone
+        from tf_adapters.tasks.unlabelled import without_labels
+        from tf_adapters.text.loading import load_tokenizer
+        from tf_adapters.training.pretrain import pretrain
+
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(0)
+        folder, steps = self._folder(lab, task, name), sorted(self.checkpoints)
+        data = without_labels(load(task, self.data_dir))
+        if self.rows is not None:
+            data, _ = self.rows_of({"task": task, "arm": name, "seed": 0})
+            data = without_labels(data)
+        model = load_backbone(self.model, head="masked-lm")
+        tokenizer = load_tokenizer(model, max_length=self.max_length)
+        result = pretrain(
+            model, data, tokenizer, output=folder, adapter=None if name == "full" else AdapterConfig(**self.adapter),
+            steps=steps[-1], save_every=math.gcd(*steps),
+            learning_rate=self.pretraining_rate if name == "adapters" else self.full_pretraining_rate,
+            fit_head_steps=self.fit_head_steps, batch_size=self.pretraining_batch_size, dropout=self.dropout,
+            resume=folder.exists(), reporter=lab.observer.training(steps[-1] // math.gcd(*steps)),
+        )  # fmt: skip
+        if result.run.interrupted:
+            raise Stopped
+        return {"head": result.head, "numbers": dict(result.run.metrics), "texts": len(data.train)}
+
+    def experiment(self, task, arm, identity, **others):
+        experiment, reported, data = super().experiment(task, arm, identity, **others)
+        name, _, step = identity["arm"].partition(", ")
+        if step:
+            pretrained = self._folder(self._lab, task, name) / f"step-{step}"
+            experiment = dataclasses.replace(experiment, pretrained=pretrained)
+        return experiment, reported, data
+
+    def summarise(self, values):
+        runs = [value for value in values if value["measured"] == "run"]
+        summary, best = super().summarise(runs), self.best_runs(runs)
+        for task, about in summary["tasks"].items():
+            about["pretraining"] = {
+                value["arm"]: {name: value[name] for name in ("head", "numbers", "texts")}
+                for value in values
+                if value["measured"] == "pretraining" and value["task"] == task
+            }
+            for name, row in about["arms"].items():
+                base, _, step = name.partition(", ")
+                row["steps"] = int(step or 0)
+                pairs = [
+                    (score_of(run), score_of(alone))
+                    for run, alone in zip(best[task][name], best[task][base])
+                    if step and run["scores"] and alone["scores"]
+                ]
+                row["minus_alone"] = paired(*zip(*pairs)) if pairs else None
+        return summary
+
+    def table(self, summary):
+        columns = ["task", "arm", "pretraining", "rate", "score", "sd", "minus alone (95 %)", "seeds"]
+        rows = []
+        for task, about in summary["tasks"].items():
+            for row in about["arms"].values():
+                steps = f"{row['steps']:,} steps" if row["steps"] else "none"
+                rate = f"{row['learning_rate']:g}{' (edge)' if row['at_edge'] else ''}"
+                rows.append(
+                    [f"{task}, {about['metric']}", row["title"].partition(",")[0], steps, rate, percent(row["mean"])]
+                    + [percent(row["sd"]), interval_words(row["minus_alone"]), str(row["n"])]
+                )
+        return columns, rows
+
+    def draw(self, summary, figure):
+        tasks = summary["tasks"]
+        for panel, (task, about) in zip(panels(figure, list(tasks)), tasks.items()):
+            for number, name in enumerate(("adapters", "full")):
+                rows = [row for arm, row in about["arms"].items() if arm.partition(",")[0] == name]
+                rows.sort(key=lambda row: row["steps"])
+                band(panel, [row["steps"] for row in rows], rows, number, rows[0]["title"])
+            if about["constant"] is not None:
+                panel.axhline(100 * about["constant"], color=look(7)["color"], linestyle=":", label="constant answer")
+            panel.set_xlabel("steps of pretraining")
+            panel.set_ylabel(f"{about['metric']}, % (mean, standard error)")
+            panel.legend()

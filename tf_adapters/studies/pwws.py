@@ -1,0 +1,242 @@
+"""PWWS: words are replaced by synonyms, the most salient first, until a classifier changes its mind.
+
+Ren et al. 2019, Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency.
+"""
+
+import collections
+import dataclasses
+import re
+from typing import Dict, List, Optional
+
+UNKNOWN = "[UNK]"
+# Words that carry grammar: a synonym of "be" or "that" makes no sentence.
+FUNCTION_WORDS = frozenset(
+    "a about above after again against all am an and any are as at be because been before being below between both but "
+    "by can cannot could did do does doing don down during each few for from further had has have having he her here "
+    "hers herself him himself his how i if in into is it its itself just may me might more most must my myself no nor "
+    "not now of off on once only or other our ours ourselves out over own s same shall she should so some such t than "
+    "that the their theirs them themselves then there these they this those through to too under until up us very was "
+    "we were what when where which while who whom whose why will with would you your yours yourself yourselves n't 's "
+    "'re 've 'll 'd 'm".split()
+)
+# Universal part-of-speech tags of the words that have synonyms, and WordNet's letters for them.
+OPEN_CLASSES = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
+_PIECES = re.compile(r"\w+(?:['’-]\w+)*|\W")
+
+
+@dataclasses.dataclass(frozen=True)
+class Attacked:
+    """What an attack on one text came to.
+
+    Attributes:
+        text: str, the changed text; the text itself if it was not attacked.
+        success: bool, whether the classifier answers otherwise; None for a text that it got wrong before.
+        changed: list of `(word, replacement)` in the order in which they were replaced.
+        words: int, words of the text.
+    """
+
+    text: str
+    success: Optional[bool]
+    changed: list
+    words: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A text in pieces: words, and what stands between them.
+
+    Attributes:
+        pieces: list of str whose concatenation is the text.
+        places: list of ints, which of them are words.
+    """
+
+    pieces: List[str]
+    places: List[int]
+
+    @classmethod
+    def of(cls, text):
+        """Cut a text."""
+        pieces = _PIECES.findall(text)
+        return cls(pieces, [place for place, piece in enumerate(pieces) if piece[0].isalnum()])
+
+    @property
+    def words(self):
+        """The words, a list of str."""
+        return [self.pieces[place] for place in self.places]
+
+    def replaced(self, replacements):
+        """The text with other words: a dict from a word's number to what stands in its place."""
+        pieces = list(self.pieces)
+        for number, word in replacements.items():
+            pieces[self.places[number]] = word
+        return "".join(pieces)
+
+
+class WordNet:
+    """Synonyms by part of speech.
+
+    Args:
+        reader: `WordNetCorpusReader` of the package nltk.
+    """
+
+    def __init__(self, reader):
+        self.reader, self._found = reader, {}
+
+    def synonyms(self, word, part=None):
+        """Other words of the same meanings and part of speech, a sorted list of str of the same capitalisation.
+
+        Args:
+            word: str.
+            part: "n", "v", "a" or "r"; None for the part as which WordNet's texts have the word most often.
+        """
+        key = word.lower(), part
+        if key not in self._found:
+            self._found[key] = self._look_up(*key)
+        return [_cased(found, word) for found in self._found[key]]
+
+    def _look_up(self, word, part):
+        if word in FUNCTION_WORDS or not word.isalpha():
+            return []
+        part = part or self._usual_part(word)
+        if part is None:
+            return []
+        synsets = self.reader.synsets(word, pos=part)
+        names = {lemma.name().replace("_", " ").lower() for synset in synsets for lemma in synset.lemmas()}
+        base = self.reader.morphy(word, part)
+        return sorted(name for name in names if name not in (word, base) and all(map(_is_word, name.split())))
+
+    def _usual_part(self, word):
+        counts = collections.Counter()
+        for part in OPEN_CLASSES.values():
+            base = self.reader.morphy(word, part)
+            for synset in self.reader.synsets(word, pos=part) if base else ():
+                # Of parts that no counted text has, the one of most meanings.
+                own = [lemma.count() for lemma in synset.lemmas() if lemma.name().lower() == base]
+                counts[part] += sum(own) + 1e-3
+        return counts.most_common(1)[0][0] if counts else None
+
+
+def _is_word(text):
+    return text.replace("-", "").isalpha()
+
+
+def _cased(text, like):
+    return text.capitalize() if like[:1].isupper() else text
+
+
+def attack(texts, labels, probabilities, candidates):
+    """Attack texts together, in four passes over all their variants.
+
+    The saliency of a word is what the probability of the text's class loses when the word is unknown. Each word's
+    replacement is the candidate that takes most of that probability. Words are replaced in the order of the product of
+    that loss and the softmax of the saliencies, each on top of those before, until the answer changes.
+
+    Args:
+        texts: list of `Text`.
+        labels: list of ints, the true classes; a text that is answered wrongly is not attacked.
+        probabilities: function of a list of `(text's number, str)` that returns an array, `(variants, classes)`.
+        candidates: list, for each text a list, for each of its words a list of str.
+
+    Returns: list of `Attacked`.
+
+    Reference: Ren et al. 2019, sections 3.2 and 3.3.
+    """
+    import numpy as np
+
+    before = np.asarray(probabilities([(number, text.replaced({})) for number, text in enumerate(texts)]))
+    attacked = [
+        number for number, label in enumerate(labels) if before[number].argmax() == label and texts[number].places
+    ]
+    variants, about = [], []
+    for number in attacked:
+        for word, replacements in enumerate(candidates[number]):
+            for replacement in [None, *replacements]:
+                changed = {word: UNKNOWN if replacement is None else replacement}
+                variants.append((number, texts[number].replaced(changed)))
+                about.append((number, word, replacement))
+    lost = {number: {} for number in attacked}
+    saliency = {number: np.zeros(len(texts[number].places)) for number in attacked}
+    found = np.asarray(probabilities(variants)) if variants else ()
+    for (number, word, replacement), row in zip(about, found):
+        loss = before[number][labels[number]] - row[labels[number]]
+        if replacement is None:
+            saliency[number][word] = loss
+        elif word not in lost[number] or loss > lost[number][word][0]:
+            lost[number][word] = loss, replacement
+    orders = {number: _order(lost[number], saliency[number]) for number in attacked}
+    variants, about = [], []
+    for number in attacked:
+        for count in range(1, len(orders[number]) + 1):
+            changed = {word: lost[number][word][1] for word in orders[number][:count]}
+            variants.append((number, texts[number].replaced(changed)))
+            about.append((number, count))
+    flipped: Dict[int, int] = {}
+    found = np.asarray(probabilities(variants)) if variants else ()
+    for (number, count), row in zip(about, found):
+        if number not in flipped and row.argmax() != labels[number]:
+            flipped[number] = count
+    return [
+        _outcome(texts[number], number in lost, flipped.get(number), orders.get(number, ()), lost.get(number))
+        for number in range(len(texts))
+    ]
+
+
+def _order(lost, saliency):
+    """Words as they are replaced: the loss of each times the softmax of the saliencies, the greatest first."""
+    import numpy as np
+
+    weights = np.exp(saliency - saliency.max())
+    weights /= weights.sum()
+    return sorted(lost, key=lambda word: -lost[word][0] * weights[word])
+
+
+def _outcome(text, was_attacked, count, order, lost):
+    if not was_attacked:
+        return Attacked(text.replaced({}), None, [], len(text.places))
+    used = order[: len(order) if count is None else count]
+    changed = {word: lost[word][1] for word in used}
+    return Attacked(
+        text.replaced(changed),
+        count is not None,
+        [(text.words[word], replacement) for word, replacement in changed.items()],
+        len(text.places),
+    )
+
+
+def entity_swaps(texts, tags, labels):
+    """What names are swapped for: dict from a class and a type of entity to the most frequent name of that type in the
+    texts of the other classes that the class does not have itself.
+
+    Args:
+        texts: list of lists of words.
+        tags: list of lists of tags such as `B-PER`, `I-PER` and `O`.
+        labels: list of ints.
+
+    Reference: Ren et al. 2019, section 3.2 (NE_adv).
+    """
+    counts = collections.defaultdict(collections.Counter)
+    for words, of_words, label in zip(texts, tags, labels):
+        for kind, first, last in entities_of(of_words):
+            counts[label, kind][" ".join(words[first : last + 1])] += 1
+    swaps = {}
+    for label, kind in counts:
+        others = collections.Counter()
+        for (other, of_kind), names in counts.items():
+            if of_kind == kind and other != label:
+                others.update(names)
+        left = [(name, count) for name, count in others.items() if name not in counts[label, kind]]
+        if left:
+            swaps[label, kind] = max(left, key=lambda pair: (pair[1], pair[0]))[0]
+    return swaps
+
+
+def entities_of(tags):
+    """The entities of a sentence's tags: list of `(type, first word, last word)`."""
+    found = []
+    for place, tag in enumerate(tags):
+        mark, _, kind = tag.partition("-")
+        if mark == "B" or (mark == "I" and not (found and found[-1][2] == place - 1 and found[-1][0] == kind)):
+            found.append((kind, place, place))
+        elif mark == "I":
+            found[-1] = (kind, found[-1][1], place)
+    return found

@@ -1,0 +1,176 @@
+"""How far training moves what the blocks compute."""
+
+import dataclasses
+
+from tf_adapters.errors import InputError
+from tf_adapters.ranges import Whole
+from tf_adapters.studies.comparison import Arm, spread
+from tf_adapters.studies.figure import look, panels
+from tf_adapters.studies.study import option
+from tf_adapters.studies.trained import OfTrained
+
+
+@dataclasses.dataclass(frozen=True)
+class Similarity(OfTrained):
+    """Representational similarity (RSA) of each block's outputs before and after training.
+
+    The same tokens, drawn from the reported rows without special ones, go through both models. The cosines of all pairs
+    of them are a matrix for each block, and the similarity is the Pearson correlation of the two matrices' upper
+    triangles. Block 0 stands for the embeddings.
+    """
+
+    name = "similarity"
+    figures = "He et al. 2021, figures 2, 7 and 8"
+
+    tokens: int = option(5000, "Tokens that are drawn.", smoke=40, range=Whole(3, 20_000))
+    seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
+
+    def arms(self):
+        return {"adapters": Arm("adapters"), "full": Arm("full fine-tuning", trainable="full", adapter=None)}
+
+    def look_into(self, lab, directory, experiment, reported, identity):
+        from tf_adapters._keras import keras
+        from tf_adapters.models.loading import load_backbone
+        from tf_adapters.saving.directory import load_trained
+        from tf_adapters.text.loading import load_tokenizer
+
+        keras.backend.clear_session()
+        plain = load_backbone(self.model)
+        tokenizer = load_tokenizer(plain, max_length=self.max_length)
+        chosen = draw_tokens(tokenizer, reported, self.tokens, identity["task"])
+        before = states_of_tokens(plain, tokenizer, chosen, self.batch_size)
+        del plain
+        model, _ = load_trained(directory)
+        after = states_of_tokens(model, tokenizer, chosen, self.batch_size)
+        with lab.counting("comparing", len(before), "blocks") as advance:
+            found = []
+            for one, other in zip(before, after):
+                found.append(similarity(one, other))
+                advance(1)
+        return {"similarity": found, "tokens": len(before[0])}
+
+    def summarise(self, values):
+        found = {}
+        for value in self.looks(values):
+            found.setdefault(value["task"], {}).setdefault(value["arm"], []).append(value["similarity"])
+        return {
+            "tasks": {
+                task: {
+                    arm: {"title": self.arms()[arm].title, "blocks": [spread(list(block)) for block in zip(*seeds)]}
+                    for arm, seeds in arms.items()
+                }
+                for task, arms in found.items()
+            }
+        }
+
+    def table(self, summary):
+        depth = max((len(arm["blocks"]) for arms in summary["tasks"].values() for arm in arms.values()), default=0)
+        columns = ["task", "arm", *(f"block {block}" for block in range(depth)), "seeds"]
+        rows = [
+            [task, arm["title"], *(f"{block['mean']:.3f}" for block in arm["blocks"]), str(arm["blocks"][0]["n"])]
+            for task, arms in summary["tasks"].items()
+            for arm in arms.values()
+        ]
+        return columns, rows
+
+    def draw(self, summary, figure):
+        tasks = summary["tasks"]
+        for panel, (task, arms) in zip(panels(figure, list(tasks)), tasks.items()):
+            for number, arm in enumerate(arms.values()):
+                means = [block["mean"] for block in arm["blocks"]]
+                panel.errorbar(
+                    range(len(means)), means, yerr=[block["sd"] or 0.0 for block in arm["blocks"]], capsize=2,
+                    label=arm["title"], **look(number),
+                )  # fmt: skip
+            panel.set_xlabel("block, 0 for the embeddings")
+            panel.set_ylabel("similarity to the pretrained encoder")
+            panel.set_ylim(top=1.02)
+            panel.legend()
+
+
+@dataclasses.dataclass(frozen=True)
+class DrawnTokens:
+    """Tokens of encoded texts: `encoded` as of `Tokenizer.encode`, and the `rows` and `places` of those drawn."""
+
+    encoded: dict
+    rows: object
+    places: object
+
+
+def draw_tokens(tokenizer, rows, count, task):
+    """So many tokens of some rows, drawn by a fixed seed, none of them special; `DrawnTokens`.
+
+    Raises:
+        InputError: the rows have fewer.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    parts = [rows.encode(tokenizer, index) for index in rows.slices()]
+    encoded = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
+    ids = encoded["input_ids"]
+    flat, row = ids.flat_values.numpy(), ids.value_rowids().numpy()
+    place = np.arange(len(flat)) - ids.row_starts().numpy()[row]
+    usable = np.flatnonzero(~np.isin(flat, [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id]))
+    if len(usable) < count:
+        raise InputError(
+            f"{{tokens}}: the reported rows of {task} have {len(usable):,} tokens beside special ones: give at most "
+            "that many, or more rows.",
+            tokens=count,
+        )
+    # RandomState's stream is frozen by NumPy.
+    drawn = np.sort(np.random.RandomState(0).permutation(usable)[:count])
+    return DrawnTokens(encoded, row[drawn], place[drawn])
+
+
+def states_of_tokens(model, tokenizer, chosen, batch_size):
+    """What the embeddings and each block compute of some tokens: a list of float32 arrays, `(tokens, hidden)`."""
+    import numpy as np
+    import tensorflow as tf
+
+    from tf_adapters.models.state import state_of
+    from tf_adapters.text.batching import sorted_batches
+
+    family = state_of(model).family
+    main = family.main_layer(model)
+    specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+
+    @tf.function(input_signature=[specs, tf.TensorSpec((None, 2), tf.int64)])
+    def states(inputs, at):
+        hidden = main(family.inputs(inputs), output_hidden_states=True, training=False).hidden_states
+        return [tf.cast(tf.gather_nd(block, at), tf.float32) for block in hidden]
+
+    found = None
+    for positions, inputs in sorted_batches(chosen.encoded, batch_size=batch_size, tokenizer=tokenizer):
+        in_batch = np.full(chosen.encoded["input_ids"].nrows(), -1)
+        in_batch[positions] = np.arange(len(positions))
+        drawn = np.flatnonzero(in_batch[chosen.rows] >= 0)
+        if not len(drawn):
+            continue
+        at = np.stack([in_batch[chosen.rows[drawn]], chosen.places[drawn]], axis=1)
+        blocks = states(inputs, tf.constant(at, tf.int64))
+        if found is None:
+            found = [np.empty((len(chosen.rows), block.shape[-1]), np.float32) for block in blocks]
+        for array, block in zip(found, blocks):
+            array[drawn] = block.numpy()
+    return found
+
+
+def similarity(one, other):
+    """Pearson correlation of the upper triangles of two matrices of cosines, a float.
+
+    Args:
+        one, other: arrays `(tokens, hidden)` of the same tokens.
+
+    Reference: He et al. 2021, section 2.2; Laakso & Cottrell 2000.
+    """
+    import numpy as np
+
+    def cosines(rows):
+        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return (rows @ rows.T)[np.triu_indices(len(rows), 1)]
+
+    a, b = cosines(np.asarray(one, np.float32)), cosines(np.asarray(other, np.float32))
+    # Means in float64: of millions of pairs, float32 would lose digits.
+    a, b = a - a.mean(dtype=np.float64), b - b.mean(dtype=np.float64)
+    return float(np.dot(a, b) / np.sqrt(np.dot(a, a) * np.dot(b, b)))
