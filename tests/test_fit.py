@@ -29,6 +29,7 @@ from tf_adapters import (
     task_from_files,
 )
 from tf_adapters._keras import keras
+from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.run import Reporter, seconds_of_long_steps
 from tf_adapters.training.schedules import WarmupLinearDecay
@@ -109,7 +110,26 @@ def test_training_learns_logs_and_keeps_the_best_epoch(checkpoint, task, wordpie
     # The model in memory is the saved one, not the last.
     saved, settings = load_trained(tmp_path / "a")
     assert np.array_equal(saved(tiny_inputs()).logits, model(tiny_inputs()).logits)
+    logits = Scorer(model, wordpiece).logits(task.validation.text)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(task.validation.labels, logits)
+    assert float(rows[best[0] - 1]["validation_loss"]) == pytest.approx(float(tf.reduce_mean(losses)), rel=1e-5)
     assert settings["task"]["name"] == "files" and settings["text"] == wordpiece.settings()
+
+
+@pytest.mark.slow
+def test_a_learning_curve_has_a_point_every_few_steps_and_goes_on_after_a_kill(checkpoint, task, wordpiece, tmp_path):
+    settings, record = {**SETTINGS, "period": 3}, Record()
+    result = fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "whole", **settings, reporter=record)
+    # Two epochs of ten steps, and one more for a whole last period.
+    assert result.steps == 21 and [epoch for epoch, *_ in record.epochs] == list(range(1, 8))
+    rows = list(csv.DictReader((tmp_path / "whole" / "log.csv").read_text().splitlines()))
+    assert [int(row["step"]) for row in rows] == [3, 6, 9, 12, 15, 18, 21]
+    with seven_seconds_a_look(), pytest.raises(Killed):
+        fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "a", **settings, reporter=KillAt(11))
+    fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "a", **settings, resume=True)
+    assert content(tmp_path / "a") == content(tmp_path / "whole")
+    with pytest.raises(InputError, match="freeze_adapters=0.1 and period=3 exclude each other"):
+        fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "b", **settings, freeze_adapters=0.1)
 
 
 def test_training_stops_where_validation_gets_no_better(checkpoint, task, wordpiece, tmp_path):

@@ -108,7 +108,7 @@ def test_what_excludes_each_other_is_refused_in_python_and_as_options(
 
 def test_options_and_dimensions_are_the_fields():
     names = {field.name for field in dataclasses.fields(RunOptions)} - {"precision", "fast"}
-    of_python = {"steps", "period", "keep_periods", "recipe"}
+    of_python = {"steps", "keep_periods", "recipe"}
     of_python |= {"warmup_fraction", "epsilon", "bias_correction", "decay_from_start"}
     assert names == {option_of(name)[2:].replace("-", "_") for name in choices() if name not in of_python}
     assert {field.name for field in dataclasses.fields(PretrainOptions)} - {"precision", "fast"} < names
