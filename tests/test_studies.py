@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import write_checkpoint
 from tf_adapters import InputError
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
+from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import at_edge, held_out, load, paired, rank, spread
 from tf_adapters.studies.cross_lingual import by_language, joined
 from tf_adapters.studies.gradients import GradientNorms, groups_of
@@ -441,3 +442,39 @@ def test_what_parameters_buy_is_told_by_the_best_run_of_each_task(model):
     # One encoder and two adapters, against two models.
     assert arms["adapters-8"]["times_encoder"] == pytest.approx((encoder + 200) / encoder)
     assert arms["full"]["times_encoder"] == pytest.approx(100_000 / encoder)
+
+
+@pytest.mark.parametrize("name", ["tf-idf", pytest.param("network", marks=pytest.mark.slow), "layer-mix"])
+def test_baselines_learn_words_without_fine_tuning(name, task, model):
+    data, reported = held_out(load(task, None), rows=None, validation_rows=40, reported_rows=None, seed=0)
+    given = {"seed": 0, "learning_rate": 1e-2, "batch_size": 16, "source": model, "max_length": 16}
+    found = train_baseline(name, data, reported, **given)
+    # The label follows from one word; a random encoder's states say less of it than words do.
+    assert found["scores"]["reported"]["accuracy"] > (0.6 if name == "layer-mix" else 0.9)
+    assert found["trained_parameters"] > 0 and found["validation"]
+    if name == "layer-mix":
+        blocks, hidden = 5, 32
+        assert found["trained_parameters"] == blocks + 2 * (hidden + 1)
+
+
+def test_means_of_blocks_are_those_of_the_tokens_that_are_there(task, model):
+    import tensorflow as tf
+
+    from tf_adapters import load_backbone, load_tokenizer
+
+    encoder, rows = load_backbone(model), load(task, None).validation.take(range(5))
+    tokenizer = load_tokenizer(encoder, max_length=16)
+    found = block_means(encoder, tokenizer, rows, 2)
+    for number in range(5):
+        ids = tokenizer.encode(rows.text[number : number + 1])["input_ids"].to_tensor()
+        inputs = {"input_ids": ids, "attention_mask": tf.ones_like(ids), "token_type_ids": tf.zeros_like(ids)}
+        states = encoder.bert(inputs, output_hidden_states=True).hidden_states
+        np.testing.assert_allclose(found[number], [tf.reduce_mean(block[0], 0) for block in states], atol=1e-5)
+
+
+def test_baselines_of_other_kinds_of_tasks_are_refused(task, model):
+    words = dataclasses.replace(load(task, None), kind="token-classification")
+    with pytest.raises(InputError, match="baselines='tf-idf' are for classification and regression"):
+        train_baseline("tf-idf", words, words.validation)
+    with pytest.raises(InputError, match="baselines.*'bag' is none of tf-idf, network, layer-mix"):
+        small(TradeOff, task, model, baselines=("bag",))

@@ -2,6 +2,7 @@
 
 import os
 
+from rich.measure import Measurement
 from rich.table import Table
 
 from tf_adapters.cli.progress import TrainingProgress, counting
@@ -45,6 +46,9 @@ def show_summary(console, study, summary, output):
         table.add_column(column, justify="left" if place < 2 else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    # At its own width: cut to a terminal's, names would be torn.
+    natural = Measurement.get(console, console.options.update(width=1000), table).maximum
+    console.width = max(console.width, natural)
+    console.print(table, soft_wrap=False)
     names = (TABLE_FILE, SUMMARY_FILE, f"{study.name}.png", f"{study.name}.svg")
     console.print(f"Written to {os.path.relpath(output)}: {', '.join(names)}")

@@ -7,6 +7,7 @@ import statistics
 from typing import ClassVar, Optional, Tuple
 
 from tf_adapters.errors import InputError
+from tf_adapters.studies.baselines import BASELINES, train_baseline
 from tf_adapters.studies.study import Study, option
 
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
@@ -21,7 +22,7 @@ class Arm:
 
     Attributes:
         title: str, for tables and figures.
-        trainable: str, as in `set_trainable`.
+        trainable: str, as in `set_trainable`, or the name of one of `BASELINES`, which fine-tune nothing.
         adapter: dict of the adapter's fields that are other than the study's, or None without adapters.
         settings: dict of the run's that are other than the study's, by the fields of `TrainingSettings`.
         head_layers: int, as in `Recipe`.
@@ -120,6 +121,13 @@ class Comparison(Study):
 
     def train(self, lab, task, arm, identity, *, keep=False, **others):
         """One run; a dict for `Lab.value`."""
+        if arm.trainable in BASELINES:
+            data, reported = self.rows_of(identity)
+            done = train_baseline(
+                arm.trainable, data, reported, seed=identity["seed"], learning_rate=identity["learning_rate"],
+                batch_size=self.batch_size, source=self.model, max_length=self.max_length,
+            )  # fmt: skip
+            return {**done, **about_rows(data, reported)}
         experiment, reported, data = self.experiment(task, arm, identity, **others)
         done = lab.train(identity, experiment, seed=identity["seed"], scored={"reported": reported}, keep=keep)
         return {**done, **about_rows(data, reported)}

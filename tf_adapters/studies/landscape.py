@@ -24,7 +24,9 @@ class Landscape(OfTrained):
     name = "landscape"
     figures = "He et al. 2021, figure 6"
 
-    points_on_line: int = option(20, "Points on the line, at equal distances.", smoke=3, range=Whole(2))
+    points_on_line: int = option(
+        20, "Points on the line, at equal distances, beside those at 0 and 1.", smoke=3, range=Whole(2)
+    )
     reach: float = option(2.0, "The line is drawn from minus this `a` to this one.", range=Real(above=0, such_as=2))
     head: str = option("moved", "What of the head: `moved` with the rest, as the formula says, or `trained`.")
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
@@ -55,7 +57,8 @@ class Landscape(OfTrained):
         load_adapter(model, directory, name=state.active or "default")
         after = [variable.numpy() for variable in moved]
         scorer, losses = Scorer(model, tokenizer, batch_size=self.batch_size), {}
-        places = np.linspace(-self.reach, self.reach, self.points_on_line)
+        # The paper's points are neither at 0 nor at 1, where the models stand.
+        places = np.union1d(np.linspace(-self.reach, self.reach, self.points_on_line), (0.0, 1.0))
         with lab.counting("moving along the line", len(places), "points") as advance:
             for place in places:
                 for variable, start, end in zip(moved, before, after):
@@ -97,10 +100,15 @@ class Landscape(OfTrained):
         rows = []
         for task, arms in summary["tasks"].items():
             for arm in arms.values():
-                places = {float(place): loss for place, loss in arm["losses"].items()}
-                at_1 = places[min(places, key=lambda place: abs(place - 1))]
+                losses = arm["losses"]
                 rows.append(
-                    [task, arm["title"], f"{at_1:.3f}", f"{min(places.values()):.3f}", f"{arm['width']:.2f}"]
+                    [
+                        task,
+                        arm["title"],
+                        f"{losses['1.0000']:.3f}",
+                        f"{min(losses.values()):.3f}",
+                        f"{arm['width']:.2f}",
+                    ]
                     + [f"{arm['distance']:.3g}", str(arm["seeds"])]
                 )
         return columns, rows

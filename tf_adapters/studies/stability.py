@@ -4,7 +4,7 @@ import dataclasses
 import statistics
 
 from tf_adapters.studies.comparison import Arm, Comparison, identity_of, is_failed, percent, score_of, spread
-from tf_adapters.studies.figure import boxes, panels
+from tf_adapters.studies.figure import boxes, look, panels
 from tf_adapters.studies.study import option
 
 
@@ -89,7 +89,7 @@ class Stability(Comparison):
             for number, arm in enumerate(about["arms"].values()):
                 groups = [arm["rates"].get(rate, {}).get("values", []) for rate in rates]
                 boxes(panel, groups, rates, number, of=len(about["arms"]))
-                panel.plot([], [], "s", color=f"C{number}", label=arm["title"])
+                panel.plot([], [], "s", color=look(number)["color"], label=arm["title"])
             if about["constant"] is not None:
                 panel.axhline(100 * about["constant"], color="0.5", linestyle=":", label="constant answer")
             panel.set_xlabel("learning rate")

@@ -3,7 +3,9 @@
 import dataclasses
 import statistics
 
-from tf_adapters.studies.comparison import at_edge, best_validation, is_failed, percent, score_of
+from tf_adapters.errors import InputError
+from tf_adapters.studies.baselines import BASELINES
+from tf_adapters.studies.comparison import Arm, at_edge, best_validation, is_failed, percent, score_of
 from tf_adapters.studies.figure import COLOURS, look
 from tf_adapters.studies.size import Size
 from tf_adapters.studies.study import option
@@ -22,7 +24,23 @@ class TradeOff(Size):
     figures = "Houlsby et al. 2019, figures 1 and 3, tables 1 and 2"
 
     sizes: tuple = option((8, 64, 256), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True)
+    baselines: tuple = option(
+        (), "Arms that fine-tune nothing: of `tf-idf` (words, linear), `network` (words, a small one) and `layer-mix` "
+        "(a weighted mean of the frozen encoder's blocks, linear).", of=str, extends=True,
+    )  # fmt: skip
     top: tuple = option((1, 2, 3), "Numbers of uppermost blocks that train.", of=int, smoke=(1,), extends=True)
+
+    def check(self):
+        super().check()
+        for name in self.baselines:
+            if name not in BASELINES:
+                raise InputError(f"{{baselines}}: {name!r} is none of {', '.join(BASELINES)}.", baselines=name)
+
+    def arms(self):
+        # Strengths are tried inside of the linear model of words.
+        rates = {"tf-idf": (0.0,), "network": (3e-4, 1e-3, 3e-3), "layer-mix": (3e-4, 1e-3, 3e-3)}
+        baselines = {name: Arm(name, trainable=name, adapter=None, rates=rates[name]) for name in self.baselines}
+        return {**super().arms(), **baselines}
 
     def summarise(self, values):
         from tf_adapters.models.loading import find_files, read_config
@@ -47,8 +65,8 @@ class TradeOff(Size):
             minus = [score_of(run) - score_of(best[task]["full"]) for task, run in runs.items()]
             trained = statistics.fmean(run["trained_parameters"] for run in runs.values())
             rates = [point["learning_rate"] for point in self.points(arm)]
-            # With all of the encoder trained nothing is shared; otherwise it is kept once.
-            together = (0 if name == "full" else encoder) + len(runs) * trained
+            # With all of the encoder trained nothing is shared; models of words have none; otherwise it is kept once.
+            together = (0 if name in ("full", "tf-idf", "network") else encoder) + len(runs) * trained
             summary["arms"][name] = {
                 "title": arm.title,
                 "trained_parameters": trained,
@@ -89,6 +107,11 @@ class TradeOff(Size):
             low, middle, high = ([100 * row["percentiles"][share] for row in rows] for share in ("20", "50", "80"))
             panel.plot(places, middle, label=label, **look(number))
             panel.fill_between(places, low, high, color=COLOURS[number], alpha=0.2, linewidth=0)
+        for number, name in enumerate(name for name in BASELINES if name in summary["arms"]):
+            row = summary["arms"][name]
+            panel.plot(
+                row["trained_parameters"], 100 * row["percentiles"]["50"], label=row["title"], **look(number + 2)
+            )
         panel.axhline(0, color="0.5", linestyle=":")
         panel.set_xscale("log")
         panel.set_xlabel("trained parameters of a task")

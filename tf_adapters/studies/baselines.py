@@ -1,0 +1,191 @@
+"""What adapters are compared with and no fine-tuning is: classifiers of words, and of a frozen encoder's states.
+
+Each trains on the training rows, chooses by the validation rows, and gives what `Lab.train` does.
+"""
+
+import time
+
+from tf_adapters.errors import InputError
+
+STRENGTHS = (0.1, 1.0, 10.0, 100.0)
+EPOCHS, PATIENCE = 60, 8
+KINDS = ("classification", "regression")
+
+
+def tf_idf(task, reported, *, seed, **_):
+    """Words and pairs of words, weighted by TF-IDF, and a linear model; its strength is chosen by validation."""
+    import numpy as np
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2 if len(task.train) > 1000 else 1)
+    train = vectors.fit_transform(_texts(task.train))
+    validation, rest = (vectors.transform(_texts(rows)) for rows in (task.validation, reported))
+
+    def outputs(model, features):
+        if task.kind == "regression":
+            return model.predict(features)[:, np.newaxis]
+        scores = np.full((features.shape[0], len(task.labels)), -1e3)
+        scores[:, model.classes_] = model.predict_log_proba(features)
+        return scores
+
+    best = None
+    for strength in STRENGTHS:
+        if task.kind == "regression":
+            model = Ridge(alpha=1 / strength, random_state=seed)
+        else:
+            model = LogisticRegression(C=strength, max_iter=1000, random_state=seed)
+        model.fit(train, task.train.labels)
+        numbers = _numbers(task, task.validation, outputs(model, validation))
+        if best is None or numbers[_primary(task)] > best[0][_primary(task)]:
+            best = numbers, model
+    numbers, model = best
+    found = _numbers(task, reported, outputs(model, rest))
+    return {"scores": {"reported": found}, "validation": [numbers], "trained_parameters": int(np.size(model.coef_))}
+
+
+def network(task, reported, *, seed, learning_rate, batch_size, **_):
+    """Embeddings of words that are trained from scratch, their mean, and one hidden layer."""
+    import tensorflow as tf
+
+    from tf_adapters._keras import keras
+
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    words = keras.layers.TextVectorization(max_tokens=20_000, output_sequence_length=256)
+    words.adapt(tf.constant(_texts(task.train)))
+    model = keras.Sequential(
+        [
+            keras.layers.Embedding(words.vocabulary_size(), 128, mask_zero=True),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(128, activation="relu"),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(max(1, len(task.labels))),
+        ]
+    )
+    features = [words(tf.constant(_texts(rows))) for rows in (task.train, task.validation, reported)]
+    return _train(model, task, reported, features, learning_rate, batch_size)
+
+
+def layer_mix(task, reported, *, seed, learning_rate, batch_size, source, max_length, **_):
+    """Feature extraction: of the frozen encoder's blocks a learned, weighted mean, and a linear classifier on it.
+
+    The features are the means over each text's tokens, computed once.
+
+    Reference: Peters et al. 2018, section 3.2 (the weights of layers); Devlin et al. 2019, section 5.3.
+    """
+    import tensorflow as tf
+
+    from tf_adapters._keras import keras
+    from tf_adapters.models.loading import load_backbone
+    from tf_adapters.text.loading import load_tokenizer
+
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    encoder = load_backbone(source)
+    tokenizer = load_tokenizer(encoder, max_length=max_length)
+    features = [block_means(encoder, tokenizer, rows, batch_size) for rows in (task.train, task.validation, reported)]
+    del encoder
+
+    class Mix(keras.layers.Layer):
+        def build(self, shape):
+            # It begins as the plain mean.
+            self.weight = self.add_weight(name="blocks", shape=(shape[1],), initializer="zeros")
+
+        def call(self, states):
+            return tf.einsum("rbh,b->rh", states, tf.nn.softmax(self.weight))
+
+    model = keras.Sequential([Mix(), keras.layers.Dropout(0.1), keras.layers.Dense(max(1, len(task.labels)))])
+    return _train(model, task, reported, features, learning_rate, batch_size)
+
+
+BASELINES = {"tf-idf": tf_idf, "network": network, "layer-mix": layer_mix}
+
+
+def train_baseline(name, task, reported, **settings):
+    """One of `BASELINES`; a dict as `Lab.train` gives it.
+
+    Raises:
+        InputError: the task is of another kind than they are for.
+    """
+    if task.kind not in KINDS:
+        raise InputError(
+            f"{{baselines}} are for {' and '.join(KINDS)}, and {task.name} is of the kind {task.kind}: leave them out.",
+            baselines=name,
+        )
+    started = time.monotonic()
+    found = BASELINES[name](task, reported, **settings)
+    return {"best_epoch": 1, "training_loss": [], **found, "seconds": round(time.monotonic() - started, 1)}
+
+
+def block_means(encoder, tokenizer, rows, batch_size):
+    """The mean over each text's tokens of what the embeddings and each block compute, float32 `(rows, blocks,
+    hidden)`."""
+    import numpy as np
+    import tensorflow as tf
+
+    from tf_adapters.models.state import state_of
+    from tf_adapters.text.batching import sorted_batches
+
+    family = state_of(encoder).family
+    main = family.main_layer(encoder)
+    specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+
+    @tf.function(input_signature=[specs])
+    def means(inputs):
+        hidden = main(family.inputs(inputs), output_hidden_states=True, training=False).hidden_states
+        real = tf.cast(inputs["attention_mask"], tf.float32)[:, tf.newaxis, :, tf.newaxis]
+        states = tf.cast(tf.stack(hidden, axis=1), tf.float32)
+        return tf.reduce_sum(states * real, axis=2) / tf.maximum(tf.reduce_sum(real, axis=2), 1.0)
+
+    found, start = None, 0
+    for index in rows.slices():
+        encoded = rows.encode(tokenizer, index)
+        for positions, inputs in sorted_batches(encoded, batch_size=batch_size, tokenizer=tokenizer):
+            part = means(inputs).numpy()[: len(positions)]
+            if found is None:
+                found = np.empty((len(rows), *part.shape[1:]), np.float32)
+            found[start + positions] = part
+        start += len(index)
+    return found
+
+
+def _train(model, task, reported, features, learning_rate, batch_size):
+    import numpy as np
+
+    from tf_adapters._keras import keras
+    from tf_adapters.kinds import get_kind
+
+    model.compile(keras.optimizers.Adam(learning_rate), **get_kind(task.kind).losses())
+    best, validation, waited = None, [], 0
+    for _ in range(EPOCHS):
+        model.fit(features[0], task.train.labels, batch_size=batch_size, epochs=1, verbose=0)
+        validation.append(_numbers(task, task.validation, model.predict(features[1], batch_size=256, verbose=0)))
+        waited += 1
+        if best is None or validation[-1][_primary(task)] > best[0]:
+            best, waited = (validation[-1][_primary(task)], model.get_weights()), 0
+        if waited >= PATIENCE:
+            break
+    model.set_weights(best[1])
+    found = _numbers(task, reported, model.predict(features[2], batch_size=256, verbose=0))
+    trained = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
+    return {"scores": {"reported": found}, "validation": validation, "trained_parameters": trained}
+
+
+def _texts(rows):
+    """First and second texts in one, for words that know no order; a list of str."""
+    parts = [part.numpy() for part in rows.texts(range(len(rows))) if part is not None]
+    return [" ".join(text.decode() for text in row) for row in zip(*parts)]
+
+
+def _numbers(task, rows, outputs):
+    from tf_adapters.tasks.metrics import METRICS
+
+    return METRICS[task.metric](rows.labels, outputs)
+
+
+def _primary(task):
+    from tf_adapters.tasks.metrics import METRICS
+
+    return METRICS[task.metric].primary
