@@ -145,7 +145,7 @@ def test_a_study_goes_on_where_it_was_killed_and_takes_more_seeds(task, model, t
         run(study, tmp_path / "whole")
 
 
-def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sentences, tmp_path, monkeypatch):
+def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sentences, tmp_path):
     """Every span by `set_active`, against adapters whose up-projections are set to zero."""
     from tf_adapters import pipeline
     from tf_adapters.models.state import state_of
@@ -156,8 +156,11 @@ def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sen
     given = ("--learning-rate=1e-2", "--epochs=12", "--init-stddev=0.3", f"--output={adapter_directory}")
     assert cli(*arguments, *given).status == 0
     rows = rows_from_file(sentences / "test.csv", kind="classification", labels=("negative", "positive"))
-    monkeypatch.setattr(pipeline, "labelled_rows", lambda *given, **options: ("test", rows))
-    summary = run(Ablation(directories=(str(adapter_directory),)), tmp_path / "study")
+    with pytest.raises(InputError, match="was trained on files: give the rows to score by input"):
+        run(Ablation(directories=(str(adapter_directory),)), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    given = {"directories": (str(adapter_directory),), "input": str(sentences / "test.csv")}
+    summary = run(Ablation(**given), tmp_path / "study")
     (found,) = summary["maps"].values()
     (value,) = read_values(tmp_path / "study")
     assert found["blocks"] == [0, 1] and set(value["spans"]) == {"0-0", "0-1", "1-1"} and value["whole"] > 0.7
@@ -337,7 +340,7 @@ def test_missing_wordnet_is_named_with_the_command_that_gets_it(cli, task, model
     arguments = ("study", "attack", "--tasks", task, "--model", model, "--output", tmp_path / "out")
     refused = cli(*arguments)
     assert refused.status == 2 and "WordNet is missing: run `python -m nltk.downloader wordnet`" in refused.err
-    refused = cli(*arguments, "--overwrite", "--wordnet", tmp_path)
+    refused = cli(*arguments, "--wordnet", tmp_path)
     assert refused.status == 2 and "has no file data.noun: give the folder of WordNet's files" in refused.err
 
 

@@ -113,6 +113,8 @@ def evaluate(
         sets = [(path.name, rows_from_file(path, kind=kind, labels=labels, **reading)) for path in input_file]
     else:
         names = task or [trained.get("name")]
+        if names[0] in (None, "files"):
+            raise InputError(f"{directory} was trained on files: give the rows to score by --input FILE.")
         sets = [labelled_rows(directory, name, split=split, data_dir=data_dir, **columns) for name in names]
     show_bad_rows(console, bad_rows)
     options.use_precision(precision, console)

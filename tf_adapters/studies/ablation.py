@@ -27,6 +27,7 @@ class Ablation(OfTrained):
     directories: Tuple[str, ...] = option(
         (), "Adapter directories, in place of training: their own task's rows are scored.", of=str, extends=True
     )
+    input: Optional[str] = option(None, "With `directories`: a file of labelled rows, in place of their own task's.")
     split: Optional[str] = option(None, "With `directories`: the split that is scored. Default: test, or validation.")
     variants: Tuple[str, ...] = option(
         ("unshared",), f"What is trained: of {', '.join(f'`{name}`' for name in VARIANTS)}.", of=str, extends=True
@@ -73,9 +74,15 @@ class Ablation(OfTrained):
 
     def _ablate_directory(self, lab, directory):
         from tf_adapters.pipeline import labelled_rows, load_pipeline
+        from tf_adapters.saving.settings import task_of
+        from tf_adapters.tasks.own_files import rows_from_file
 
         scorer, settings = load_pipeline(directory, batch_size=self.batch_size, fast=self.fast or None)
-        _, rows = labelled_rows(directory, split=self.split, data_dir=self.data_dir)
+        if self.input is not None:
+            kind, labels = task_of(settings)
+            rows = rows_from_file(self.input, kind=kind, labels=labels)
+        else:
+            _, rows = labelled_rows(directory, split=self.split, data_dir=self.data_dir)
         return self._ablate(lab, scorer, settings, rows)
 
     def look_into(self, lab, directory, experiment, reported, identity):

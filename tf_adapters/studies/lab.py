@@ -14,7 +14,7 @@ import time
 from tf_adapters._version import __version__
 from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.json_input import read_json
-from tf_adapters.saving.atomic import reason, remove_folder, write_text
+from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
 
 STUDY_FILE = "study.json"
@@ -201,6 +201,14 @@ class Lab:
     def model_of(self, identity):
         """The adapter directory that `train` kept."""
         return self.folder / MODELS_FOLDER / slug(identity)
+
+    def discard(self):
+        """Leave nothing of a study that has measured nothing."""
+        for name in (RUNS_FOLDER, MODELS_FOLDER):
+            remove_folder(self.folder / name)
+        remove_file(self.folder / STUDY_FILE)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
 
     def finish(self):
         """Write the table, the summary and the figure of what is measured; the summary, a dict."""

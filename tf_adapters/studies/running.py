@@ -35,6 +35,13 @@ def run(study, output, *, resume=False, observer=None):
     if not resume and (output / STUDY_FILE).exists():
         raise InputError("{output} holds a study: go on with it by {resume}, or give another folder.",
                          output=output, resume=NAME)  # fmt: skip
+    is_new = not (output / STUDY_FILE).exists()
     lab = Lab(output, study, resume=resume, observer=observer)
-    study.measure(lab)
+    try:
+        study.measure(lab)
+    except InputError:
+        if is_new and not lab.values:
+            # Refused before there is anything to go on with: the folder is free again.
+            lab.discard()
+        raise
     return lab.finish()
