@@ -6,6 +6,7 @@ from benchmarks.result_file import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs
 from benchmarks.table_parts import MODEL_TITLES, Table, mean_and_sd, of_settings, origin, short_difference
+from tf_adapters.studies.comparison import at_edge
 
 # Method -> the config's name, the field that is its size, and what else it has. LayerNorms train where the paper's do.
 METHODS = {
@@ -98,7 +99,7 @@ def summarise(chosen, rates):
             values, rate = [run["primary"] for run in runs], runs[0]["learning_rate"]
             summary[task]["methods"][method] = {
                 "learning_rate": rate,
-                "at_edge_of_grid": study.at_edge(rate, rates),
+                "at_edge_of_grid": at_edge(rate, rates),
                 "trained_parameters": runs[0]["trained_parameters"],
                 "config": runs[0]["config"],
                 "values": values,

@@ -11,6 +11,7 @@ from benchmarks.result_file import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs, held_out_of_train
 from benchmarks.table_parts import METHOD_TITLES, MODEL_TITLES, Table, in_points, of_settings, origin
+from tf_adapters.studies.comparison import at_edge
 
 # What the grid is over; None stands for the encoder's own dropout and for the paper's 0.01.
 POINT = ("learning_rate", "dropout", "init_stddev")
@@ -46,7 +47,7 @@ def summarise(best, grids):
             "dropout": runs[0].get("dropout"),
             "init_stddev": runs[0].get("init_stddev"),
             "grid": grids[method],
-            "at_edge_of_grid": study.at_edge(rate, [point["learning_rate"] for point in grids[method]]),
+            "at_edge_of_grid": at_edge(rate, [point["learning_rate"] for point in grids[method]]),
             "trained_parameters": runs[0]["trained_parameters"],
             "accuracies": [run["accuracy"] for run in runs],
             **mean_and_spread([run["accuracy"] for run in runs]),

@@ -11,6 +11,7 @@ import sys
 from benchmarks.provenance import log, provenance
 from benchmarks.result_file import with_link
 from benchmarks.studies.training_runs import held_out_of_train, make_run
+from tf_adapters.studies.comparison import constant_score
 
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
 VALIDATION_SHARE = 5
@@ -138,11 +139,6 @@ def check_finished(what, runs):
         raise RuntimeError(f"{what} diverged at its best learning rate with seed {failed[0]}: give lower rates.")
 
 
-def at_edge(rate, rates):
-    """Whether a best rate is at the edge of its grid, which then may not hold the true best."""
-    return len(set(rates)) > 1 and rate in (min(rates), max(rates))
-
-
 def describe_point(point):
     """A point's values in words."""
     numbers = {name: value for name, value in point.items() if isinstance(value, (int, float))}
@@ -218,16 +214,6 @@ def prepare(task, settings, seed):
     held_out = min(settings["validation_rows"], len(task.train) // VALIDATION_SHARE)
     data, reported, _ = held_out_of_train(task, min(settings["rows"], len(task.train) - held_out), held_out, seed)
     return data, {"reported": reported}
-
-
-def constant_score(task, reported):
-    """The metric of answering each row alike, with the rows' most frequent label, or None."""
-    from tf_adapters.kinds import get_kind
-    from tf_adapters.tasks.metrics import METRICS
-
-    kind = get_kind(task.kind)
-    constant = kind.constant(reported, task.labels)
-    return None if constant is None else kind.score(task.metric, reported, constant)[METRICS[task.metric].primary]
 
 
 def finish(kind, folder, outcome, describe, *, kept=True):

@@ -155,6 +155,12 @@ def table(result):
             )
     for name, problem in result["passed_over"].items():
         lines.append(f"| {name} | not run: {problem.splitlines()[0]} |" + " |" * (len(methods) + len(variants) + 3))
+    if "full" in methods:
+        lines += [
+            "",
+            f"Full fine-tuning had few rates and {settings['epochs']} epochs, and on several tasks it is "
+            "undertrained: no gain of adapters is to be read from these columns. They show that every task trains.",
+        ]
     lines += ["", origin(result, "tasks.py" + _rates(scores, methods))]
     return "\n".join(lines)
 
