@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import write_checkpoint
 from tf_adapters import InputError
+from tf_adapters.ranges import RANGES
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import at_edge, held_out, load, paired, rank, spread
@@ -206,6 +207,18 @@ def test_bad_options_are_refused_in_a_sentence(cli, tmp_path, arguments, message
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_option_that_takes_numbers_has_a_range(name):
+    study = get_study(name)
+    for option, about in options_of(study).items():
+        annotation = str(study.__dataclass_fields__[option].type)
+        if about.of in (int, float) or re.search(r"\b(int|float)\b", annotation):
+            assert about.range is not None or option in RANGES, option
+            value = (-1,) if about.of is not None else -1
+            with pytest.raises(InputError, match=f"{option}=-1"):
+                study(**{option: value})
+
+
 def test_a_folder_that_holds_something_else_is_not_written_to(cli, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     refused = cli("study", "init", "--output", tmp_path)
@@ -226,7 +239,7 @@ def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task
     # A fifth of the training rows chooses, and the task's own validation rows are reported.
     assert len(split.validation) == len(data.train) // 5 and len(split.train) == len(data.train) - len(split.validation)
     assert texts[1] | texts[2] == texts[0] and reported is data.validation
-    with pytest.raises(InputError, match="counts=10000: .* training rows, of which 16 choose the epoch"):
+    with pytest.raises(InputError, match="counts=10000: .* of which 16 choose the epoch: give at least one row"):
         small(LowResource, task, "x").rows_of({"task": task, "arm": "full, 10000", "seed": 0})
 
 

@@ -153,7 +153,20 @@ MUTATIONS = [
         "accumulation:whole",
     ),
     ("training/optimizer.py", "variable.shape.rank < 2", "variable.shape.rank < 1", "optimizer"),
-    ("training/schedules.py", "max(1.0, self.steps - warmup)", "self.steps", "fit:schedule"),
+    ("training/schedules.py", "(0.0 if self.from_start else warmup)", "0.0", "fit:schedule"),
+    ("training/schedules.py", "(0.0 if self.from_start else warmup)", "warmup", "optimizer:fall"),
+    (
+        "training/optimizer.py",
+        "return _LATE if self._late",
+        "return super().iterations if self._late",
+        "optimizer:adam",
+    ),
+    (
+        "methods/bottleneck.py",
+        'self.init_distribution == "truncated"\n        return',
+        "True\n        return",
+        "adapter_layer",
+    ),
     (
         "training/seeds.py",
         'key=lambda run: run["validation"]',

@@ -83,12 +83,13 @@ def bases(folder, output):
 
 
 def commands():
-    """Click's commands by name, as Typer makes them."""
+    """Click's commands by name, as Typer makes them; not those of `study`, whose options tests/test_studies.py asks."""
     import typer.main
 
     from tf_adapters.cli.app import app
 
-    return typer.main.get_command(app).commands
+    found = typer.main.get_command(app).commands
+    return {name: command for name, command in found.items() if not hasattr(command, "commands")}
 
 
 def numbers_of(name):

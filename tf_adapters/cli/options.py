@@ -143,7 +143,7 @@ ValidationFile = Annotated[
 # Parameters of commands that the Python functions, and so `RANGES`, call otherwise.
 SETTINGS = {
     "adapter_dropout": "dropout", "adapter_size": "bottleneck_size", "low_resource": "count", "mask_rate": "rate",
-    "max_train_rows": "count",
+    "max_train_rows": "count", "validate_every": "period",
 }  # fmt: skip
 
 

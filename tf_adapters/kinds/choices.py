@@ -89,6 +89,9 @@ class MultipleChoice(Kind):
             parts.append(scorer.logits(pairs.text, pairs.text_pair, progress=progress and advance).reshape(-1, count))
         return np.concatenate(parts)
 
+    def loss(self, rows, outputs):
+        return float(tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(rows.labels, outputs)))
+
     def finite(self, outputs):
         return np.isfinite(outputs).all(-1)
 

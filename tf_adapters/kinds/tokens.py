@@ -89,6 +89,11 @@ class TokenClassification(Kind):
                 progress(stop - start - int(begins_row.sum()))
         return WordOutputs(np.empty((0, 0), np.float32) if flat is None else flat, splits)
 
+    def loss(self, rows, outputs):
+        """The mean over words, of which each counts by its first token as in training."""
+        labels = rows.labels.flat_values
+        return float(tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs.flat)))
+
     def score(self, metric, rows, outputs):
         return METRICS[metric](rows.labels, outputs, rows.label_names)
 

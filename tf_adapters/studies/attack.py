@@ -38,7 +38,9 @@ class Attack(Pretraining, OfTrained):
         None, "Adapter directory that tags words with universal parts of speech (`ud/en_ewt`)."
     )
     entities: Optional[str] = option(None, "Adapter directory that tags names (`B-PER`, `I-PER`, ...).")
-    checkpoints: Tuple[int, ...] = option((), "Steps of pretraining after which training begins.", of=int)
+    checkpoints: Tuple[int, ...] = option(
+        (), "Steps of pretraining after which training begins.", of=int, range=Whole()
+    )
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
     def check(self):
@@ -46,6 +48,13 @@ class Attack(Pretraining, OfTrained):
             super().check()
         else:
             OfTrained.check(self)
+
+    def check_task(self, task):
+        if task.kind != "classification":
+            raise InputError(
+                f"{{tasks}}: {task.name} is of the kind {task.kind}, and texts with one label each are attacked.",
+                tasks=list(self.tasks),
+            )
 
     def measure(self, lab):
         object.__setattr__(self, "_thesaurus", WordNet(read_wordnet(self.wordnet)))
@@ -65,11 +74,6 @@ class Attack(Pretraining, OfTrained):
 
         task = experiment.task_of(identity["seed"])
         kind = get_kind(task.kind)
-        if kind.name != "classification":
-            raise InputError(
-                f"{{tasks}}: {task.name} is of the kind {kind.name}, and texts with one label each are attacked.",
-                tasks=task.name,
-            )
         rows = sample_rows(reported, count=self.texts, seed=0)
         strings = [text.decode() for text in rows.text.numpy()]
         texts, labels = [Text.of(text) for text in strings], rows.labels.tolist()

@@ -7,11 +7,13 @@ import statistics
 from typing import ClassVar, Optional, Tuple
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import RANGES, Whole
 from tf_adapters.studies.baselines import BASELINES, train_baseline
 from tf_adapters.studies.study import Study, option
 
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
 VALIDATION_SHARE = 5
+RATE = RANGES["learning_rate"]
 ADAPTER_RATES = (1e-4, 3e-4, 1e-3)
 FULL_RATES = (2e-5, 5e-5, 1e-4)
 
@@ -60,20 +62,34 @@ class Comparison(Study):
     )
     data_dir: Optional[str] = option(None, "Folder with the tasks' files.", extends=True)
     model: str = option("minilm", "Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
-    rows: Optional[int] = option(None, "At most this many training rows, drawn by the seed. Default: all.", smoke=32)
-    validation_rows: int = option(1000, "At most this many rows choose the epoch and the rate.", smoke=16)
+    rows: Optional[int] = option(
+        None, "At most this many training rows, drawn by the seed. Default: all.", smoke=32, range=Whole()
+    )
+    validation_rows: int = option(
+        1000, "At most this many rows choose the epoch and the rate.", smoke=16, range=Whole()
+    )
     reported_rows: Optional[int] = option(
-        None, "At most this many rows are reported on, drawn by the seed 0. Default: all.", smoke=16
+        None, "At most this many rows are reported on, drawn by the seed 0. Default: all.", smoke=16, range=Whole()
     )
     epochs: int = option(10, "Passes over the training rows.", smoke=1)
     batch_size: int = option(32, "Rows per step.", smoke=8)
     max_length: int = option(128, "Tokens kept of a text.", smoke=16)
     dropout: Optional[float] = option(None, "Dropout of encoder and head. Default: the encoder's own, 0.1 of BERT.")
     learning_rates: Tuple[float, ...] = option(
-        ADAPTER_RATES, "Rates that are tried of adapters, LayerNorms and heads.", of=float, smoke=(1e-3,), extends=True
+        ADAPTER_RATES,
+        "Rates that are tried of adapters, LayerNorms and heads.",
+        of=float,
+        smoke=(1e-3,),
+        extends=True,
+        range=RATE,
     )
     full_learning_rates: Tuple[float, ...] = option(
-        FULL_RATES, "Rates that are tried of full and top-N fine-tuning.", of=float, smoke=(1e-4,), extends=True
+        FULL_RATES,
+        "Rates that are tried of full and top-N fine-tuning.",
+        of=float,
+        smoke=(1e-4,),
+        extends=True,
+        range=RATE,
     )
     seeds: int = option(3, "Trainings at the best rate, with the seeds from 0 on.", smoke=2, extends=True)
     fast: bool = option(False, "Fast blocks for adapters: the same numbers but for rounding.")
@@ -98,7 +114,16 @@ class Comparison(Study):
         rates = arm.rates or (self.learning_rates if arm.is_adapters else self.full_learning_rates)
         return [{"learning_rate": rate} for rate in rates]
 
+    def check_tasks(self):
+        """Raise InputError for a task that cannot be read, or is not for this study, before anything trains."""
+        for name in self.tasks:
+            self.check_task(load(name, self.data_dir))
+
+    def check_task(self, task):
+        """Raise InputError for a `Task` that this study is not for."""
+
     def measure(self, lab):
+        self.check_tasks()
         arms = self.arms()
         lab.expect(len(self.tasks) * sum(len(points) + self.seeds - 1 for points in map(self.points, arms.values())))
         for seed in range(self.seeds):

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Tuple
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import Whole
 from tf_adapters.studies.comparison import Arm, Comparison, about_rows, is_failed, percent, spread
 from tf_adapters.studies.mixout import draw_bars
 from tf_adapters.studies.study import option
@@ -24,7 +25,7 @@ class CrossLingual(Comparison):
     others: Tuple[str, ...] = option(
         ("ud/fr_sequoia", "ud/tr_imst"), "Tasks of other languages with the same labels.", of=str, extends=True
     )
-    sizes: Tuple[int, ...] = option((256,), "Size of the adapters.", of=int, smoke=(8,))
+    sizes: Tuple[int, ...] = option((256,), "Size of the adapters.", of=int, smoke=(8,), range=Whole(most=2**16))
     epochs: int = option(5, "Passes over the training rows.", smoke=1)
 
     def check(self):

@@ -4,7 +4,7 @@ import dataclasses
 import statistics
 
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import Arm, Comparison, is_failed, percent
+from tf_adapters.studies.comparison import RATE, Arm, Comparison, is_failed, percent
 from tf_adapters.studies.figure import COLOURS, panels
 from tf_adapters.studies.study import option
 
@@ -23,8 +23,8 @@ class Curves(Comparison):
     every: int = option(20, "Steps between two evaluations.", smoke=2, range=Whole())
     batch_size: int = option(16, "Rows per step.", smoke=8)
     epochs: int = option(10, "Passes over the training rows.", smoke=2)
-    learning_rates: tuple = option((3e-4,), "The rate of adapters.", of=float, smoke=(1e-3,))
-    full_learning_rates: tuple = option((2e-5,), "The rate of full fine-tuning.", of=float, smoke=(1e-4,))
+    learning_rates: tuple = option((3e-4,), "The rate of adapters.", of=float, smoke=(1e-3,), range=RATE)
+    full_learning_rates: tuple = option((2e-5,), "The rate of full fine-tuning.", of=float, smoke=(1e-4,), range=RATE)
 
     def arms(self):
         settings = {"period": self.every}

@@ -39,6 +39,17 @@ class Landscape(OfTrained):
     def arms(self):
         return {"adapters": Arm("adapters"), "full": Arm("full fine-tuning", trainable="full", adapter=None)}
 
+    def check_task(self, task):
+        from tf_adapters.kinds import get_kind
+        from tf_adapters.kinds.kind import Kind
+
+        if type(get_kind(task.kind)).loss is Kind.loss:
+            raise InputError(
+                f"{{tasks}}: what is predicted of the kind {task.kind} has no logits to compute a loss of: leave "
+                f"{task.name} out.",
+                tasks=list(self.tasks),
+            )
+
     def look_into(self, lab, directory, experiment, reported, identity):
         import numpy as np
 
@@ -64,10 +75,6 @@ class Landscape(OfTrained):
                 for variable, start, end in zip(moved, before, after):
                     variable.assign(start + np.float32(place) * (end - start))
                 loss = kind.loss(reported, kind.predict(scorer, reported))
-                if loss is None:
-                    raise InputError(
-                        f"{{tasks}}: the kind {kind.name} has no loss of its logits here.", tasks=identity["task"]
-                    )
                 losses[f"{place:.4f}"] = loss
                 advance(1)
         distance = sum(float(np.sum((end - start) ** 2)) for start, end in zip(before, after)) ** 0.5

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Tuple
 
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import Whole
+from tf_adapters.ranges import Real, Whole
 from tf_adapters.studies.comparison import Arm, Comparison, load, paired, percent, score_of
 from tf_adapters.studies.figure import band, panels
 from tf_adapters.studies.study import option
@@ -21,9 +21,10 @@ class LowResource(Comparison):
     name = "low-resource"
     figures = "He et al. 2021, tables 2, 4 and 5, figure 3"
 
-    counts: Tuple[int, ...] = option(
-        (1000,), "Numbers of training rows.", of=int, smoke=(16, 32), extends=True, range=Whole()
-    )
+    counts: Tuple[float, ...] = option(
+        (1000,), "Numbers of training rows; below 1, such as 0.05, shares of those that there are.", of=float,
+        smoke=(16, 0.3), extends=True, range=Real(above=0, such_as=1000),
+    )  # fmt: skip
     sizes: Tuple[int, ...] = option(
         (64, 256), "Sizes of the adapters among which validation chooses; one for a fixed size.", of=int, smoke=(8,),
         extends=True, range=Whole(most=2**16),
@@ -31,7 +32,7 @@ class LowResource(Comparison):
     epochs: int = option(20, "Passes over the training rows.", smoke=1)
     batch_size: int = option(16, "Rows per step.", smoke=8)
     seeds: int = option(5, "Trainings at the best rate and size, with the seeds from 0 on.", smoke=2, extends=True)
-    rows: int = option(None, "Not for this study, which has `--counts`.")
+    rows: int = option(None, "Not for this study, which has `--counts`.", range=Whole())
 
     def check(self):
         super().check()
@@ -41,8 +42,8 @@ class LowResource(Comparison):
     def arms(self):
         arms = {}
         for count in self.counts:
-            arms[f"adapters, {count}"] = Arm("adapters")
-            arms[f"full, {count}"] = Arm("full fine-tuning", trainable="full", adapter=None)
+            arms[f"adapters, {count:g}"] = Arm("adapters")
+            arms[f"full, {count:g}"] = Arm("full fine-tuning", trainable="full", adapter=None)
         return arms
 
     def points(self, arm):
@@ -55,25 +56,25 @@ class LowResource(Comparison):
         return {"bottleneck_size": identity["size"]} if "size" in identity else {}
 
     def rows_of(self, identity):
-        count = int(identity["arm"].rpartition(" ")[2])
-        task = load(identity["task"], self.data_dir)
+        count, task = float(identity["arm"].rpartition(" ")[2]), load(identity["task"], self.data_dir)
+        count = int(count * len(task.train)) if count < 1 else int(count)
         return few_rows(task, count, self.validation_rows, self.reported_rows, identity["seed"])
 
     def summarise(self, values):
         summary, best = super().summarise(values), self.best_runs(values)
         for task, about in summary["tasks"].items():
             for name, row in about["arms"].items():
-                row["rows"] = int(name.rpartition(" ")[2])
+                row["rows"] = best[task][name][0]["train_rows"]
                 row["size"] = best[task][name][0].get("size")
             for count in self.counts:
                 runs = [
-                    {run["seed"]: run for run in best[task].get(f"{arm}, {count}", ()) if run["scores"]}
+                    {run["seed"]: run for run in best[task].get(f"{arm}, {count:g}", ()) if run["scores"]}
                     for arm in ("adapters", "full")
                 ]
                 seeds = [seed for seed in runs[0] if seed in runs[1]]
                 if seeds:
                     pairs = [[score_of(of_arm[seed]) for seed in seeds] for of_arm in runs]
-                    about["arms"][f"adapters, {count}"]["minus_full"] = paired(*pairs)
+                    about["arms"][f"adapters, {count:g}"]["minus_full"] = paired(*pairs)
         return summary
 
     def table(self, summary):
@@ -112,10 +113,10 @@ def few_rows(task, count, validation_rows, reported_rows, seed):
     from tf_adapters.tasks.rows import sample_rows
 
     available = len(task.train)
-    if count + validation_rows > available:
+    if count < 1 or count + validation_rows > available:
         raise InputError(
             f"{{counts}}: {task.name} has {available:,} training rows, of which {validation_rows:,} choose the epoch: "
-            f"give at most {available - validation_rows:,}.",
+            f"give at least one row, and at most {available - validation_rows:,}.",
             counts=count,
         )
     order = np.random.RandomState(seed).permutation(available)

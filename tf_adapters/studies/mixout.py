@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tf_adapters.ranges import Real
+from tf_adapters.ranges import Real, Whole
 from tf_adapters.studies.comparison import Arm, Comparison
 from tf_adapters.studies.figure import COLOURS
 from tf_adapters.studies.study import option
@@ -18,7 +18,7 @@ class Mixout(Comparison):
     name = "mixout"
     figures = "He et al. 2021, table 7"
 
-    rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32)
+    rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32, range=Whole())
     rate: float = option(0.9, "Probability with which an entry is the initial one.", range=Real(above=0, below=1))
     epochs: int = option(20, "Passes over the training rows.", smoke=1)
     batch_size: int = option(16, "Rows per step.", smoke=8)

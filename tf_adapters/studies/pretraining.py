@@ -5,7 +5,7 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import Arm, Comparison, load, paired, percent, score_of
+from tf_adapters.studies.comparison import RATE, Arm, Comparison, load, paired, percent, score_of
 from tf_adapters.studies.figure import band, look, panels
 from tf_adapters.studies.lab import MODELS_FOLDER, Stopped, slug
 from tf_adapters.studies.low_resource import interval_words
@@ -27,8 +27,8 @@ class Pretraining(Comparison):
     checkpoints: Tuple[int, ...] = option(
         (500, 1000, 2000), "Steps of pretraining after which training begins.", of=int, smoke=(2, 4), range=Whole()
     )
-    pretraining_rate: float = option(1e-3, "Peak rate of the adapters' pretraining.")
-    full_pretraining_rate: float = option(1e-4, "Peak rate of the encoder's pretraining.")
+    pretraining_rate: float = option(1e-3, "Peak rate of the adapters' pretraining.", range=RATE)
+    full_pretraining_rate: float = option(1e-4, "Peak rate of the encoder's pretraining.", range=RATE)
     pretraining_batch_size: int = option(32, "Texts per step of pretraining.", smoke=4, range=Whole())
     fit_head_steps: int = option(1500, "Steps that fit a new head of hidden words.", smoke=2, range=Whole(0))
     epochs: int = option(10, "Passes over the training rows.", smoke=1)
@@ -52,6 +52,7 @@ class Pretraining(Comparison):
 
     def measure(self, lab):
         object.__setattr__(self, "_lab", lab)
+        self.check_tasks()
         for task in self.tasks:
             for name in ("adapters", "full"):
                 identity = {"measured": "pretraining", "task": task, "arm": name}

@@ -106,6 +106,7 @@ def draw_tokens(tokenizer, rows, count, task):
     import numpy as np
     import tensorflow as tf
 
+    rows = rows.plain()
     parts = [rows.encode(tokenizer, index) for index in rows.slices()]
     encoded = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
     ids = encoded["input_ids"]

@@ -3,7 +3,8 @@
 import dataclasses
 import statistics
 
-from tf_adapters.studies.comparison import Arm, Comparison, identity_of, is_failed, percent, score_of, spread
+from tf_adapters.ranges import Whole
+from tf_adapters.studies.comparison import RATE, Arm, Comparison, identity_of, is_failed, percent, score_of, spread
 from tf_adapters.studies.figure import boxes, look, panels
 from tf_adapters.studies.study import option
 
@@ -24,17 +25,19 @@ class Stability(Comparison):
         of=float,
         smoke=(1e-4, 1e-3),
         extends=True,
+        range=RATE,
     )
     full_learning_rates: tuple = option(
-        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of full fine-tuning.", of=float, smoke=(1e-4,), extends=True
+        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of full fine-tuning.", of=float, smoke=(1e-4,), extends=True, range=RATE
     )
     seeds: int = option(20, "Trainings at each rate, with the seeds from 0 on.", smoke=2, extends=True)
-    rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32)
+    rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32, range=Whole())
 
     def arms(self):
         return {"adapters": Arm("adapters"), "full": Arm("full fine-tuning", trainable="full", adapter=None)}
 
     def measure(self, lab):
+        self.check_tasks()
         arms = self.arms()
         lab.expect(len(self.tasks) * self.seeds * sum(len(self.points(arm)) for arm in arms.values()))
         for seed in range(self.seeds):

@@ -4,6 +4,7 @@ import dataclasses
 import statistics
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import Whole
 from tf_adapters.studies.baselines import BASELINES
 from tf_adapters.studies.comparison import Arm, at_edge, best_validation, is_failed, percent, score_of
 from tf_adapters.studies.figure import COLOURS, look
@@ -23,12 +24,16 @@ class TradeOff(Size):
     name = "trade-off"
     figures = "Houlsby et al. 2019, figures 1 and 3, tables 1 and 2"
 
-    sizes: tuple = option((8, 64, 256), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True)
+    sizes: tuple = option(
+        (8, 64, 256), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True, range=Whole(most=2**16)
+    )
     baselines: tuple = option(
         (), "Arms that fine-tune nothing: of `tf-idf` (words, linear), `network` (words, a small one) and `layer-mix` "
         "(a weighted mean of the frozen encoder's blocks, linear).", of=str, extends=True,
     )  # fmt: skip
-    top: tuple = option((1, 2, 3), "Numbers of uppermost blocks that train.", of=int, smoke=(1,), extends=True)
+    top: tuple = option(
+        (1, 2, 3), "Numbers of uppermost blocks that train.", of=int, smoke=(1,), extends=True, range=Whole()
+    )
 
     def check(self):
         super().check()

@@ -11,6 +11,7 @@ class OfTrained(Comparison):
     """Base of the studies that train arms on tasks and then look into the models."""
 
     def measure(self, lab):
+        self.check_tasks()
         arms = self.arms()
         of_each = sum(len(points) + self.seeds - 1 for points in map(self.points, arms.values()))
         lab.expect(len(self.tasks) * (of_each + len(arms) * self.seeds))
