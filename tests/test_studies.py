@@ -146,6 +146,7 @@ def test_a_study_goes_on_where_it_was_killed_and_takes_more_seeds(task, model, t
         run(study, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sentences, tmp_path):
     """Every span by `set_active`, against adapters whose up-projections are set to zero."""
     from tf_adapters import pipeline
@@ -460,7 +461,9 @@ def test_what_parameters_buy_is_told_by_the_best_run_of_each_task(model):
     assert arms["full"]["times_encoder"] == pytest.approx(100_000 / encoder)
 
 
-@pytest.mark.parametrize("name", ["tf-idf", pytest.param("network", marks=pytest.mark.slow), "layer-mix"])
+@pytest.mark.parametrize(
+    "name", ["tf-idf", *(pytest.param(name, marks=pytest.mark.slow) for name in ("network", "layer-mix"))]
+)
 def test_baselines_learn_words_without_fine_tuning(name, task, model):
     data, reported = held_out(load(task, None), rows=None, validation_rows=40, reported_rows=None, seed=0)
     given = {"seed": 0, "learning_rate": 1e-2, "batch_size": 16, "source": model, "max_length": 16}

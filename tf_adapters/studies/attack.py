@@ -57,7 +57,7 @@ class Attack(Pretraining, OfTrained):
             )
 
     def measure(self, lab):
-        object.__setattr__(self, "_thesaurus", WordNet(read_wordnet(self.wordnet)))
+        read_wordnet(self.wordnet)  # which says what is missing before anything trains
         if self.checkpoints:
             super().measure(lab)
         else:
@@ -109,13 +109,13 @@ class Attack(Pretraining, OfTrained):
 
     def _candidates(self, texts, labels, task):
         """For each text and each of its words what may stand in its place."""
-        words = [text.words for text in texts]
+        words, thesaurus = [text.words for text in texts], WordNet(read_wordnet(self.wordnet))
         parts = [[None] * len(of_text) for of_text in words]
         if self.tagger is not None:
             tags = tags_of(self.tagger, words)
             parts = [[OPEN_CLASSES.get(tag, "") for tag in of_text] for of_text in tags]
         found = [
-            [self._thesaurus.synonyms(word, part) if part != "" else [] for word, part in zip(*both)]
+            [thesaurus.synonyms(word, part) if part != "" else [] for word, part in zip(*both)]
             for both in zip(words, parts)
         ]
         if self.entities is not None:

@@ -153,12 +153,12 @@ class Comparison(Study):
                 batch_size=self.batch_size, source=self.model, max_length=self.max_length,
             )  # fmt: skip
             return {**done, **about_rows(data, reported)}
-        experiment, reported, data = self.experiment(task, arm, identity, **others)
+        experiment, reported, data = self.experiment(lab, task, arm, identity, **others)
         done = lab.train(identity, experiment, seed=identity["seed"], scored={"reported": reported}, keep=keep)
         return {**done, **about_rows(data, reported)}
 
-    def experiment(self, task, arm, identity, **others):
-        """The `Experiment` of a run, the rows that are reported, and the `Task`."""
+    def experiment(self, lab, task, arm, identity, **others):
+        """The `Experiment` of a run in the folder of a `Lab`, the rows that are reported, and the `Task`."""
         from tf_adapters.config import MethodConfig
         from tf_adapters.methods import AdapterConfig
         from tf_adapters.recipes import get_recipe

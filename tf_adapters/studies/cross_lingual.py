@@ -42,7 +42,7 @@ class CrossLingual(Comparison):
     def train(self, lab, task, arm, identity, **others):
         from tf_adapters.tasks.registry import load_split
 
-        experiment, reported, data = self.experiment(task, arm, identity, **others)
+        experiment, reported, data = self.experiment(lab, task, arm, identity, **others)
         splits = {name: load_split(name, "test", data_dir=self.data_dir) for name in self.others}
         for name, split in splits.items():
             if (split.kind, tuple(split.labels)) != (data.kind, tuple(data.labels)):

@@ -13,7 +13,7 @@ import time
 
 from tf_adapters._version import __version__
 from tf_adapters.errors import NAME, DivergedError, InputError
-from tf_adapters.json_input import read_json
+from tf_adapters.json_input import parse_json, read_json
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
 
@@ -265,7 +265,7 @@ def read_values(folder):
     if complete != text:
         os.truncate(path, len(complete))
     try:
-        return [json.loads(line) for line in complete.decode().splitlines()]
+        return [parse_json(line) for line in complete.decode().splitlines()]
     except ValueError:
         raise InputError(f"{path} is damaged: start anew with {{overwrite}}.", overwrite=NAME) from None
 

@@ -51,7 +51,6 @@ class Pretraining(Comparison):
         return arms
 
     def measure(self, lab):
-        object.__setattr__(self, "_lab", lab)
         self.check_tasks()
         for task in self.tasks:
             for name in ("adapters", "full"):
@@ -92,11 +91,11 @@ class Pretraining(Comparison):
             raise Stopped
         return {"head": result.head, "numbers": dict(result.run.metrics), "texts": len(data.train)}
 
-    def experiment(self, task, arm, identity, **others):
-        experiment, reported, data = super().experiment(task, arm, identity, **others)
+    def experiment(self, lab, task, arm, identity, **others):
+        experiment, reported, data = super().experiment(lab, task, arm, identity, **others)
         name, _, step = identity["arm"].partition(", ")
         if step:
-            pretrained = self._folder(self._lab, task, name) / f"step-{step}"
+            pretrained = self._folder(lab, task, name) / f"step-{step}"
             experiment = dataclasses.replace(experiment, pretrained=pretrained)
         return experiment, reported, data
 

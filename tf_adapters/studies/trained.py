@@ -33,7 +33,7 @@ class OfTrained(Comparison):
             lab.value(
                 {**identity, "measured": self.name},
                 lambda: self.look_into(
-                    lab, lab.model_of(identity), *self.experiment(task, arm, identity)[:2], identity
+                    lab, lab.model_of(identity), *self.experiment(lab, task, arm, identity)[:2], identity
                 ),
             )
         for identity in runs.values():
