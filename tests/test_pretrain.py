@@ -540,9 +540,20 @@ def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sen
         assert outcome.status == 2 and message in outcome.err, (wrong, outcome.err)
 
 
+@pytest.mark.slow
+def test_epochs_of_pretraining_are_whole_passes_over_the_texts(cli, arguments, tmp_path):
+    given = [word for word in arguments if not word.startswith(("--steps", "--save-every"))]
+    outcome = cli(*given, "--epochs=2", "--batch-size=48", f"--output={tmp_path / 'pre'}")
+    assert outcome.status == 0, outcome.err
+    # 142 of 150 texts, in batches of 48.
+    assert "142 to train on" in outcome.out
+    assert sorted(path.name for path in (tmp_path / "pre").glob("step-*")) == ["step-3", "step-6"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        (["--epochs=2"], "--epochs 2 and --steps 4 exclude each other"),
         (["--steps=5"], "--steps 5 must be a multiple of --save-every 2"),
         (["--mask-rate=1.5"], "--mask-rate 1.5"),
         (["--fit-head-steps=0"], "has no head of masked words"),

@@ -20,6 +20,7 @@ from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
 
 # Of everything, and of adapters.
 FULL_RATE, ADAPTER_RATE = 1e-4, 1e-3
+USUAL_STEPS = 2000
 
 
 def _run(*names, **settings):
@@ -49,11 +50,19 @@ def pretrain(
         ),
     ] = "adapters",
     adapter: AdapterOptions,
-    steps: Annotated[int, _run(help="Steps to train. Han et al. (2021) have up to 20,000.")] = 2000,
+    steps: Annotated[
+        Optional[int],
+        _run(help=f"Steps to train. Han et al. (2021) have up to 20,000. Default: {USUAL_STEPS}.", show_default=False),
+    ] = None,
+    epochs: Annotated[
+        Optional[int],
+        _run(help="Passes over the training texts, in place of `--steps`. Gururangan et al. (2020) have 100."),
+    ] = None,
     save_every: Annotated[
         Optional[int],
         _run(
-            help="Measure perplexity, and keep the adapter in `step-N`, after so many steps. Default: a tenth of all."
+            help="Measure perplexity, and keep the adapter in `step-N`, after so many steps. Default: a tenth of all; "
+            "with `--epochs` a pass, or a tenth of them if there are tens."
         ),
     ] = None,
     fit_head_steps: Annotated[
@@ -80,6 +89,9 @@ def pretrain(
     `tf-adapters train --task tae/acl-arc --data-dir DATA --from-pretrained-adapter pretrained/acl-arc --output
     adapters/acl-arc`
 
+    As in Gururangan et al. (2020), whose encoder trains: `tf-adapters pretrain --trainable full --epochs 100
+    --batch-size 256 --accumulate 16 --learning-rate 1e-4 ...`
+
     The output directory gets the adapter of the least perplexity, those after every `--save-every` steps as `step-N`,
     `log.csv` and `perplexity.png`. A run that was interrupted goes on with the same command and `--resume`.
 
@@ -88,7 +100,12 @@ def pretrain(
     started = time.monotonic()
     texts.check()
     output = texts.usual_output() if output is None else output
-    save_every = save_every if save_every is not None else steps // 10 if steps % 10 == 0 else steps
+    if epochs is not None and (steps or save_every) is not None:
+        other = f"--steps {steps}" if steps is not None else f"--save-every {save_every}"
+        raise InputError(f"--epochs {epochs} and {other} exclude each other: leave one of them out.")
+    if epochs is None:
+        steps = USUAL_STEPS if steps is None else steps
+        save_every = save_every if save_every is not None else steps // 10 if steps % 10 == 0 else steps
     given = run.given()
     _check(steps, save_every, trainable, adapter, run.fast)
     adapter.check()
@@ -114,6 +131,9 @@ def pretrain(
         )
     config = adapter.changed(recipe) if trainable == "adapters" else None
     data = texts.read(console, run.seed)
+    if epochs is not None:
+        of_epoch = -(-len(data.train) // run.batch_size)
+        steps, save_every = epochs * of_epoch, of_epoch * (epochs // 10 if epochs % 10 == 0 else 1)
     keras.utils.set_random_seed(run.seed)
     with console.status(f"Loading {model} ..."):
         whole = tf_adapters.load_backbone(model, head="masked-lm")
@@ -163,7 +183,7 @@ def pretrain(
 
 
 def _check(steps, save_every, trainable, adapter, fast):
-    if steps % save_every:
+    if steps is not None and steps % save_every:
         raise InputError(f"--steps {steps} must be a multiple of --save-every {save_every}.")
     if trainable not in ("adapters", "full"):
         raise InputError(f"--trainable {trainable} must be adapters or full.")
