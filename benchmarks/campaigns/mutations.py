@@ -161,12 +161,12 @@ MUTATIONS = [
         "return super().iterations if self._late",
         "optimizer:adam",
     ),
-    (
-        "methods/bottleneck.py",
-        'self.init_distribution == "truncated"\n        return',
-        "True\n        return",
-        "adapter_layer",
-    ),
+    ("methods/bottleneck.py", "is_truncated = self", "is_truncated = True or self", "adapter_layer"),
+    ("studies/ablation.py", "if not first <= place <= last", "if not first < place <= last", "+studies:hand"),
+    ("studies/pwws.py", "-lost[word][0] * weights[word]", "-weights[word]", "studies:made_up"),
+    ("studies/similarity.py", "np.triu_indices(len(rows), 1)", "np.triu_indices(len(rows), 0)", "studies:similarity"),
+    ("studies/comparison.py", "order[chosen : chosen + count]", "order[:count]", "studies:rows_that_choose"),
+    ("studies/lab.py", 'complete = text[: text.rfind(b"\\n") + 1]', "complete = text", "+studies:killed"),
     (
         "training/seeds.py",
         'key=lambda run: run["validation"]',
