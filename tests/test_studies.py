@@ -227,6 +227,11 @@ def test_a_folder_that_holds_something_else_is_not_written_to(cli, tmp_path):
     refused = cli("study", "page", tmp_path)
     assert refused.status == 2 and "has no finished study below it" in refused.err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    (tmp_path / "init").mkdir()
+    (tmp_path / "init" / "summary.json").write_text('{"study": "init"}')
+    refused = cli("study", "page", tmp_path)
+    assert refused.status == 2 and "init.svg is missing: run the study again" in refused.err
+    assert not (tmp_path / "index.html").exists()
 
 
 def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task):

@@ -100,12 +100,7 @@ def pretrain(
     started = time.monotonic()
     texts.check()
     output = texts.usual_output() if output is None else output
-    if epochs is not None and (steps or save_every) is not None:
-        other = f"--steps {steps}" if steps is not None else f"--save-every {save_every}"
-        raise InputError(f"--epochs {epochs} and {other} exclude each other: leave one of them out.")
-    if epochs is None:
-        steps = USUAL_STEPS if steps is None else steps
-        save_every = save_every if save_every is not None else steps // 10 if steps % 10 == 0 else steps
+    steps, save_every = _steps(steps, save_every, epochs)
     given = run.given()
     _check(steps, save_every, trainable, adapter, run.fast)
     adapter.check()
@@ -132,8 +127,7 @@ def pretrain(
     config = adapter.changed(recipe) if trainable == "adapters" else None
     data = texts.read(console, run.seed)
     if epochs is not None:
-        of_epoch = -(-len(data.train) // run.batch_size)
-        steps, save_every = epochs * of_epoch, of_epoch * (epochs // 10 if epochs % 10 == 0 else 1)
+        steps, save_every = _steps_of_epochs(epochs, -(-len(data.train) // run.batch_size))
     keras.utils.set_random_seed(run.seed)
     with console.status(f"Loading {model} ..."):
         whole = tf_adapters.load_backbone(model, head="masked-lm")
@@ -180,6 +174,22 @@ def pretrain(
     words += ["--output", f"adapters/{output.name}"]
     console.print("Next:" if texts.task else "Next, with your labelled files (--train, --validation):")
     console.print(f"  {shlex.join(words)}")
+
+
+def _steps(steps, save_every, epochs):
+    """`(steps, save_every)` with what is usual where none is given, or Nones where epochs count."""
+    if epochs is None:
+        steps = USUAL_STEPS if steps is None else steps
+        return steps, save_every if save_every is not None else steps // 10 if steps % 10 == 0 else steps
+    for option, value in (("--steps", steps), ("--save-every", save_every)):
+        if value is not None:
+            raise InputError(f"--epochs {epochs} and {option} {value} exclude each other: leave one of them out.")
+    return None, None
+
+
+def _steps_of_epochs(epochs, of_epoch):
+    """The same of so many passes of `of_epoch` steps: it saves after each, or ten times where there are tens."""
+    return epochs * of_epoch, of_epoch * (epochs // 10 if epochs % 10 == 0 else 1)
 
 
 def _check(steps, save_every, trainable, adapter, fast):

@@ -11,7 +11,7 @@ from tf_adapters.cli import options
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
-from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, VALUES_FILE, Stopped
+from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, VALUES_FILE, Stopped
 from tf_adapters.studies.study import options_of, title_of
 
 _RUN = {
@@ -113,7 +113,8 @@ def _run(study, given, *, output, smoke, resume, overwrite):
     if begun and overwrite:
         for name in (RUNS_FOLDER, MODELS_FOLDER):
             remove_folder(output / name)
-        for name in (STUDY_FILE, VALUES_FILE, SUMMARY_FILE):
+        drawn = (f"{study.name}.png", f"{study.name}.svg")
+        for name in (STUDY_FILE, VALUES_FILE, TABLE_FILE, SUMMARY_FILE, *drawn):
             remove_file(output / name)
     from tf_adapters.cli.study_report import Shown, show_summary
     from tf_adapters.studies.running import run

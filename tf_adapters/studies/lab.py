@@ -183,8 +183,11 @@ class Lab:
         if keep:
             kept = self.model_of(identity)
             remove_folder(kept)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(folder, kept)
+            try:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(folder, kept)
+            except OSError as error:
+                raise InputError(f"{kept} cannot be written: {reason(error)}.") from None
         else:
             remove_folder(folder)
         del model

@@ -26,8 +26,10 @@ class LowResource(Comparison):
         smoke=(16, 0.3), extends=True, range=Real(above=0, such_as=1000),
     )  # fmt: skip
     sizes: Tuple[int, ...] = option(
-        (64, 256), "Sizes of the adapters among which validation chooses; one for a fixed size.", of=int, smoke=(8,),
-        extends=True, range=Whole(most=2**16),
+        (64,),
+        "Sizes of the adapters among which validation chooses. With several, adapters are searched more than full "
+        "fine-tuning.",
+        of=int, smoke=(8,), extends=True, range=Whole(most=2**16),
     )  # fmt: skip
     epochs: int = option(20, "Passes over the training rows.", smoke=1)
     batch_size: int = option(16, "Rows per step.", smoke=8)

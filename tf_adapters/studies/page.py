@@ -4,7 +4,7 @@ import html
 import json
 import pathlib
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.studies.lab import SUMMARY_FILE
@@ -34,7 +34,12 @@ def write_page(folder, output):
         if study is None:
             continue
         name = str(path.parent.relative_to(folder)) if path.parent != folder else study.name
-        svg = (path.parent / f"{study.name}.svg").read_text(encoding="utf-8")
+        drawing = path.parent / f"{study.name}.svg"
+        if not drawing.is_file():
+            raise InputError(
+                f"{drawing} is missing: run the study again with the same options and {{resume}}.", resume=NAME
+            )
+        svg = drawing.read_text(encoding="utf-8")
         columns, rows = study(**_arguments(study, content["settings"])).table(content["summary"])
         head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(word)}</td>' for word in row)}</tr>" for row in rows)
