@@ -2,7 +2,7 @@
 
 from typing import Callable, NamedTuple
 
-README, NOTES = "README.md", "benchmarks/README.md"
+RESULTS_PAGE, NOTES = "docs/results.md", "benchmarks/README.md"
 METHOD_TITLES = {
     "adapters": "**adapters**",
     "full": "full fine-tuning",
@@ -22,7 +22,7 @@ class Table(NamedTuple):
 
     make: Callable
     key: Callable  # strings and numbers only: they are sorted
-    place: Callable = lambda result: README
+    place: Callable = lambda result: RESULTS_PAGE
 
 
 def of_settings(*names):

@@ -1,4 +1,4 @@
-"""Makes the benchmark tables of the two READMEs from the JSON files of benchmarks/results."""
+"""Makes the benchmark tables of the documentation from the JSON files of benchmarks/results."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from benchmarks.provenance import ROOT, log
 from benchmarks.result_file import RESULTS
 from benchmarks.steps import costs, padding, pipeline, profile_step, repeated, scale_out, step_table
 from benchmarks.studies import methods, pretraining, quality, search, tasks
-from benchmarks.table_parts import NOTES, README
+from benchmarks.table_parts import NOTES, RESULTS_PAGE
 
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 # By the kind that a result names.
@@ -57,7 +57,7 @@ def read_results(folder):
     return [newest[key] for key in sorted(newest)]
 
 
-def make_tables(results, file=README):
+def make_tables(results, file=RESULTS_PAGE):
     """Markdown of the results that have their place in `file`, a path from the repository's root."""
     links = os.path.relpath("benchmarks/results", os.path.dirname(file) or ".")
     tables = [
@@ -69,7 +69,7 @@ def make_tables(results, file=README):
 
 
 def replace_section(text, tables):
-    """The README's text with `tables` between the two marker lines; ValueError without them."""
+    """A page's text with `tables` between the two marker lines; ValueError without them."""
     if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
         raise ValueError(f"it must hold the lines {START} and {END}, once each and in this order")
     before, rest = text.split(START)
@@ -78,17 +78,17 @@ def replace_section(text, tables):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=f"{__doc__} They stand in {README} and {NOTES} between the lines {START} and {END}; everything "
-        "else there stays as it is."
+        description=f"{__doc__} They stand in {RESULTS_PAGE} and {NOTES} between the lines {START} and {END}; "
+        "everything else there stays as it is."
     )
     parser.add_argument(
-        "--root", type=pathlib.Path, default=ROOT, help="folder of the READMEs; default: the repository"
+        "--root", type=pathlib.Path, default=ROOT, help="folder of the two pages; default: the repository"
     )
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="default: benchmarks/results")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a table is out of date")
     options = parser.parse_args()
     changed = {}
-    for file in (README, NOTES):
+    for file in (RESULTS_PAGE, NOTES):
         try:
             old = (options.root / file).read_text(encoding="utf-8")
             new = replace_section(old, make_tables(read_results(options.results), file))

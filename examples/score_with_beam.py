@@ -45,11 +45,15 @@ def _text(value):
 class SavedModelHandler(TFModelHandlerTensor):
     """Beam's own, which batches rows and loads the model once a process, for any SavedModel and not Keras' alone."""
 
+    def __init__(self, directory, **options):
+        super().__init__(directory, **options)
+        self.directory = directory
+
     def load_model(self):
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 - the tokenizer's operations
 
-        return tf.saved_model.load(self._model_uri)
+        return tf.saved_model.load(self.directory)
 
 
 class ReadLine(beam.DoFn):

@@ -5,8 +5,8 @@ import tensorflow as tf
 from tests.conftest import randomize
 from tf_adapters import AdapterLayer, InputError
 from tf_adapters._keras import keras
-from tf_adapters.layers.activation import get_activation
 from tf_adapters.layers.dropout import SeededDropout
+from tf_adapters.layers.ops import keras2
 
 
 def by_hand(layer, x, activation):
@@ -106,7 +106,7 @@ def test_the_two_kernels_do_not_repeat_each_other():
 )
 def test_named_activations(name, function):
     x = tf.linspace(-4.0, 4.0, 50)
-    np.testing.assert_allclose(get_activation(name)(x), function(x), atol=1e-6)
+    np.testing.assert_allclose(keras2.activation(name)(x), function(x), atol=1e-6)
 
 
 def test_every_activation_of_keras_works():

@@ -73,7 +73,10 @@ def train(*options, **changes):
         (b"text,label\na,x\nb,x\n", "train.csv has only the label 'x': training needs rows of at least two classes"),
         (b"text,label\n ,x\nb,y\n", "train.csv, line 2: column 'text' is empty; fill it in or remove the row"),
         (b"text,label\na,x\nb,\n", "train.csv, line 3: the label is empty"),
-        (b"text,label\nna\xefve,x\nb,y\n", "train.csv, line 2: byte 0xef is not UTF-8; save the file as UTF-8"),
+        (
+            b"text,label\nna\xefve,x\nb,y\n",
+            "train.csv, line 2: byte 0xef is not UTF-8; with --encoding cp1252 it reads 'naïve,x'",
+        ),
         (b'text,label\n"a,x\nb,y\n', 'a quote (") is opened in this row and never closed'),
         (b"text,label\na,b,c\n", "line 2: has 3 fields where the header has 2"),
     ],
@@ -166,7 +169,8 @@ def test_value_that_an_option_cannot_have_is_refused(refused, options, says):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (train(validation=None), "--train train.csv needs --validation FILE"),
+        (train(validation="1.5"), "--validation 1.5 must be a file, or a share of the training rows such as 0.1"),
+        (train(validation="nan"), "--validation nan must be a file, or a share"),
         (train(train=None), "--validation dev.csv goes with --train FILE: add --train FILE, or --task NAME"),
         (train(train=None, validation=None, text_column="x"), "--text-column x goes with --train FILE"),
         (
@@ -176,7 +180,7 @@ def test_value_that_an_option_cannot_have_is_refused(refused, options, says):
         (train(train=None, validation=None, task="rotten-tomatos"), "did you mean 'rotten-tomatoes'"),
         (train(output=None), "--output DIR is needed"),
     ],
-    ids="no-validation no-train column-without-file file-beside-task unknown-task no-output".split(),
+    ids="share-above-1 no-share no-train column-without-file file-beside-task unknown-task no-output".split(),
 )
 def test_options_that_do_not_go_together_are_refused(refused, arguments, says):
     refused(*arguments, says=says)
@@ -221,7 +225,7 @@ def test_output_file_that_is_there_is_kept(refused, cli, adapter, work):
     refused("evaluate", adapter, "--input", "train.csv", "--output", "p.csv", says="--output p.csv is there already")
     refused(*predict[:-1], "p.xlsx", says="--output p.xlsx: the name must end in .jsonl or .csv")
     assert cli(*predict, "--overwrite").status == 0
-    assert (work / "p.csv").read_text().startswith("label,")
+    assert (work / "p.csv").read_text().startswith("text,input_label,label,")
 
 
 def test_file_whose_later_row_is_malformed_gives_no_output(refused, adapter, work, monkeypatch):
@@ -236,7 +240,7 @@ def test_file_whose_later_row_is_malformed_gives_no_output(refused, adapter, wor
 def test_standard_input_without_a_line_is_refused(refused, adapter):
     refused("predict", adapter, "--input", "-", says="standard input is empty")
     refused(
-        "predict", adapter, "--input", "-", stdin=b"\xff\xfe\n", says="standard input, line 1: byte 0xff is not UTF-8"
+        "predict", adapter, "--input", "-", stdin=b"\xff\xff\n", says="standard input, line 1: byte 0xff is not UTF-8"
     )
 
 

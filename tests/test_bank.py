@@ -220,6 +220,7 @@ def test_it_is_a_keras_model(bank, directories):
     assert not bank.trainable_variables or not any("down" in variable.name for variable in bank.trainable_variables)
 
 
+@pytest.mark.slow
 def test_tasks_come_and_go_without_a_new_trace(checkpoint, directories, tmp_path):
     bank = AdapterBank(str(checkpoint)).add("first", directories / "film")
     bank.answer(["a film"], ["first"])

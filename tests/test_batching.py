@@ -92,7 +92,12 @@ def test_with_drop_remainder_batches_are_full_and_the_dropped_rows_change(wordpi
 
 @pytest.mark.parametrize(
     "count, batch_size, pair, drop_remainder",
-    [(90, 4, False, False), (91, 4, True, False), (91, 4, False, True), (5, 8, False, False)],
+    [
+        (90, 4, False, False),
+        pytest.param(91, 4, True, False, marks=pytest.mark.slow),
+        (91, 4, False, True),
+        (5, 8, False, False),
+    ],
 )
 def test_the_stream_from_step_k_is_the_tail_of_the_stream_from_0(wordpiece, count, batch_size, pair, drop_remainder):
     def stream(start_step):
@@ -125,6 +130,7 @@ def test_resuming_at_every_step_of_windows_of_several_batches(wordpiece):
         )
 
 
+@pytest.mark.slow
 def test_epochs_and_seeds_give_different_orders(wordpiece):
     rows = some_rows(64)
 
@@ -306,3 +312,9 @@ def test_rows_that_cannot_be_trained_on_are_named(wordpiece):
         training_batches(Rows(text[:0], labels=np.zeros(0)), wordpiece, **arguments)
     with pytest.raises(InputError, match="batch_size=0"):
         sorted_batches(wordpiece.encode(text), batch_size=0, tokenizer=wordpiece)
+
+
+def test_the_end_of_training_does_not_wait_for_the_thread_that_tunes_the_pipeline(wordpiece):
+    dataset = training_batches(some_rows(20), wordpiece, batch_size=4, epochs=2, seed=0)
+    # As Keras' fit is given it.
+    assert dataset.enumerate().map(lambda step, batch: batch).options().autotune.enabled is False

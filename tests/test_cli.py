@@ -32,7 +32,9 @@ def shell(command, **options):
 # Help and installation
 
 
-@pytest.mark.parametrize("command", ["train", "tune", "evaluate", "predict", "info", "tasks", "submit", "export"])
+@pytest.mark.parametrize(
+    "command", ["train", "tune", "evaluate", "predict", "demo", "info", "tasks", "submit", "export"]
+)
 def test_help_shows_an_example_of_the_command(cli, command):
     outcome = cli(command, "--help")
     assert outcome.status == 0
@@ -54,7 +56,7 @@ def test_version_is_the_package_s(cli):
 def test_defaults_in_the_help_are_those_of_the_default_recipe(cli):
     from tf_adapters.recipes import RECIPES
 
-    help_text = re.sub(r"[│\s]+", " ", cli("train", "--help").out)
+    help_text = re.sub(r"[│\s]+", " ", cli("train", "--help-all").out)
     recipe = RECIPES["default"]
     found = re.findall(r"Without a recipe ([\d.e-]+)\. ", help_text)
     assert [float(number) for number in found] == [
@@ -78,11 +80,20 @@ def test_importing_the_package_imports_nothing_heavy():
     assert shell([sys.executable, "-c", code]).stdout == "[]\n"
 
 
-def test_console_script_with_transformers_5_says_what_to_install(tmp_path):
+def test_the_package_is_the_command_line_too():
+    outcome = shell([sys.executable, "-m", "tf_adapters", "--version"])
+    assert (outcome.returncode, outcome.stderr) == (0, "") and outcome.stdout.startswith("tf-adapters ")
+    outcome = shell([sys.executable, "-m", "tf_adapters", "info", "no/such/directory/here"])
+    assert outcome.returncode == 2 and outcome.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("command", [[SCRIPT], [sys.executable, "-m", "tf_adapters"]], ids=["script", "module"])
+def test_command_line_with_transformers_5_says_what_to_install(tmp_path, command):
     metadata = tmp_path / "transformers-5.1.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 5.1.0\n")
-    result = shell([SCRIPT, "info", "minilm"], env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    result = shell([*command, "info", "minilm"], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
     assert result.returncode == 2
     assert result.stderr == (
         "error: tf_adapters needs the TensorFlow classes of transformers 4, and transformers 5.1.0 has none: "
@@ -147,12 +158,8 @@ def test_train_writes_an_adapter_directory_and_reports_the_test_rows(cli, train_
     arguments = [argument for argument in train_arguments if not argument.startswith("--adapter-size")]
     outcome = cli(*arguments, "--output", output, "--trainable", "head")
     assert outcome.status == 0 and outcome.err == ""
-    assert sorted(path.name for path in output.iterdir()) == [
-        "README.md",
-        "adapter.safetensors",
-        "log.csv",
-        "tf_adapters.json",
-    ]
+    names = {path.name for path in output.iterdir()} - {"learning-curve.png"}  # which needs Matplotlib
+    assert names == {"README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"}
     # 32 x 2 weights and 2 biases of the classifier
     assert "Training 66 of " in outcome.out and "test accuracy" in outcome.out
     assert [row["epoch"] for row in read_csv(output / "log.csv")] == ["1", "2"]
@@ -239,6 +246,7 @@ def test_evaluate_agrees_with_the_predicted_labels(cli, adapter_directory, sente
     assert numbers["rows"] == 40 and f"{numbers['metrics']['accuracy']:.4f}" in outcome.out
 
 
+@pytest.mark.slow
 def test_every_input_format_gives_the_same_predictions_in_order(cli, adapter_directory, sentences, tmp_path):
     texts = [row["text"] for row in read_csv(sentences / "test.csv")]
     (tmp_path / "t.txt").write_text("".join(text + "\n" for text in texts))
@@ -314,6 +322,7 @@ def test_predict_reads_the_first_rows_before_it_loads_the_model(cli, adapter_dir
     assert outcome.status == 2 and "has no column 'text'" in outcome.err
 
 
+@pytest.mark.slow
 def test_regression_on_pairs_runs_from_files_to_values(cli, train_arguments, tmp_path):
     rows = "".join(f"the film {i},a story {i % 3},{i / 10}\n" for i in range(24))
     (tmp_path / "pairs.csv").write_text("first,second,score\n" + rows)
@@ -333,10 +342,15 @@ def test_regression_on_pairs_runs_from_files_to_values(cli, train_arguments, tmp
     assert all(isinstance(row["value"], float) for row in predicted)
     cli("predict", tmp_path / "a", "--input", tmp_path / "pairs.csv", *columns, "--output", tmp_path / "p.csv")
     assert [float(row["value"]) for row in read_csv(tmp_path / "p.csv")] == [row["value"] for row in predicted]
-    single = cli("predict", tmp_path / "a", "--input", tmp_path / "pairs.csv", "--text-column", "first").rows()
-    assert single != predicted
+    # The columns are those of training where others are not named.
+    outcome = cli("predict", tmp_path / "a", "--input", tmp_path / "pairs.csv", "--text-column", "first")
+    assert outcome.rows() == predicted
+    assert outcome.err.endswith("pairs.csv is read as the training file: --text-pair-column second\n")
+    (tmp_path / "single.csv").write_text("text\na film\n")
+    assert "has no column 'first'" in cli("predict", tmp_path / "a", "--input", tmp_path / "single.csv").err
 
 
+@pytest.mark.slow
 def test_multi_label_run_in_half_precision_keeps_the_names_of_labels_as_they_are(
     cli, train_arguments, tmp_path, float32_policy
 ):
@@ -407,11 +421,13 @@ def test_info_of_an_adapter_directory_shows_what_it_holds(cli, adapter_directory
 # The installed script
 
 
+@pytest.mark.slow
 def test_console_script_is_quiet_and_survives_head(adapter_directory, tmp_path):
     (tmp_path / "t.txt").write_text("the film\n" * 2100)
     command = f"{SCRIPT} predict {adapter_directory} --input {tmp_path / 't.txt'} | head -n 1; echo ${{PIPESTATUS[0]}}"
     result = shell(["bash", "-c", command])
-    assert result.stderr == ""
+    # On a machine that is busy it says how far it is.
+    assert re.fullmatch(r"(predicting [\d,]+ rows\n)*", result.stderr)
     row, status = result.stdout.splitlines()
     assert json.loads(row)["label"] in ("negative", "positive") and status == "1"
 
@@ -457,6 +473,7 @@ def test_predict_needs_the_same_memory_for_ten_times_the_rows(adapter_directory,
     assert peaks[1] - peaks[0] < 40  # MiB; the texts and probabilities of 45,000 rows held at once are more
 
 
+@pytest.mark.slow
 def test_fast_trains_the_same_task_and_is_for_adapters(cli, train_arguments, tmp_path):
     outcome = cli(*train_arguments, "--fast", f"--output={tmp_path / 'a'}")
     assert outcome.status == 0 and (tmp_path / "a" / "adapter.safetensors").exists()

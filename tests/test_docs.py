@@ -38,3 +38,30 @@ def test_counts_of_campaigns_are_those_of_the_newest_results():
     text = (ROOT / "docs" / "robustness.md").read_text(encoding="utf-8")
     rows = {row[0]: row[-1] for line in text.splitlines() if len(row := line.strip("| ").split(" | ")) == 4}
     assert {campaign: rows[campaign] for campaign in recorded} == recorded
+
+
+def test_what_is_said_of_ablation_is_what_was_recorded():
+    path = ROOT / "benchmarks" / "results" / "studies" / "ablation" / "summary.json"
+    maps = json.loads(path.read_text(encoding="utf-8"))["summary"]["maps"]
+
+    def drops(span, task=""):
+        return [100 * found["drops"][span] for title, found in maps.items() if title.startswith(task)]
+
+    worst = {
+        task: max(max(drops(f"{block}-{block}", task)) for block in range(6)) for task in ("glue/cola", "glue/sst2")
+    }
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    assert f"CoLA: by at most {worst['glue/cola']:.1f} %; SST-2: by at most {worst['glue/sst2']:.1f} %" in text
+    everything = drops("0-5", "glue/sst2")
+    assert f"SST-2: {min(everything):.0f} to {max(everything):.0f} % are lost" in text
+    of_cola = [
+        (found["whole"]["mean"] * (1 - found["drops"]["0-5"]), found["constant"])
+        for title, found in maps.items()
+        if "cola" in title
+    ]
+    assert all(abs(left - constant) < 0.005 for left, constant in of_cola)
+    halves = [f"{min(drops(span)):.1f} to {max(drops(span)):.1f} %" for span in ("0-2", "3-5")]
+    assert (
+        f"lower three blocks of 6 the score falls by {halves[0]}, without those of the upper three by {halves[1]}"
+        in text
+    )

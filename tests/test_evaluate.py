@@ -103,6 +103,7 @@ def test_evaluate_takes_several_files_in_one_command(cli, adapter_directory, sen
     assert [(result["data"], result["rows"]) for result in results] == [("validation.csv", 40), ("test.csv", 40)]
 
 
+@pytest.mark.slow
 def test_rows_that_are_left_out_are_counted_by_train_and_evaluate(cli, train_arguments, sentences, tmp_path):
     text = (sentences / "test.csv").read_text() + 'three,fields,here\n"open\ngood fun,unheard-of\n'
     (tmp_path / "bad.csv").write_text(text)
@@ -137,7 +138,8 @@ def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_argu
     assert settings["seeds"]["summary"]["test"]["mean"] == pytest.approx(np.mean(tests))
     assert settings["seeds"]["summary"]["test"]["sd"] == pytest.approx(np.std(tests, ddof=1))
     assert "standard error" in outcome.out and re.search(rf"{best['seed']}\s+kept", outcome.out)
-    assert sorted(path.name for path in output.iterdir()) == ["README.md", "adapter.safetensors", "tf_adapters.json"]
+    kept = {path.name for path in output.iterdir()}
+    assert kept - {"learning-curve.png"} == {"README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"}
     # What is kept is the run of that seed alone.
     alone = tmp_path / "b"
     assert cli(*train_arguments, f"--output={alone}", f"--seed={best['seed']}").status == 0

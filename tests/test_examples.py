@@ -46,3 +46,11 @@ def test_tasks_on_one_encoder_answer_each_as_by_itself(checkpoint, tmp_path):
     for line, name, directory in zip(lines, ("default", "b"), "ab", strict=True):
         (answer,) = predict(tmp_path / directory, ["a good film"])
         assert line == f"{name} { {label: round(value, 3) for label, value in answer['probabilities'].items()} }"
+
+
+def test_each_example_is_named_by_a_test():
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in pathlib.Path(__file__).parent.rglob("test_*.py"))
+    files = [path for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".ipynb")]
+    assert len(files) > 10
+    # The notebooks' scripts are all run by tests/test_notebooks.py.
+    assert [path.name for path in files if path.parent.name != "notebooks" and f'"{path.name}"' not in tests] == []

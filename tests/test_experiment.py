@@ -64,12 +64,16 @@ def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment
     assert runs.best()["validation"] == max(run["validation"] for run in runs.runs) and all(
         "test" in run for run in runs.runs
     )
+    # As `tf-adapters train` keeps it.
+    assert kept["result"]["numbers"]["accuracy"] == runs.best()["test"] and kept["result"]["split"] == "test"
+    assert set(kept["result"]["without_training"]) == {"one constant answer", "TF-IDF and logistic regression"}
     # What is kept computes the number that is said of it.
     model, _ = load_trained(tmp_path / "a")
     _, tokenizer = experiment.build(runs.best()["seed"])
     assert experiment.score(model, tokenizer).numbers["accuracy"] == runs.best()["test"]
 
 
+@pytest.mark.slow
 def test_a_training_is_that_of_the_command_line(experiment, one_block, sentences, cli, tmp_path):
     class Losses(Reporter):
         seen = []
@@ -85,10 +89,13 @@ def test_a_training_is_that_of_the_command_line(experiment, one_block, sentences
     outcome = cli("train", f"--model={one_block}", *files, *words, f"--output={tmp_path / 'cli'}")
     assert outcome.status == 0, outcome.err
     ours, theirs = content(tmp_path / "python"), content(tmp_path / "cli")
+    # The command scores the test rows too, keeps that, and draws.
+    theirs.pop("learning-curve.png", None)
     assert ours.keys() == theirs.keys() and all(
         ours[name] == theirs[name] for name in ("adapter.safetensors", "log.csv")
     )
     described = [json.loads(files["tf_adapters.json"]) for files in (ours, theirs)]
+    assert described[1].pop("result")["split"] == "test"
     assert described[0] == described[1]
 
 

@@ -159,6 +159,7 @@ def broken_word():
         table.assign(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -415,6 +416,7 @@ def test_bad_input_is_named_and_nothing_is_left(exported, wordpiece, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 def test_the_command_exports_what_it_trained_and_its_hint_runs(cli, adapter_directory, tmp_path):
     output = tmp_path / "film" / "1"
     done = cli("export", adapter_directory, "--output", output)
@@ -441,3 +443,11 @@ def test_the_command_exports_what_it_trained_and_its_hint_runs(cli, adapter_dire
     ):
         done = cli("export", adapter_directory, *options)
         assert done.status == 2 and message in done.err and "Traceback" not in done.err
+
+
+def test_export_says_which_server_reads_what_a_newer_tensorflow_wrote():
+    from tf_adapters.cli.export import server_note
+
+    assert server_note("2.19.1") is None and server_note("2.20.0") is None
+    note = server_note("2.21.0-rc1")
+    assert "newest release is 2.20, and TensorFlow 2.21 wrote this" in note and "a server was not tried" in note

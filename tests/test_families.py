@@ -150,7 +150,7 @@ def trained_names(model):
 
 
 def expected_names(model, config):
-    """What ought to train: the adapters' weights, the LayerNorms of the blocks, the head."""
+    """What ought to train: the adapters' weights, the LayerNorms that the config names, the head."""
     state = state_of(model)
     learned = [weight for layer in state.adapters["default"].layers.values() for weight in layer.learned]
     adapters = {pytorch_name(weight.name, weight.shape)[0] for weight in learned}
@@ -160,13 +160,15 @@ def expected_names(model, config):
     assert len(adapters) == parts
     prefix = model.base_model_prefix + "."
     norms = set()
-    if config.train_layer_norm == "encoder":
+    if config.train_layer_norm in ("encoder", "all"):
         norms = {
             name
             for name in (pytorch_name(variable.name, variable.shape)[0] for variable in model.weights)
             if name.startswith(prefix) and "norm" in name.lower().rsplit(".", 2)[1] and "embeddings" not in name
         } - {prefix + f"encoder.{part}LayerNorm.{which}" for part in ("", "conv.") for which in ("weight", "bias")}
         assert len(norms) == 4 * len(state.family.blocks(model))
+    if config.train_layer_norm == "all":
+        norms |= {f"{prefix}embeddings.LayerNorm.{which}" for which in ("weight", "bias")}
     head = {pytorch_name(weight.name, weight.shape)[0] for weight in model.weights if not inside(model, weight)}
     fresh = {
         pytorch_name(weight.name, weight.shape)[0] for layer in state.newly_initialized for weight in layer.weights

@@ -246,6 +246,7 @@ def test_dropout_gives_the_logits_of_plain_blocks_on_average():
     assert (np.abs(spread / of_fast - 1) < 4.5 * (1 / 400) ** 0.5).all()
 
 
+@pytest.mark.slow
 def test_half_precision_is_at_least_as_exact_as_plain_blocks(float32_policy):
     _, exact = logits_and_gradients(adapted(False))
 
@@ -260,6 +261,7 @@ def test_half_precision_is_at_least_as_exact_as_plain_blocks(float32_policy):
     assert error(True) <= error(False)
 
 
+@pytest.mark.slow
 def test_a_fast_model_trains_under_keras_and_its_directory_loads_into_a_plain_one(tmp_path):
     model = adapted(True)
     frozen = [w.numpy() for w in model.non_trainable_weights]

@@ -9,8 +9,9 @@ import types
 import pytest
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import FIELD_LIMIT, BadRows, read_chunks, read_rows
+from tf_adapters.tasks.files import BadRows, read_chunks, read_rows
 from tf_adapters.tasks.own_files import rows_from_file
+from tf_adapters.tasks.tables import FIELD_LIMIT
 
 
 def write(tmp_path, name, content):
@@ -84,7 +85,7 @@ def test_gzip_files_are_read_by_their_inner_extension(tmp_path):
 
 
 def test_a_line_that_inflates_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_adapters.tasks.files.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("tf_adapters.tasks.lines.LONGEST_LINE", 1 << 20)
     path = write(tmp_path, "a.txt.gz", gzip.compress(b"one\n" + b"x" * (1 << 20)))
     assert rows(path)[1][0] == 2
     assert "a.txt.gz, line 2 is longer than 1 MiB" in refusal(
@@ -141,8 +142,16 @@ def test_texts_longer_than_the_csv_modules_limit_are_read(tmp_path, name):
         ("a.csv", "text,label\na,b\n\nc,d\n", "a.csv, line 3: is empty; remove it"),
         ("a.txt", "a\n\nb\n", "a.txt, line 2: is empty; remove it"),
         ("a.jsonl", '{"text": "a"}\n\n{"text": "b"}\n', "a.jsonl, line 2: is empty; remove it"),
-        ("a.csv", b"text\na\ncaf\xe9\n", "a.csv, line 3: byte 0xe9 is not UTF-8; save the file as UTF-8"),
-        ("a.csv", "text\nab\n".encode("utf-16"), "a.csv, line 1: byte 0xff is not UTF-8"),
+        (
+            "a.csv",
+            b"text\na\ncaf\xe9\n",
+            "a.csv, line 3: byte 0xe9 is not UTF-8; with encoding='cp1252' it reads 'café': give that",
+        ),
+        (
+            "a.csv",
+            "text\nab\n".encode("utf-16-le"),
+            "a.csv, line 1: holds NUL characters, as UTF-16 has; give encoding=",
+        ),
         ("a.jsonl", b'{"text": "\xff"}', "a.jsonl, line 1: byte 0xff is not UTF-8"),
         ("a.csv", "text\na\0b\n", "a.csv, line 2: holds a NUL character"),
         ("a.jsonl", '{"text": "a\\u0000"}\n', "a.jsonl, line 1: column 'text' holds a NUL character"),

@@ -140,6 +140,7 @@ def test_a_log_that_cannot_be_written_is_named(run, tmp_path, name):
         run(tmp_path, tensorboard=True)
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_cut_is_named(run, tmp_path):
     with pytest.raises(Killed):
         run(tmp_path, reporter=KillAt(3), checkpoint_seconds=0)

@@ -5,12 +5,13 @@ import pytest
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.layers.activation import get_activation
+from tf_adapters.activations import FUSED
 from tf_adapters.layers.fused.activation import ACTIVATIONS, HALF_PRECISION, biased_activation
 from tf_adapters.layers.fused.attention import dot_product_attention
 from tf_adapters.layers.fused.dropout import biased_dropout
 from tf_adapters.layers.fused.layer_norm import sum_norm
 from tf_adapters.layers.fused.random_mask import keep_mask
+from tf_adapters.layers.ops import keras2
 
 SEED = tf.constant([3, 2**31 - 5], tf.int32)
 
@@ -34,10 +35,14 @@ def _gradients(function, inputs, upstream):
     return tape.gradient(outputs, inputs, upstream)
 
 
+def test_the_names_that_are_fused_are_those_of_operations():
+    assert sorted(FUSED) == sorted(ACTIVATIONS)
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", sorted(ACTIVATIONS))
 def test_activations_and_their_slopes_are_kerass(name, training):
-    plain = get_activation({"gelu_new": "gelu_tanh"}.get(name, name))
+    plain = keras2.activation({"gelu_new": "gelu_tanh"}.get(name, name))
     inputs = [3 * normal(50, 8), normal(8, seed=1)]
     agree(biased_activation(name, training), lambda x, bias: plain(tf.nn.bias_add(x, bias)), inputs, tolerance=2e-6)
 

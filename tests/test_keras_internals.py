@@ -30,6 +30,7 @@ from tf_adapters._keras_internals import (
     set_own_weights,
     set_trainable_alone,
     strategy_made_under,
+    traced_once,
     train_what_is_chosen,
     uncast,
     without_tracebacks,
@@ -255,6 +256,26 @@ def test_a_registered_gradient_can_be_found_and_removed():
 
 
 # Files and operations
+
+
+def test_functions_that_are_traced_once_each_are_not_warned_of(caplog):
+    logger = tf.get_logger()
+    kept, logger.propagate = logger.propagate, True
+    caplog.set_level("WARNING", logger=logger.name)  # the command line raises it
+
+    def plain(inputs):
+        return inputs + 1
+
+    try:
+        for _ in range(8):
+            tf.function(plain)(tf.constant(1))
+        assert "retracing" in caplog.text
+        caplog.clear()
+        for _ in range(8):
+            traced_once(tf.function(plain))(tf.constant(1))
+        assert "retracing" not in caplog.text
+    finally:
+        logger.propagate = kept
 
 
 def test_a_file_that_a_repository_lacks_is_none_and_one_that_it_has_a_path(tmp_path):

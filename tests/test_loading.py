@@ -1,12 +1,15 @@
 import json
+import pathlib
+import re
 import shutil
 
 import numpy as np
 import pytest
 import transformers
+from safetensors.numpy import load_file, save_file
 
 from tests.conftest import minilm_directory, tiny_config, tiny_inputs, tiny_model, write_checkpoint
-from tf_adapters import InputError, add_adapters, backbone_digest, load_backbone, set_trainable
+from tf_adapters import InputError, add_adapters, backbone_digest, load_backbone, remove_adapters, set_trainable
 from tf_adapters.models.names import named_weights
 
 
@@ -281,6 +284,58 @@ def test_configuration_is_data_and_its_code_references_are_ignored(tmp_path):
     edit_config(tmp_path, auto_map={"AutoConfig": "evil.Config", "TFAutoModel": "evil.Model"})
     load_backbone(tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+def _block_of_docs(words):
+    """The Python of the entry of docs/troubleshooting.md whose title has these words."""
+    text = (pathlib.Path(__file__).parents[1] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    (entry,) = (entry for entry in text.split("\n### ") if words in entry.partition("\n")[0])
+    return "\n".join(re.findall(r"```python\n(.*?)```", entry, re.DOTALL))
+
+
+def test_from_pretrained_fails_on_pytorchs_safetensors_and_the_docs_have_what_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_checkpoint(tmp_path / "my-bert", num_hidden_layers=2)
+    file, load = (
+        tmp_path / "my-bert" / "model.safetensors",
+        transformers.TFBertForSequenceClassification.from_pretrained,
+    )
+    with pytest.raises(OSError, match="does not contain the valid metadata"):
+        load("my-bert")
+    save_file(load_file(file), file, metadata={"format": "pt"})
+    # 4.55 to 4.57 iterate over the opened file, which has no iterator.
+    words = "'builtins.safe_open' object is not iterable"
+    if tuple(map(int, transformers.__version__.split(".")[:2])) >= (4, 55):
+        with pytest.raises(TypeError, match=words):
+            load("my-bert")
+    names = {}
+    exec(_block_of_docs(words), names)
+    assert sorted(path.name for path in (tmp_path / "my-bert-tf").iterdir()) == ["config.json", "tf_model.h5"]
+    plain = load_backbone("my-bert")
+    assert backbone_digest(names["model"]) == backbone_digest(plain) == backbone_digest(load_backbone("my-bert-tf"))
+    plain_again = remove_adapters(names["model"])
+    assert np.array_equal(plain_again(tiny_inputs()).logits, load("my-bert-tf")(tiny_inputs()).logits)
+    plain.save_pretrained("my-bert")
+    beside = load("my-bert", use_safetensors=False)
+    assert backbone_digest(beside) == backbone_digest(plain)
+
+
+def test_safetensors_that_tensorflow_wrote_are_read_here_and_by_from_pretrained(tmp_path):
+    write_checkpoint(tmp_path / "theirs", num_hidden_layers=2)
+    model = load_backbone(tmp_path / "theirs")
+    model.save_pretrained(tmp_path / "ours", safe_serialization=True)
+    assert (tmp_path / "ours" / "model.safetensors").exists()
+    for other in (
+        transformers.TFBertForSequenceClassification.from_pretrained(tmp_path / "ours"),
+        load_backbone(tmp_path / "ours"),
+    ):
+        assert np.array_equal(other(tiny_inputs()).logits, model(tiny_inputs()).logits)
+    model.save_pretrained(tmp_path / "shards", safe_serialization=True, max_shard_size="20KB")
+    shards = sorted((tmp_path / "shards").glob("*.safetensors"))
+    assert len(shards) > 1 and backbone_digest(load_backbone(tmp_path / "shards")) == backbone_digest(model)
+    save_file(load_file(shards[0]), shards[0], metadata={"format": "pt"})
+    with pytest.raises(InputError, match="names files of PyTorch and of TensorFlow"):
+        load_backbone(tmp_path / "shards")
 
 
 def test_model_that_the_user_built_takes_adapters(tmp_path, monkeypatch):

@@ -145,6 +145,7 @@ def test_a_batch_has_each_choice_behind_its_text(tmp_path):
         assert sum(alike(*each) for each in expected) == 1
 
 
+@pytest.mark.slow
 def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
     for split, count in (("train", 300), ("validation", 60)):
         write(tmp_path / f"{split}.jsonl", learnable(count, seed=count))

@@ -246,6 +246,7 @@ def test_an_adapter_is_merged_with_its_head(name):
     assert not np.isnan(traced()).any()
 
 
+@pytest.mark.slow
 def test_only_what_was_chosen_trains_under_each_head():
     from tf_adapters._keras import keras
 

@@ -1,6 +1,7 @@
 """Answers and numbers of a trained model from Python: those of the command line."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -45,7 +46,22 @@ def test_a_directory_answers_as_the_command(cli, adapter_directory, sentences, t
         == 0
     )
     rows = task_from_files(train=sentences / "train.csv", validation=sentences / "test.csv").validation
-    assert evaluate(adapter_directory, rows) == json.loads((tmp_path / "numbers.json").read_text())["metrics"]
+    numbers = json.loads((tmp_path / "numbers.json").read_text())["metrics"]
+    assert evaluate(adapter_directory, rows) == numbers
+    # A file is read as the training file was, whose columns have other names.
+    kept = json.loads((adapter_directory / "tf_adapters.json").read_text())
+    kept["task"]["reading"] = {"files": "table", "text_column": "body", "label_column": "mood"}
+    shutil.copytree(adapter_directory, tmp_path / "other")
+    (tmp_path / "other" / "tf_adapters.json").write_text(json.dumps(kept))
+    text = (sentences / "test.csv").read_text().replace("text,label", "body,mood", 1)
+    (tmp_path / "renamed.csv").write_text(text)
+    assert evaluate(tmp_path / "other", tmp_path / "renamed.csv") == numbers
+    with pytest.raises(InputError, match="no column 'text'"):
+        evaluate(adapter_directory, tmp_path / "renamed.csv")
+    kept["task"]["text_pairs"] = True
+    (tmp_path / "other" / "tf_adapters.json").write_text(json.dumps(kept))
+    with pytest.raises(InputError, match="was trained on pairs of texts"):
+        evaluate(tmp_path / "other", tmp_path / "renamed.csv")
     assert predict(adapter_directory, []) == []
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.test_bank import TASKS, save_task
 from tf_adapters import AdapterBank
-from tf_adapters.cli.predict import _write_csv
+from tf_adapters.cli.answer_file import write_csv
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.serving.scoring import BankScorer
@@ -85,8 +85,9 @@ def test_csv_has_the_columns_of_each_task(cli, directories, pairs_file, tmp_path
     with open(output, newline="", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     assert len(table) == 41
-    assert list(table[0])[:3] == ["film_label", "film_probability_bad", "film_probability_good"]
-    assert list(table[0])[3:] == [
+    assert list(table[0])[:2] == ["text", "second"]
+    assert list(table[0])[2:5] == ["film_label", "film_probability_bad", "film_probability_good"]
+    assert list(table[0])[5:] == [
         "film_error",
         "my_labels",
         *(f"my_probability_{label}" for label in "abcde"),
@@ -104,7 +105,7 @@ def test_a_row_without_an_answer_has_its_error_in_csv_and_nothing_else():
         "tags": get_kind("multi-label").records(None, logits[::-1], ["a", "b"]),
         "score": get_kind("regression").records(None, logits[:, :1], ()),
     }
-    _write_csv(file, [[dict(zip(records, row)) for row in zip(*records.values())]])
+    write_csv(file, [(None, [dict(zip(records, row)) for row in zip(*records.values())])])
     first, second = csv.DictReader(io.StringIO(file.getvalue()))
     error = "the logits are not finite"
     assert {name: value for name, value in first.items() if value and not name.startswith("tags")} == {

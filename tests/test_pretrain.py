@@ -550,6 +550,27 @@ def test_epochs_of_pretraining_are_whole_passes_over_the_texts(cli, arguments, t
     assert sorted(path.name for path in (tmp_path / "pre").glob("step-*")) == ["step-3", "step-6"]
 
 
+@pytest.mark.slow
+def test_a_recipe_of_pretraining_decides_what_is_not_given(cli, arguments, tmp_path):
+    given = [word for word in arguments if not word.startswith(("--steps", "--save-every", "--adapter-size"))]
+    outcome = cli(*given, "--recipe=gururangan-2020", "--epochs=1", "--batch-size=48", f"--output={tmp_path / 'pre'}")
+    assert outcome.status == 0, outcome.err
+    settings = json.loads((tmp_path / "pre" / "tf_adapters.json").read_text())
+    kept = {"learning_rate": 1e-4, "batch_size": 48, "epsilon": 1e-6, "weight_decay": 0.01}
+    assert {name: settings["training"][name] for name in kept} == kept
+    assert settings["trainable"] == "full" and settings["training"]["warmup_fraction"] == 0.06, settings
+
+
+def test_what_learns_from_labels_refuses_a_recipe_of_pretraining(cli, checkpoint, sentences, tmp_path):
+    files = [f"--train={sentences / 'train.csv'}", f"--validation={sentences / 'validation.csv'}"]
+    for command in ("train", "tune"):
+        outcome = cli(
+            command, f"--model={checkpoint}", *files, "--recipe=gururangan-2020", f"--output={tmp_path / 'x'}"
+        )
+        assert outcome.status == 2 and "--recipe gururangan-2020 learns from texts without labels" in outcome.err
+        assert outcome.err.count("\n") == 1 and not (tmp_path / "x").exists()
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -568,6 +589,8 @@ def test_epochs_of_pretraining_are_whole_passes_over_the_texts(cli, arguments, t
         (["--accumulate=2", "--xla"], "--accumulate 2 and --xla exclude each other"),
         (["--blocks=0-99"], "--blocks"),
         (["--recipe=he-2021-full"], "--recipe he-2021-full trains no adapters"),
+        (["--recipe=gururangan-2020"], "--adapter-size is for adapters, and --trainable full trains none"),
+        (["--recipe=gururangan-2020", "--trainable=adapters"], "--recipe gururangan-2020 trains no adapters"),
     ],
 )
 def test_mistakes_are_one_sentence(cli, arguments, tmp_path, wrong, message):

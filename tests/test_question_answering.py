@@ -234,7 +234,7 @@ def squad_with(**question):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", "bad.json is not JSON .* say the format of the file"),
+        ("", "bad.json is not JSON .* give SQuAD's JSON, or format='jsonl'"),
         ("[1]", "is not SQuAD v1.1: it has no list 'data'"),
         ('{"question": "a"}\n{"question": "b"}', "is not JSON .*jsonl"),
         ({"data": [{"title": "x"}]}, r"data\[0\] has no list 'paragraphs'"),

@@ -30,6 +30,13 @@ CODE_RUN = {"learning_rate": 3e-4, "epochs": 10, "batch_size": 32, "max_length":
 
 # Recipe -> what the run has, and what the adapter has.
 STATED = {
+    "gururangan-2020": (  # section 4 and the appendix's table of pretraining; the published code's command
+        {
+            **{"trainable": "full", "learning_rate": 1e-4, "epochs": 100, "batch_size": 256, "max_length": 512},
+            **{"warmup_fraction": 0.06, "epsilon": 1e-6, "weight_decay": 0.01},
+        },
+        {},
+    ),
     "houlsby-2019": (  # section 3.2: of {3e-5, 3e-4, 3e-3} x {3, 20} x {8, 64, 256}; batches: section 3.1
         {"learning_rate": 3e-4, "epochs": 20, "batch_size": 32, **DEVLIN},
         {"bottleneck_size": 64, **HOULSBY},

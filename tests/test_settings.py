@@ -6,10 +6,12 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_adapters import InputError, fit
 from tf_adapters.cli.run_options import PretrainOptions, RunOptions
 from tf_adapters.kinds import get_kind
+from tf_adapters.tasks.rows import Rows
 from tf_adapters.training.settings import EXCLUSIONS, TrainingSettings, choices, option_of
 from tf_adapters.tuning.spaces import DIMENSIONS
 
@@ -33,6 +35,8 @@ GIVEN = {
     "decay_from_start": True,
     "mixout": 0.5,
     "label_smoothing": 0.1,
+    "class_weights": "balanced",
+    "tune_thresholds": True,
     "freeze_adapters": 0.1,
     "freeze_epochs": (1, 3),
     "patience": 2,
@@ -156,6 +160,62 @@ def test_smoothed_labels_by_hand():
     assert np.allclose(
         losses["loss"](binary, values), -(smooth * np.log(ones) + (1 - smooth) * np.log(1 - ones)).mean(), rtol=1e-5
     )
+
+
+def rows_of(labels):
+    return Rows(tf.constant(["text"] * len(labels)), labels=np.asarray(labels))
+
+
+def test_balanced_classes_by_hand():
+    settings = TrainingSettings(**USUAL, class_weights="balanced")
+    logits = np.log([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4]]).astype(np.float32)
+    # Of eight rows six, none and two: of two classes that there are, 8 / (2 * 6) and 8 / (2 * 2).
+    losses = get_kind("classification").losses(settings, rows_of([0] * 6 + [2] * 2))
+    expected = np.array([8 / 12 * -np.log(0.7), 8 / 4 * -np.log(0.4)])
+    assert np.allclose(losses["loss"](np.array([0, 2]), logits), expected, rtol=1e-6)
+    both = dataclasses.replace(settings, label_smoothing=0.1)
+    smooth = np.array([[0.9 + 0.1 / 3, 0.1 / 3, 0.1 / 3], [0.1 / 3, 0.1 / 3, 0.9 + 0.1 / 3]])
+    losses = get_kind("classification").losses(both, rows_of([0] * 6 + [2] * 2))
+    assert np.allclose(losses["loss"](np.array([0, 2]), logits), [8 / 12, 2] * -(smooth * logits).sum(-1), rtol=1e-6)
+    # The first label is there once in four rows, the second three times, the third never.
+    has = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 0], [0, 0, 0]], np.float32)
+    losses = get_kind("multi-label").losses(settings, rows_of(has))
+    values = np.array([[0.3, -2.0, 1.0]], np.float32)
+    ones = 1 / (1 + np.exp(-values[0]))
+    parts = [4 / 2 * -np.log(ones[0]), 4 / 2 * -np.log(1 - ones[1]), -np.log(1 - ones[2])]
+    assert np.allclose(losses["loss"](np.array([[1.0, 0.0, 0.0]]), values), np.mean(parts), rtol=1e-5)
+    with pytest.raises(InputError, match="class_weights='even' must be balanced, or left out"):
+        TrainingSettings(**USUAL, class_weights="even")
+    with pytest.raises(InputError, match="class_weights='balanced' is not for tasks of the kind 'token-classif"):
+        settings.check_kind(get_kind("token-classification"))
+
+
+@pytest.mark.slow
+def test_a_rare_class_is_predicted_where_classes_count_alike(cli, checkpoint, tmp_path):
+    # The rare label goes with a word that half of the other rows have too: alone it is never the more likely one.
+    lines = ["a good film,often"] * 60 + ["a bad film,often"] * 60 + ["a bad film,rare"] * 30
+    for name in ("train", "validation"):
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "\n".join(lines) + "\n")
+    files = [f"--{name}={tmp_path / name}.csv" for name in ("train", "validation")]
+    common = [
+        "train",
+        f"--model={checkpoint}",
+        *files,
+        "--metric=macro-f1",
+        "--max-length=8",
+        "--epochs=6",
+        "--batch-size=8",
+        "--learning-rate=3e-3",
+    ]
+    found = {}
+    for name, more in (("plain", []), ("balanced", ["--class-weights=balanced"])):
+        outcome = cli(*common, *more, f"--output={tmp_path / name}")
+        assert outcome.status == 0, outcome.err
+        outcome = cli("predict", tmp_path / name, f"--input={tmp_path / 'validation.csv'}", "--format=csv")
+        found[name] = outcome.out.count('"label": "rare"')
+    assert found["plain"] == 0 and found["balanced"] == 90, found
+    kept = json.loads((tmp_path / "balanced" / "tf_adapters.json").read_text())["training"]
+    assert kept["class_weights"] == "balanced"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.conftest import tiny_model, write_checkpoint
 from tests.runs import content
@@ -315,3 +316,22 @@ def test_the_command_refuses_before_it_trains(cli, train_arguments, tmp_path, mo
     monkeypatch.delenv("TF_CONFIG", raising=False)
     outcome = cli(*train_arguments, f"--output={tmp_path / 'out'}", *arguments)
     assert outcome.status == 2 and message in outcome.err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "kind, labels, outputs, loss",
+    [
+        ("classification", np.array([0, 1], np.int32), [[0.0, 0.0], [0.0, 0.0]], np.log(2)),
+        ("multi-label", np.array([[1.0, 0.0]], np.float32), [[0.0, 0.0]], np.log(2)),
+        ("regression", np.array([1.0, 3.0], np.float32), [[0.0], [1.0]], (1 + 4) / 2),
+    ],
+)
+def test_the_validation_loss_of_sentences_is_the_same_inside_a_strategy(kind, labels, outputs, loss):
+    from tf_adapters.kinds import get_kind
+    from tf_adapters.tasks.rows import Rows
+
+    rows = Rows(text=tf.constant(["a"] * len(labels)), labels=labels)
+    outputs = np.array(outputs, np.float32)
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        inside = get_kind(kind).loss(rows, outputs)
+    assert inside == get_kind(kind).loss(rows, outputs) == pytest.approx(loss, rel=1e-6)

@@ -381,6 +381,13 @@ def test_a_landscape_is_as_wide_as_its_loss_is_at_most_twice_the_least():
     assert width(losses) == pytest.approx(2.0, abs=0.01)
 
 
+def test_the_adapters_of_all_arms_are_those_of_houlsby_et_al():
+    from tf_adapters import AdapterConfig, get_recipe
+    from tf_adapters.studies.comparison import Comparison
+
+    assert AdapterConfig(**Comparison.adapter) == get_recipe("houlsby-2019").adapter
+
+
 def test_gradient_norms_are_those_of_a_tape_and_reach_frozen_layers(checkpoint, sentences):
     import tensorflow as tf
 
@@ -389,7 +396,7 @@ def test_gradient_norms_are_those_of_a_tape_and_reach_frozen_layers(checkpoint, 
 
     data = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
     model = load_backbone(checkpoint)
-    add_adapters(model, AdapterConfig(4, init_stddev=0.3), seed=0)
+    add_adapters(model, AdapterConfig(4, init_stddev=0.3, train_layer_norm="encoder"), seed=0)
     set_trainable(model, "adapters")
     norms = GradientNorms(model, load_tokenizer(model, max_length=16), data, 8, 2, 0)
     groups, found = groups_of(model), norms()

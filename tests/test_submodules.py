@@ -1,5 +1,6 @@
 """What `import tf_adapters` alone gives."""
 
+import ast
 import importlib
 import pathlib
 import pkgutil
@@ -57,6 +58,74 @@ def test_the_package_itself_has_what_most_programs_need_and_the_rest_is_public_i
         assert getattr(tf_adapters, name).__doc__
 
 
-def test_examples_use_public_names_alone():
-    for path in (ROOT / "examples").rglob("*.py"):
-        assert "from tf_adapters" not in path.read_text(encoding="utf-8"), path
+class Uses(ast.NodeVisitor):
+    """What a script uses of this package, and what it uses that is private to others.
+
+    Attributes:
+        dotted: set of str, as in `tf_adapters.text.WordPiece`; an import of anything else than the package itself too.
+        private: set of str, attributes that begin with an underscore and that the script does not define.
+    """
+
+    def __init__(self, tree):
+        self.dotted, self.private = set(), set()
+        functions = (ast.FunctionDef, ast.ClassDef)
+        self.own = {node.name for node in ast.walk(tree) if isinstance(node, functions)} | {
+            node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        }
+        self.visit(tree)
+
+    def visit_Import(self, node):
+        self.dotted |= {alias.name for alias in node.names if alias.name.split(".")[0] == "tf_adapters"}
+
+    def visit_ImportFrom(self, node):
+        if (node.module or "").split(".")[0] == "tf_adapters":
+            self.dotted |= {f"from {node.module} import {alias.name}" for alias in node.names}
+
+    def visit_Attribute(self, node):
+        if re.match("_(?!_)", node.attr) and node.attr not in self.own:
+            self.private.add(node.attr)
+        text = ast.unparse(node)
+        if re.fullmatch(r"tf_adapters(\.\w+)+", text):
+            self.dotted.add(text)
+        else:
+            self.generic_visit(node)
+
+
+def not_public(source):
+    """What a script should not use, a sorted list: neither at the top of the package nor in the reference, or private
+    to another package."""
+    rooms = {
+        (room, name)
+        for page in (ROOT / "docs" / "reference").glob("*.md")
+        for room, name in re.findall(
+            r"^::: tf_adapters\.(\w+)\.(?:\w+\.)*(\w+)$", page.read_text(encoding="utf-8"), re.M
+        )
+    }
+
+    def is_public(dotted):
+        package, *names = dotted.split(".")
+        known = not names or names[0] in tf_adapters.__all__ or tuple(names[:2]) in rooms
+
+        return package == "tf_adapters" and known and not any(re.match("_(?!_)", name) for name in names)
+
+    uses = Uses(ast.parse(source))
+    return sorted({dotted for dotted in uses.dotted if not is_public(dotted)} | uses.private)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.py")), ids=lambda path: path.stem)
+def test_examples_use_public_names_alone(path):
+    assert not_public(path.read_text(encoding="utf-8")) == []
+
+
+def test_what_is_not_public_is_seen():
+    fine = "import tf_adapters\nclass A:\n    def _b(self): return self._c\n    def d(self): self._c = self._b()\n"
+    assert not_public(fine + "tf_adapters.fit.__doc__\ntf_adapters.text.WordPiece.from_directory('x').pad(a.b)\n") == []
+    for line, found in (
+        ("from tf_adapters import fit", "from tf_adapters import fit"),
+        ("from tf_adapters.models.state import state_of", "from tf_adapters.models.state import state_of"),
+        ("import tf_adapters.pipeline", "tf_adapters.pipeline"),
+        ("tf_adapters.models.state.state_of(model).family", "tf_adapters.models.state.state_of"),
+        ("tf_adapters._PUBLIC", "tf_adapters._PUBLIC"),
+        ("model.layers[0]._trainable", "_trainable"),
+    ):
+        assert found in not_public(fine + line + "\n")

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from tf_adapters import AdapterConfig, ByteLevelBpe, InputError, WordPiece
+from tf_adapters.activations import check_activation
 from tf_adapters.adapterhub import lora, settings
 from tf_adapters.adapterhub.description import HeadDescription
-from tf_adapters.layers.activation import get_activation
 from tf_adapters.methods import config_from_dict
 from tf_adapters.methods.lora import LoraConfig
 
@@ -80,7 +80,7 @@ def test_what_float32_does_not_hold_is_refused(value):
 @pytest.mark.parametrize("name", ["get", "deserialize", "serialize", "", "no such"])
 def test_what_is_no_activation_is_refused(name):
     with pytest.raises(InputError, match="activation=.* is unknown: Keras has .*relu"):
-        get_activation(name)
+        check_activation(name)
 
 
 THEIRS = {

@@ -16,8 +16,10 @@ _installation_error = None
 try:
     check_installation()
 except ImportError as error:
-    # The console script imports this package before its own code can catch the error, and shows it then.
-    if os.path.basename(sys.argv[0]) != "tf-adapters":
+    # The command line imports this package before its own code can catch the error, and shows it then. While Python
+    # looks for what `-m` names, that is not in sys.argv yet.
+    by_module = sys.argv[0] == "-m" and not {"tf_adapters", "tf_adapters.cli"}.isdisjoint(sys.orig_argv)
+    if os.path.basename(sys.argv[0]) != "tf-adapters" and not by_module:
         raise
     _installation_error = error
 

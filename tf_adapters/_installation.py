@@ -3,6 +3,8 @@
 import importlib.metadata
 import importlib.util
 
+from tf_adapters._version import __version__
+
 
 def check_installation():
     """Raise ImportError, in one sentence, if Keras or transformers cannot serve.
@@ -25,3 +27,14 @@ def check_installation():
             f"tf_adapters needs the TensorFlow classes of transformers 4, and transformers {version} has none: "
             "run `pip install 'transformers>=4.48,<5'`."
         )
+
+
+def versions():
+    """Of the packages that decide what comes out, a dict."""
+    found = {"tf_adapters": __version__}
+    for name in ("tensorflow", "tf-keras", "transformers", "numpy"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -192,6 +192,16 @@ def registered_gradients():
     return getattr(getattr(ops, "gradient_registry", None), "_registry", {})
 
 
+def traced_once(function):
+    """The same `tf.function`, of whose traces TensorFlow does not warn.
+
+    It takes functions that one line of code makes for several models for one that is traced again and again. Publicly
+    the warning goes away with all others of TensorFlow alone.
+    """
+    function._omit_frequent_tracing_warning = True
+    return function
+
+
 # Files and operations
 
 

@@ -37,12 +37,13 @@ class MethodConfig:
         there are."""
         raise NotImplementedError
 
-    def layer(self, place, shape, **settings):
-        """The `MethodLayer` for a place.
+    def layer(self, place, shape, *, ops, **settings):
+        """The layer for a place.
 
         Args:
             place: str, as in `sites`.
             shape: `(inputs, outputs)` of what stands there.
+            ops: module of `layers.ops`, that of the model's Keras; `ops.layer` makes a `MethodLayer` a layer of it.
             settings: `seed`, `name` and `dtype`.
         """
         raise NotImplementedError

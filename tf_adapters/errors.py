@@ -19,8 +19,8 @@ class InputError(ValueError):
             `name=value`, the command line `--name value`.
 
     Example:
-    >>> raise InputError("{batch_size} is above the 2 training examples.", batch_size=4)
-    InputError: batch_size=4 is above the 2 training examples.
+    >>> str(InputError("{batch_size} is above the 2 training examples.", batch_size=4))
+    'batch_size=4 is above the 2 training examples.'
     """
 
     def __init__(self, message, **values):

@@ -1,6 +1,7 @@
 """JSON that somebody else wrote: data that is nested without end, or is no JSON at all, is one kind of error."""
 
 import json
+import math
 import pathlib
 import re
 
@@ -67,3 +68,12 @@ def read_json(path, advice="restore the file", **values):
             f"{path} holds a {type(content).__name__} where a JSON object is expected: {advice}.", **values
         )
     return content
+
+
+def finite(value):
+    """JSON has no NaN and no infinity: None in their place."""
+    if isinstance(value, dict):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

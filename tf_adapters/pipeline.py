@@ -15,10 +15,12 @@ from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import freeze
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
+from tf_adapters.saving.fetching import find_adapter
 from tf_adapters.saving.settings import read_settings, task_of
+from tf_adapters.tasks.own_files import kept_reading, rows_from_file
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split
-from tf_adapters.text.loading import load_tokenizer
+from tf_adapters.text.loading import load_tokenizer, trained_tokenizer
 
 if TYPE_CHECKING:
     from tf_adapters.tasks.rows import Rows
@@ -30,7 +32,7 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
     """Rebuild model and text settings of an adapter directory.
 
     Args:
-        directory: path.
+        directory: path, or `owner/name` or `owner/name@revision` on the hub.
         backbone: source of the encoder, or None for the one that the directory names.
         batch_size: int.
         fast: as in `add_adapters`.
@@ -41,23 +43,13 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
         InputError: the directory or its encoder cannot be used, or the encoder's vocabulary
             is not the one of training.
     """
+    directory = find_adapter(directory)
     with warnings.catch_warnings():
         # That the pooler of this checkpoint is new was said in training, and it was saved.
         warnings.filterwarnings("ignore", message=".*no pooler weights")
         model, settings = load_trained(directory, backbone=backbone, fast=fast)
     cast_frozen(freeze(model))
-    text = settings["text"]
-    if text is None:
-        raise InputError(
-            f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter."
-        )
-    tokenizer = load_tokenizer(model, max_length=text["max_length"])
-    for name, value in tokenizer.settings().items():
-        if text.get(name) != value:
-            raise InputError(
-                f"{directory} was trained with {name}={text.get(name)!r}, and the tokenizer in "
-                f"{state_of(model).directory} has {value!r}."
-            )
+    tokenizer = trained_tokenizer(model, settings["text"], directory)
     return Scorer(model, tokenizer, batch_size=batch_size), settings
 
 
@@ -115,7 +107,8 @@ def predict(
     """What a trained model answers to texts, as `tf-adapters predict` writes it.
 
     Args:
-        model: path of an adapter directory, or a model whose active adapter answers.
+        model: path of an adapter directory, or its `owner/name` or `owner/name@revision` on the hub; or a model whose
+            active adapter answers.
         texts: list of str. For token classification lists of words, or texts that are cut at white space; for question
             answering the questions.
         text_pairs: list of second texts, where the model was trained on pairs; for question answering the contexts.
@@ -134,8 +127,9 @@ def predict(
             reverse.
 
     Example:
-    >>> predict("adapters/film", ["a quiet, moving film"])
-    [{'label': 'positive', 'probabilities': {'negative': 0.02, 'positive': 0.98}}]
+    >>> (answer,) = predict("adapters/film", ["a quiet, moving film"])
+    >>> sorted(answer), sorted(answer["probabilities"])
+    (['label', 'probabilities'], ['negative', 'positive'])
     """
     pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
     if pipeline.text_pairs not in (None, text_pairs is not None) and pipeline.kind.name != "question-answering":
@@ -154,7 +148,7 @@ def predict(
 
 def evaluate(
     model: Union[keras.Model, PathLike],
-    rows: "Rows",
+    rows: "Union[Rows, PathLike]",
     *,
     metric: Optional[str] = None,
     kind: Optional[str] = None,
@@ -168,8 +162,9 @@ def evaluate(
 
     Args:
         model, kind, tokenizer, backbone, batch_size, fast, progress: as in `predict`.
-        rows: rows with labels, such as `load_task("glue/sst2").validation`; of the labels that the model was trained
-            for.
+        rows: rows with labels, such as `load_task("glue/sst2").validation`, or the path of a file with them, which is
+            read as a directory's training file was, in UTF-8; of the labels that the model was trained for. Of a file
+            in another encoding give `task_from_files(...).test`.
         metric: str, one of `tasks.metrics.METRICS`; None for the directory's, or what is usual of the kind.
 
     Returns: dict of floats by the metric's names, such as `{"accuracy": 0.93}`.
@@ -178,6 +173,15 @@ def evaluate(
         InputError: as `load_pipeline`; rows without labels, or a metric of another kind.
     """
     pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
+    if isinstance(rows, (str, os.PathLike)):
+        path, reading = rows, kept_reading(pipeline.reading, rows, format=None)
+        rows = rows_from_file(path, kind=pipeline.kind.name, labels=pipeline.labels, **reading)
+        if pipeline.text_pairs not in (None, getattr(rows, "text_pair", None) is not None):
+            trained = "pairs of texts" if pipeline.text_pairs else "single texts"
+            raise InputError(
+                f"{path}: {model} was trained on {trained}, and nothing says which columns of this file have them: "
+                "give task_from_files(...).test in its place."
+            )
     if getattr(rows, "labels", None) is None:
         raise InputError(
             "{rows} have no labels to compare with: give labelled rows, such as task.validation.", rows=rows
@@ -188,7 +192,8 @@ def evaluate(
 
 @dataclasses.dataclass(frozen=True)
 class _Pipeline:
-    """A `Scorer`, and what its logits mean; `text_pairs` and `metric` are None where nothing says them."""
+    """A `Scorer`, and what its logits mean; `text_pairs`, `metric` and `reading`, how the training file was read, are
+    None where nothing says them."""
 
     scorer: Scorer
     kind: object
@@ -196,6 +201,7 @@ class _Pipeline:
     text_pairs: bool = None
     metric: str = None
     value_range: tuple = None
+    reading: dict = None
 
     @classmethod
     def of(cls, model, *, kind, tokenizer, backbone, batch_size, fast):
@@ -207,8 +213,9 @@ class _Pipeline:
             scorer, settings = load_pipeline(model, backbone=backbone, batch_size=batch_size, fast=fast)
             (name, labels), task = task_of(settings), settings["task"] or {}
             return cls(
-                scorer, get_kind(name), labels, task.get("text_pairs"), task.get("metric"), task.get("value_range")
-            )
+                scorer, get_kind(name), labels, task.get("text_pairs"), task.get("metric"), task.get("value_range"),
+                task.get("reading"),
+            )  # fmt: skip
         for name, value in {"backbone": backbone, "fast": fast}.items():
             if value is not None:
                 raise InputError(f"{name}={shown(value)} is of a directory, and a model has its own: leave it out.")

@@ -90,6 +90,7 @@ RANGES = {
     "mixout": _RATE,
     "patience": Whole(),
     "period": Whole(),
+    "port": Whole(0, 65535),
     "random_drop": Whole(0),
     "rank": Whole(most=_WIDEST),
     "rate": Real(above=0, below=1, such_as=0.15),
@@ -147,6 +148,8 @@ def in_range(function: Function) -> Function:
                     values[name] = checked(name, values[name])
         return function(*bound.args, **bound.kwargs)
 
+    # Keras 3 looks at a layer's own, without what `functools.wraps` says.
+    run.__signature__ = signature  # type: ignore[attr-defined]
     return cast(Function, run)
 
 

@@ -14,6 +14,8 @@ from tf_adapters.errors import InputError
 
 # Of full and top-N fine-tuning, for which no recipe is.
 FULL_LEARNING_RATE = 5e-5
+# Of pretraining on hidden words. These are made without TensorFlow.
+PRETRAINING = ("gururangan-2020",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Recipe:
 
     Attributes:
         name: str, as given to `get_recipe` and `--recipe`.
-        adapter: `AdapterConfig` or another `MethodConfig`; of no account where `trainable` is not `"adapters"`.
+        adapter: `AdapterConfig` or another `MethodConfig`; of no account where `trainable` is not `"adapters"`, None of
+            pretraining.
         head_layers: 1, or 2 for a dense layer with tanh before the classifier.
         learning_rate: float, the peak of the schedule.
         epochs, batch_size, max_length: ints; max_length counts special tokens.
@@ -51,6 +54,14 @@ class Recipe:
     bias_correction: bool = True
     dropout: Optional[float] = None
     trainable: str = "adapters"
+
+    def check_labels(self):
+        """Raise InputError for a recipe of pretraining, which learns from texts without labels."""
+        if self.name in PRETRAINING:
+            raise InputError(
+                "{recipe} learns from texts without labels: give it to `tf-adapters pretrain`, and another one here.",
+                recipe=self.name,
+            )
 
 
 _REPORT = (
@@ -85,7 +96,9 @@ def _report_code(sharing):
 
 def _he(size, rate, epochs, batch_size, length, source):
     return dict(
-        adapter=methods.AdapterConfig(bottleneck_size=size, activation="tanh", train_layer_norm="all"),
+        adapter=methods.AdapterConfig(
+            bottleneck_size=size, activation="tanh", init_stddev=1e-2, train_layer_norm="all"
+        ),
         head_layers=1,
         learning_rate=rate,
         epochs=epochs,
@@ -96,8 +109,9 @@ def _he(size, rate, epochs, batch_size, length, source):
 
 
 def _full(rate, epochs, batch_size, source, *, length=128, **others):
+    if "adapter" not in others:
+        others = {"adapter": methods.AdapterConfig(), **others}
     return dict(
-        adapter=methods.AdapterConfig(),
         head_layers=1,
         max_length=length,
         trainable="full",
@@ -134,9 +148,7 @@ class _Recipes(collections.abc.Mapping):
 RECIPES = _Recipes(
     {
         "default": lambda: dict(
-            adapter=methods.AdapterConfig(
-                bottleneck_size=64, activation="gelu", init_stddev=3e-2, train_layer_norm="all"
-            ),
+            adapter=methods.AdapterConfig(),
             head_layers=1,
             learning_rate=1e-3,
             epochs=3,
@@ -204,7 +216,9 @@ RECIPES = _Recipes(
             decay_from_start=True,
         ),
         "report-per-layer": lambda: dict(
-            adapter=methods.AdapterConfig(bottleneck_size=64, sharing="layer", train_layer_norm="none"),
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, init_stddev=1e-2, sharing="layer", train_layer_norm="none"
+            ),
             head_layers=1,
             learning_rate=3e-4,
             epochs=10,
@@ -215,7 +229,9 @@ RECIPES = _Recipes(
             "The report attributes this sharing to Houlsby et al., whose adapters are not shared.",
         ),
         "report-unshared": lambda: dict(
-            adapter=methods.AdapterConfig(bottleneck_size=64, sharing="none", train_layer_norm="encoder"),
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, init_stddev=1e-2, sharing="none", train_layer_norm="encoder"
+            ),
             head_layers=2,
             learning_rate=3e-4,
             epochs=10,
@@ -226,7 +242,7 @@ RECIPES = _Recipes(
             "embeddings') and of the first of the two classifiers.",
         ),
         "report-3-shared": lambda: dict(
-            adapter=methods.AdapterConfig(bottleneck_size=64, sharing=3, train_layer_norm="none"),
+            adapter=methods.AdapterConfig(bottleneck_size=64, init_stddev=1e-2, sharing=3, train_layer_norm="none"),
             head_layers=1,
             learning_rate=3e-4,
             epochs=10,
@@ -235,7 +251,9 @@ RECIPES = _Recipes(
             source=_REPORT + " Its model '3-shared': one adapter for the six places of three consecutive blocks.",
         ),
         "report-additional": lambda: dict(
-            adapter=methods.AdapterConfig(bottleneck_size=64, sharing="none", train_layer_norm="encoder"),
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, init_stddev=1e-2, sharing="none", train_layer_norm="encoder"
+            ),
             head_layers=2,
             learning_rate=1e-4,
             epochs=50,
@@ -398,15 +416,33 @@ RECIPES = _Recipes(
             32,
             "Han et al. 2021, table 3: fine-tuning without adapters, 2e-5 for 10 epochs in batches of 32, 128 tokens.",
         ),
+        "gururangan-2020": lambda: _full(
+            1e-4,
+            100,
+            256,
+            "Gururangan et al. 2020, section 4 and the table of hyperparameters for pretraining: task-adaptive "
+            "pretraining of the whole encoder, what He et al. 2021 call ft + TAPT. With the published code's 16 texts "
+            "at a time `--accumulate 16`. Adam's second decay is 0.98 there, and 0.999 here.",
+            length=512,
+            adapter=None,
+            warmup_fraction=0.06,
+            epsilon=1e-6,
+            weight_decay=0.01,
+        ),
     }
 )
 
 
 def get_recipe(name: str) -> Recipe:
     """Return the `Recipe` called `name`; raises InputError with the known names otherwise."""
+    check_recipe(name)
+    return RECIPES[name]
+
+
+def check_recipe(name):
+    """Raise InputError unless there is such a recipe; needs no TensorFlow."""
     if name not in RECIPES:
         raise InputError(f"{{recipe}} is unknown: the recipes are {', '.join(RECIPES)}.", recipe=name)
-    return RECIPES[name]
 
 
 def changed_adapter(recipe, changes):

@@ -1,7 +1,7 @@
 """The tables of step.py's results."""
 
 from benchmarks.pairing import BEFORE, tracing_seconds
-from benchmarks.table_parts import MODEL_TITLES, NOTES, README, Table, of_settings, origin
+from benchmarks.table_parts import MODEL_TITLES, NOTES, RESULTS_PAGE, Table, of_settings, origin
 
 ARMS = {
     "adapters": "**adapters**, tf_adapters",
@@ -149,6 +149,6 @@ TABLE = Table(
         or _is_of_lora(result)
         or _is_of_checkpointing(result)
         or _is_of_a_change(result)
-        else README
+        else RESULTS_PAGE
     ),
 )

@@ -11,7 +11,7 @@ from benchmarks.table_parts import (
     METHOD_TITLES,
     MODEL_TITLES,
     NOTES,
-    README,
+    RESULTS_PAGE,
     Table,
     mean_and_sd,
     of_settings,
@@ -190,7 +190,7 @@ def _methods(result):
 TABLE = Table(
     table,
     lambda result: (*of_settings("model", "rows", "epochs")(result), *_methods(result)),
-    lambda result: NOTES if set(VARIANTS) & set(_methods(result)) else README,
+    lambda result: NOTES if set(VARIANTS) & set(_methods(result)) else RESULTS_PAGE,
 )
 
 

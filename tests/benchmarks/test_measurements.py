@@ -239,6 +239,7 @@ def test_disk(broken):
 """
 
 
+@pytest.mark.slow
 def test_conformance_keeps_what_each_test_said(tmp_path):
     (tmp_path / "test_suite.py").write_text(SUITE)
     done = run_script(

@@ -28,7 +28,13 @@ def folder(train_arguments, sentences, adapter_directory, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("command", options.commands())
+# The longest lists of options.
+LONG = ("tune", "pretrain", "stream")
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in options.commands()]
+)
 def test_values_that_no_option_can_have_are_refused_before_tensorflow(folder, command):
     numbers = options.numbers_of(command)
     words = {parameter.opts[0] for parameter in options.commands()[command].params if parameter.name in numbers}

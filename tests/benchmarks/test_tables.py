@@ -19,7 +19,7 @@ STEP_TABLE = """\
 | full / adapters | 1.50 | 1.45 to 1.55 |
 
 <sub>5 rounds of 4 steps, glue/sst2, validation split; 2 cores of A Processor; TensorFlow 2.21.0, PyTorch 2.13.0; \
-2026-01-02, commit 0123456; [a.json](benchmarks/results/a.json).</sub>"""
+2026-01-02, commit 0123456; [a.json](../benchmarks/results/a.json).</sub>"""
 
 
 def test_table_of_a_step_result(tmp_path):
@@ -27,10 +27,10 @@ def test_table_of_a_step_result(tmp_path):
     assert tables.make_tables(tables.read_results(tmp_path)) == STEP_TABLE
 
 
-def test_the_readmes_are_checked_and_written(tmp_path):
-    readme, notes, results = tmp_path / "README.md", tmp_path / "benchmarks" / "README.md", tmp_path / "results"
-    results.mkdir()
-    notes.parent.mkdir()
+def test_the_pages_are_checked_and_written(tmp_path):
+    page, notes, results = tmp_path / "docs" / "results.md", tmp_path / "benchmarks" / "README.md", tmp_path / "results"
+    for folder in (results, page.parent, notes.parent):
+        folder.mkdir()
     (results / "a.json").write_text(json.dumps(step_result()))
     padding = {
         "ways": [{"batch_size": 16, "way": "sorted", "padding": 0.125, "shapes": 3}],
@@ -42,20 +42,20 @@ def test_the_readmes_are_checked_and_written(tmp_path):
         json.dumps({"kind": "padding", "versions": {"tensorflow": "2.21.0"}, **common, **padding})
     )
     arguments = ("table.py", "--root", str(tmp_path), "--results", str(results))
-    readme.write_text("no markers")
+    page.write_text("no markers")
     done = run_script(*arguments)
     assert done.returncode == 2 and "benchmarks:start" in done.stderr
-    for path in (readme, notes):
+    for path in (page, notes):
         path.write_text(f"before\n{tables.START}\nold\n{tables.END}\nafter\n")
     assert run_script(*arguments, "--check").returncode == 1
-    assert "old" in readme.read_text()
+    assert "old" in page.read_text()
     assert run_script(*arguments).returncode == 0
-    assert readme.read_text() == f"before\n{tables.START}\n{STEP_TABLE}\n{tables.END}\nafter\n"
+    assert page.read_text() == f"before\n{tables.START}\n{STEP_TABLE}\n{tables.END}\nafter\n"
     assert "| 16 | sorted | 12.5 | 3 |" in notes.read_text() and "[b.json](results/b.json)" in notes.read_text()
     assert run_script(*arguments, "--check").returncode == 0
-    readme.write_text(readme.read_text().replace("5 rounds", "6 rounds"))
+    page.write_text(page.read_text().replace("5 rounds", "6 rounds"))
     done = run_script(*arguments, "--check")
-    assert done.returncode == 1 and "README.md are" in done.stderr and "benchmarks/README.md" not in done.stderr
+    assert done.returncode == 1 and "docs/results.md are" in done.stderr and "benchmarks/README.md" not in done.stderr
 
 
 def test_the_results_in_the_repository_make_tables():

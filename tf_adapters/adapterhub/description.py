@@ -4,10 +4,10 @@ import dataclasses
 import pathlib
 from typing import Optional
 
+from tf_adapters.adapterhub.layout import DESCRIPTIONS, HEAD_DESCRIPTION
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 
-DESCRIPTIONS = {"adapter": "adapter_config.json", "fusion": "adapter_fusion_config.json"}
 # Our heads -> the ends of the names of transformers' classes with that head, and the flexible heads that compute the
 # same.
 HEAD_TYPES = {
@@ -85,7 +85,7 @@ class HeadDescription:
 def read_head_description(directory):
     """The `HeadDescription` of a directory's `head_config.json`; InputError if it is damaged, or of a head that is not
     known here."""
-    path = pathlib.Path(directory) / "head_config.json"
+    path = pathlib.Path(directory) / HEAD_DESCRIPTION
     settings = read_json(path, "restore it, or pass {head}", head=False)
     if not isinstance(settings.get("config") or {}, dict):
         raise InputError(f"{path} is no description of a head: restore it, or pass {{head}}.", head=False)

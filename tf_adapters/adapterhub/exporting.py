@@ -4,10 +4,9 @@ import json
 import pathlib
 
 from tf_adapters.adapterhub import bottleneck, fusion, lora
-from tf_adapters.adapterhub.description import DESCRIPTIONS
 from tf_adapters.adapterhub.heads import head_files
+from tf_adapters.adapterhub.layout import DESCRIPTIONS, FILES
 from tf_adapters.adapterhub.settings import VERSION
-from tf_adapters.adapterhub.weights import FILES
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import write_safetensors, write_text

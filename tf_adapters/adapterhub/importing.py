@@ -1,10 +1,10 @@
 """From a directory of `adapters` or PEFT to an adapter of a model."""
 
-import pathlib
-
 from tf_adapters.adapterhub import bottleneck, fusion, lora, peft
 from tf_adapters.adapterhub.description import read_description, read_head_description
+from tf_adapters.adapterhub.fetching import find_directory
 from tf_adapters.adapterhub.heads import read_head
+from tf_adapters.adapterhub.layout import HEAD_DESCRIPTION
 from tf_adapters.adapterhub.weights import read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.injection import add_adapters
@@ -20,7 +20,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
         model: a built transformers TensorFlow model on the encoder that the adapter was trained on. The files name it,
             but hold no digest of it: that the weights are the same cannot be checked.
         directory: path with `adapter_config.json` or `adapter_fusion_config.json`, and weights as safetensors or as
-            PyTorch's pickle.
+            PyTorch's pickle; or `owner/name` or `owner/name@revision` of such a repository on the HuggingFace hub.
         name: str, the adapter's name on this model; None for the file's own, or `"default"` where it has none (PEFT's).
         head: bool, whether to load the prediction head too, if there is one.
         adapters: dict from the names of adapters that are fused to their directories; None where they are folders of
@@ -32,7 +32,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
         InputError: nothing there, another hidden size or family, something that has no like here, a file that is
             damaged or would run code. The model is then as it was.
     """
-    directory, state = pathlib.Path(directory), state_of(model)
+    directory, state = find_directory(directory), state_of(model)
     method, settings = read_description(directory)
     read, read_its_head, _ = _methods(method, settings, directory)
     if adapters is not None and method != "fusion":
@@ -57,7 +57,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
 def describe_head(directory):
     """The `HeadDescription` of what a directory has for a head, or None; InputError if it is damaged or not known
     here."""
-    directory = pathlib.Path(directory)
+    directory = find_directory(directory)
     method, settings = read_description(directory)
     return _methods(method, settings, directory)[2](directory, settings)
 
@@ -80,13 +80,13 @@ def _methods(method, settings, directory):
 
 
 def _head(model, state, directory, settings):
-    if not (directory / "head_config.json").is_file():
+    if not (directory / HEAD_DESCRIPTION).is_file():
         return {}, False
     return read_head(model, state, directory, *read_weights(directory, "head"))
 
 
 def _describe_head(directory, settings):
-    return read_head_description(directory) if (directory / "head_config.json").is_file() else None
+    return read_head_description(directory) if (directory / HEAD_DESCRIPTION).is_file() else None
 
 
 # What a directory holds -> the functions that read it, its head, and what the head is.

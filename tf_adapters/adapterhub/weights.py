@@ -4,19 +4,12 @@ import re
 
 import numpy as np
 
+from tf_adapters.adapterhub.layout import FILES
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import open_weights
-
-# What a directory holds -> its weights in either of the two formats.
-FILES = {
-    "adapter": ("adapter.safetensors", "pytorch_adapter.bin"),
-    "fusion": ("model_adapter_fusion.safetensors", "pytorch_model_adapter_fusion.bin"),
-    "head": ("model_head.safetensors", "pytorch_model_head.bin"),
-    "peft": ("adapter_model.safetensors", "adapter_model.bin"),
-}
 
 
 def read_weights(directory, what):
@@ -24,7 +17,7 @@ def read_weights(directory, what):
 
     Args:
         directory: path.
-        what: str, a key of `FILES`.
+        what: str, a key of `layout.FILES`.
 
     Raises:
         InputError: there is no such file, it is damaged or would run code, or it holds NaN or infinity.

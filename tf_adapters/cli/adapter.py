@@ -89,6 +89,7 @@ class AdapterOptions:
         """The recipe's adapter with the values that were given."""
         from tf_adapters.recipes import changed_adapter
 
+        recipe.check_labels()
         fields = {field.name for field in dataclasses.fields(recipe.adapter)}
         changes = {}
         for name, value in self._values().items():

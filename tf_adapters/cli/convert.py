@@ -5,14 +5,21 @@ from typing import Annotated, Optional
 
 import typer
 
+from tf_adapters.adapterhub.fetching import find_directory
 from tf_adapters.cli import options
+from tf_adapters.cli.hub import local
+from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
 
 def convert(
     directory: Annotated[
-        pathlib.Path, typer.Argument(help="Adapter directory of AdapterHub's, PEFT's or this package's.")
+        pathlib.Path,
+        typer.Argument(
+            help="Adapter directory of AdapterHub's, PEFT's or this package's, or `owner/name` or "
+            "`owner/name@revision` of one on the HuggingFace hub."
+        ),
     ],
     output: Annotated[
         pathlib.Path,
@@ -38,18 +45,24 @@ def convert(
     head in `modules_to_save`. All of them name the encoder, and nothing says that its weights are the same: give the
     very one by `--model`.
 
-    From AdapterHub or PEFT: `tf-adapters convert sst-2@ukp --model bert-base-uncased --output adapters/sst2`
+    From AdapterHub or PEFT: `tf-adapters convert AdapterHub/bert-base-uncased-pf-sst2 --output adapters/sst2`
 
     To AdapterHub: `tf-adapters convert adapters/sst2 --output hub/sst2`, which PyTorch's
     `model.load_adapter("hub/sst2", use_safetensors=True)` reads; of a fusion, `load_adapter` its folders and
     `load_adapter_fusion` the directory.
     """
-    if not directory.is_dir():
-        raise InputError(f"{directory}: there is no such directory.")
     if output.exists() and (not output.is_dir() or any(output.iterdir())) and not overwrite:
         raise InputError(f"--output {output} is there already: choose another, or give --overwrite.")
+    check_writable(output / "adapter_config.json")
+    name = directory.resolve().name
+    if not directory.exists():
+        directory, name = local(directory, find_directory), name.partition("@")[0]
+    if not directory.is_dir():
+        raise InputError(f"{directory}: there is no such directory.")
     ours = (directory / "tf_adapters.json").is_file()
     source = None if ours else model or _named_model(directory)
+    if ours:
+        _check_encoder_unchanged(directory)
 
     from tf_adapters.cli.quiet import import_tensorflow
 
@@ -57,9 +70,22 @@ def convert(
     with console.status("Loading TensorFlow and the encoder ..."):
         import_tensorflow()
         written = (
-            _to_hub(directory, output, model, head) if ours else _from_hub(directory, output, source, head, max_length)
+            _to_hub(directory, name, output, model, head)
+            if ours
+            else _from_hub(directory, output, source, head, max_length)
         )
     console.print(written)
+
+
+def _check_encoder_unchanged(directory):
+    from tf_adapters.saving.settings import read_settings
+
+    trained = read_settings(directory)["parameters"]
+    if trained["layer_norm"] or trained["backbone"]:
+        raise InputError(
+            f"{directory}: the encoder's LayerNorms were trained too, or more of it, which AdapterHub's files do not "
+            "hold: train with --train-layer-norm none, or by a recipe that leaves them, such as pfeiffer-2021."
+        )
 
 
 def _named_model(directory):
@@ -72,14 +98,14 @@ def _named_model(directory):
     return name
 
 
-def _to_hub(directory, output, model, head):
+def _to_hub(directory, name, output, model, head):
     from tf_adapters.adapterhub import export_adapter
     from tf_adapters.saving.directory import load_trained
 
     trained, settings = load_trained(directory, backbone=model)
     # PyTorch finds a fusion by its adapters' names.
-    name = None if (settings["adapter"] or {}).get("method") == "fusion" else directory.resolve().name
-    export_adapter(trained, output, name=name, head=head)
+    fusion = (settings["adapter"] or {}).get("method") == "fusion"
+    export_adapter(trained, output, name=None if fusion else name, head=head)
     kind, units = settings["backbone"]["model_type"], settings["backbone"]["hidden_size"]
     return f"Written to {output}, for {kind} models of {units} units in PyTorch's adapters."
 

@@ -2,9 +2,11 @@
 
 import dataclasses
 import pathlib
+import shlex
 
 from tf_adapters.cli import options
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.dialect import dialect_of
 from tf_adapters.tasks.files import check_streams
 
 DEFAULT_TASK = "rotten-tomatoes"
@@ -28,6 +30,9 @@ class DataOptions:
     label_column: options.LabelColumn = None
     label_separator: options.LabelSeparator = "|"
     format: options.Format = None
+    encoding: options.Encoding = None
+    header: options.Header = None
+    delimiter: options.Delimiter = None
     kind: options.Kind = None
     metric: options.TrainedMetric = None
     validation_split: options.ValidationSplit = None
@@ -42,6 +47,7 @@ class DataOptions:
             "--validation": self.validation,
             "--test": self.test,
             "--format": self.format,
+            **{f"--{name}": value for name, value in self._dialect().items()},
             "--kind": self.kind,
         }
         given = {option: value for option, value in of_files.items() if value is not None}
@@ -66,12 +72,10 @@ class DataOptions:
                 else ("--validation-split", self.validation_split)
             )
             raise InputError(f"{option} {value} belongs to --task NAME: leave it out with --train FILE.")
-        elif "--validation" not in given:
-            raise InputError(
-                f"--train {given['--train']} needs --validation FILE: the best epoch is chosen by rows that are not "
-                "trained on."
-            )
-        check_streams({"--train": self.train_file, "--validation": self.validation, "--test": self.test})
+        dialect_of(**self._dialect())
+        self.validation = _file_or_share("--validation", self.validation)
+        self.test = _file_or_share("--test", self.test)
+        check_streams({"--train": self.train_file, **self._files()})
         if self.low_resource is not None and self.max_train_rows is not None:
             raise InputError(
                 f"--low-resource {self.low_resource} and --max-train-rows {self.max_train_rows} exclude each other: "
@@ -85,19 +89,20 @@ class DataOptions:
         return pathlib.Path(folder, DEFAULT_TASK)
 
     def peek(self):
-        """Find a wrong name or column of the user's files before TensorFlow is loaded."""
+        """Find a missing package, or a wrong name or column of the user's files, before TensorFlow is loaded."""
         from tf_adapters.tasks.files import peek
+        from tf_adapters.tasks.registry import check_task
 
         if self.task is not None:
+            check_task(self.task, data_dir=self.data_dir)
             return
         if self.kind is None and self.train_file.name.removesuffix(".gz").endswith(".conllu"):
             self.kind = "token-classification"
         if self.kind is None or self.kind in LABELLED_TEXTS:
             names = self._columns()
             names = {**names, "text_column": self.text_column or "text", "label_column": self.label_column or "label"}
-            for path in (self.train_file, self.validation, self.test):
-                if path is not None:
-                    peek(path, **names, format=self.format)
+            for path in (self.train_file, *self._files().values()):
+                peek(path, **names, format=self.format, dialect=dialect_of(**self._dialect()))
 
     def read(self, console):
         """The whole `Task`; says how many rows were left out."""
@@ -117,6 +122,7 @@ class DataOptions:
                     label_separator=self.label_separator,
                     format=self.format,
                     bad_rows=bad_rows,
+                    **self._dialect(),
                     **self._columns(),
                 )
             else:
@@ -128,6 +134,8 @@ class DataOptions:
                     **self._columns(),
                 )
         show_bad_rows(console, bad_rows)
+        if self.task is None:
+            _show_doubts(console, task, self.label_separator)
         return task
 
     def sampled(self, task, seed):
@@ -152,5 +160,41 @@ class DataOptions:
             words += [option] if value is True else [option, str(value)]
         return words
 
+    def _files(self):
+        """The files of held-out rows by their options."""
+        given = {"--validation": self.validation, "--test": self.test}
+        return {option: value for option, value in given.items() if isinstance(value, pathlib.Path)}
+
+    def _dialect(self):
+        """What was said of how the files are written."""
+        return options.dialect_given(encoding=self.encoding, header=self.header, delimiter=self.delimiter)
+
     def _columns(self):
         return {name: getattr(self, name) for name in ("text_column", "text_pair_column", "label_column")}
+
+
+def _show_doubts(console, task, separator):
+    """Say what the labels look like in place of what they were taken for."""
+    from tf_adapters.tasks.labels import doubts
+
+    found = doubts(task.labels, kind=task.kind, separator=separator)
+    if found is not None:
+        sentence, values = found
+        for name, value in values.items():
+            sentence = sentence.replace(f"{{{name}}}", f"--{name.replace('_', '-')} {shlex.quote(value)}")
+        console.print(sentence, markup=False)
+
+
+def _file_or_share(option, value):
+    """A path, or a number for the share of the training rows; None stays None."""
+    if value is None or isinstance(value, (pathlib.Path, float)):
+        return value
+    try:
+        share = None if pathlib.Path(value).exists() else float(value)
+    except ValueError:
+        share = None
+    if share is None:
+        return pathlib.Path(value)
+    if not 0 < share < 1:
+        raise InputError(f"{option} {value} must be a file, or a share of the training rows such as 0.1.")
+    return share

@@ -6,15 +6,22 @@ from typing import Annotated, List, Optional
 import typer
 
 from tf_adapters.cli import options
+from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.plots import check_plot, draw_confusion
 from tf_adapters.cli.report import show_bad_rows, show_numbers, show_results
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 
+MEANS = (
+    "Means over languages (He et al. 2021: target is all but the source, distant is outside the Indo-European family)"
+)
+# Kinds whose rows do not have one label each.
+WITHOUT_CONFUSION = ("multi-label", "regression", "question-answering", "multiple-choice", "masked-lm")
+
 
 def evaluate(
-    directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory.")],
+    directory: Annotated[pathlib.Path, typer.Argument(help=options.AdapterHelp)],
     task: Annotated[
         Optional[List[str]],
         typer.Option(
@@ -41,8 +48,16 @@ def evaluate(
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     label_column: options.LabelColumn = None,
-    label_separator: options.LabelSeparator = "|",
+    label_separator: Annotated[
+        Optional[str],
+        typer.Option(
+            help="Between the labels of a multi-label cell. Default: as in training, or `|`.", rich_help_panel="Data"
+        ),
+    ] = None,
     format: options.Format = None,
+    encoding: options.Encoding = None,
+    header: options.Header = None,
+    delimiter: options.Delimiter = None,
     skip_bad_rows: options.SkipBadRows = False,
     metric: Annotated[
         Optional[str],
@@ -84,12 +99,21 @@ def evaluate(
     if plot is not None:
         check_plot(plot)
     options.check_precision(precision)
-    from tf_adapters.cli.trained import check_pairs
+    from tf_adapters.cli.trained import check_pairs, reading_of
     from tf_adapters.saving.settings import read_settings, task_of
 
+    given, directory = directory, local(directory)
     settings = read_settings(directory)
-    if input_file:
-        check_pairs(settings, text_pair_column, directory)
+    _check_kind_of_plot(plot, task_of(settings)[0], directory)
+    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
+    dialect = {"encoding": encoding, "header": header, "delimiter": delimiter}
+    for name, value in dialect.items():
+        if value is not None and not input_file:
+            raise InputError(f"--{name} {value} goes with --input FILE: add that, or leave it out.")
+    said = {**columns, "label_separator": label_separator, "format": format, **dialect}
+    readings = [reading_of([settings], path, said) for path in input_file or ()]
+    for reading, _ in readings:
+        check_pairs(settings, reading.get("text_pair_column"), directory)
     from tf_adapters.cli.quiet import import_tensorflow
 
     console = terminal()
@@ -104,13 +128,15 @@ def evaluate(
     kind, labels = task_of(settings)
     trained = settings["task"] or {}
     metric = metric_of(kind, metric or trained.get("metric"), labels)
-    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
     bad_rows = BadRows() if skip_bad_rows else None
     if input_file:
-        reading = {"format": format, "label_separator": label_separator, "bad_rows": bad_rows}
-        reading.update({name: column for name, column in columns.items() if column is not None})
+        sets = []
         # Before the encoder is loaded, so that a mistake in the second file shows at once.
-        sets = [(path.name, rows_from_file(path, kind=kind, labels=labels, **reading)) for path in input_file]
+        for path, (reading, note) in zip(input_file, readings):
+            if note:
+                console.print(note, markup=False)
+            rows = rows_from_file(path, kind=kind, labels=labels, bad_rows=bad_rows, **reading)
+            sets.append((path.name, rows))
     else:
         names = task or [trained.get("name")]
         if names[0] in (None, "files"):
@@ -123,23 +149,24 @@ def evaluate(
     results = [_score(console, scorer, kind, labels, metric, name, rows) for name, rows in sets]
     problem = f"{directory} predicts numbers that are not finite: train it again."
     json_text(results, problem=problem)  # which refuses them, before any is shown
-    show_results(console, directory, results, metric, settings)
-    means = {}
-    if task and len(task) > 1:
-        means = _means(dict(zip(task, results)), metric, source_language)
-        if means:
-            show_numbers(
-                console,
-                "Means over languages (He et al. 2021: target is all but the source, distant is "
-                "outside the Indo-European family)",
-                means,
-            )
+    show_results(console, given, results, metric, settings)
+    means = _means(dict(zip(task, results)), metric, source_language) if task and len(task) > 1 else {}
+    if means:
+        show_numbers(console, MEANS, means)
     if output is not None:
         several = {"results": results, "means": means}
-        content = {"directory": str(directory), "metric": metric, **(results[0] if len(results) == 1 else several)}
+        content = {"directory": str(given), "metric": metric, **(results[0] if len(results) == 1 else several)}
         write_text(output, json_text(content, problem=problem, indent=2) + "\n")
     if plot is not None:
         draw_confusion(results[0], plot)
+
+
+def _check_kind_of_plot(plot, kind, directory):
+    if plot is not None and kind in WITHOUT_CONFUSION:
+        raise InputError(
+            f"--plot {plot}: {directory} is of the kind {kind}, which has no confusion matrix, as its rows do not have "
+            "one label each: leave it out."
+        )
 
 
 def _score(console, scorer, kind_name, labels, metric, name, rows):

@@ -8,13 +8,18 @@ from typing import Annotated
 import typer
 
 from tf_adapters.cli import options
+from tf_adapters.cli.hub import local
+from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.cli.trained import encoder_source, load_bank, named_directories
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
+from tf_adapters.serving.places import check_export_file, check_version_directory
 
 STORAGES = ("float32", "bfloat16", "float16")
 FORMATS = ("saved-model", "onnx", "litert")
+# TensorFlow Serving's newest release when this version was written.
+NEWEST_SERVER = (2, 20)
 
 
 def export(
@@ -22,7 +27,8 @@ def export(
         list[str],
         typer.Argument(
             metavar="DIRECTORY...",
-            help="Adapter directory; with `--adapters` any number, each as `DIRECTORY` or `NAME=DIRECTORY`.",
+            help="Adapter directory, or `owner/name` of one on the HuggingFace hub; with `--adapters` any number, each "
+            "as `DIRECTORY` or `NAME=DIRECTORY`.",
         ),
     ],
     output: Annotated[
@@ -59,7 +65,8 @@ def export(
     """Write a SavedModel for TensorFlow Serving: raw text in, label and probabilities out.
 
     It needs tensorflow and tensorflow-text to load, and nothing of this package. A server that watches the folder above
-    the version takes the highest number.
+    the version takes the highest number. TensorFlow Serving's newest release is 2.20: what TensorFlow 2.21 writes gives
+    the same answers in TensorFlow 2.20, and a server itself was not tried.
 
     `tf-adapters export adapters/rotten-tomatoes --output serving/film/1`
 
@@ -81,17 +88,20 @@ def export(
         raise InputError("--adapter-storage is for --adapters: add it, or use --storage.")
     if format not in FORMATS:
         raise InputError(f"--format {format} is unknown: use one of {', '.join(FORMATS)}.")
+    check_writable(output)
     if format != "saved-model":
+        check_export_file(output, format)
         if adapters or len(directories) > 1 or storage != "float32":
             raise InputError(f"--format {format} is for one task in float32: leave out --adapters and --storage.")
-        _export_file(pathlib.Path(directories[0]), output, format, model)
+        _export_file(local(directories[0]), output, format, model)
         return
+    check_version_directory(output)
     if adapters:
         inputs = _export_bank(directories, output, storage, adapter_storage, model)
     elif len(directories) > 1:
         raise InputError(f"{len(directories)} directories were given: give --adapters to write one model of them all.")
     else:
-        inputs = _export_one(pathlib.Path(directories[0]), output, storage, model)
+        inputs = _export_one(local(directories[0]), output, storage, model)
     files = [path for path in output.rglob("*") if path.is_file()]
     shared = sum(path.stat().st_size for path in files if path.stat().st_nlink > 1)
     note = f", of which {shared / 1e6:.1f} MB are shared with another version" if shared else ""
@@ -101,7 +111,24 @@ def export(
         "import tensorflow as tf, tensorflow_text; "
         f'print(tf.saved_model.load({json.dumps(str(output))}).signatures["serving_default"]({inputs}))'
     )
-    console.print(f"Try it:\n  python -c {shlex.quote(code)}")
+    import tensorflow as tf
+
+    note = server_note(tf.__version__)
+    if note:
+        console.print(note)
+    console.print(f"Try it:\n  python -c {shlex.quote(code)}", soft_wrap=True)
+
+
+def server_note(version):
+    """What to know of TensorFlow Serving where this version of TensorFlow wrote the export, or None."""
+    written = tuple(int(part) for part in version.split(".")[:2])
+    if written <= NEWEST_SERVER:
+        return None
+    here, newest = (".".join(map(str, numbers)) for numbers in (written, NEWEST_SERVER))
+    return (
+        f"TensorFlow Serving's newest release is {newest}, and TensorFlow {here} wrote this. TensorFlow {newest} reads "
+        f"such files; a server was not tried. If yours refuses it, export with TensorFlow {newest}."
+    )
 
 
 def _export_one(directory, output, storage, model):
@@ -111,9 +138,8 @@ def _export_one(directory, output, storage, model):
     console = _load_tensorflow()
     from tf_adapters.kinds import get_kind
     from tf_adapters.pipeline import load_pipeline
-    from tf_adapters.serving.export import check_version_directory, export_saved_model
+    from tf_adapters.serving.export import export_saved_model
 
-    check_version_directory(output)
     with console.status("Loading the encoder ..."):
         scorer, settings = load_pipeline(directory, backbone=model)
     with console.status("Tracing and writing ..."):
@@ -136,9 +162,8 @@ def _export_file(directory, output, format, model):
     read_settings(directory)
     console = _load_tensorflow()
     from tf_adapters.pipeline import load_pipeline
-    from tf_adapters.serving.convert import check_new_file, export_file
+    from tf_adapters.serving.convert import export_file
 
-    check_new_file(output)
     with console.status("Loading the encoder ..."):
         scorer, settings = load_pipeline(directory, backbone=model)
     with console.status("Converting and writing ..."):
@@ -150,10 +175,8 @@ def _export_bank(directories, output, storage, adapter_storage, model):
     named = named_directories(directories)
     source = encoder_source(named, model)
     console = _load_tensorflow()
-    from tf_adapters.serving.export import check_version_directory
     from tf_adapters.serving.export_bank import export_bank
 
-    check_version_directory(output)
     bank = load_bank(named, source, console, storage=adapter_storage)
     with console.status("Tracing and writing ..."):
         export_bank(bank, output, storage=storage)

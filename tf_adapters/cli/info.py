@@ -1,21 +1,28 @@
 """`tf-adapters info`."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 from typing import Annotated, Optional
 
 import typer
 
+from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import json_text
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
+from tf_adapters.saving.fetching import find_adapter
+from tf_adapters.saving.layout import SETTINGS_FILE
 
 
 def info(
     source: Annotated[
         str,
-        typer.Argument(help="Adapter directory, or a model: `minilm`, a directory with config.json, an id on the hub."),
+        typer.Argument(
+            help="Adapter directory, or a model: `minilm`, a directory with config.json; or the id of either on the "
+            "HuggingFace hub, with or without `@revision`."
+        ),
     ],
     adapter_size: Annotated[
         Optional[int],
@@ -34,9 +41,8 @@ def info(
     `tf-adapters info bert-base-uncased --adapter-size 256`
     """
     from tf_adapters.cli.quiet import import_tensorflow
-    from tf_adapters.saving.layout import SETTINGS_FILE
 
-    console, directory = terminal(), pathlib.Path(source)
+    console, directory = terminal(), _adapter(source)
     if directory.is_dir() and not any((directory / name).exists() for name in (SETTINGS_FILE, "config.json")):
         raise InputError(
             f"{source} holds neither {SETTINGS_FILE} nor config.json: give an adapter directory or a model's directory."
@@ -52,6 +58,13 @@ def info(
         with console.status("Loading TensorFlow ..."):
             import_tensorflow()
         _show_model(console, source, adapter_size, as_json)
+
+
+def _adapter(source):
+    """The folder of the adapter directory that the source is, or else its path."""
+    # A repository of an encoder has none of an adapter's files.
+    folder = local(source, functools.partial(find_adapter, required=False))
+    return folder if (folder / SETTINGS_FILE).exists() else pathlib.Path(source)
 
 
 def _show_directory(console, directory, as_json):
@@ -107,6 +120,10 @@ def _show_directory(console, directory, as_json):
     )
     rows["size"] = f"{size / 1e6:.2f} MB ({size:,} bytes)"
     rows.update(settings["metrics"] or {})
+    result = settings.get("result")
+    if result:
+        rows |= {f"{result['split']} {name}": value for name, value in result["numbers"].items()}
+        rows |= {f"the same of {what}": value for what, value in result["without_training"].items()}
     if (directory / RESUME_FOLDER).is_dir():
         rows["run"] = "not finished: this is its best epoch so far; `train ... --resume` goes on with it"
     show_numbers(console, str(directory), rows)

@@ -7,6 +7,7 @@ import typer
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, check_seeds, checked
+from tf_adapters.tasks.dialect import DELIMITERS
 from tf_adapters.tasks.readers import READERS
 
 
@@ -18,12 +19,38 @@ def _files_of_kinds():
     return "; ".join(f"{', '.join(names)} ({files})" for files, names in kinds.items())
 
 
+AdapterHelp = "Adapter directory, or `owner/name` or `owner/name@revision` of one on the HuggingFace hub."
 BatchSize = Annotated[int, typer.Option(help="Rows per batch.")]
 DataDir = Annotated[
     Optional[pathlib.Path],
     typer.Option(
         help="Folder with the task's files, or with prepared TensorFlow Datasets; nothing is downloaded if it holds "
         "them.",
+        rich_help_panel="Data",
+    ),
+]
+Delimiter = Annotated[
+    Optional[str],
+    typer.Option(
+        help=f"Between the columns of CSV, where it is neither the comma nor the semicolon of the first line: a "
+        f"character, or {', '.join(f'`{name}`' for name in DELIMITERS)}.",
+        rich_help_panel="Data",
+    ),
+]
+Encoding = Annotated[
+    Optional[str],
+    typer.Option(
+        help="Encoding of your files, such as `cp1252` or `latin-1`. Default: UTF-8, and UTF-16 that begins with its "
+        "mark.",
+        rich_help_panel="Data",
+    ),
+]
+Header = Annotated[
+    Optional[str],
+    typer.Option(
+        help="`none` where the first line of CSV or TSV is a row: columns are then named by number from 1. Default: "
+        "`first`, it has the columns' names.",
+        metavar="first|none",
         rich_help_panel="Data",
     ),
 ]
@@ -89,7 +116,12 @@ SkipBadRows = Annotated[
 ]
 Source = Annotated[Optional[str], typer.Option(help="Pretrained encoder, if it is not where the directory says.")]
 TestFile = Annotated[
-    Optional[pathlib.Path], typer.Option(help="Your test rows, scored once at the end.", rich_help_panel="Data")
+    Optional[str],
+    typer.Option(
+        help="Your test rows, scored once at the end: a file, or a share of the training rows, such as `0.1`.",
+        metavar="FILE|SHARE",
+        rich_help_panel="Data",
+    ),
 ]
 TextColumn = Annotated[
     Optional[str],
@@ -136,8 +168,14 @@ TrainedTask = Annotated[
     ),
 ]
 ValidationFile = Annotated[
-    Optional[pathlib.Path],
-    typer.Option(help="Your validation rows; the best epoch is chosen by them.", rich_help_panel="Data"),
+    Optional[str],
+    typer.Option(
+        help="Your validation rows, by which the best epoch is chosen: a file, or a share of the training rows, such "
+        "as `0.1`. Without it a tenth, and without `--test` too another tenth for that: the same rows in every "
+        "run, with each label's share.",
+        metavar="FILE|SHARE",
+        rich_help_panel="Data",
+    ),
 ]
 
 # Parameters of commands that the Python functions, and so `RANGES`, call otherwise.
@@ -160,6 +198,18 @@ def check_numbers(arguments):
             checked(setting, value, shown=f"--{name.replace('_', '-')} {value}")
     if {"seed", "seeds"} <= arguments.keys():
         check_seeds(arguments["seed"], arguments["seeds"])
+
+
+def check_model(source):
+    """Raise InputError if it can be known without TensorFlow that there is no such encoder here."""
+    from tf_adapters.models.sources import find_here
+
+    find_here(source)
+
+
+def dialect_given(**values):
+    """Those of `--encoding`, `--header` and `--delimiter` that were given, as keywords of Python's functions."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def check_precision(precision):

@@ -128,6 +128,28 @@ def draw_perplexity(log, before, path):
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
 
 
+def draw_curve(log, metric, path):
+    """Draw a run's losses, and the validation rows' `metric`, over the steps; `log` is a list of dicts of floats."""
+    from matplotlib.figure import Figure
+
+    from tf_adapters.saving.atomic import replacing
+
+    figure = Figure(figsize=(8, 3.5), layout="constrained")
+    losses, scores = figure.subplots(1, 2)
+    steps = [row["step"] for row in log]
+    drawn = ((losses, "training_loss", "training"), (losses, "validation_loss", "validation"))
+    for axes, name, label in (*drawn, (scores, f"validation_{metric}", "validation")):
+        if all(name in row for row in log):
+            axes.plot(steps, [row[name] for row in log], marker="o", markersize=3, label=label)
+    for axes, name in ((losses, "loss"), (scores, metric.replace("_", " "))):
+        axes.set_xlabel("steps")
+        axes.set_ylabel(name)
+        axes.grid(color="0.9")
+        axes.legend()
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+
+
 def _heights(values, axes, place, most_levels=6):
     """Where values stand on a vertical axis from 0 to 1, at which their names are written; NaN for None.
 

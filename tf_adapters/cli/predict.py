@@ -1,10 +1,7 @@
 """`tf-adapters predict`."""
 
-import csv
 import dataclasses
-import functools
 import itertools
-import json
 import pathlib
 import sys
 from typing import Annotated, Optional
@@ -12,9 +9,11 @@ from typing import Annotated, Optional
 import typer
 
 from tf_adapters.cli import options
+from tf_adapters.cli.answer_file import write_csv
+from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.terminal import terminal
-from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, named_directories
+from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, named_directories, reading_of
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
 
@@ -27,7 +26,9 @@ def predict(
     directories: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIRECTORY...", help="Adapter directory, or several, each as `DIRECTORY` or `NAME=DIRECTORY`."
+            metavar="DIRECTORY...",
+            help="Adapter directory, or `owner/name` or `owner/name@revision` of one on the HuggingFace hub; or "
+            "several, each as `DIRECTORY` or `NAME=DIRECTORY`.",
         ),
     ],
     input_file: Annotated[
@@ -42,9 +43,16 @@ def predict(
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     format: options.Format = None,
+    encoding: options.Encoding = None,
+    header: options.Header = None,
+    delimiter: options.Delimiter = None,
     output: Annotated[
-        str, typer.Option(help="File to write: .jsonl or .csv; - writes JSON lines to standard output.")
-    ] = "-",
+        Optional[str],
+        typer.Option(
+            help="File to write: .jsonl, an object a row with its answer; .csv, the columns of the input and the "
+            "answer's; - writes JSON lines to standard output. Default: -, and on a terminal a table."
+        ),
+    ] = None,
     shard: Annotated[
         Optional[str],
         typer.Option(
@@ -57,11 +65,14 @@ def predict(
     precision: options.Precision = "float32",
     fast: options.Fast = False,
 ):
-    """Label texts: one object a row, in order, with `label` and `probabilities`.
+    """Label texts: one object a row, in order, with `label` and `probabilities`; on a terminal a table of them.
 
     Regression gives `value`, multi-label gives `labels`, words give `words` and `labels`, questions give `answer`
     and `n_best`. A row without an answer, because the logits are not finite, has nulls and an `error`. Files of any
     length are read and written in constant memory; the output file appears when it is complete.
+
+    A CSV has the input's columns in their order, and then the answer's, whose names are always the same: a column of
+    the input with one of them, such as `label`, is called `input_label`.
 
     A file: `tf-adapters predict adapters/rotten-tomatoes --input reviews.csv --text-column text --output labels.jsonl`
 
@@ -74,22 +85,22 @@ def predict(
 
     A line: `echo 'a quiet, moving film' | tf-adapters predict adapters/rotten-tomatoes --input -`
     """
-    if output != "-":
+    if output not in (None, "-"):
         if not output.endswith((".csv", ".jsonl")):
             raise InputError(f"--output {output}: the name must end in .jsonl or .csv, or be - for standard output.")
         check_new_file(output, overwrite=overwrite)
     options.check_precision(precision)
-    reading = {
-        "chunk_rows": CHUNK_ROWS,
-        "format": format,
-        "text_column": text_column,
-        "text_pair_column": text_pair_column,
-    }
+    given = {"format": format, "text_column": text_column, "text_pair_column": text_pair_column}
+    given.update(encoding=encoding, header=header, delimiter=delimiter)
     if len(directories) == 1 and ("=" not in directories[0] or pathlib.Path(directories[0]).is_dir()):
-        labeller = _One(pathlib.Path(directories[0]), text_pair_column, model, precision, fast)
+        labeller = _One(local(directories[0]), model, fast)
     else:
-        labeller = _Several(directories, text_pair_column, model, precision, fast)
-    chunks = _chunks(input_file, shard, {"kind": labeller.kind, **reading})
+        labeller = _Several(directories, model, precision, fast)
+    reading, note = reading_of(labeller.settings, input_file, given)
+    labeller.check_pairs(reading.get("text_pair_column"))
+    as_csv = output is not None and output.endswith(".csv")
+    reading.update(kind=labeller.kind, chunk_rows=CHUNK_ROWS, keep_all_columns=as_csv)
+    chunks = _chunks(input_file, shard, reading)
     # A wrong name or column shows before the model is loaded.
     chunks = itertools.chain([next(chunks)], chunks)
 
@@ -99,37 +110,54 @@ def predict(
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
     options.use_precision(precision, console)
+    if note:
+        console.print(note, markup=False)
     label = labeller.load(console, batch_size)
     from tf_adapters.cli.progress import counting
+
+    on_terminal = sys.stdout.isatty()
+    to_stdout = output in (None, "-")
+    # A bar and the rows would overwrite each other on one terminal.
+    with counting(console, "predicting", unit=labeller.unit, shown=not (to_stdout and on_terminal)) as advance:
+        if output is None and on_terminal:
+            from tf_adapters.cli.answer_table import show_answers
+
+            show_answers(terminal(), _with_texts(labeller.kind, chunks, label, advance))
+            console.print("All probabilities: --output - for JSON lines, --output FILE.csv or FILE.jsonl for a file.")
+        else:
+            answered = ((getattr(chunk, "records", None), label(chunk.rows(), advance)) for chunk in chunks)
+            _write("-" if to_stdout else output, answered)
+
+
+def _with_texts(kind, chunks, label, progress):
+    """What was read of each chunk's rows, and their records."""
+    from tf_adapters.kinds import get_kind
+
+    kind = get_kind(kind)
+    for chunk in chunks:
+        rows = chunk.rows()
+        yield [kind.text(rows, index) for index in range(len(rows))], label(rows, progress)
+
+
+def _write(output, chunks):
     from tf_adapters.saving.atomic import replacing
 
-    # A bar and the rows would overwrite each other on one terminal.
-    with counting(console, "predicting", unit=labeller.unit, shown=output != "-" or not sys.stdout.isatty()) as advance:
-        rows = (label(chunk.rows(), advance) for chunk in chunks)
-        if output == "-":
-            # JSON is UTF-8, whatever the terminal's encoding.
-            sys.stdout.reconfigure(encoding="utf-8")
-            _write_jsonl(sys.stdout, rows)
-        else:
-            with replacing(output) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-                (_write_csv if output.endswith(".csv") else _write_jsonl)(file, rows)
+    if output == "-":
+        # JSON is UTF-8, whatever the terminal's encoding.
+        sys.stdout.reconfigure(encoding="utf-8")
+        _write_jsonl(sys.stdout, chunks)
+        return
+    write, errors = (write_csv, "replace") if output.endswith(".csv") else (_write_jsonl, "strict")
+    # What JSON lines hold in columns that nobody read may be half of a surrogate pair.
+    with replacing(output) as temporary, open(temporary, "w", encoding="utf-8", errors=errors, newline="") as file:
+        write(file, chunks)
 
 
 def _write_jsonl(file, chunks):
     problem = "A row holds numbers that are not finite: train the adapter again."
-    for rows in chunks:
+    for _, rows in chunks:
         file.writelines(json_text(row, problem=problem) + "\n" for row in rows)
         file.flush()
-
-
-def _write_csv(file, chunks):
-    writer = None
-    for rows in chunks:
-        rows = [_flat(row) for row in rows]
-        if writer is None:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 class _One:
@@ -137,13 +165,15 @@ class _One:
 
     unit = "rows"
 
-    def __init__(self, directory, text_pair_column, model, precision, fast):
+    def __init__(self, directory, model, fast):
         from tf_adapters.saving.settings import read_settings
 
         self.directory, self.model, self.fast = directory, model, fast
-        self.settings = read_settings(directory)
-        check_pairs(self.settings, text_pair_column, directory)
-        self.kind, self.labels = task_of(self.settings)
+        self.settings = [read_settings(directory)]
+        self.kind, self.labels = task_of(self.settings[0])
+
+    def check_pairs(self, text_pair_column):
+        check_pairs(self.settings[0], text_pair_column, self.directory)
 
     def load(self, console, batch_size):
         from tf_adapters.kinds import get_kind
@@ -151,7 +181,7 @@ class _One:
 
         with console.status("Loading the encoder ..."):
             scorer, _ = load_pipeline(self.directory, backbone=self.model, batch_size=batch_size, fast=self.fast)
-        kind, value_range = get_kind(self.kind), (self.settings["task"] or {}).get("value_range")
+        kind, value_range = get_kind(self.kind), (self.settings[0]["task"] or {}).get("value_range")
 
         def label(rows, progress):
             if value_range is not None:
@@ -166,7 +196,7 @@ class _Several:
 
     kind, unit = "classification", "answers"
 
-    def __init__(self, directories, text_pair_column, model, precision, fast):
+    def __init__(self, directories, model, precision, fast):
         from tf_adapters.saving.settings import read_settings
 
         if fast or precision != "float32":
@@ -176,19 +206,24 @@ class _Several:
             )
         self.named = named_directories(directories)
         self.source = encoder_source(self.named, model)
-        settings = {name: read_settings(path) for name, path in self.named.items()}
-        self.tasks = {name: task_of(of_task) for name, of_task in settings.items()}
+        self.settings = [read_settings(path) for path in self.named.values()]
+        self.tasks = {name: task_of(of_task) for name, of_task in zip(self.named, self.settings)}
         for name, (kind, _) in self.tasks.items():
             if kind not in KINDS:
                 raise InputError(
                     f"{self.named[name]} is for {kind}, which is predicted by itself: several directories may be for "
                     f"{', '.join(KINDS)}."
                 )
-        pairs = [name for name in self.named if (settings[name]["task"] or {}).get("text_pairs")]
-        if pairs or text_pair_column is None:
-            for name in pairs:
-                check_pairs(settings[name], text_pair_column, self.named[name])
-        else:
+
+    def check_pairs(self, text_pair_column):
+        pairs = [
+            (directory, settings)
+            for directory, settings in zip(self.named.values(), self.settings)
+            if (settings["task"] or {}).get("text_pairs")
+        ]
+        for directory, settings in pairs:
+            check_pairs(settings, text_pair_column, directory)
+        if text_pair_column is not None and not pairs:
             raise InputError(
                 f"--text-pair-column {text_pair_column}: all of these directories were trained on single texts; leave "
                 "it out."
@@ -223,20 +258,3 @@ def _chunks(input_file, shard, reading):
             f"--shard {shard} reads its input twice, and {shown_name(input_file)} can be read once: give a file."
         )
     return shard_chunks(lambda: unlabelled_chunks(input_file, **reading), index, count)
-
-
-def _flat(row):
-    """One CSV row: probabilities in a column each, and of several tasks their names before the columns'."""
-    if all(isinstance(value, dict) for value in row.values()):
-        return {f"{task}_{name}": value for task, record in row.items() for name, value in _flat(record).items()}
-    flat = {}
-    for name, value in row.items():
-        if isinstance(value, dict):
-            flat.update({f"probability_{label}": number for label, number in value.items()})
-        else:
-            # The labels of a text read as in the training file; other lists are JSON, which can be read again.
-            of_text = set(row) - {"error"} == {"labels", "probabilities"}
-            text = "|".join if of_text else functools.partial(json.dumps, ensure_ascii=False)
-            flat[name] = text(value) if isinstance(value, list) else value
-    # A column of every file, whether a row has an error or not.
-    return {**flat, "error": row.get("error")}

@@ -15,8 +15,10 @@ from tf_adapters.cli.run_options import PretrainOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.cli.texts import TextOptions
 from tf_adapters.errors import InputError
+from tf_adapters.recipes import PRETRAINING, check_recipe, get_recipe
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
+from tf_adapters.training.settings import choices
 
 # Of everything, and of adapters.
 FULL_RATE, ADAPTER_RATE = 1e-4, 1e-3
@@ -40,15 +42,21 @@ def pretrain(
     texts: TextOptions,
     max_length: options.MaxLength = None,
     recipe: Annotated[
-        str, typer.Option(help="Whose adapters: `default` or a paper's, as in `train`.", rich_help_panel="Adapter")
-    ] = "default",
-    trainable: Annotated[
         str,
         typer.Option(
-            help="`adapters`: they alone, the encoder and the head of masked words stay; `full`: everything.",
+            help="Whose adapters: `default` or a paper's, as in `train`. `gururangan-2020` is of pretraining itself: "
+            "the whole encoder, with that paper's passes, rate and batches.",
             rich_help_panel="Adapter",
         ),
-    ] = "adapters",
+    ] = "default",
+    trainable: Annotated[
+        Optional[str],
+        typer.Option(
+            help="`adapters`: they alone, the encoder and the head of masked words stay; `full`: everything. Default: "
+            "`adapters`, or what a recipe of pretraining says.",
+            rich_help_panel="Adapter",
+        ),
+    ] = None,
     adapter: AdapterOptions,
     steps: Annotated[
         Optional[int],
@@ -89,8 +97,8 @@ def pretrain(
     `tf-adapters train --task tae/acl-arc --data-dir DATA --from-pretrained-adapter pretrained/acl-arc --output
     adapters/acl-arc`
 
-    As in Gururangan et al. (2020), whose encoder trains: `tf-adapters pretrain --trainable full --epochs 100
-    --batch-size 256 --accumulate 16 --learning-rate 1e-4 ...`
+    As in Gururangan et al. (2020), whose encoder trains: `tf-adapters pretrain --recipe gururangan-2020 --accumulate 16
+    ...`
 
     The output directory gets the adapter of the least perplexity, those after every `--save-every` steps as `step-N`,
     `log.csv` and `perplexity.png`. A run that was interrupted goes on with the same command and `--resume`.
@@ -100,11 +108,17 @@ def pretrain(
     started = time.monotonic()
     texts.check()
     output = texts.usual_output() if output is None else output
+    if recipe in PRETRAINING:
+        trainable = trainable or get_recipe(recipe).trainable
+        epochs = get_recipe(recipe).epochs if epochs is None and steps is None else epochs
+    trainable = trainable or "adapters"
     steps, save_every = _steps(steps, save_every, epochs)
     given = run.given()
     _check(steps, save_every, trainable, adapter, run.fast)
     adapter.check()
     _check_output(output, resume, overwrite)
+    options.check_model(model)
+    check_recipe(recipe)
     texts.peek()
 
     from tf_adapters.cli.quiet import import_tensorflow
@@ -119,15 +133,12 @@ def pretrain(
     from tf_adapters.models.state import state_of
     from tf_adapters.training.leftovers import clear, is_to_be_cleared
 
-    recipe = tf_adapters.get_recipe(recipe)
-    if trainable == "adapters" and recipe.trainable != "adapters":
-        raise InputError(
-            f"--recipe {recipe.name} trains no adapters: give --trainable full too, or a recipe of adapters."
-        )
+    recipe = get_recipe(recipe)
+    given = {**_usual(recipe, trainable), **given}
     config = adapter.changed(recipe) if trainable == "adapters" else None
     data = texts.read(console, run.seed)
     if epochs is not None:
-        steps, save_every = _steps_of_epochs(epochs, -(-len(data.train) // run.batch_size))
+        steps, save_every = _steps_of_epochs(epochs, -(-len(data.train) // given["batch_size"]))
     keras.utils.set_random_seed(run.seed)
     with console.status(f"Loading {model} ..."):
         whole = tf_adapters.load_backbone(model, head="masked-lm")
@@ -147,11 +158,6 @@ def pretrain(
             f"{model} {'has' if came else 'comes without'} a head of masked words; one is fitted first, on the frozen "
             "encoder."
         )
-    given = {
-        "learning_rate": FULL_RATE if config is None else ADAPTER_RATE,
-        "warmup_fraction": recipe.warmup_fraction,
-        "recipe": recipe.name,
-    } | given
     result = tf_adapters.pretrain(
         whole, data, tokenizer, output=output, adapter=config, steps=steps, save_every=save_every,
         fit_head_steps=fit_head_steps,
@@ -173,7 +179,22 @@ def pretrain(
     words = ["tf-adapters", "train", *model_words, *data_words, "--from-pretrained-adapter", str(output)]
     words += ["--output", f"adapters/{output.name}"]
     console.print("Next:" if texts.task else "Next, with your labelled files (--train, --validation):")
-    console.print(f"  {shlex.join(words)}")
+    console.print(f"  {shlex.join(words)}", soft_wrap=True)
+
+
+def _usual(recipe, trainable):
+    """What pretraining has where nothing else is asked for: dict of fields of `TrainingSettings`."""
+    if trainable == "adapters" and recipe.trainable != "adapters":
+        raise InputError(
+            f"--recipe {recipe.name} trains no adapters: give --trainable full too, or a recipe of adapters."
+        )
+    if recipe.name in PRETRAINING:
+        of_recipe = {name: getattr(recipe, name) for name, choice in choices().items() if choice.of_recipe}
+        return {name: value for name, value in of_recipe.items() if name != "epochs"} | {"recipe": recipe.name}
+    return {
+        "learning_rate": FULL_RATE if trainable == "full" else ADAPTER_RATE, "batch_size": 32, "dropout": 0.0,
+        "warmup_fraction": recipe.warmup_fraction, "recipe": recipe.name,
+    }  # fmt: skip
 
 
 def _steps(steps, save_every, epochs):

@@ -25,6 +25,7 @@ class PeriodProgress(TrainingProgress):
             f"{self.description}: step {step}/{self.steps}  training loss {numbers['loss']:.4f}  held-out perplexity "
             f"{numbers['perplexity']:.2f}  accuracy {numbers['accuracy']:.4f}" + ("  best so far" if best else "")
         )
+        self.trains_on()
 
 
 def show_pretraining(console, model, output, result, seconds):

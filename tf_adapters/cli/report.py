@@ -1,15 +1,20 @@
 """What `train` and `evaluate` print at the end."""
 
+import csv
+import importlib.util
 import shlex
 
 import numpy as np
 from rich import box
 from rich.table import Column, Table
 
+from tf_adapters.saving.atomic import remove_file
 from tf_adapters.saving.settings import directory_size
+from tf_adapters.tasks.metrics import METRICS
 
 EXAMPLES = 4
 MOST_COLUMNS = 8
+CURVE_FILE = "learning-curve.png"
 
 
 def show_numbers(console, title, numbers):
@@ -32,8 +37,6 @@ def show_bad_rows(console, bad_rows):
 
 def show_results(console, directory, results, metric, settings):
     """Print what `evaluate` found: numbers, how certain they are, and for one data set the classes."""
-    from tf_adapters.tasks.metrics import METRICS
-
     primary = METRICS[metric].primary
     for result in results:
         rows = dict(result["metrics"])
@@ -112,9 +115,13 @@ def show_report(console, model, task, output, result, counts, seconds, settings,
     from tf_adapters.models.state import state_of
 
     kind, rows, outputs = get_kind(task.kind), held_out.rows, held_out.outputs
+    others, curve = keep(console, task, output, held_out)
     table = _table()
     for name, value in held_out.numbers.items():
         table.add_row(f"{held_out.split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
+    primary = METRICS[task.metric].primary
+    for what, value in others.items():
+        table.add_row(f"{held_out.split} {primary.replace('_', ' ')} of {what}", f"{value:.4f}")
     if settings.period is None:
         table.add_row("best epoch", f"{result.best_epoch} of {settings.epochs}, by validation")
     else:
@@ -126,20 +133,83 @@ def show_report(console, model, task, output, result, counts, seconds, settings,
         table.add_row("", "the head includes the pooler: pretraining left it untrained")
     table.add_row("saved", f"{output} ({directory_size(output) / 1e6:.2f} MB)")
     table.add_row("time", f"{seconds:.0f} s, {result.seconds:.0f} s of it training and validation")
+    if curve is not None:
+        table.add_row("learning curve", str(curve))
     console.print(f"{task.name}: result")
     console.print(table, soft_wrap=False)
     chosen = np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(int)
-    console.print(f"Predictions on {held_out.split} rows that were not trained on:")
+    for warning in warnings(kind, task, held_out, others):
+        console.print(warning)
+    console.print(f"Predictions on {held_out.split} rows that were not trained on, and in brackets what is right:")
     for index in chosen:
         prediction, text = kind.describe(rows, int(index), outputs[index], task.labels)
-        console.print(f"  {prediction}  {shorten(text)}")
+        right = kind.truth(rows, int(index), task.labels)
+        console.print(f"  {prediction}  [{shorten(right)}]  {shorten(text)}", markup=False)
     console.print("Next:")
     for command in (
         kind.example_command(shlex.quote(str(output)), rows),
         f"tf-adapters info {shlex.quote(str(output))}",
         "tf-adapters train --help",
     ):
-        console.print(f"  {command}")
+        console.print(f"  {command}", soft_wrap=True)
+
+
+def keep(console, task, output, held_out):
+    """As `training.result.keep`, and draw the learning curve; what that returns, and the picture's path or None."""
+    from tf_adapters.training import result
+
+    with console.status("Training on the words alone, to compare ..."):
+        others = result.keep(task, output, held_out)
+    return others, _draw_curve(output, task)
+
+
+def _draw_curve(output, task):
+    """Draw the run's `log.csv`; the path, or None without Matplotlib or where there are too few points."""
+    from tf_adapters.cli.plots import draw_curve
+    from tf_adapters.training.layout import LOG_FILE
+
+    remove_file(output / CURVE_FILE)
+    if importlib.util.find_spec("matplotlib") is None or not (output / LOG_FILE).exists():
+        return None
+    with open(output / LOG_FILE, newline="", encoding="utf-8") as file:
+        log = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+    if len(log) < 2:
+        return None
+    draw_curve(log, METRICS[task.metric].primary, output / CURVE_FILE)
+    return output / CURVE_FILE
+
+
+def warnings(kind, task, held_out, others):
+    """What a reader should know of a result before using it, a list of sentences; `others` of `without_training`."""
+    from tf_adapters.training.settings import option_of
+
+    score, sentences = held_out.numbers[METRICS[task.metric].primary], []
+    for what, value in others.items():
+        if value >= score and score < 1:
+            sentences.append(
+                f"Careful: this is no better than {what}. More --epochs, another --learning-rate (1e-4 to 3e-3) or "
+                "`tf-adapters tune` may help."
+            )
+    classes = kind.classes(held_out.rows, held_out.outputs)
+    if classes is not None:
+        true, predicted = (np.asarray(part) for part in classes)
+        of_label = [
+            part.sum(0) if part.ndim == 2 else np.bincount(part, minlength=len(task.labels))
+            for part in (true, predicted)
+        ]
+        never = np.flatnonzero((of_label[0] > 0) & (of_label[1] == 0))
+        if len(never):
+            names = ", ".join(f"{task.labels[number]} ({of_label[0][number]:,})" for number in never[:MOST_COLUMNS])
+            more = f" and {len(never) - MOST_COLUMNS} more" if len(never) > MOST_COLUMNS else ""
+            options = {"class_weights": " balanced", "tune_thresholds": ""}
+            advice = "".join(
+                f"{option_of(name)}{value} and " for name, value in options.items() if name in kind.choices
+            )
+            sentences.append(
+                f"Never predicted, though {held_out.split} rows have them (how many): {names}{more}. {advice}more "
+                "--epochs may help.".replace(". more", ". More")
+            )
+    return sentences
 
 
 def show_seeds(console, runs):

@@ -6,7 +6,7 @@ from typing import Annotated, Optional, get_args
 import typer
 
 from tf_adapters.cli import options
-from tf_adapters.training.settings import TrainingSettings, check_together, choices, option_of
+from tf_adapters.training.settings import TrainingSettings, check_packages, check_together, choices, option_of
 
 
 def _field(name, choice, default, help):
@@ -54,6 +54,7 @@ def run_options(class_name, *without, helps=None, **changed):
             if choice.parse is not None and values[name] is not None:
                 values[name] = choice.parse(values[name])
         check_together(values)
+        check_packages(values)
         options.check_precision(self.precision)
         return {name: value for name, value in values.items() if not (choices()[name].of_recipe and value is None)}
 
@@ -86,10 +87,12 @@ PretrainOptions = run_options(
     "freeze_epochs",
     "patience",
     "cache_frozen",
-    batch_size=32,
-    dropout=0.0,
+    # Hidden words are not labels.
+    *("label_smoothing", "class_weights", "tune_thresholds"),
     helps={
+        "batch_size": "Texts per step. Default: 32, or a recipe of pretraining's.",
+        "dropout": "Dropout of the encoder and the head. Default: 0, or a recipe of pretraining's.",
         "learning_rate": "Peak of the schedule, which rises over the first tenth of the steps and falls to 0. Default: "
-        "1e-3, of `full` 1e-4."
+        "1e-3, of `full` 1e-4, or a recipe of pretraining's.",
     },
 )

@@ -44,7 +44,7 @@ def finish(console, hypermodel, rows, output, settings, chosen):
     for name, value in (test or {}).items():
         console.print(f"test {name.replace('_', ' ')} of the best: {value:.4f}")
     console.print(f"Best: trial {best['trial']}, its adapter is {output / BEST_FOLDER}. The same by itself:")
-    console.print(f"  {command}")
+    console.print(f"  {command}", soft_wrap=True)
     console.print(f"All trials: {output / TABLE_FILE}, {output / PLOT_FILE}")
 
 

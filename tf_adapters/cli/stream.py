@@ -19,6 +19,7 @@ from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
+from tf_adapters.recipes import check_recipe, get_recipe
 from tf_adapters.saving.atomic import remove_folder
 
 STREAM_FILE, PLOT_FILE = "stream.json", "parameters.png"
@@ -31,8 +32,8 @@ def stream(
     tasks: Annotated[
         List[str],
         typer.Argument(
-            help="Named tasks, such as `glue/cola`, or folders of your own with `train.*`, `validation.*` and perhaps "
-            "`test.*`."
+            help="Named tasks, such as `glue/cola`, or folders of your own with `train.*` and perhaps "
+            "`validation.*` and `test.*`; without both a tenth of the rows is set aside for each."
         ),
     ],
     model: Annotated[
@@ -45,6 +46,9 @@ def stream(
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     label_column: options.LabelColumn = None,
+    encoding: options.Encoding = None,
+    header: options.Header = None,
+    delimiter: options.Delimiter = None,
     kind: options.Kind = None,
     max_train_rows: options.MaxTrainRows = None,
     low_resource: options.LowResource = None,
@@ -80,12 +84,17 @@ def stream(
     Reference: Houlsby et al. 2019, section 1 (a stream of tasks, perfect memory).
     """
     started = time.monotonic()
-    reading = dict(text_column=text_column, text_pair_column=text_pair_column, label_column=label_column, kind=kind)
+    reading = dict(
+        text_column=text_column, text_pair_column=text_pair_column, label_column=label_column, kind=kind,
+        encoding=encoding, header=header, delimiter=delimiter,
+    )  # fmt: skip
     sampling = dict(max_train_rows=max_train_rows, low_resource=low_resource, skip_bad_rows=skip_bad_rows)
     chosen = _chosen(tasks, data_dir, reading, sampling)
     given = run.given()
     adapter.check()
     _check_output(output, resume, overwrite)
+    options.check_model(model)
+    check_recipe(recipe)
     for data in chosen.values():
         data.peek()
 
@@ -96,7 +105,6 @@ def stream(
         import_tensorflow()
     options.use_precision(run.precision, console)
     from tf_adapters.cli.runs import Runner
-    from tf_adapters.recipes import get_recipe
     from tf_adapters.training.experiment import Experiment
     from tf_adapters.training.settings import TrainingSettings
 
@@ -162,6 +170,7 @@ class _Record:
 def _train(runner, backbone, folder, record, name, resume):
     """Train a task that is not done; the model, without its adapters."""
     from tf_adapters import parameter_counts, remove_adapters
+    from tf_adapters.cli.report import keep
     from tf_adapters.models.state import state_of
     from tf_adapters.training.layout import RESUME_FOLDER
 
@@ -174,7 +183,9 @@ def _train(runner, backbone, folder, record, name, resume):
     counts, state = parameter_counts(model), state_of(model)
     runner.announce(task, counts)
     result = runner.train(model, tokenizer, folder, resume=resume and (folder / RESUME_FOLDER).is_dir())
-    numbers, digest = _predict(runner, model, task, tokenizer)
+    held_out, digest = _predict(runner, model, task, tokenizer)
+    keep(runner.console, task, folder, held_out)
+    numbers = {f"{held_out.split} {name}": value for name, value in held_out.numbers.items()}
     head = sum(int(variable.shape.num_elements()) for variable in state.head_variables(model))
     # Under some heads it has no pooler.
     known = 0 if record.encoder is None else record.encoder["parameters"]
@@ -189,13 +200,13 @@ def _train(runner, backbone, folder, record, name, resume):
 
 
 def _predict(runner, model, task, tokenizer):
-    """The held-out numbers, and a digest of all bits of the logits that they come from."""
+    """The held-out predictions, and a digest of all bits of the logits that they come from."""
     from tf_adapters.cli.report import predict_held_out
     from tf_adapters.kinds.scoring import DigestingScorer
 
     scorer = DigestingScorer(model, tokenizer, batch_size=runner.settings.batch_size)
     held_out = predict_held_out(runner.console, model, task, tokenizer, runner.settings.batch_size, scorer=scorer)
-    return {f"{held_out.split} {name}": value for name, value in held_out.numbers.items()}, scorer.digest.hexdigest()
+    return held_out, scorer.digest.hexdigest()
 
 
 def _verify(console, runners, backbone, output, record):
@@ -283,10 +294,9 @@ def _files(folder):
             raise InputError(f"{folder} holds {paths[0].name} and {paths[1].name}: leave one of them there.")
         if paths:
             found[parameter] = paths[0]
-    for parameter in ("train_file", "validation"):
-        if parameter not in found:
-            names = " or ".join(f"{name}.*" for name in SPLITS[parameter])
-            raise InputError(f"{folder} holds no {names}: put the rows there, as .csv, .tsv or .jsonl.")
+    if "train_file" not in found:
+        names = " or ".join(f"{name}.*" for name in SPLITS["train_file"])
+        raise InputError(f"{folder} holds no {names}: put the rows there, as .csv, .tsv or .jsonl.")
     return found
 
 

@@ -23,8 +23,8 @@ class Shown(Observer):
     def note(self, text):
         self.console.print(text)
 
-    def training(self, epochs):
-        return TrainingProgress(self.console, epochs, "  training")
+    def training(self, epochs, period=None):
+        return TrainingProgress(self.console, epochs, "  training", period=period)
 
     def counting(self, description, total, unit):
         return counting(self.console, f"  {description}", total=total, unit=unit)

@@ -9,6 +9,7 @@ from typing import Annotated, List
 import typer
 
 from tf_adapters.cli import options
+from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
@@ -18,7 +19,12 @@ ZIP = "submission.zip"
 
 
 def submit(
-    directories: Annotated[List[pathlib.Path], typer.Argument(help="Adapter directories, each of a glue/ task.")],
+    directories: Annotated[
+        List[pathlib.Path],
+        typer.Argument(
+            help="Adapter directories, or `owner/name` of ones on the HuggingFace hub, each of a glue/ task."
+        ),
+    ],
     output: Annotated[pathlib.Path, typer.Option(help="Folder to write the server's files to.")],
     data_dir: options.DataDir = None,
     zip_file: Annotated[bool, typer.Option("--zip", help=f"Also pack the files into {ZIP} in that folder.")] = False,
@@ -36,7 +42,7 @@ def submit(
     `tf-adapters submit adapters/cola adapters/mnli --data-dir glue_data --output submission --zip`
     """
     options.check_precision(precision)
-    submissions = _plan(directories)
+    submissions = _plan([local(directory) for directory in directories])
     files = [submission.file for _, submission in submissions]
     _check_output(output, [*files, ZIP], overwrite)
     from tf_adapters.cli.quiet import import_tensorflow

@@ -9,6 +9,7 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.data import DEFAULT_TASK
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.dialect import dialect_of
 from tf_adapters.tasks.files import check_streams
 
 
@@ -53,6 +54,9 @@ class TextOptions:
             rich_help_panel="Data",
         ),
     ] = None
+    encoding: options.Encoding = None
+    header: options.Header = None
+    delimiter: options.Delimiter = None
     max_train_rows: options.MaxTrainRows = None
     skip_bad_rows: options.SkipBadRows = False
 
@@ -61,8 +65,9 @@ class TextOptions:
         of_files = {
             "--validation": self.validation, "--text-column": self.text_column,
             "--text-pair-column": self.text_pair_column,
-            "--format": self.format,
+            "--format": self.format, **{f"--{name}": value for name, value in self._dialect().items()},
         }  # fmt: skip
+        dialect_of(**self._dialect())
         if self.train_file is None:
             for option, value in of_files.items():
                 if value is not None:
@@ -87,7 +92,7 @@ class TextOptions:
         columns = {"text_column": self.text_column or "text", "text_pair_column": self.text_pair_column}
         for path in (self.train_file, self.validation):
             if path is not None:
-                peek(path, **columns, format=self.format)
+                peek(path, **columns, format=self.format, dialect=dialect_of(**self._dialect()))
 
     def read(self, console, seed):
         """The texts, a `Task`; says how many rows were left out."""
@@ -104,8 +109,12 @@ class TextOptions:
                 texts = texts_from_files(
                     train=self.train_file, validation=self.validation, text_column=self.text_column,
                     text_pair_column=self.text_pair_column, format=self.format, bad_rows=bad_rows, seed=seed,
+                    **self._dialect(),
                 )  # fmt: skip
         show_bad_rows(console, bad_rows)
         if self.max_train_rows is not None:
             texts = dataclasses.replace(texts, train=sample_rows(texts.train, count=self.max_train_rows, seed=seed))
         return texts
+
+    def _dialect(self):
+        return options.dialect_given(encoding=self.encoding, header=self.header, delimiter=self.delimiter)

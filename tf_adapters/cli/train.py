@@ -12,11 +12,12 @@ from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
+from tf_adapters.cli.hub import local, name_of
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
-from tf_adapters.recipes import RECIPES
+from tf_adapters.recipes import RECIPES, check_recipe
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
 
@@ -46,7 +47,8 @@ def train(
         _adapter(
             help=f"`default`, or a paper's complete setting: {options.listed(RECIPES)}. Those that end in `-full` or "
             "`-layer-norm` are what the papers compare with. Every option below without a default overrides a part of "
-            "it."
+            "it. The default one trains LayerNorms too, which AdapterHub's files cannot hold: for `convert` to them "
+            "take `pfeiffer-2021`, or `--train-layer-norm none`."
         ),
     ] = "default",
     trainable: Annotated[
@@ -60,16 +62,17 @@ def train(
     fuse: Annotated[
         Optional[List[pathlib.Path]],
         _adapter(
-            help="AdapterFusion: learn to combine the adapters of this directory and others, which stay as they are; "
-            "give it twice or more. They must have been trained without LayerNorms (`--recipe pfeiffer-2021`). The "
-            "paper's rate is 5e-5, for 10 epochs."
+            help="AdapterFusion: learn to combine the adapters of this directory (or `owner/name` on the HuggingFace "
+            "hub) and others, which stay as they are; give it twice or more. They must have been trained without "
+            "LayerNorms (`--recipe pfeiffer-2021`). The paper's rate is 5e-5, for 10 epochs."
         ),
     ] = None,
     from_pretrained_adapter: Annotated[
         Optional[pathlib.Path],
         _adapter(
-            help="Go on with the adapter of this directory: one that `pretrain` wrote, its `step-N` among them, or of "
-            "another task. What it has and what trains are as there; the head is new."
+            help="Go on with the adapter of this directory (or `owner/name` on the HuggingFace hub): one that "
+            "`pretrain` wrote, its `step-N` among them, or of another task. What it has and what trains are as there; "
+            "the head is new."
         ),
     ] = None,
     run: RunOptions,
@@ -115,6 +118,8 @@ def train(
     given = run.given()
     adapter.check()
     fused = _fused(fuse, adapter)
+    if from_pretrained_adapter is not None:
+        from_pretrained_adapter = local(from_pretrained_adapter)
     pretrained = _pretrained(from_pretrained_adapter, trainable, adapter, fused)
     if pretrained and output.resolve() == from_pretrained_adapter.resolve():
         raise InputError(
@@ -126,6 +131,8 @@ def train(
         _check_adapters(trainable, run, adapter, fused)
     if cluster.chief:
         _check_output(output, resume, overwrite, seeds)
+    options.check_model(model)
+    check_recipe(recipe)
     data.peek()
 
     from tf_adapters.cli.quiet import import_tensorflow
@@ -172,7 +179,8 @@ def _fused(directories, adapter):
         return {}
     for option in adapter.given():
         raise InputError(f"{option} is of new adapters, and --fuse takes trained ones: leave one of them out.")
-    fused = {directory.resolve().name.replace(".", "-"): directory for directory in directories}
+    folders = [local(directory) for directory in directories]
+    fused = {name_of(*pair).replace(".", "-"): pair[1] for pair in zip(directories, folders)}
     if len(fused) < max(2, len(directories)):
         raise InputError(
             "--fuse needs two directories or more, each with a name of its own: --fuse adapters/mnli --fuse "

@@ -1,7 +1,9 @@
 """What adapter directories were trained for."""
 
 import pathlib
+import shlex
 
+from tf_adapters.cli.hub import local, name_of
 from tf_adapters.errors import InputError
 
 
@@ -16,21 +18,56 @@ def check_pairs(settings, text_pair_column, directory):
         )
 
 
+def reading_of(settings, path, given):
+    """How a file is read: as the options say, and where they say nothing as the directories' training file.
+
+    Args:
+        settings: list of settings of directories; if they were trained on files that were read in different ways, none
+            of these counts.
+        path: of the file.
+        given: dict of all options of reading by their parameters, `format` among them; None where one was not given.
+            Others than these are not taken from training.
+
+    Returns: those that have a value, a dict; and a sentence that says which come from training, or None.
+
+    Raises: InputError, for an encoding, a header or a delimiter that cannot be.
+    """
+    from tf_adapters.tasks.dialect import dialect_of
+    from tf_adapters.tasks.own_files import kept_reading
+
+    reading = {name: value for name, value in given.items() if value is not None}
+    dialect_of(**{name: reading[name] for name in ("encoding", "header", "delimiter") if name in reading})
+    about = {"format": given["format"], "header": given.get("header")}
+    kept = [kept_reading((one["task"] or {}).get("reading"), path, **about) for one in settings]
+    # Directories of one file may have other labels.
+    kept = [{name: value for name, value in one.items() if name in given} for one in kept]
+    if any(one != kept[0] for one in kept):
+        return reading, None
+    trained = {name: value for name, value in kept[0].items() if given[name] is None}
+    words = [word for name, value in trained.items() for word in (f"--{name.replace('_', '-')}", value)]
+    note = f"{path} is read as the training file: {shlex.join(words)}" if words else None
+    return {**reading, **trained}, note
+
+
 def named_directories(given):
-    """Paths of adapter directories by task name, from arguments `DIRECTORY` or `NAME=DIRECTORY`; a dict."""
+    """Paths of adapter directories by task name, from arguments `DIRECTORY` or `NAME=DIRECTORY`; a dict.
+
+    A directory may be on the hub.
+    """
     named = {}
     for argument in given:
         name, _, path = (
             argument.partition("=") if "=" in argument and not pathlib.Path(argument).is_dir() else ("", "", argument)
         )
-        if not pathlib.Path(path).is_dir():
+        folder = local(path)
+        if not folder.is_dir():
             raise InputError(
                 f"{argument}: there is no such directory" + (f", and none called {path}." if path != argument else ".")
             )
-        name = name or pathlib.Path(path).resolve().name
+        name = name or name_of(path, folder)
         if name in named:
             raise InputError(f"{path} and {named[name]} are both called {name!r}: give NAME=DIRECTORY for one of them.")
-        named[name] = path
+        named[name] = str(folder)
     return named
 
 

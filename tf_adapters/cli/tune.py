@@ -25,6 +25,7 @@ from tf_adapters.cli.search_space import read_space, take_most_epochs
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
+from tf_adapters.recipes import check_recipe
 from tf_adapters.saving.atomic import remove_file, remove_folder
 from tf_adapters.tuning.role import NAME, read_role
 from tf_adapters.tuning.spaces import SPACES
@@ -129,6 +130,9 @@ def tune(
     if not works:
         _check_output(output, resume, overwrite)
     _check_packages()
+    options.check_model(model)
+    if recipe is not None:
+        check_recipe(recipe)
     chosen.peek()
 
     from tf_adapters.cli.quiet import import_tensorflow

@@ -47,7 +47,7 @@ class MultipleChoice(Kind):
     head = "multiple-choice"
     without = ("cache_frozen", "freeze_adapters")
 
-    def losses(self, settings=None):
+    def losses(self, settings=None, examples=None):
         return {
             "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
@@ -137,7 +137,13 @@ class MultipleChoice(Kind):
         line = '{"text": "She opened the door", "choices": ["and went in.", "and flew."]}'
         return f"echo '{line}' | tf-adapters predict {directory} --input - --format jsonl"
 
+    def text(self, rows, index):
+        return rows.text[index].numpy().decode()
+
     def describe(self, rows, index, output, labels):
         values = probabilities(output, kind="classification")
         best = int(np.argmax(values))
-        return f"{rows.choices[index, best].numpy().decode()} ({values[best]:.2f})", rows.text[index].numpy().decode()
+        return f"{rows.choices[index, best].numpy().decode()} ({values[best]:.2f})", self.text(rows, index)
+
+    def truth(self, rows, index, labels):
+        return rows.choices[index, int(rows.labels[index])].numpy().decode()

@@ -36,10 +36,11 @@ class Kind:
         """Outputs of the head for these label names."""
         return max(1, len(labels))
 
-    def losses(self, settings=None):
+    def losses(self, settings=None, examples=None):
         """Arguments for `compile`: `loss`, of `targets(...)` and the model's outputs, and `metrics`.
 
-        `settings` are `TrainingSettings`, or None where none of the kind's `choices` is given.
+        `settings` are `TrainingSettings`, or None where none of the kind's `choices` is given; `examples` are those
+        that train, for what their labels decide.
 
         The metrics are the loss's means over an epoch: Keras' own running mean of it
         cannot be restored in the middle of one.
@@ -115,6 +116,15 @@ class Kind:
         """Outputs of the best guess that looks at no row (the most frequent class), or None."""
         return None
 
+    def words_alone(self, task, rows):
+        """What the words of labelled rows say without an encoder: `(what is tried, outputs)`, or None."""
+        return None
+
+    def thresholds(self, metric, rows, outputs):
+        """What the logits of labelled rows must exceed for the best decisions, float32 `(labels,)`, 0 where 0 is best;
+        None where decisions have no thresholds. Arguments as of `score`."""
+        return None
+
     def interval(self, metric, rows, outputs):
         """A 95 % bootstrap interval over rows of a metric's main number, or None where it is not defined."""
         primary = METRICS[metric].primary
@@ -177,8 +187,16 @@ class Kind:
         """A `tf-adapters predict` command to try on a directory (quoted for the shell)."""
         raise NotImplementedError
 
+    def text(self, rows, index):
+        """What was read of one row, a str: a text, both texts of a pair, a sentence's words, a question."""
+        raise NotImplementedError
+
     def describe(self, rows, index, output, labels):
         """One row and its prediction in words, a pair of str: `("positive (0.98)", "a quiet film")`."""
+        raise NotImplementedError
+
+    def truth(self, rows, index, labels):
+        """The label of a labelled row in words, as `describe` says predictions."""
         raise NotImplementedError
 
 

@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters._keras_internals import traced_once
 from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.outputs import logits_of_rows
 from tf_adapters.models.state import state_of
@@ -40,7 +41,7 @@ class Scorer:
             hold_gradients_weakly()
             return logits
 
-        self._forward = forward
+        self._forward = traced_once(forward)
 
     def batches(self, encoded):
         """Logits of encoded examples, a batch at a time.

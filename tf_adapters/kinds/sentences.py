@@ -1,13 +1,20 @@
 """One label, one number or a set of labels for a text or a pair of texts."""
 
 import functools
+import json
+import shlex
 
 import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.kinds.kind import Kind
-from tf_adapters.tasks.metrics import probabilities
+from tf_adapters.tasks.analysis import best_thresholds
+from tf_adapters.tasks.metrics import METRICS, probabilities
+from tf_adapters.tasks.words_alone import tf_idf
+
+# Training rows of the baseline, which must not take long.
+_MOST_ROWS_ALONE = 10_000
 
 
 class _Sentences(Kind):
@@ -21,7 +28,22 @@ class _Sentences(Kind):
 
     def loss(self, rows, outputs):
         # As tensors: of arrays Keras does not match the shapes, and a regression's would be broadcast.
-        return float(self.losses()["loss"](tf.constant(self.targets(rows.labels)), tf.constant(outputs)))
+        # Without metrics: their variables are made on all workers of a strategy together, and one alone scores.
+        loss = self.plain_loss()
+        # Under a strategy Keras refuses to reduce a loss outside of `fit`, so that the mean is taken here.
+        by_row = getattr(loss, "call", loss)(tf.constant(self.targets(rows.labels)), tf.constant(outputs))
+        return float(tf.reduce_mean(by_row))
+
+    def plain_loss(self):
+        """The loss where no setting changes it."""
+        raise NotImplementedError
+
+    def words_alone(self, task, rows):
+        model = "ridge" if task.kind == "regression" else "logistic"
+        try:
+            return f"TF-IDF and {model} regression", tf_idf(task, rows, most_rows=_MOST_ROWS_ALONE)[0]
+        except ValueError:
+            return None  # texts of single characters, say
 
     def finite(self, outputs):
         return np.isfinite(outputs).all(-1)
@@ -39,34 +61,80 @@ class _Sentences(Kind):
         return {}
 
     def example_command(self, directory, rows):
-        if rows.text_pair is not None:
-            return f"tf-adapters predict {directory} --input FILE --text-column A --text-pair-column B"
-        return f"echo 'a quiet, moving film' | tf-adapters predict {directory} --input -"
+        text, pair = (None if texts is None else _example(texts) for texts in rows.texts([0]))
+        if pair is None:
+            return f"echo {shlex.quote(text)} | tf-adapters predict {directory} --input -"
+        line = shlex.quote(json.dumps({"text": text, "text_pair": pair}, ensure_ascii=False))
+        return f"echo {line} | tf-adapters predict {directory} --input - --format jsonl --text-pair-column text_pair"
+
+    def text(self, rows, index):
+        return " | ".join(texts.numpy()[0].decode() for texts in rows.texts([index]) if texts is not None)
 
     def describe(self, rows, index, output, labels):
-        texts = (texts.numpy()[0].decode() for texts in rows.texts([index]) if texts is not None)
-        return self.label(output, labels), " | ".join(texts)
+        return self.label(output, labels), self.text(rows, index)
 
     def label(self, output, labels):
         """What one row's logits say, in words."""
         raise NotImplementedError
 
 
-def smoothed_crossentropy(targets, logits, *, share):
+_MOST_CHARACTERS_OF_AN_EXAMPLE = 80
+
+
+def _example(text):
+    """A text, or its first words, for a command line."""
+    text = " ".join(text.numpy()[0].decode().split())
+    if len(text) <= _MOST_CHARACTERS_OF_AN_EXAMPLE:
+        return text
+    start = text[:_MOST_CHARACTERS_OF_AN_EXAMPLE]
+    return start.rpartition(" ")[0] or start
+
+
+def smoothed_crossentropy(targets, logits, *, share=0.0, weights=None):
     """Cross-entropy of labels of which a share is spread evenly over all classes; `(rows,)`.
+
+    `weights`, float32 `(classes,)`, are those of rows by their label.
 
     Reference: Szegedy et al. 2016, Rethinking the Inception Architecture for Computer Vision, section 7.
     """
     log_probabilities = tf.nn.log_softmax(tf.cast(logits, tf.float32))
-    of_label = tf.gather(log_probabilities, tf.reshape(tf.cast(targets, tf.int32), [-1]), batch_dims=1)
-    return -(1 - share) * of_label - share * tf.reduce_mean(log_probabilities, axis=-1)
+    targets = tf.reshape(tf.cast(targets, tf.int32), [-1])
+    of_label = tf.gather(log_probabilities, targets, batch_dims=1)
+    losses = -(1 - share) * of_label - share * tf.reduce_mean(log_probabilities, axis=-1)
+    return losses if weights is None else tf.gather(weights, targets) * losses
+
+
+def weighted_binary_crossentropy(targets, logits, *, share=0.0, weights):
+    """The mean over labels of each one's cross-entropy; `(rows,)`.
+
+    `weights`, float32 `(2, labels)`, are those of a label that a row lacks, and of one that it has.
+    """
+    logits, targets = tf.cast(logits, tf.float32), tf.cast(targets, tf.float32)
+    smooth = targets * (1 - share) + 0.5 * share
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(smooth, logits)
+    return tf.reduce_mean(tf.where(targets > 0.5, weights[1], weights[0]) * losses, -1)
+
+
+def balanced(counts):
+    """Weights by which each class counts as much as another, and the mean over the rows is 1.
+
+    Args:
+        counts: int array, `(classes, ...)`, rows of each.
+
+    Returns: float32 array of that shape, `rows / (classes that there are * count)`; 0 of a class without rows.
+
+    Reference: King & Zeng 2001, Logistic Regression in Rare Events Data, section 4.2.
+    """
+    counts = np.asarray(counts)
+    there = (counts > 0).sum(0)
+    return (counts.sum(0) / (there * np.maximum(counts, 1)) * (counts > 0)).astype(np.float32)
 
 
 class Classification(_Sentences):
     """One of several labels. Outputs are logits, `(rows, labels)`."""
 
     name = "classification"
-    choices = ("label_smoothing",)
+    choices = ("label_smoothing", "class_weights")
 
     def classes(self, rows, outputs):
         return rows.labels, outputs.argmax(-1)
@@ -75,14 +143,21 @@ class Classification(_Sentences):
         counts = np.bincount(rows.labels, minlength=len(labels))
         return np.tile(np.eye(len(labels))[counts.argmax()], (len(rows), 1))
 
-    def losses(self, settings=None):
-        if settings is not None and settings.label_smoothing:
-            loss = functools.partial(smoothed_crossentropy, share=settings.label_smoothing)
+    def losses(self, settings=None, examples=None):
+        weights = settings is not None and settings.class_weights
+        if settings is not None and (settings.label_smoothing or weights):
+            counts = np.bincount(examples.labels) if weights else None
+            loss = functools.partial(
+                smoothed_crossentropy, share=settings.label_smoothing, weights=balanced(counts) if weights else None
+            )
             return {"loss": loss, "metrics": [keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
         return {
-            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            "loss": self.plain_loss(),
             "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
         }
+
+    def plain_loss(self):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def served_tokens(self, logits, task):
         return {"probabilities": tf.nn.softmax(logits), "logits": logits}
@@ -102,25 +177,44 @@ class Classification(_Sentences):
         best = int(np.argmax(values))
         return f"{labels[best]} ({values[best]:.2f})"
 
+    def truth(self, rows, index, labels):
+        return labels[int(rows.labels[index])]
+
 
 class MultiLabel(_Sentences):
     """Any number of several labels. Outputs are logits, `(rows, labels)`."""
 
     name = "multi-label"
-    choices = ("label_smoothing",)
+    choices = ("label_smoothing", "class_weights", "tune_thresholds")
 
     def classes(self, rows, outputs):
         return rows.labels.astype(int), (outputs > 0).astype(int)
 
+    def thresholds(self, metric, rows, outputs):
+        found, primary = best_thresholds(rows.labels, outputs), METRICS[metric].primary
+        tuned, usual = (self.score(metric, rows, values)[primary] for values in (outputs - found, outputs))
+        return found if tuned > usual else np.zeros_like(found)
+
     def constant(self, rows, labels):
         return np.tile(np.where(rows.labels.mean(0) > 0.5, 1.0, -1.0), (len(rows), 1))
 
-    def losses(self, settings=None):
+    def losses(self, settings=None, examples=None):
+        if settings is not None and settings.class_weights:
+            have = examples.labels.astype(bool).sum(0)
+            loss = functools.partial(
+                weighted_binary_crossentropy,
+                share=settings.label_smoothing,
+                weights=balanced([len(examples) - have, have]),
+            )
+            return {"loss": loss, "metrics": [keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
         about = {"from_logits": True, "label_smoothing": settings.label_smoothing if settings is not None else 0.0}
         return {
             "loss": keras.losses.BinaryCrossentropy(**about),
             "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", **about)],
         }
+
+    def plain_loss(self):
+        return keras.losses.BinaryCrossentropy(from_logits=True)
 
     def served_tokens(self, logits, task):
         return {"probabilities": tf.sigmoid(logits), "logits": logits}
@@ -142,6 +236,9 @@ class MultiLabel(_Sentences):
         values = probabilities(output, kind=self.name)
         return "|".join(label for label, value in zip(labels, values) if value > 0.5) or "(none)"
 
+    def truth(self, rows, index, labels):
+        return "|".join(label for label, there in zip(labels, rows.labels[index]) if there) or "(none)"
+
 
 class Regression(_Sentences):
     """A number. Outputs are `(rows, 1)`."""
@@ -162,8 +259,11 @@ class Regression(_Sentences):
     def constant(self, rows, labels):
         return np.full((len(rows), 1), rows.labels.mean())
 
-    def losses(self, settings=None):
-        return {"loss": keras.losses.MeanSquaredError(), "metrics": [keras.metrics.MeanSquaredError(name="loss_mean")]}
+    def losses(self, settings=None, examples=None):
+        return {"loss": self.plain_loss(), "metrics": [keras.metrics.MeanSquaredError(name="loss_mean")]}
+
+    def plain_loss(self):
+        return keras.losses.MeanSquaredError()
 
     def targets(self, labels):
         return labels[:, tf.newaxis]
@@ -180,3 +280,6 @@ class Regression(_Sentences):
 
     def label(self, output, labels):
         return f"{float(np.ravel(output)[0]):.3f}"
+
+    def truth(self, rows, index, labels):
+        return f"{float(rows.labels[index]):.3f}"

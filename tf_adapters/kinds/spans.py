@@ -52,7 +52,7 @@ class QuestionAnswering(Kind):
     def num_labels(self, labels):
         return 2
 
-    def losses(self, settings=None):
+    def losses(self, settings=None, examples=None):
         outputs = ("start_logits", "end_logits")
         return {
             "loss": {name: position_crossentropy for name in outputs},
@@ -201,8 +201,15 @@ class QuestionAnswering(Kind):
         question = '{"question": "Who sang?", "context": "Ada sang, Bob danced."}'
         return f"echo '{question}' | tf-adapters predict {directory} --input - --format jsonl"
 
+    def text(self, rows, index):
+        return rows.questions[index]
+
     def describe(self, rows, index, output, labels):
-        return f"{output.text} ({output.probability:.2f})", rows.questions[index]
+        return f"{output.text} ({output.probability:.2f})", self.text(rows, index)
+
+    def truth(self, rows, index, labels):
+        texts = rows.labels.take(np.array([index])).texts
+        return texts[0] if len(texts) else "(none)"
 
 
 def _record(answer):

@@ -9,6 +9,7 @@ from tf_adapters._keras import keras
 from tf_adapters.kinds.kind import Kind
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS, probabilities
+from tf_adapters.tasks.words_alone import word_lookup
 from tf_adapters.text.packed import PackedExamples
 from tf_adapters.text.word_windows import encode_words, word_windows
 
@@ -48,7 +49,7 @@ class TokenClassification(Kind):
     name = "token-classification"
     head = "token-classification"
 
-    def losses(self, settings=None):
+    def losses(self, settings=None, examples=None):
         return {"loss": WordCrossentropy(), "metrics": [WordCrossentropyMean(name="loss_mean")]}
 
     def loss_weight(self, targets):
@@ -105,6 +106,9 @@ class TokenClassification(Kind):
         true = rows.labels.flat_values.numpy()
         best = np.eye(len(labels), dtype=np.float32)[np.bincount(true, minlength=len(labels)).argmax()]
         return WordOutputs(np.tile(best, (len(true), 1)), rows.labels.row_splits.numpy())
+
+    def words_alone(self, task, rows):
+        return "each word's usual label", WordOutputs(word_lookup(task, rows), rows.labels.row_splits.numpy())
 
     def interval(self, metric, rows, outputs):
         counts = METRICS[metric].counts(rows.labels, outputs, rows.label_names)
@@ -165,13 +169,23 @@ class TokenClassification(Kind):
     def example_command(self, directory, rows):
         return f"echo 'a quiet , moving film' | tf-adapters predict {directory} --input -"
 
+    def text(self, rows, index):
+        return " ".join(word.decode() for word in rows.words[index].numpy().tolist())
+
     def describe(self, rows, index, output, labels):
         words = [word.decode() for word in rows.words[index].numpy().tolist()]
-        names = [labels[number] for number in output.argmax(-1).tolist()]
-        # Of entities most words are outside.
-        marked = [f"{word}/{name}" for word, name in zip(words, names) if name != "O"]
-        shown = " ".join(marked[:_MOST_WORDS_SHOWN]) + (" ..." if len(marked) > _MOST_WORDS_SHOWN else "")
-        return shown or "(none)", " ".join(words)
+        return _marked(words, output.argmax(-1), labels), self.text(rows, index)
+
+    def truth(self, rows, index, labels):
+        words = [word.decode() for word in rows.words[index].numpy().tolist()]
+        return _marked(words, rows.labels[index].numpy(), labels)
+
+
+def _marked(words, numbers, labels):
+    """Words with their labels; of entities most words are outside."""
+    marked = [f"{word}/{labels[number]}" for word, number in zip(words, numbers.tolist()) if labels[number] != "O"]
+    shown = " ".join(marked[:_MOST_WORDS_SHOWN]) + (" ..." if len(marked) > _MOST_WORDS_SHOWN else "")
+    return shown or "(none)"
 
 
 class WordCrossentropy(keras.losses.Loss):

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
-from tf_adapters.layers.activation import get_activation
+from tf_adapters.layers.ops import keras2
 
 
 class RowStore(tf.Module):
@@ -180,7 +180,7 @@ class AdapterPool(tf.Module):
     def __init__(self, hidden_size, bottleneck_size, activation, *, dtype="float32", name=None):
         super().__init__(name=name)
         self.bottleneck_size, self.activation = bottleneck_size, activation
-        self._activation_function = get_activation(activation)
+        self._activation_function = keras2.activation(activation)
         shapes = {
             "down_kernel": (hidden_size, bottleneck_size), "down_bias": (bottleneck_size,),
             "up_kernel": (bottleneck_size, hidden_size), "up_bias": (hidden_size,),

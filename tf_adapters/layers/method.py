@@ -1,19 +1,35 @@
 """What the layers of all methods have in common."""
 
-from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 
 
-class MethodLayer(keras.layers.Layer):
-    """A layer whose weights directories know by names that do not depend on Keras.
+def in_keras2(**mixins):
+    """A module's `__getattr__`, by which a name is the layer of `tf_keras` that computes what a mixin says."""
 
-    What others ask of a method is declared here, and is no until a method says otherwise.
+    def find(name):
+        if name not in mixins:
+            raise AttributeError(f"there is no {name!r}")
+        from tf_adapters.layers.ops import keras2
+
+        return keras2.layer(mixins[name])
+
+    return find
+
+
+class MethodLayer:
+    """What a Keras layer of a method computes, written in the operations of `layers.ops`, and so for each Keras.
+
+    `ops.layer(...)` of a subclass is the Keras layer. Directories know its weights by names that do not depend on
+    Keras. What others ask of a method is declared here, and is no until a method says otherwise.
 
     Attributes:
+        layer_name: str, what the Keras layer is called.
+        ops: module of `layers.ops`, that of the Keras which the layer is of.
         low_rank: bool, whether all that it does to a dense layer is to add `scaling * inputs A B`, with `a` and `b`,
             which fast blocks then do for several layers at once. Others are computed as they are.
     """
 
+    layer_name = ops = None
     low_rank = False
 
     def __init__(self, **kwargs):
@@ -32,7 +48,8 @@ class MethodLayer(keras.layers.Layer):
 
     def _add(self, part, shape, initializer, **settings):
         """A weight, which directories know as `part`, and this object as `down_kernel` for `down.kernel`."""
-        weight = self.add_weight(name=part.replace(".", "/"), shape=shape, initializer=initializer, **settings)
+        name = self.ops.weight_name(part)
+        weight = self.add_weight(name=name, shape=shape, initializer=initializer, **settings)
         setattr(self, part.replace(".", "_"), weight)
         self._part_names += (part,)
 

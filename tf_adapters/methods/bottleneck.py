@@ -3,16 +3,10 @@
 import dataclasses
 from typing import Optional, Tuple, Union
 
-import tensorflow as tf
-
-from tf_adapters._keras import keras
+from tf_adapters.activations import FUSED, check_activation
 from tf_adapters.config import MethodConfig, check_choice, check_scaling, check_sharing
 from tf_adapters.errors import InputError
-from tf_adapters.layers.activation import get_activation
-from tf_adapters.layers.dropout import SeededDropout
-from tf_adapters.layers.fused.activation import ACTIVATIONS
-from tf_adapters.layers.layer_norm import layer_norm
-from tf_adapters.layers.method import MethodLayer
+from tf_adapters.layers.method import MethodLayer, in_keras2
 from tf_adapters.ranges import check_fields, in_range, is_int
 
 PLACEMENTS = ("both", "attention", "ffn")
@@ -73,7 +67,7 @@ class AdapterConfig(MethodConfig):
     placement: str = "both"
     blocks: Optional[Tuple[int, ...]] = None
     activation: str = "gelu"
-    init_stddev: float = 1e-2
+    init_stddev: float = 3e-2
     dropout: float = 0.0
     insertion: str = "sequential"
     scaling: Union[float, str] = 1.0
@@ -81,7 +75,7 @@ class AdapterConfig(MethodConfig):
     inner_norm: str = "none"
     interaction: str = "add"
     random_drop: int = 0
-    train_layer_norm: str = "encoder"
+    train_layer_norm: str = "all"
     init_distribution: str = "truncated"
 
     method = "bottleneck"
@@ -106,9 +100,7 @@ class AdapterConfig(MethodConfig):
         check_scaling(self.scaling)
         if self.scaling != "learned":
             object.__setattr__(self, "scaling", float(self.scaling))
-        if not isinstance(self.activation, str):
-            raise InputError("{activation} must be the name of a Keras activation.", activation=self.activation)
-        get_activation(self.activation)
+        check_activation(self.activation)
 
     def parameters_per_adapter(self, hidden_size):
         """Parameters of one adapter, `2 m d + d + m` and what its variant adds."""
@@ -154,13 +146,14 @@ class AdapterConfig(MethodConfig):
         """Parameters of all adapters of an encoder; the feed-forward layer's size makes no difference."""
         return len(set(self.sites(depth).values())) * self.parameters_per_adapter(hidden_size)
 
-    def layer(self, place, shape, **settings):
+    def layer(self, place, shape, *, ops, **settings):
         """As of `MethodConfig`."""
         names = (
             *("activation", "init_stddev", "init_distribution", "dropout"),
             *("hidden_layers", "inner_norm", "scaling", "interaction"),
         )
-        return AdapterLayer(self.bottleneck_size, **{name: getattr(self, name) for name in names}, **settings)
+        make = ops.layer(Bottleneck)
+        return make(self.bottleneck_size, **{name: getattr(self, name) for name in names}, **settings)
 
     def to_dict(self):
         """As of `MethodConfig`; what directories and runs from before a field do not say is left out where it is
@@ -172,7 +165,7 @@ class AdapterConfig(MethodConfig):
         return values
 
 
-class AdapterLayer(MethodLayer):
+class Bottleneck(MethodLayer):
     """Bottleneck adapter with a skip connection (Houlsby et al., 2019), and its variants.
 
     Computes `h + A(h)` at every position, where `A(x) = W_up f(W_down x + b_down) + b_up`. With
@@ -203,16 +196,19 @@ class AdapterLayer(MethodLayer):
         InputError: a size below 1, an unknown choice.
 
     Example:
-    >>> AdapterLayer(bottleneck_size=16)(tf.zeros((2, 5, 64))).shape
+    >>> import numpy, tf_adapters
+    >>> tf_adapters.AdapterLayer(bottleneck_size=16)(numpy.zeros((2, 5, 64))).shape
     TensorShape([2, 5, 64])
 
     Reference: Houlsby et al. 2019, sections 2.1 (with figure 2) and 3.6 (several layers, normalisation,
         multiplication); scaling: He et al. 2022, section 4.
     """
 
+    layer_name = "AdapterLayer"
+
     @in_range
     def __init__(
-        self, bottleneck_size, *, activation="gelu", init_stddev=1e-2, dropout=0.0, hidden_layers=1, inner_norm="none",
+        self, bottleneck_size, *, activation="gelu", init_stddev=3e-2, dropout=0.0, hidden_layers=1, inner_norm="none",
         scaling=1.0, interaction="add", init_distribution="truncated", seed=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
@@ -230,8 +226,9 @@ class AdapterLayer(MethodLayer):
         self.scaling = scaling
         self.interaction = interaction
         self.seed = seed
-        self._activation_function = get_activation(activation)
-        self._dropout_layer = SeededDropout(dropout, seed=None if seed is None else seed + 2) if dropout else None
+        check_activation(activation)
+        self._activation_function = self.ops.activation(activation)
+        self._dropout_layer = self.ops.dropout(dropout, None if seed is None else seed + 2) if dropout else None
 
     @property
     def is_plain(self):
@@ -240,7 +237,7 @@ class AdapterLayer(MethodLayer):
 
     def is_fused(self, training):
         """As of `MethodLayer`."""
-        return self.is_plain and not (self.dropout and training) and self.activation in ACTIVATIONS
+        return self.is_plain and not (self.dropout and training) and self.activation in FUSED
 
     def build(self, input_shape):
         hidden_size, m = input_shape[-1], self.bottleneck_size
@@ -262,8 +259,8 @@ class AdapterLayer(MethodLayer):
 
     @property
     def _initializer(self):
-        is_truncated = self.init_distribution == "truncated"
-        return keras.initializers.TruncatedNormal if is_truncated else keras.initializers.RandomNormal
+        initializers = self.ops.keras.initializers
+        return initializers.TruncatedNormal if self.init_distribution == "truncated" else initializers.RandomNormal
 
     def _stddev(self, name):
         # Near zero at both ends is near the identity; between them it would stop the signal.
@@ -275,28 +272,26 @@ class AdapterLayer(MethodLayer):
 
     def call(self, hidden_states, inputs=None, gate=None, training=False):
         update = self.update(hidden_states if inputs is None else inputs, gate=gate, training=training)
-        update = tf.reshape(update, tf.shape(hidden_states))
+        update = self.ops.like(update, hidden_states)
         return hidden_states + (hidden_states * update if self.interaction == "multiply" else update)
 
     def update(self, inputs, *, gate=None, training=False):
-        """`A(inputs)`, one row for each position: `(positions, hidden_size)`."""
-        # Matrices, not a batch of them: one MatMul + BiasAdd each, which TensorFlow fuses.
-        flat = tf.reshape(inputs, (-1, inputs.shape[-1]))
-        kernel, bias = tf.convert_to_tensor(self.up_kernel), tf.convert_to_tensor(self.up_bias)
+        """`A(inputs)`, as `ops.flat` has the positions."""
+        ops = self.ops
+        flat = ops.flat(inputs)
+        kernel, bias = ops.value(self.up_kernel), ops.value(self.up_bias)
         if gate is not None and self.is_plain:
             # On the kernel the gate costs m*d products; on the activations it would cost tokens*d.
             kernel, bias, gate = kernel * gate, bias * gate, None
         if self.inner_norm == "before":
             flat = self._normalise(flat)
-        inner = self._activation_function(tf.nn.bias_add(tf.matmul(flat, self.down_kernel), self.down_bias))
+        inner = self._activation_function(ops.bias_add(ops.matmul(flat, self.down_kernel), self.down_bias))
         for number in range(1, self.hidden_layers):
-            middle, shift = (
-                tf.convert_to_tensor(getattr(self, f"hidden_{number}_{part}")) for part in ("kernel", "bias")
-            )
-            inner = self._activation_function(tf.nn.bias_add(tf.matmul(inner, middle), shift))
-        update = tf.nn.bias_add(tf.matmul(inner, kernel), bias)
+            middle, shift = (ops.value(getattr(self, f"hidden_{number}_{part}")) for part in ("kernel", "bias"))
+            inner = self._activation_function(ops.bias_add(ops.matmul(inner, middle), shift))
+        update = ops.bias_add(ops.matmul(inner, kernel), bias)
         if self.scaling != 1.0:
-            update *= tf.cast(self.scaling_factor, update.dtype)
+            update *= ops.cast(self.scaling_factor, update.dtype)
         if self._dropout_layer is not None:
             update = self._dropout_layer(update, training=training)
         if self.inner_norm == "after":
@@ -309,10 +304,7 @@ class AdapterLayer(MethodLayer):
         return self.learned_scaling if self.scaling == "learned" else self.scaling
 
     def _normalise(self, rows):
-        gamma, beta = (
-            tf.cast(tf.convert_to_tensor(weight), tf.float32) for weight in (self.norm_gamma, self.norm_beta)
-        )
-        return tf.cast(layer_norm(tf.cast(rows, tf.float32), gamma, beta, INNER_NORM_EPSILON), rows.dtype)
+        return self.ops.layer_norm(rows, self.norm_gamma, self.norm_beta, INNER_NORM_EPSILON)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -323,3 +315,6 @@ class AdapterLayer(MethodLayer):
             "inner_norm", "scaling", "interaction", "seed",
         )  # fmt: skip
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+__getattr__ = in_keras2(AdapterLayer=Bottleneck)

@@ -3,9 +3,9 @@
 import dataclasses
 
 import numpy as np
-import tensorflow as tf
 
-from tf_adapters.methods.lora import LoraConfig, LoraLayer
+from tf_adapters.layers.method import in_keras2
+from tf_adapters.methods.lora import Lora, LoraConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +23,9 @@ class DoraConfig(LoraConfig):
 
     method = "dora"
 
-    def layer(self, place, shape, **settings):
+    def layer(self, place, shape, *, ops, **settings):
         """As of `MethodConfig`."""
-        return DoraLayer(shape[1], rank=self.rank, alpha=self.alpha, dropout=self.dropout, **settings)
+        return ops.layer(Dora)(shape[1], rank=self.rank, alpha=self.alpha, dropout=self.dropout, **settings)
 
     def parameters(self, depth, hidden_size, intermediate_size):
         """As of `MethodConfig`."""
@@ -33,18 +33,19 @@ class DoraConfig(LoraConfig):
         return super().parameters(depth, hidden_size, intermediate_size) + units * len(self._adapted_blocks(depth))
 
 
-class DoraLayer(LoraLayer):
+class Dora(Lora):
     """A dense layer whose columns get another direction by a low-rank update, and a length of their own.
 
     With `V = W + (alpha / rank) A B` the kernel is `m |W| V / |V|`, where `|.|` is the norm of each column, of one
     output unit. The magnitude is learned relative to the pretrained one: `m` starts at 1, and with `B = 0` the model as
     it was. The gradient takes `|V|` as a constant.
 
-    Args, call arguments: as of `LoraLayer`. Dropout is on what `A` reads.
+    Args, call arguments: as of `Lora`. Dropout is on what `A` reads.
 
     Reference: Liu et al. 2024, sections 4.1 and 4.3 (the norm as a constant).
     """
 
+    layer_name = "DoraLayer"
     low_rank = False
 
     def build(self, input_shape):
@@ -52,15 +53,17 @@ class DoraLayer(LoraLayer):
         self._add("magnitude", (self.units,), "ones")
 
     def call(self, inputs, dense, gate=None, training=False):
-        kernel, bias = (tf.cast(tf.convert_to_tensor(weight), tf.float32) for weight in (dense.kernel, dense.bias))
-        a, b = (tf.cast(weight, tf.float32) for weight in (self.a, self.b))
-        ratio = tf.norm(kernel, axis=0) / tf.stop_gradient(tf.norm(kernel + self.scaling * tf.matmul(a, b), axis=0))
-        factor = tf.cast(self.magnitude, tf.float32) * ratio
-        excess = factor - 1.0 if gate is None else tf.cast(gate, tf.float32) * (factor - 1.0)
+        ops = self.ops
+        kernel, bias = (ops.cast(ops.value(weight), ops.float32) for weight in (dense.kernel, dense.bias))
+        a, b = (ops.cast(weight, ops.float32) for weight in (self.a, self.b))
+        direction = kernel + self.scaling * ops.matmul(a, b)
+        ratio = ops.column_norms(kernel) / ops.stop_gradient(ops.column_norms(direction))
+        factor = ops.cast(self.magnitude, ops.float32) * ratio
+        excess = factor - 1.0 if gate is None else ops.cast(gate, ops.float32) * (factor - 1.0)
         outputs, update = dense(inputs), self.update(inputs, gate=gate, training=training)
         # Exactly the layer's outputs where nothing was learned, and at a gate of 0.
         kind = outputs.dtype
-        return outputs + (outputs - tf.cast(bias, kind)) * tf.cast(excess, kind) + update * tf.cast(factor, kind)
+        return outputs + (outputs - ops.cast(bias, kind)) * ops.cast(excess, kind) + update * ops.cast(factor, kind)
 
     def merged(self, kernel, bias):
         """As of `MethodLayer`."""
@@ -68,3 +71,6 @@ class DoraLayer(LoraLayer):
         direction = kernel.astype(np.float64) + self.scaling * update
         before, after = (np.linalg.norm(values, axis=0) for values in (kernel.astype(np.float64), direction))
         return (direction * (self.magnitude.numpy() * before / after)).astype(np.float32), bias
+
+
+__getattr__ = in_keras2(DoraLayer=Dora)

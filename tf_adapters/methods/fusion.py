@@ -3,12 +3,11 @@
 import dataclasses
 from typing import Dict
 
-import tensorflow as tf
+import numpy as np
 
-from tf_adapters._keras import keras
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
-from tf_adapters.layers.method import MethodLayer
+from tf_adapters.layers.method import MethodLayer, in_keras2
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.ranges import check_fields
 
@@ -76,13 +75,13 @@ class FusionConfig(MethodConfig):
         """As of `MethodConfig`."""
         return next(iter(self.adapters.values())).sites(depth)
 
-    def layer(self, place, shape, **settings):
+    def layer(self, place, shape, *, ops, **settings):
         """As of `MethodConfig`."""
         adapters = {
-            name: config.layer(place, shape, **{**settings, "name": f"{settings['name']}.{name}"})
+            name: config.layer(place, shape, ops=ops, **{**settings, "name": f"{settings['name']}.{name}"})
             for name, config in self.adapters.items()
         }
-        return FusionLayer(adapters, value_regularization=self.value_regularization, **settings)
+        return ops.layer(Fusion)(adapters, value_regularization=self.value_regularization, **settings)
 
     def parameters(self, depth, hidden_size, intermediate_size=None):
         """Of the attention alone, which is what trains."""
@@ -98,7 +97,7 @@ class FusionConfig(MethodConfig):
         return {**super().to_dict(), "adapters": {name: config.to_dict() for name, config in self.adapters.items()}}
 
 
-class FusionLayer(MethodLayer):
+class Fusion(MethodLayer):
     """Attention over the outputs of adapters at one place, for each position by itself.
 
     With `u_i = A_i(x)` of the adapters, `x` being what they read: `h + sum_i p_i V u_i`, where
@@ -119,27 +118,33 @@ class FusionLayer(MethodLayer):
     Reference: Pfeiffer et al. 2021, section 3.2 and figure 3.
     """
 
+    layer_name = "FusionLayer"
+
     def __init__(self, adapters, *, value_regularization=0.01, init_stddev=0.02, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.adapters = adapters
         self.value_regularization, self.init_stddev, self.seed = value_regularization, init_stddev, seed
 
     def build(self, input_shape):
-        size = input_shape[-1]
+        ops, size = self.ops, input_shape[-1]
         for number, name in enumerate(("query", "key")):
             seed = None if self.seed is None else self.seed + number
-            self._add(
-                f"{name}.kernel", (size, size), keras.initializers.RandomNormal(stddev=self.init_stddev, seed=seed)
-            )
+            normal = ops.keras.initializers.RandomNormal(stddev=self.init_stddev, seed=seed)
+            self._add(f"{name}.kernel", (size, size), normal)
         self._add("query.bias", (size,), "zeros")
         factor = self.value_regularization
 
         def distance(value):
-            return factor * tf.reduce_sum((value - tf.eye(size, dtype=value.dtype)) ** 2)
+            return factor * ops.squares(value - ops.constant(np.eye(size), value.dtype))
 
-        self._add("value.kernel", (size, size), _near_identity, regularizer=distance if factor else None)
+        def near_identity(shape, dtype=None, **_):
+            values = np.full(shape, 1e-6)
+            np.fill_diagonal(values, 1.0)
+            return ops.constant(values, dtype or ops.float32)
+
+        self._add("value.kernel", (size, size), near_identity, regularizer=distance if factor else None)
         for name, adapter in self.adapters.items():
-            with tf.name_scope(name):
+            with ops.scope(name):
                 adapter.build(input_shape)
         super().build(input_shape)
 
@@ -159,22 +164,17 @@ class FusionLayer(MethodLayer):
         return list(super().parts.values())
 
     def call(self, hidden_states, inputs=None, gate=None, training=False):
-        inputs = hidden_states if inputs is None else inputs
-        updates = tf.stack([adapter.update(inputs) for adapter in self.adapters.values()], 1)
-        size, dtype = hidden_states.shape[-1], hidden_states.dtype
-        weights = {name: tf.cast(tf.convert_to_tensor(weight), dtype) for name, weight in super().parts.items()}
-        query = tf.nn.bias_add(
-            tf.matmul(tf.reshape(inputs, (-1, size)), weights["query.kernel"]), weights["query.bias"]
-        )
+        ops, inputs = self.ops, hidden_states if inputs is None else inputs
+        updates = ops.stack([adapter.update(inputs) for adapter in self.adapters.values()], -2)
+        dtype = hidden_states.dtype
+        weights = {name: ops.cast(ops.value(weight), dtype) for name, weight in super().parts.items()}
+        query = ops.bias_add(ops.matmul(ops.flat(inputs), weights["query.kernel"]), weights["query.bias"])
         # q . K u = (K^T q) . u: one product in place of one for each adapter.
-        scores = tf.einsum("nad,nd->na", updates, tf.matmul(query, weights["key.kernel"], transpose_b=True))
-        mixed = tf.einsum("na,nad->nd", tf.nn.softmax(tf.cast(scores, tf.float32)), tf.cast(updates, tf.float32))
+        scores = ops.einsum("...ad,...d->...a", updates, ops.matmul(query, weights["key.kernel"], transpose_b=True))
+        shares = ops.softmax(ops.cast(scores, ops.float32))
+        mixed = ops.einsum("...a,...ad->...d", shares, ops.cast(updates, ops.float32))
         value = weights["value.kernel"] if gate is None else weights["value.kernel"] * gate
-        update = tf.matmul(tf.cast(mixed, dtype), value)
-        return hidden_states + tf.reshape(update, tf.shape(hidden_states))
+        return hidden_states + ops.like(ops.matmul(ops.cast(mixed, dtype), value), hidden_states)
 
 
-def _near_identity(shape, dtype=None, **_):
-    return tf.linalg.set_diag(
-        tf.fill(shape, tf.cast(1e-6, dtype or tf.float32)), tf.ones(shape[:1], dtype or tf.float32)
-    )
+__getattr__ = in_keras2(FusionLayer=Fusion)

@@ -3,10 +3,8 @@
 import dataclasses
 from typing import Optional, Tuple
 
-import tensorflow as tf
-
 from tf_adapters.config import MethodConfig
-from tf_adapters.layers.method import MethodLayer
+from tf_adapters.layers.method import MethodLayer, in_keras2
 
 # Keys and values are scaled behind their dense layers, and the inner activations before the second feed-forward layer.
 _SIDES = {"key": "outputs", "value": "outputs", "output": "inputs"}
@@ -40,17 +38,17 @@ class IA3Config(MethodConfig):
         """As of `MethodConfig`; keys such as `layer.3.key`."""
         return {(block, place): f"layer.{block}.{place}" for block in self._adapted_blocks(depth) for place in _SIDES}
 
-    def layer(self, place, shape, *, seed, **settings):
+    def layer(self, place, shape, *, ops, seed, **settings):
         """As of `MethodConfig`; nothing is random."""
         side = _SIDES[place]
-        return IA3Layer(shape[side == "outputs"], side=side, **settings)
+        return ops.layer(IA3)(shape[side == "outputs"], side=side, **settings)
 
     def parameters(self, depth, hidden_size, intermediate_size):
         """As of `MethodConfig`."""
         return (2 * hidden_size + intermediate_size) * len(self._adapted_blocks(depth))
 
 
-class IA3Layer(MethodLayer):
+class IA3(MethodLayer):
     """A learned vector that scales what goes into a dense layer, or what comes out of it. It starts at one.
 
     Args:
@@ -68,6 +66,8 @@ class IA3Layer(MethodLayer):
     Reference: Liu et al. 2022, section 3.3.
     """
 
+    layer_name = "IA3Layer"
+
     def __init__(self, units, *, side, **kwargs):
         super().__init__(**kwargs)
         self.units, self.side = units, side
@@ -77,10 +77,11 @@ class IA3Layer(MethodLayer):
         super().build(input_shape)
 
     def call(self, inputs, dense, gate=None, training=False):
-        scale = tf.cast(self.scale, tf.float32)
+        ops = self.ops
+        scale = ops.cast(self.scale, ops.float32)
         if gate is not None:
-            scale = 1.0 + tf.cast(gate, tf.float32) * (scale - 1.0)
-        scale = tf.cast(scale, inputs.dtype)
+            scale = 1.0 + ops.cast(gate, ops.float32) * (scale - 1.0)
+        scale = ops.cast(scale, inputs.dtype)
         return dense(inputs * scale) if self.side == "inputs" else dense(inputs) * scale
 
     def merged(self, kernel, bias):
@@ -90,3 +91,6 @@ class IA3Layer(MethodLayer):
 
     def get_config(self):
         return {**super().get_config(), "units": self.units, "side": self.side}
+
+
+__getattr__ = in_keras2(IA3Layer=IA3)

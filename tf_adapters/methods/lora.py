@@ -4,13 +4,10 @@ import dataclasses
 from typing import Optional, Tuple
 
 import numpy as np
-import tensorflow as tf
 
-from tf_adapters._keras import keras
 from tf_adapters.config import DENSE_PLACES, MethodConfig
 from tf_adapters.errors import InputError
-from tf_adapters.layers.dropout import SeededDropout
-from tf_adapters.layers.method import MethodLayer
+from tf_adapters.layers.method import MethodLayer, in_keras2
 from tf_adapters.ranges import check_fields
 
 
@@ -63,9 +60,9 @@ class LoraConfig(MethodConfig):
             (block, place): f"layer.{block}.{place}" for block in self._adapted_blocks(depth) for place in self.targets
         }
 
-    def layer(self, place, shape, **settings):
+    def layer(self, place, shape, *, ops, **settings):
         """As of `MethodConfig`."""
-        return LoraLayer(shape[1], rank=self.rank, alpha=self.alpha, dropout=self.dropout, **settings)
+        return ops.layer(Lora)(shape[1], rank=self.rank, alpha=self.alpha, dropout=self.dropout, **settings)
 
     def parameters(self, depth, hidden_size, intermediate_size):
         """As of `MethodConfig`."""
@@ -74,7 +71,7 @@ class LoraConfig(MethodConfig):
         return self.rank * widths * len(self._adapted_blocks(depth))
 
 
-class LoraLayer(MethodLayer):
+class Lora(MethodLayer):
     """A low-rank update of a dense layer.
 
     `A` starts uniform within `1 / sqrt(inputs)` of zero, as in the published code (the paper says Gaussian), and `B` at
@@ -98,16 +95,18 @@ class LoraLayer(MethodLayer):
     Reference: Hu et al. 2022, section 4.1, equation 3.
     """
 
+    layer_name = "LoraLayer"
     low_rank = True
 
     def __init__(self, units, *, rank, alpha, dropout=0.0, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.units, self.rank, self.alpha, self.dropout, self.seed = units, rank, alpha, dropout, seed
-        self._dropout_layer = SeededDropout(dropout, seed=None if seed is None else seed + 1) if dropout else None
+        self._dropout_layer = self.ops.dropout(dropout, None if seed is None else seed + 1) if dropout else None
 
     def build(self, input_shape):
         bound = input_shape[-1] ** -0.5
-        self._add("a", (input_shape[-1], self.rank), keras.initializers.RandomUniform(-bound, bound, seed=self.seed))
+        uniform = self.ops.keras.initializers.RandomUniform(-bound, bound, seed=self.seed)
+        self._add("a", (input_shape[-1], self.rank), uniform)
         self._add("b", (self.rank, self.units), "zeros")
         super().build(input_shape)
 
@@ -123,11 +122,12 @@ class LoraLayer(MethodLayer):
         """What is added, `(..., units)`."""
         if self._dropout_layer is not None:
             inputs = self._dropout_layer(inputs, training=training)
-        narrow = tf.matmul(tf.reshape(inputs, (-1, inputs.shape[-1])), tf.cast(self.a, inputs.dtype))
+        ops = self.ops
+        narrow = ops.matmul(ops.flat(inputs), ops.cast(self.a, inputs.dtype))
         # On B the scale costs rank * units products; on the activations it would cost tokens * units.
-        scale = self.scaling if gate is None else self.scaling * tf.cast(gate, tf.float32)
-        wide = tf.cast(scale * tf.cast(self.b, tf.float32), inputs.dtype)
-        return tf.reshape(tf.matmul(narrow, wide), tf.concat([tf.shape(inputs)[:-1], [self.units]], 0))
+        scale = self.scaling if gate is None else self.scaling * ops.cast(gate, ops.float32)
+        wide = ops.cast(scale * ops.cast(self.b, ops.float32), inputs.dtype)
+        return ops.like(ops.matmul(narrow, wide), inputs)
 
     def merged(self, kernel, bias):
         """As of `MethodLayer`."""
@@ -139,3 +139,6 @@ class LoraLayer(MethodLayer):
             **super().get_config(),
             **{name: getattr(self, name) for name in ("units", "rank", "alpha", "dropout", "seed")},
         }
+
+
+__getattr__ = in_keras2(LoraLayer=Lora)

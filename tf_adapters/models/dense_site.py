@@ -31,6 +31,6 @@ class DenseSite(Site, keras.layers.Layer):
             return self.merged(inputs)
 
         def act(name, gate=None):
-            return self.adapters[name](inputs, self.dense, gate=gate, training=training)
+            return self.adapters[name](inputs, dense=self.dense, gate=gate, training=training)
 
         return self.choose(act, lambda: self.dense(inputs))

@@ -115,6 +115,12 @@ def new_head(model, family, shape, seed, number):
     return head
 
 
+def output_bias(model, family):
+    """The variable that a head adds to its logits last, `(labels,)`."""
+    variables = Head.on(model, family, None).variables
+    return [variable for variable in variables if variable.shape == (model.config.num_labels,)][-1]
+
+
 def check_head(num_labels, labels, head, head_layers):
     """Raise InputError for a head that no encoder can have."""
     if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):

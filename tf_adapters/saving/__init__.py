@@ -2,4 +2,6 @@
 
 from tf_adapters._submodules import submodules_of
 
-__getattr__ = submodules_of(__name__, fuse_adapters="fusing", load_pretrained_adapter="pretrained")
+__getattr__ = submodules_of(
+    __name__, fuse_adapters="fusing", load_pretrained_adapter="pretrained", push_adapter="pushing"
+)

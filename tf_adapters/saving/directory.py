@@ -11,7 +11,6 @@ the next save gives them their own name before it writes.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 from tf_adapters._keras import keras
 from tf_adapters._types import PathLike, Settings
 from tf_adapters.errors import NAME, InputError, shown
+from tf_adapters.json_input import finite
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.heads import SWITCHED, HeadShape
 from tf_adapters.models.injection import add_adapters, check_fast, set_active
@@ -32,14 +32,14 @@ from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
-from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
+from tf_adapters.saving.fetching import find_adapter
+from tf_adapters.saving.layout import CARD_FILE, NEXT_WEIGHTS_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
-from tf_adapters.saving.settings import FORMAT_VERSION, check_task, read_settings
+from tf_adapters.saving.settings import FORMAT_VERSION, check_result, check_task, read_settings
+from tf_adapters.saving.stored_weights import sha256_of, weights_path
 
 if TYPE_CHECKING:
     from tf_adapters.text.tokenizer import Tokenizer
-
-_NEXT_WEIGHTS_FILE = ".adapter.safetensors.next"
 
 
 def save_adapter(
@@ -90,9 +90,9 @@ def save_adapter(
         check_task(task, "")
     arrays = _collect(model, state)
     _finish_commit(directory)
-    next_weights = directory / _NEXT_WEIGHTS_FILE
+    next_weights = directory / NEXT_WEIGHTS_FILE
     write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
-    settings = _settings(model, state, arrays, _sha256(next_weights), text, recipe, task, metrics, training)
+    settings = _settings(model, state, arrays, sha256_of(next_weights), text, recipe, task, metrics, training)
     _commit(directory, settings)
     return directory
 
@@ -114,9 +114,32 @@ def copy_adapter(source, directory, **additions):
     source, directory = pathlib.Path(source), pathlib.Path(directory)
     settings = read_settings(source)
     _finish_commit(directory)
-    with replacing(directory / _NEXT_WEIGHTS_FILE) as temporary:
-        shutil.copyfile(_weights_path(source, settings), temporary)
+    with replacing(directory / NEXT_WEIGHTS_FILE) as temporary:
+        shutil.copyfile(weights_path(source, settings), temporary)
     _commit(directory, {**settings, **additions})
+
+
+def keep_result(directory, result):
+    """Add what a trained adapter came to, to its directory's settings and model card.
+
+    Args:
+        directory: path of an adapter directory.
+        result: dict for JSON: `split`, `rows`, `numbers` (dict of floats), `without_training` (a dict of what else
+            reaches which main number), `classes` (dict from label to precision, recall, f1 and rows, or None), `date`
+            and `versions`. Numbers that are not finite become None.
+
+    Returns: the settings.
+
+    Raises:
+        InputError: no such directory, or it cannot be written; its weights are as they were.
+    """
+    directory = pathlib.Path(directory)
+    _finish_commit(directory)
+    settings = {**read_settings(directory), "result": finite(result)}
+    check_result(settings["result"], "")
+    write_text(directory / CARD_FILE, model_card(settings))
+    write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    return settings
 
 
 def _commit(directory, settings):
@@ -126,26 +149,26 @@ def _commit(directory, settings):
         write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
     except InputError:
         with contextlib.suppress(OSError):
-            (directory / _NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
+            (directory / NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
         raise
     _name_weights(directory)
 
 
 def _finish_commit(directory):
     """Give weights their own name whose commit was killed before it did, for the next ones take the other."""
-    if not (directory / _NEXT_WEIGHTS_FILE).exists():
+    if not (directory / NEXT_WEIGHTS_FILE).exists():
         return
     try:
-        path = _weights_path(directory, read_settings(directory))
+        path = weights_path(directory, read_settings(directory))
     except InputError:
         return  # there is no adapter
-    if path.name == _NEXT_WEIGHTS_FILE:
+    if path.name == NEXT_WEIGHTS_FILE:
         _name_weights(directory)
 
 
 def _name_weights(directory):
     try:
-        os.replace(directory / _NEXT_WEIGHTS_FILE, directory / WEIGHTS_FILE)
+        os.replace(directory / NEXT_WEIGHTS_FILE, directory / WEIGHTS_FILE)
     except OSError as error:
         raise InputError(f"{directory / WEIGHTS_FILE} cannot be written: {error.strerror}.") from None
 
@@ -163,7 +186,8 @@ def load_adapter(
 
     Args:
         model: a model on the same pretrained encoder that the adapter was trained on.
-        directory: path.
+        directory: path, or `owner/name` or `owner/name@revision` of a repository on the HuggingFace hub. A folder of
+            that name wins.
         name: str, the adapter's name on this model.
         head: bool, whether to load the head too; False needs no fitting number of labels.
         fast: as in `add_adapters`.
@@ -174,6 +198,7 @@ def load_adapter(
         InputError: another encoder or one that was changed since it was loaded, another head, other label names than
             the model was given, missing, truncated or unknown content. The model is then as it was.
     """
+    directory = find_adapter(directory)
     settings = read_settings(directory)
     state = state_of(model)
     arrays = _read_arrays(directory, settings)
@@ -227,6 +252,7 @@ def read_adapter(directory):
     Raises:
         InputError: missing, truncated or unknown content.
     """
+    directory = find_adapter(directory)
     settings = read_settings(directory)
     return settings, _read_arrays(directory, settings)
 
@@ -237,7 +263,7 @@ def load_trained(
     """Rebuild the whole model of an adapter directory.
 
     Args:
-        directory: path.
+        directory: path, or `owner/name` or `owner/name@revision` on the hub, as in `load_adapter`.
         backbone: source of the pretrained encoder, as in `load_backbone`, or None for the
             one that the directory names.
         fast: as in `add_adapters`.
@@ -247,6 +273,7 @@ def load_trained(
     Raises:
         InputError: the encoder is not to be found or is another one, ...
     """
+    directory = find_adapter(directory)
     settings = read_settings(directory)
     if fast and settings["adapter"] is None:
         raise InputError(f"{{fast}} is for adapters, and {directory} holds none: leave it out.", fast=True)
@@ -436,24 +463,4 @@ def _check_head(model, state, settings, arrays, directory):
 
 
 def _read_arrays(directory, settings):
-    return read_tensors(_weights_path(pathlib.Path(directory), settings))
-
-
-def _weights_path(directory, settings):
-    """Path of the weights that the settings describe."""
-    for file in (WEIGHTS_FILE, _NEXT_WEIGHTS_FILE):
-        path = directory / file
-        if path.exists() and _sha256(path) == settings["weights"]["sha256"]:
-            return path
-    raise InputError(
-        f"{directory / WEIGHTS_FILE} is missing, truncated or not the file that {SETTINGS_FILE} describes: copy the "
-        "directory again as a whole."
-    )
-
-
-def _sha256(path):
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for piece in iter(lambda: file.read(1 << 20), b""):
-            digest.update(piece)
-    return digest.hexdigest()
+    return read_tensors(weights_path(pathlib.Path(directory), settings))

@@ -1,10 +1,24 @@
 """The README.md of an adapter directory."""
 
-# What to do with a directory of this kind; with others, predict.
+import json
+
+_PREDICT = "tf-adapters predict DIRECTORY --input -"
+
+
+def _line(options="", **texts):
+    """The command that predicts one line of JSON."""
+    return f"echo '{json.dumps(texts)}' | {_PREDICT} --format jsonl{options}"
+
+
+# What to do with a directory of this kind.
 _COMMANDS = {
-    "masked-lm": "tf-adapters train --from-pretrained-adapter DIRECTORY --train train.csv --validation dev.csv "
-    "--output adapters/mine"
+    "masked-lm": "tf-adapters train --from-pretrained-adapter DIRECTORY --train train.csv --output adapters/mine",
+    "token-classification": f"echo 'words with spaces between them' | {_PREDICT}",
+    "question-answering": _line(question="Who sang?", context="Ada sang."),
+    "multiple-choice": _line(text="She sat", choices=["down.", "fish."]),
 }
+_OF_PAIRS = _line(" --text-pair-column text_pair", text="One text", text_pair="Another")
+_MOST_LABELS_IN_A_TITLE = 4
 
 
 def model_card(settings):
@@ -17,11 +31,11 @@ def model_card(settings):
     task = settings["task"] or {}
     lines = [
         "---",
-        "library_name: tf_adapters",
+        "library_name: tf-adapters",
         "tags: [adapter, tensorflow, keras]",
         "---",
         "",
-        f"# {task.get('name', 'Adapter')} on {backbone['source']}",
+        f"# {_title(task, head)}" + (f" on {backbone['source']}" if backbone["source"] else ""),
         "",
         f"Trained with tf_adapters {settings['tf_adapters_version']}: `{settings['trainable']}`"
         + (f", recipe `{settings['recipe']}`" if settings["recipe"] else "")
@@ -30,20 +44,8 @@ def model_card(settings):
     ]
     if backbone["weights_saved"]:
         lines += ["The encoder's own weights were trained too and are part of this directory.", ""]
-    pretrained = settings.get("pretrained_adapter")
-    if pretrained:
-        lines += [f"It went on from {described_origin(pretrained)}.", ""]
-    if task.get("kind") == "masked-lm":
-        head_steps = task.get("head_steps")
-        came = (
-            f"was fitted on the frozen encoder for {head_steps:,} steps first"
-            if head_steps
-            else "came with the encoder"
-        )
-        lines += [
-            f"It learned to guess hidden words of texts, and knows no task yet. The head of masked words {came}.",
-            "",
-        ]
+    lines += _result(settings)
+    lines += _notes(settings, task)
     rows = [("Trained parameters", f"{parameters['trained']:,} of {parameters['total']:,}")]
     rows += [
         (f"- {kind}", f"{parameters[kind]:,}")
@@ -67,18 +69,18 @@ def model_card(settings):
     if task.get("kind") != "masked-lm":
         rows.append(("Labels", ", ".join(head["labels"]) if head["labels"] else head["num_labels"]))
     rows += [(name, f"{value:.4f}") for name, value in (settings["metrics"] or {}).items() if isinstance(value, float)]
-    lines += ["| | |", "|---|---|"] + [f"| {name} | {_cell(value)} |" for name, value in rows]
+    if settings["training"]:
+        rows.append(("Training", ", ".join(f"{name} {value}" for name, value in _told(settings["training"]))))
+    lines += ["## Settings", "", "| | |", "|---|---|"] + [f"| {name} | {_cell(value)} |" for name, value in rows]
     if task.get("source"):
         lines += ["", f"Data: {task['source']}"]
+    lines += ["", "Licence: what the encoder's and the data's allow; this file knows of none."]
     lines += [
         "",
         "## Use",
         "",
         "```bash",
-        _COMMANDS.get(
-            task.get("kind"),
-            "tf-adapters predict DIRECTORY --input texts.csv --text-column text --output predictions.jsonl",
-        ),
+        _COMMANDS.get(task.get("kind")) or (_OF_PAIRS if task.get("text_pairs") else f"echo 'a text' | {_PREDICT}"),
         "```",
         "",
         "```python",
@@ -88,6 +90,81 @@ def model_card(settings):
         "",
     ]
     return "\n".join(lines)
+
+
+def _notes(settings, task):
+    """The lines that say what else a reader should know of its training."""
+    lines, pretrained = [], settings.get("pretrained_adapter")
+    if (settings["training"] or {}).get("tune_thresholds"):
+        lines += [
+            "The threshold of each label was tuned on validation rows. It is in the head's bias: a probability above "
+            "0.5 means that a row has the label.",
+            "",
+        ]
+    if pretrained:
+        lines += [f"It went on from {described_origin(pretrained)}.", ""]
+    if task.get("kind") == "masked-lm":
+        head_steps = task.get("head_steps")
+        came = (
+            f"was fitted on the frozen encoder for {head_steps:,} steps first"
+            if head_steps
+            else "came with the encoder"
+        )
+        lines += [
+            f"It learned to guess hidden words of texts, and knows no task yet. The head of masked words {came}.",
+            "",
+        ]
+    return lines
+
+
+def _title(task, head):
+    """What the adapter is for; tasks of the user's own files have no name of their own."""
+    name = task.get("name")
+    if name not in (None, "files"):
+        return name
+    labels = head["labels"] or []
+    if not labels:
+        return f"Adapter for {task['kind'].replace('-', ' ')}" if task.get("kind") else "Adapter"
+    more = " ..." if len(labels) > _MOST_LABELS_IN_A_TITLE else ""
+    return f"Adapter for {', '.join(map(_cell, labels[:_MOST_LABELS_IN_A_TITLE]))}{more}"
+
+
+def _told(values):
+    """Pairs of name and value of a run's settings that are worth a line."""
+    return [
+        (name.replace("_", " "), f"{value:g}" if isinstance(value, float) else value)
+        for name, value in values.items()
+        if value is not None and not isinstance(value, bool)
+    ]
+
+
+def _result(settings):
+    """The lines that say what came out; none where nobody looked."""
+    result, seeds = settings.get("result"), settings.get("seeds")
+    if result is None and not seeds:
+        return []
+    lines = ["## Result", ""]
+    if result is not None:
+        numbers = {name.replace("_", " "): value for name, value in result["numbers"].items()}
+        numbers |= {f"the same of {_cell(what)}": value for what, value in result["without_training"].items()}
+        lines += [f"On {result['rows']:,} {result['split']} rows, which were not trained on:", "", "| | |", "|---|---|"]
+        lines += [f"| {name} | {_number(value)} |" for name, value in numbers.items()]
+    for split, numbers in (seeds or {}).get("summary", {}).items():
+        spread = "" if numbers["sd"] is None else f", standard deviation {numbers['sd']:.4f}"
+        lines += ["", f"Over {numbers['n']} seeds: {split} {seeds['metric']} {numbers['mean']:.4f}{spread}."]
+    if result is not None and result["classes"]:
+        lines += ["", "| label | precision | recall | F1 | rows |", "|---|---|---|---|---|"]
+    for label, row in ((result or {}).get("classes") or {}).items():
+        values = " | ".join(_number(row[name]) for name in ("precision", "recall", "f1"))
+        lines.append(f"| {_cell(label)} | {values} | {row['rows']} |")
+    if result is not None:
+        made = ", ".join(f"{_cell(name)} {_cell(version)}" for name, version in result["versions"].items())
+        lines += ["", f"{_cell(result['date'])}; {made}."]
+    return [*lines, ""]
+
+
+def _number(value):
+    return "not finite" if value is None else f"{value:.4f}"
 
 
 def described_origin(pretrained):

@@ -6,6 +6,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
 from tf_adapters.saving.directory import load_adapter
+from tf_adapters.saving.fetching import find_adapter
 from tf_adapters.saving.settings import read_settings
 
 
@@ -16,7 +17,7 @@ def load_pretrained_adapter(model, directory, *, name="default", fast=None):
     Args:
         model: a model on the same pretrained encoder, with the new task's head.
         directory: path of an adapter directory that `pretrain` wrote (`DIR` for its best, `DIR/step-N` for another), or
-            of another task.
+            of another task; or `owner/name` or `owner/name@revision` on the hub.
         name, fast: as in `load_adapter`.
 
     Returns: the directory's settings, a dict. Directories that `save_adapter` writes of this model name it.
@@ -28,11 +29,12 @@ def load_pretrained_adapter(model, directory, *, name="default", fast=None):
 
     Reference: He et al. 2021, section 3.1; Han et al. 2021, section 3.
     """
-    if read_settings(directory)["trainable"] == "head":
+    folder = find_adapter(directory)
+    if read_settings(folder)["trainable"] == "head":
         raise InputError(
             f"{directory} holds a head alone, which training does not go on with: give a directory of adapters."
         )
-    settings = load_adapter(model, directory, name=name, head=False, fast=fast)
+    settings = load_adapter(model, folder, name=name, head=False, fast=fast)
     task, training = settings["task"] or {}, settings["training"] or {}
     state_of(model).owner.pretrained = {
         "directory": str(pathlib.Path(directory)),

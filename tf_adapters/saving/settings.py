@@ -34,7 +34,20 @@ _CONTENT = {
     "weights": {"sha256": str},
 }
 # The same of a task, of which all may be left out.
-_TASK = {"name": (str, type(None)), "kind": str, "metric": (str, type(None)), "text_pairs": bool}
+_TASK = {"name": (str, type(None)), "kind": str, "metric": (str, type(None)), "text_pairs": bool, "reading": dict}
+
+
+# And of a result, which may be left out itself.
+_RESULT = {
+    "split": str,
+    "rows": int,
+    "numbers": dict,
+    "without_training": dict,
+    "classes": _OPTIONAL_DICT,
+    "date": str,
+    "versions": dict,
+}
+_OF_A_CLASS = ("precision", "recall", "f1", "rows")
 
 
 def read_settings(directory):
@@ -66,6 +79,8 @@ def read_settings(directory):
         _check(settings["text"], {"max_length": int}, path, "text.")
     if settings["task"] is not None:
         check_task(settings["task"], f"{path} is damaged: ")
+    if settings.get("result") is not None:
+        check_result(settings["result"], f"{path} is damaged: ")
     labels = settings["head"]["labels"]
     if labels is not None and not all(isinstance(label, str) for label in labels):
         raise InputError(f"{path} is damaged: 'head.labels' is {shown(labels)}.")
@@ -78,6 +93,26 @@ def check_task(task, where):
     for name, types in _TASK.items():
         if name in task and not isinstance(task[name], types):
             raise InputError(f"{where}'task.{name}' is {shown(task[name])}.")
+    for name, value in task.get("reading", {}).items():
+        if not isinstance(value, str):
+            raise InputError(f"{where}'task.reading.{name}' is {shown(value)}.")
+
+
+def check_result(result, where):
+    """Raise InputError, whose message begins with `where`, if what is kept of a result is nothing that can be shown."""
+    if not isinstance(result, dict):
+        raise InputError(f"{where}'result' is {shown(result)}.")
+    for name, types in _RESULT.items():
+        if name not in result or not isinstance(result[name], types):
+            raise InputError(f"{where}'result.{name}' is {shown(result.get(name))}.")
+    numbers = [*result["numbers"].values(), *result["without_training"].values()]
+    for numbers_of in (result["classes"] or {}).values():
+        if not isinstance(numbers_of, dict):
+            raise InputError(f"{where}'result.classes' holds {shown(numbers_of)}.")
+        numbers += [numbers_of.get(name, "") for name in _OF_A_CLASS]
+    for number in numbers:
+        if not (number is None or (isinstance(number, (int, float)) and not isinstance(number, bool))):
+            raise InputError(f"{where}'result' holds {shown(number)} where a number has to be.")
 
 
 def _check(values, content, path, where):

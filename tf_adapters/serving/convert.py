@@ -13,6 +13,7 @@ from tf_adapters.models.merging import merged
 from tf_adapters.models.outputs import logits_of_rows
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import replacing
+from tf_adapters.serving.places import check_export_file
 from tf_adapters.tasks.readers import get_reader
 
 FORMATS = ("onnx", "litert")
@@ -43,7 +44,7 @@ def export_file(model, path, *, format, text=None, task=None):
     """
     if format not in FORMATS:
         raise InputError(f"{{format}} is unknown: use one of {', '.join(map(repr, FORMATS))}.", format=format)
-    path = check_new_file(path)
+    path = check_export_file(path, format)
     if state_of(model).fast:
         raise InputError(
             "A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False."
@@ -79,23 +80,14 @@ def export_file(model, path, *, format, text=None, task=None):
     return path
 
 
-def check_new_file(path):
-    """The path of a file that can be written; raises InputError if something is there."""
-    import pathlib
-
-    path = pathlib.Path(path)
-    if path.exists():
-        raise InputError(f"{path} is there already: give another name.")
-    return path
-
-
 def _onnx(function, specs, about):
+    import logging
+
     try:
         import onnx
         import tf2onnx
     except ImportError as error:
-        raise InputError(f'ONNX files need tf2onnx ({error}): pip install "tf_adapters[onnx]".') from None
-    import logging
+        raise InputError(f'ONNX files need tf2onnx ({error}): run `pip install "tf_adapters[onnx]"`.') from None
 
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
     model, _ = tf2onnx.convert.from_function(

@@ -18,8 +18,9 @@ from tf_adapters.models.merging import merged
 from tf_adapters.models.outputs import logits_of_rows
 from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
-from tf_adapters.saving.atomic import folder_beside, reason, remove_dead
+from tf_adapters.saving.atomic import folder_beside, reason
 from tf_adapters.serving.answers import NOT_UTF8, is_utf8
+from tf_adapters.serving.places import check_version_directory
 from tf_adapters.tasks.readers import get_reader
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import Tokenizer
@@ -139,30 +140,6 @@ def module_of(functions, **parts):
     # TensorFlow gives them in another order in each process; the same model is to be the same file.
     root.read = sorted({id(variable): variable for variable in read}.values(), key=lambda variable: variable.name)
     return root
-
-
-def check_version_directory(directory):
-    """The path of a version that can be written.
-
-    Raises: InputError, if its name is no number or it is there already.
-    """
-    directory = pathlib.Path(directory)
-    if not (directory.name.isdecimal() and directory.name.isascii()):
-        raise InputError(
-            f"{directory} must end in a version number, which is what TensorFlow Serving looks for: {directory / '1'}."
-        )
-    if directory.exists():
-        # What one that was killed right after its end left.
-        remove_dead(directory.parent)
-        raise InputError(
-            f"{directory} is there already, and a server may be reading it: export the next version, "
-            f"{directory.parent / str(_newest(directory.parent) + 1)}."
-        )
-    return directory
-
-
-def _newest(folder):
-    return max(int(path.name) for path in folder.iterdir() if path.name.isdecimal() and path.name.isascii())
 
 
 def _served(model, text, kind, task, names, storage):

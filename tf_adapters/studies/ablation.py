@@ -161,15 +161,22 @@ class Ablation(OfTrained):
         import numpy as np
 
         axes = panels(figure, list(summary["maps"]), width=3.8, height=3.3)
-        for panel, found in zip(axes, summary["maps"].values()):
+        # Variants of a task are compared by eye: one scale.
+        deepest = {}
+        for title, found in summary["maps"].items():
+            task = title.partition(", ")[0]
+            deepest[task] = max(deepest.get(task, 0.0), *found["drops"].values())
+        for panel, (title, found) in zip(axes, summary["maps"].items()):
+            low = -100 * deepest[title.partition(", ")[0]]
             blocks = found["blocks"]
             matrix = np.full((len(blocks),) * 2, np.nan)
             for span, drop in found["drops"].items():
                 first, last = map(int, span.split("-"))
                 matrix[blocks.index(first), blocks.index(last)] = -100 * drop
             heat_map(
-                panel, figure, matrix, label=f"relative change of {found['number']}, %", high=0.0, colours="viridis"
-            )
+                panel, figure, matrix, label=f"relative change of {found['number']}, %", low=low, high=0.0,
+                text="{:.1f}" if len(blocks) <= 8 else None,
+            )  # fmt: skip
             panel.set_xticks(range(len(blocks)), blocks)
             panel.set_yticks(range(len(blocks)), blocks)
             panel.set_xlabel("last block without its adapters")

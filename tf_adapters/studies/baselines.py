@@ -6,42 +6,18 @@ Each trains on the training rows, chooses by the validation rows, and gives what
 import time
 
 from tf_adapters.errors import InputError
+from tf_adapters.tasks import words_alone
+from tf_adapters.tasks.words_alone import texts_of
 
-STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 EPOCHS, PATIENCE = 60, 8
 KINDS = ("classification", "regression")
 
 
 def tf_idf(task, reported, *, seed, **_):
     """Words and pairs of words, weighted by TF-IDF, and a linear model; its strength is chosen by validation."""
-    import numpy as np
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression, Ridge
-
-    vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2 if len(task.train) > 1000 else 1)
-    train = vectors.fit_transform(_texts(task.train))
-    validation, rest = (vectors.transform(_texts(rows)) for rows in (task.validation, reported))
-
-    def outputs(model, features):
-        if task.kind == "regression":
-            return model.predict(features)[:, np.newaxis]
-        scores = np.full((features.shape[0], len(task.labels)), -1e3)
-        scores[:, model.classes_] = model.predict_log_proba(features)
-        return scores
-
-    best = None
-    for strength in STRENGTHS:
-        if task.kind == "regression":
-            model = Ridge(alpha=1 / strength, random_state=seed)
-        else:
-            model = LogisticRegression(C=strength, max_iter=1000, random_state=seed)
-        model.fit(train, task.train.labels)
-        numbers = _numbers(task, task.validation, outputs(model, validation))
-        if best is None or numbers[_primary(task)] > best[0][_primary(task)]:
-            best = numbers, model
-    numbers, model = best
-    found = _numbers(task, reported, outputs(model, rest))
-    return {"scores": {"reported": found}, "validation": [numbers], "trained_parameters": int(np.size(model.coef_))}
+    outputs, numbers, parameters = words_alone.tf_idf(task, reported, seed=seed)
+    found = _numbers(task, reported, outputs)
+    return {"scores": {"reported": found}, "validation": [numbers], "trained_parameters": parameters}
 
 
 def network(task, reported, *, seed, learning_rate, batch_size, **_):
@@ -53,7 +29,7 @@ def network(task, reported, *, seed, learning_rate, batch_size, **_):
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     words = keras.layers.TextVectorization(max_tokens=20_000, output_sequence_length=256)
-    words.adapt(tf.constant(_texts(task.train)))
+    words.adapt(tf.constant(texts_of(task.train)))
     model = keras.Sequential(
         [
             keras.layers.Embedding(words.vocabulary_size(), 128, mask_zero=True),
@@ -64,7 +40,7 @@ def network(task, reported, *, seed, learning_rate, batch_size, **_):
             keras.layers.Dense(max(1, len(task.labels))),
         ]
     )
-    features = [words(tf.constant(_texts(rows))) for rows in (task.train, task.validation, reported)]
+    features = [words(tf.constant(texts_of(rows))) for rows in (task.train, task.validation, reported)]
     return _train(model, task, reported, features, learning_rate, batch_size)
 
 
@@ -171,12 +147,6 @@ def _train(model, task, reported, features, learning_rate, batch_size):
     found = _numbers(task, reported, model.predict(features[2], batch_size=256, verbose=0))
     trained = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
     return {"scores": {"reported": found}, "validation": validation, "trained_parameters": trained}
-
-
-def _texts(rows):
-    """First and second texts in one, for words that know no order; a list of str."""
-    parts = [part.numpy() for part in rows.texts(range(len(rows))) if part is not None]
-    return [" ".join(text.decode() for text in row) for row in zip(*parts)]
 
 
 def _numbers(task, rows, outputs):

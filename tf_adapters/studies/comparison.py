@@ -96,7 +96,7 @@ class Comparison(Study):
     precision: str = option("float32", "`float32`, `mixed_bfloat16` or `mixed_float16`.")
 
     # Fields of the adapter that all arms have.
-    adapter: ClassVar[dict] = {"bottleneck_size": 64, "train_layer_norm": "all"}
+    adapter: ClassVar[dict] = {"bottleneck_size": 64, "init_stddev": 1e-2, "train_layer_norm": "all"}
 
     def check(self):
         if not self.tasks:

@@ -106,6 +106,6 @@ def heat_map(panel, figure, matrix, *, label, low=None, high=None, colours="viri
                 red, green, blue, _ = image.cmap(image.norm(value))
                 dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
                 shown = (text or "{:.0f}").format(value)
-                shown = "0" if shown == "-0" else shown
+                shown = shown if float(shown) else "0"
                 panel.text(column, row, shown, ha="center", va="center", fontsize=6, color="w" if dark else "k")
     return image

@@ -5,15 +5,14 @@ import csv
 import hashlib
 import io
 import json
-import math
 import os
 import pathlib
 import re
 import time
 
-from tf_adapters._version import __version__
+from tf_adapters._installation import versions
 from tf_adapters.errors import NAME, DivergedError, InputError
-from tf_adapters.json_input import parse_json, read_json
+from tf_adapters.json_input import finite, parse_json, read_json
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
 
@@ -35,8 +34,9 @@ class Observer:
     def note(self, text):
         """Something that people should know."""
 
-    def training(self, epochs):
-        """The `Reporter` of a run that is about to train, or None."""
+    def training(self, epochs, period=None):
+        """The `Reporter` of a run that is about to train, or None; it is measured each epoch, or every `period`
+        steps."""
 
     def counting(self, description, total, unit):
         """A context that gives a function to call with what is done since its last call, or None."""
@@ -129,12 +129,12 @@ class Lab:
         path = self.folder / VALUES_FILE
         try:
             with open(path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(_finite(value), allow_nan=False) + "\n")
+                file.write(json.dumps(finite(value), allow_nan=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise InputError(f"{path} cannot be written: {reason(error)}.") from None
-        self.values.append(json.loads(json.dumps(_finite(value))))
+        self.values.append(json.loads(json.dumps(finite(value))))
 
     @contextlib.contextmanager
     def counting(self, description, total, unit="rows"):
@@ -170,7 +170,7 @@ class Lab:
         try:
             result = experiment.train(
                 model, tokenizer, folder, seed=seed, resume=going_on,
-                reporter=self.observer.training(experiment.settings.epochs),
+                reporter=self.observer.training(experiment.settings.epochs, experiment.settings.period),
             )  # fmt: skip
         except DivergedError as error:
             # A rate that is too high is a finding, not the end of the study.
@@ -226,7 +226,7 @@ class Lab:
             "study": self.study.name, "figures": self.study.figures, "settings": self.study.settings(),
             "summary": summary, "values": len(self.values), "versions": versions(),
         }  # fmt: skip
-        write_text(self.folder / SUMMARY_FILE, json.dumps(_finite(document), indent=1, allow_nan=False) + "\n")
+        write_text(self.folder / SUMMARY_FILE, json.dumps(finite(document), indent=1, allow_nan=False) + "\n")
         write_figure(self.study, summary, self.folder)
         return summary
 
@@ -240,15 +240,6 @@ def describe(identity):
         else:
             words.append(f"{name.replace('_', ' ')} {f'{value:g}' if isinstance(value, float) else value}")
     return ", ".join(words)
-
-
-def _finite(value):
-    """JSON has no NaN and no infinity: None in their place."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def slug(identity):
@@ -308,16 +299,3 @@ def _flat(value, prefix=""):
             yield from _flat(part, f"{name}.")
         else:
             yield name, part
-
-
-def versions():
-    """Of the packages that decide what comes out, a dict."""
-    from importlib import metadata
-
-    found = {"tf_adapters": __version__}
-    for name in ("tensorflow", "tf-keras", "transformers", "numpy"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

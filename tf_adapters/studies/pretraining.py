@@ -85,7 +85,8 @@ class Pretraining(Comparison):
             steps=steps[-1], save_every=math.gcd(*steps),
             learning_rate=self.pretraining_rate if name == "adapters" else self.full_pretraining_rate,
             fit_head_steps=self.fit_head_steps, batch_size=self.pretraining_batch_size, dropout=self.dropout,
-            resume=folder.exists(), reporter=lab.observer.training(steps[-1] // math.gcd(*steps)),
+            resume=folder.exists(), reporter=lab.observer.training(None, math.gcd(*steps)),
+            head_reporter=lab.observer.training(None, self.fit_head_steps),
         )  # fmt: skip
         if result.run.interrupted:
             raise Stopped

@@ -25,7 +25,8 @@ def run(study, output, *, resume=False, observer=None):
         studies.lab.Stopped: a signal came; `resume` goes on.
 
     Example:
-    >>> run(Sharing(tasks=("glue/cola",), data_dir="data"), "studies/sharing")
+    >>> from tf_adapters.studies import Ablation
+    >>> summary = run(Ablation(directories=("adapters/rotten-tomatoes",)), "studies/ablation")
     """
     check_matplotlib()
     for package in study.packages:

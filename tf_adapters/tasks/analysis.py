@@ -49,6 +49,38 @@ def class_report(true, predicted, labels):
     return ClassReport(classes, None if true.ndim == 2 else confusion_matrix(true, predicted, labels=indices))
 
 
+def best_thresholds(true, logits):
+    """What each label's logit must exceed for the highest F1 of that label.
+
+    A threshold lies in the middle between two logits. Of several that are as good it is the one nearest to 0; and it is
+    0 for a label that all rows have, or none.
+
+    Args:
+        true: array of 0 and 1, `(rows, labels)`.
+        logits: float array of that shape.
+
+    Returns: float32 array, `(labels,)`.
+
+    Reference: Lipton et al. 2014, Optimal Thresholding of Classifiers to Maximize F1 Measure, section 4.
+    """
+    thresholds = []
+    for has, values in zip(np.asarray(true).astype(bool).T, np.asarray(logits, np.float64).T):
+        order = np.argsort(-values, kind="stable")
+        values, right = values[order], np.cumsum(has[order])
+        # A cut behind the last of equal logits, and before any that is lower.
+        cuts = np.flatnonzero(values[:-1] > values[1:])
+        if not len(cuts) or right[-1] in (0, len(has)):
+            thresholds.append(0.0)
+            continue
+        middle = (values[cuts] + values[cuts + 1]) / 2
+        f1, usual = right[cuts] / (cuts + 1 + right[-1]), np.count_nonzero(values > 0)
+        best = np.flatnonzero(f1 == f1.max())
+        nearest = best[np.abs(middle[best]).argmin()]
+        of_usual = right[usual - 1] / (usual + right[-1]) if usual else 0.0
+        thresholds.append(middle[nearest] if f1[nearest] > of_usual else 0.0)
+    return np.array(thresholds, np.float32)
+
+
 def bootstrap_interval(score, count, *, resamples=1000, seed=0) -> Tuple[float, float]:
     """A 95 % percentile interval of a score over rows drawn with replacement.
 

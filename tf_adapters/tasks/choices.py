@@ -20,7 +20,9 @@ from typing import Optional
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
-from tf_adapters.tasks.files import BadRow, check_cell, fail, file_format, no_usable_row, read_records, shown_name
+from tf_adapters.tasks.dialect import USUAL
+from tf_adapters.tasks.files import Carried, check_cell, file_format, no_usable_row, read_records
+from tf_adapters.tasks.lines import BadRow, fail, shown_name
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 
@@ -91,6 +93,7 @@ def read_choices(
     label_separator="|",
     format=None,
     bad_rows=None,
+    dialect=USUAL,
 ):
     """Read a whole labelled file.
 
@@ -102,6 +105,7 @@ def read_choices(
         label_separator: has no meaning here, and is refused.
         format: "jsonl" in place of the extension's.
         bad_rows: `files.BadRows` that counts unusable rows, which are then left out, or None.
+        dialect: `Dialect`, of which the encoding has a meaning here.
 
     Returns: `ChoiceRows`, and () for the label names.
 
@@ -110,21 +114,33 @@ def read_choices(
     if label_separator != "|":
         raise InputError(f"label_separator is {label_separator!r}, but {kind} has no label cells: leave it out.")
     keys = {"text": text_column, "choices": text_pair_column, "label": label_column or "label"}
-    rows = list(_rows(path, keys, format, bad_rows))
+    rows = [row for row, _ in _rows(path, keys, format, bad_rows, dialect)]
     if not rows and bad_rows is not None and bad_rows.count:
         raise no_usable_row(path, bad_rows)
     return _tensors(rows, path), ()
 
 
-def read_choice_chunks(path, *, text_column=None, text_pair_column=None, chunk_rows=1024, format=None):
-    """Yield a file's rows as `ChoiceRows` of at most `chunk_rows` without labels, to predict.
+def read_choice_chunks(
+    path,
+    *,
+    text_column=None,
+    text_pair_column=None,
+    chunk_rows=1024,
+    format=None,
+    keep_all_columns=False,
+    dialect=USUAL,
+):
+    """Yield a file's rows as `ChoiceRows` of at most `chunk_rows` without labels, to predict; as `files.Carried` if all
+    keys are kept.
 
     Args and Raises: as in `read_choices`.
     """
-    rows = _rows(path, {"text": text_column, "choices": text_pair_column, "label": None}, format, None)
-    yield _tensors(list(itertools.islice(rows, chunk_rows)), path)
-    while chunk := list(itertools.islice(rows, chunk_rows)):
-        yield _tensors(chunk, path)
+    keys = {"text": text_column, "choices": text_pair_column, "label": None}
+    rows, first = _rows(path, keys, format, None, dialect), True
+    while (chunk := list(itertools.islice(rows, chunk_rows))) or first:
+        first = False
+        tensors = _tensors([row for row, _ in chunk], path)
+        yield Carried(tensors, [record for _, record in chunk]) if keep_all_columns else tensors
 
 
 def choices_of_texts(texts, choices):
@@ -159,14 +175,15 @@ def _tensors(rows, path):
         )
 
 
-def _rows(path, keys, format, bad_rows):
-    """The text, the choices and the label, or None, of each row that can be used."""
+def _rows(path, keys, format, bad_rows, dialect):
+    """Of each row that can be used the text, the choices and the label, or None; and the whole record."""
     if file_format(path, format or ("jsonl" if str(path) == "-" else None)) != "jsonl":
         raise InputError(
-            f"{shown_name(path)}: texts with choices are read from JSON lines; give such a file, or say the format."
+            f"{shown_name(path)}: texts with choices are read from JSON lines; give such a file, or {{format}}.",
+            format="jsonl",
         )
     count = None
-    for line, record in read_records(path):
+    for line, record in read_records(path, dialect=dialect):
         try:
             if isinstance(record, BadRow):
                 raise record
@@ -181,7 +198,7 @@ def _rows(path, keys, format, bad_rows):
                 raise
             bad_rows.add(problem)
             continue
-        yield row
+        yield row, record
 
 
 def _row(record, path, line, keys):

@@ -2,46 +2,41 @@
 
 | format | extensions | reading |
 |---|---|---|
-| csv | .csv | first line is the header; double quotes as in RFC 4180, strictly |
+| csv | .csv | first line is the header; double quotes as in RFC 4180, strictly; a semicolon may stand for the comma |
 | tsv | .tsv | first line is the header; no quoting: a quote is a character of the text |
 | jsonl | .jsonl .ndjson .json | one object a line |
 | txt | .txt, and `-` (standard input) | one text a line, no labels |
 
-Each may be compressed (`.csv.gz`). The encoding is UTF-8, with or without a
-byte order mark. Empty lines at the end are ignored; elsewhere they are an
+Each may be compressed (`.csv.gz`). `lines` says what of encodings and ends of lines is read, and a `Dialect` what
+else a file may have. Empty lines at the end are ignored; elsewhere they are an
 error, since a prediction must not silently change its number of rows.
 
 A row that cannot be used is an error with its line, or, where a `BadRows` is
 given, left out and counted.
 """
 
-import csv
 import dataclasses
-import gzip
 import itertools
 import json
 import os
 import stat
-import sys
-import zlib
-from typing import List, Optional, Union
+from typing import Any, List, Optional, Union
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
+from tf_adapters.tasks.dialect import USUAL
+from tf_adapters.tasks.lines import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.stored_texts import StoredCells, StoredNumbers, StoredTexts
+from tf_adapters.tasks.tables import likely_table, listed, of_another_name, read_csv, read_tsv
 
 FORMATS = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "txt",
 }  # fmt: skip
-# Bounds what a quote that is never closed can swallow; csv's own limit is 131,072.
-FIELD_LIMIT = 16 * 1024 * 1024
 # A larger file's texts stay on disk while a model trains on them.
 MOST_BYTES_IN_MEMORY = 256 * 1024 * 1024
-# A line may be all of a file, and one of a compressed file inflates to more than the memory holds.
-LONGEST_LINE = 64 * 1024 * 1024
 
 
 @dataclasses.dataclass
@@ -82,8 +77,24 @@ class Chunk:
             return Rows(tf.constant(self.text), None if self.text_pair is None else tf.constant(self.text_pair))
 
 
-class BadRow(InputError):
-    """One row of a file cannot be used; the rows around it can."""
+@dataclasses.dataclass
+class Carried:
+    """Rows of another kind than tables of texts, with all columns of the file.
+
+    Attributes:
+        whole: the kind's rows.
+        records: list of dict, as of `Chunk`.
+    """
+
+    whole: Any
+    records: List[dict]
+
+    def __len__(self):
+        return len(self.whole)
+
+    def rows(self):
+        """The rows."""
+        return self.whole
 
 
 class BadRows:
@@ -134,7 +145,8 @@ def file_format(path, format=None):
     if extension not in FORMATS:
         raise InputError(
             f"{path} has the extension {extension!r}, which names no known format: use {', '.join(FORMATS)} (each also "
-            f"with .gz), or say the format ({', '.join(known)})."
+            f"with .gz), or name it by {{format}} ({', '.join(known)}).",
+            format=NAME,
         )
     return FORMATS[extension]
 
@@ -149,6 +161,7 @@ def read_chunks(
     format=None,
     keep_all_columns=False,
     bad_rows=None,
+    dialect=USUAL,
 ):
     """Yield a file's rows as `Chunk`s of at most `chunk_rows`, never holding more than one.
 
@@ -159,11 +172,13 @@ def read_chunks(
     Args:
         path: str or path-like; "-" is standard input.
         text_column, text_pair_column, label_column: str, names of columns or
-            JSON keys; the latter two may be None. Plain text has only texts.
+            JSON keys; the latter two may be None. Plain text has only texts. Without a header columns have numbers
+            from 1; where only one column is left to be the one that has no number, it is that one.
         chunk_rows: int, at least 1.
         format: "csv", "tsv", "jsonl" or "txt" in place of the extension's.
         keep_all_columns: bool, whether to keep each row's whole record.
         bad_rows: `BadRows` that counts malformed rows, which are then left out, or None.
+        dialect: `Dialect`.
 
     Raises: InputError, naming file, line and fix, if the file cannot be read, a
         column is missing, or a row is malformed or has no text.
@@ -171,16 +186,23 @@ def read_chunks(
     if chunk_rows < 1:
         raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
     format = file_format(path, format)
-    columns = [column for column in (text_column, text_pair_column, label_column) if column is not None]
-    for column in columns:
-        if columns.count(column) > 1:
+    # A number is a natural name of a column without one.
+    text_column, text_pair_column, label_column = (
+        str(column) if isinstance(column, int) else column for column in (text_column, text_pair_column, label_column)
+    )
+    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
+    columns = {argument: column for argument, column in columns.items() if column is not None}
+    names = list(columns.values())
+    for column in names:
+        if names.count(column) > 1:
             raise InputError(f"column {column!r} is asked for twice: text, text pair and label are different columns.")
     if format == "txt" and len(columns) > 1:
         raise InputError(
-            f"{shown_name(path)} is read as plain text, one text a line, and has no column {columns[1]!r}: "
-            "use CSV, TSV or JSON lines, or say the format."
+            f"{shown_name(path)} is read as plain text, one text a line, and has no column {names[1]!r}: "
+            f"if it is a table, give {{format}} {_likely_format(path, dialect)}.",
+            format=NAME,
         )
-    rows = _usable(_READERS[format](path, columns), path, text_column, text_pair_column, bad_rows)
+    rows = _usable(_READERS[format](path, columns, dialect), path, text_column, text_pair_column, bad_rows)
     found = False
     while True:
         chunk = Chunk(
@@ -206,8 +228,16 @@ def read_chunks(
     if not found and bad_rows is not None and bad_rows.count:
         raise no_usable_row(path, bad_rows)
     if not found:
-        what = "has a header and no rows" if format in ("csv", "tsv") else "is empty"
+        what = "has a header and no rows" if format in ("csv", "tsv") and dialect.header == "first" else "is empty"
         raise InputError(f"{shown_name(path)} {what}: give a file with at least one row.")
+
+
+def _likely_format(path, dialect):
+    """What a file that is no plain text may be, by its first line."""
+    if is_stream(path):
+        return "csv"
+    _, text, _ = next(read_lines(path, dialect.encoding), (1, "", None))
+    return "jsonl" if text.lstrip().startswith("{") else likely_table(text)
 
 
 def is_stream(path):
@@ -258,7 +288,15 @@ def _usable(rows, path, text_column, text_pair_column, bad_rows):
 
 
 def read_rows(
-    path, *, text_column="text", text_pair_column=None, label_column=None, format=None, bad_rows=None, usable=None
+    path,
+    *,
+    text_column="text",
+    text_pair_column=None,
+    label_column=None,
+    format=None,
+    bad_rows=None,
+    usable=None,
+    dialect=USUAL,
 ):
     """Read a whole file, for training; its texts end up once, in tf string tensors.
 
@@ -277,6 +315,7 @@ def read_rows(
         chunk_rows=16384,
         format=format,
         bad_rows=bad_rows,
+        dialect=dialect,
     )
     # The first chunk before the slow import: a mistake in the file shows at once.
     first = next(chunks)
@@ -331,21 +370,6 @@ def no_usable_row(path, bad_rows):
     return InputError(f"{shown_name(path)} has no usable row; the first problem: {bad_rows.examples[0]}")
 
 
-def shown_name(path):
-    """What a path is called in messages."""
-    return "standard input" if os.fspath(path) == "-" else os.fspath(path)
-
-
-def bad_row(path, line, problem, **values):
-    """The BadRow of a line, to be raised or yielded; `values` as of `InputError`."""
-    return BadRow(f"{shown_name(path)}, line {line}: {problem}", **values)
-
-
-def fail(path, line, problem, **values):
-    """Raise the BadRow of a line."""
-    raise bad_row(path, line, problem, **values)
-
-
 def check_cell(value, path, line, column):
     """Raise the BadRow of a line whose text is none."""
     if value is None or (isinstance(value, float) and value != value):
@@ -363,185 +387,46 @@ def check_cell(value, path, line, column):
             fail(path, line, f"column {column!r} holds half of a surrogate pair (\\ud800 to \\udfff); remove it.")
 
 
-def read_lines(path, longest=None):
-    """Yield each line's number, text and BadRow or None; lines end in \\n only, so that other separators may be text.
-
-    A line of more bytes than `longest`, `LONGEST_LINE` if that is None, is an InputError.
-    """
-    longest = longest or LONGEST_LINE
-    name = shown_name(path)
-    try:
-        if os.fspath(path) == "-":
-            yield from _decoded(sys.stdin.buffer, name, longest)
-            return
-        with (gzip.open if name.lower().endswith(".gz") else open)(path, "rb") as file:
-            yield from _decoded(file, name, longest)
-    except FileNotFoundError:
-        raise InputError(f"{name} does not exist: check the path.") from None
-    except IsADirectoryError:
-        raise InputError(f"{name} is a directory: give a file.") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{name} is not a complete gzip file ({error}): compress it again.") from error
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror or error}.") from error
-
-
-def _decoded(file, name, longest):
-    for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), 1):
-        if len(line) > longest:
-            raise InputError(f"{name}, line {number} is longer than {longest >> 20} MiB: is this a file of texts?")
-        encoding = "utf-8-sig" if number == 1 else "utf-8"
-        try:
-            text = line.decode(encoding)
-        except UnicodeDecodeError as error:
-            problem = f"byte {line[error.start]:#04x} is not UTF-8; save the file as UTF-8."
-            yield number, line.decode(encoding, "replace").replace("\0", ""), bad_row(name, number, problem)
-            continue
-        if "\0" in text:
-            problem = "holds a NUL character; save the file as UTF-8 text without it."
-            yield number, text.replace("\0", ""), bad_row(name, number, problem)
-            continue
-        yield number, text, None
-
-
 # Each reader yields the line of a row, and its record: a dict, or the BadRow that it is.
 
 
-def _read_txt(path, columns):
-    for line, text, problem in without_blank_lines(read_lines(path), path):
-        yield line, problem or {columns[0]: text.rstrip("\r\n")}
+def _read_txt(path, columns, dialect):
+    dialect.refuse_table_options(f"{shown_name(path)} is read as plain text")
+    (column,) = columns.values()
+    for line, text, problem in without_blank_lines(read_lines(path, dialect.encoding), path):
+        yield line, problem or {column: text.rstrip("\r\n")}
 
 
-def read_records(path, columns=()):
+def read_records(path, columns=None, dialect=USUAL):
     """The objects of JSON lines: the line of each, and the dict, in which all of `columns` are, or the BadRow that it
-    is."""
-    for line, text, problem in without_blank_lines(read_lines(path), path):
-        yield line, problem or _json_record(path, line, text, columns)
+    is.
+
+    Args:
+        columns: dict from the arguments that name keys to these keys, or None.
+        dialect: `Dialect`.
+    """
+    dialect.refuse_table_options(f"{shown_name(path)} is read as JSON lines")
+    for line, text, problem in without_blank_lines(read_lines(path, dialect.encoding), path):
+        yield line, problem or _json_record(path, line, text, columns or {})
 
 
 def _json_record(path, line, text, columns):
+    advice = "write one JSON object a line"
+    if line == 1 and text.lstrip()[:1] not in ("{", "["):
+        advice += f", or give {{format}} {likely_table(text)}"
     try:
         record = parse_json(text)
     except json.JSONDecodeError as error:
-        return bad_row(path, line, f"is not JSON ({error.msg} at column {error.colno}); write one JSON object a line.")
+        return bad_row(path, line, f"is not JSON ({error.msg} at column {error.colno}); {advice}.", format=NAME)
     except ValueError as error:
         return bad_row(path, line, f"is not usable JSON ({error}); write one JSON object a line.")
     if not isinstance(record, dict):
-        return bad_row(path, line, f"is {text.strip()[:40]!r} and not a JSON object; write one JSON object a line.")
-    for column in columns:
+        return bad_row(path, line, f"is {text.strip()[:40]!r} and not a JSON object; {advice}.", format=NAME)
+    for argument, column in columns.items():
         if column not in record:
-            return bad_row(path, line, f"has no key {column!r}; its keys are {_listed(record)}.")
+            hint, values = of_another_name(argument, list(record), columns, list(record.values()))
+            return bad_row(path, line, f"has no key {column!r}; its keys are {listed(record)}: {hint}.", **values)
     return record
 
 
-def _read_csv(path, columns):
-    yield from _with_header(_csv_rows(path), path, columns)
-
-
-def _read_tsv(path, columns):
-    lines = without_blank_lines(read_lines(path), path)
-    rows = ((line, problem or text.rstrip("\r\n").split("\t")) for line, text, problem in lines)
-    yield from _with_header(rows, path, columns)
-
-
-_READERS = {"csv": _read_csv, "tsv": _read_tsv, "jsonl": read_records, "txt": _read_txt}
-
-
-class _CsvLines:
-    """The lines of a CSV file for `csv.reader`, remembered until their row is complete.
-
-    Attributes:
-        row: list of the `(number, text, problem)` that were read since it was last emptied.
-    """
-
-    def __init__(self, lines):
-        self.lines = lines
-        self.returned = []
-        self.row = []
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        line = self.returned.pop() if self.returned else next(self.lines)
-        self.row.append(line)
-        return line[1]
-
-    def retreat(self):
-        """Return all lines but the first, so that only it is lost where a quote is never closed."""
-        self.returned.extend(reversed(self.row[1:]))
-
-
-def _csv_rows(path):
-    # Raised for the process, never lowered: a restore could meet another thread's reading.
-    csv.field_size_limit(max(FIELD_LIMIT, csv.field_size_limit()))
-    lines = _CsvLines(read_lines(path))
-    reader = csv.reader(lines, strict=True)
-    blank = None
-    while True:
-        lines.row.clear()
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            line = lines.row[0][0]
-            lines.retreat()
-            row = bad_row(path, line, _csv_problem(error))
-        if row is None:
-            return
-        line = lines.row[0][0]
-        if not row:
-            blank = blank or line
-            continue
-        if blank:
-            yield blank, bad_row(path, blank, "is empty; remove it.")
-            blank = None
-        problem = next((problem for _, _, problem in lines.row if problem), None)
-        yield line, row if isinstance(row, BadRow) else problem or row
-
-
-def _csv_problem(error):
-    if "unexpected end of data" in str(error):
-        return 'a quote (") is opened in this row and never closed; close it or write it twice ("").'
-    if "field larger" in str(error):
-        return f"a field has more than {FIELD_LIMIT} characters; is a quote never closed?"
-    return f'is not valid CSV ({error}); put the field in quotes and write a quote in it twice ("").'
-
-
-def without_blank_lines(lines, path):
-    """The lines of `read_lines` without empty ones at the end; one elsewhere gets its BadRow."""
-    blank = None
-    for line, text, problem in lines:
-        if not text.strip("\r\n"):
-            blank = blank or line
-            continue
-        if blank:
-            yield blank, "", bad_row(path, blank, "is empty; remove it.")
-            blank = None
-        yield line, text, problem
-
-
-def _with_header(rows, path, columns):
-    _, header = next(rows, (1, None))
-    if header is None:
-        raise InputError(f"{shown_name(path)} is empty: give a file with a header and at least one row.")
-    if isinstance(header, BadRow):
-        raise header
-    for column in columns:
-        if header.count(column) != 1:
-            problem = "has no column" if column not in header else "has more than one column"
-            raise InputError(
-                f"{shown_name(path)} {problem} {column!r}: the columns of its first line are {_listed(header)}."
-            )
-    for line, row in rows:
-        if isinstance(row, BadRow):
-            yield line, row
-        elif len(row) != len(header):
-            problem = f"has {len(row)} fields where the header has {len(header)}; quote or remove separators."
-            yield line, bad_row(path, line, problem)
-        else:
-            yield line, dict(zip(header, row))
-
-
-def _listed(names, most=20):
-    names = [repr(name if len(name) <= 60 else name[:60] + "...") for name in names]
-    return (", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")) or "none"
+_READERS = {"csv": read_csv, "tsv": read_tsv, "jsonl": read_records, "txt": _read_txt}

@@ -4,18 +4,22 @@ A class name is the cell without white space around it; JSON numbers and
 booleans are written as in JSON ("1", "2.5", "true").
 """
 
+import collections
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.stored_texts import StoredCells, StoredNumbers
 
 KINDS = ("classification", "regression", "multi-label")
 # A classification column with decimal points and more distinct values than this is taken for scores.
 MOST_DECIMAL_CLASSES = 20
+# Between the labels of a cell, and so many cells whose every part is in another one too that they look joined.
+_SEPARATORS, _LEAST_JOINED = "|;,", 2
 _CHUNK = 8192
 
 
@@ -61,12 +65,14 @@ def find_labels(cells, *, kind, path, lines=None, separator="|"):
     if numbers is not None and len(names) > MOST_DECIMAL_CLASSES and any(number % 1 for number in numbers):
         raise InputError(
             f"{path} has {len(names)} different labels that are decimal numbers "
-            f'({", ".join(names[:3])}, ...), which look like scores: use kind="regression".'
+            f"({', '.join(names[:3])}, ...), which look like scores: use {{kind}}.",
+            kind="regression",
         )
     if len(names) == len(cells) > MOST_DECIMAL_CLASSES:
         raise InputError(
             f"{path} has a different label in each of its {len(cells)} rows ({names[0][:40]!r}, ...): "
-            "check label_column."
+            "check {label_column}.",
+            label_column=NAME,
         )
     return tuple(names)
 
@@ -174,7 +180,8 @@ def _name(cell, path, line):
         return json.dumps(cell)
     raise InputError(
         f"{path}, line {line}: the label is {json.dumps(cell)[:60]}; give a string or a number"
-        + (', or use kind="multi-label".' if isinstance(cell, list) else ".")
+        + (", or use {kind}." if isinstance(cell, list) else "."),
+        kind="multi-label",
     )
 
 
@@ -208,8 +215,44 @@ def _score(cell, path, line):
     except (ValueError, OverflowError):
         raise InputError(
             f"{path}, line {line}: the label {str(cell)[:60]!r} is not a number, which regression needs; "
-            'correct it, or use kind="classification".'
+            f"{_decimal_comma(cell)}correct it, or use {{kind}}.",
+            kind="classification",
         ) from None
     if not abs(score) <= float(np.finfo(np.float32).max):
         raise InputError(f"{path}, line {line}: the label {str(cell)[:60]!r} is not a finite number; correct it.")
     return score
+
+
+def _decimal_comma(cell):
+    """What to say of a number as many languages write it."""
+    return "write a point for the comma, " if isinstance(cell, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else ""
+
+
+def doubts(names, *, kind, separator="|"):
+    """What the label names of a training file may be in place of what they were taken for.
+
+    Args:
+        names: tuple of str, as `find_labels` returned them.
+        kind: as in `find_labels`.
+        separator: str between the labels of a multi-label cell.
+
+    Returns: a sentence, in which `{kind}` and `{label_separator}` stand for these arguments, and their values by name;
+        or None.
+    """
+    if kind == "classification" and len(names) > MOST_DECIMAL_CLASSES and _as_numbers(names) is not None:
+        return f"The {len(names):,} labels are whole numbers. If they are amounts, give {{kind}}.", {
+            "kind": "regression"
+        }
+    if kind not in ("classification", "multi-label"):
+        return None
+    for between in (one for one in _SEPARATORS if kind == "classification" or one != separator):
+        joined = [name for name in names if between in name]
+        counts = collections.Counter(part.strip() for name in names for part in name.split(between))
+        again = [name for name in joined if all(counts[part.strip()] > 1 for part in name.split(between))]
+        if len(again) < _LEAST_JOINED or 2 * len(again) < len(joined):
+            continue
+        values = {"kind": "multi-label"} if kind == "classification" else {}
+        values |= {"label_separator": between} if between != separator else {}
+        options = " and ".join(f"{{{name}}}" for name in values)
+        return f"Labels such as {again[0][:60]!r} look like several. If they are, give {options}.", values
+    return None

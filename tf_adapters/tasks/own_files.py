@@ -1,11 +1,14 @@
 """A task from the user's own files."""
 
 import os
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional, Union
 
 from tf_adapters._types import PathLike
+from tf_adapters.tasks.dialect import dialect_of
+from tf_adapters.tasks.files import FORMATS
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.rows import Task
+from tf_adapters.tasks.splitting import SHARE, set_aside
 
 if TYPE_CHECKING:
     from tf_adapters.tasks.files import BadRows
@@ -14,15 +17,19 @@ if TYPE_CHECKING:
 def task_from_files(
     *,
     train: PathLike,
-    validation: PathLike,
-    test: Optional[PathLike] = None,
-    text_column: Optional[str] = None,
-    text_pair_column: Optional[str] = None,
-    label_column: Optional[str] = None,
+    validation: Union[PathLike, float, None] = None,
+    test: Union[PathLike, float, None] = None,
+    seed: int = 0,
+    text_column: Union[str, int, None] = None,
+    text_pair_column: Union[str, int, None] = None,
+    label_column: Union[str, int, None] = None,
     kind: str = "classification",
     metric: Optional[str] = None,
     label_separator: str = "|",
     format: Optional[str] = None,
+    encoding: Optional[str] = None,
+    header: str = "first",
+    delimiter: Optional[str] = None,
     bad_rows: "Optional[BadRows]" = None,
 ) -> Task:
     """A task from CSV, TSV or JSON lines files (see `tasks.files`), or from the files of other kinds of tasks.
@@ -31,15 +38,25 @@ def task_from_files(
     by code point. For F1 the second of two labels is the positive one.
 
     Args:
-        train, validation, test: str or path-like; test may be None.
+        train: str or path-like.
+        validation, test: the same, or a share of the training file's rows, such as 0.1, which is set aside as
+            `tasks.splitting.set_aside` says. Without either a tenth for each; without a validation file a tenth for
+            it; without test, where validation is given, none.
+        seed: int, draws what is set aside.
         text_column, text_pair_column, label_column: str, columns or JSON keys,
             the same in all files; None for the kind's usual ones, which are "text",
-            no pair, and "label" in tables of sentences.
+            no pair, and "label" in tables of sentences. Without a header columns are numbered from 1; one that is
+            left out is found where only one column can be it.
         kind: "classification", "regression", "multi-label", "token-classification" (see
             `tasks.words`), "question-answering" (see `tasks.squad`) or "multiple-choice" (see `tasks.choices`).
         metric: name in `tasks.metrics.METRICS`, or None for the kind's usual one.
         label_separator: str between the labels of a multi-label cell.
         format: "csv", "tsv" or "jsonl", or another of the kind's formats, in place of the files' extensions.
+        encoding: name of the files' encoding, such as "cp1252"; None for UTF-8, and for UTF-16 that begins with its
+            mark.
+        header: of CSV and TSV, "first" if the first line has the columns' names, "none" if it is a row.
+        delimiter: between the columns of CSV, a character or "comma", "semicolon", "tab" or "pipe"; None for a comma,
+            or a semicolon where the first line has the columns only so.
         bad_rows: `files.BadRows` that counts unusable rows, which are then left out, or None.
 
     Returns: `Task` with name "files".
@@ -55,23 +72,86 @@ def task_from_files(
         "label_separator": label_separator,
         "format": format,
         "bad_rows": bad_rows,
+        "dialect": dialect_of(encoding, header, delimiter),
     }
     rows, labels = get_reader(kind).read(train, labels=None, **reading)
     metric = metric_of(kind, metric, labels)
+    if validation is None:
+        validation, test = SHARE, SHARE if test is None else test
+    others = {"validation": validation, "test": test}
+    shares = {split: other for split, other in others.items() if isinstance(other, (int, float))}
     splits = {"train": rows}
-    for split, path in (("validation", validation), ("test", test)):
-        if path is not None:
-            splits[split] = rows_from_file(path, labels=labels, **reading)
-    paths = {"train": train, "validation": validation, "test": test}
+    if shares:
+        splits = {split: rows.take(chosen) for split, chosen in set_aside(rows, kind, shares, seed=seed).items()}
+    for split, other in others.items():
+        if other is not None and split not in shares:
+            splits[split] = get_reader(kind).read(other, labels=labels, **reading)[0]
+    name = os.path.basename(os.fspath(train))
+    places = {split: f"a share of {share:g} set aside of {name} by seed {seed}" for split, share in shares.items()}
     source = ", ".join(
-        f"{split} {os.path.basename(os.fspath(paths[split]))} ({len(splits[split])} rows)" for split in splits
+        f"{split} {places.get(split) or os.path.basename(os.fspath(others.get(split, train)))} ({len(splits[split])} "
+        "rows)"
+        for split in ("train", "validation", "test")
+        if split in splits
     )
     if bad_rows is not None and bad_rows.count:
         source += f"; {bad_rows.count} unusable rows were left out"
-    return Task(name="files", kind=kind, labels=labels, metric=metric, source=f"The user's files: {source}.", **splits)
+    return Task(
+        name="files",
+        kind=kind,
+        labels=labels,
+        metric=metric,
+        source=f"The user's files: {source}.",
+        reading=_to_keep(train, reading, header=header, delimiter=delimiter),
+        **splits,
+    )
 
 
-def rows_from_file(path, *, kind, labels, **reading):
+#: What a directory keeps of how its training file was read, for files that are like it. The encoding is not among it:
+#: in another one that fits every byte, a file would be read wrongly without a word.
+KEPT = ("text_column", "text_pair_column", "label_column", "label_separator", "header", "delimiter")
+_USUAL = {"label_separator": "|", "header": "first"}
+_COLUMNS = ("text_column", "text_pair_column", "label_column")
+
+
+def _to_keep(path, reading, **dialect):
+    """What was said of how a file is read, by `KEPT`, and under "files" what files it is for; None if nothing was."""
+    values = {**reading, **dialect}
+    kept = {name: str(values[name]) for name in KEPT if values[name] not in (None, _USUAL.get(name))}
+    return {"files": _like(path, reading["format"]), **kept} if kept else None
+
+
+def kept_reading(reading, path, *, format=None, header=None) -> Dict[str, Any]:
+    """What of a training file's reading, `Task.reading`, is for this file too, of whose header `header` is said; a dict
+    by names in `KEPT`."""
+    like = _like(path, format)
+    if not reading or os.fspath(path) == "-" or reading.get("files") != like:
+        return {}
+    format = format or _extension(path)
+    kept = {name: reading[name] for name in KEPT if name in reading}
+    if format != "csv":
+        kept.pop("delimiter", None)
+    were_numbers = kept.pop("header", None) == "none"
+    are_numbers = format in ("csv", "tsv") and (header or ("none" if were_numbers else "first")) == "none"
+    if were_numbers != are_numbers:
+        kept = {name: value for name, value in kept.items() if name not in _COLUMNS}
+    kept |= {"header": "none"} if are_numbers and header is None else {}
+    return {name: kept[name] for name in KEPT if name in kept}
+
+
+def _like(path, format):
+    """What files have the same columns: tables, and others by their format."""
+    format = format or _extension(path)
+    return "table" if format in ("csv", "tsv", "jsonl") else format
+
+
+def _extension(path):
+    extension = os.path.splitext(os.fspath(path).lower().removesuffix(".gz"))[1]
+    # Of questions .json is SQuAD's.
+    return FORMATS.get(extension, extension) if extension != ".json" else extension
+
+
+def rows_from_file(path, *, kind, labels, encoding=None, header="first", delimiter=None, **reading):
     """The labelled rows of one file, for labels that are already known (to evaluate).
 
     Args:
@@ -82,10 +162,23 @@ def rows_from_file(path, *, kind, labels, **reading):
 
     Raises: InputError, for anything unusable, a label that is not in `labels` included.
     """
-    return get_reader(kind).read(path, kind=kind, labels=labels, **reading)[0]
+    dialect = dialect_of(encoding, header, delimiter)
+    return get_reader(kind).read(path, kind=kind, labels=labels, dialect=dialect, **reading)[0]
 
 
-def unlabelled_chunks(path, *, kind, text_column=None, text_pair_column=None, chunk_rows=1024, format=None):
+def unlabelled_chunks(
+    path,
+    *,
+    kind,
+    text_column=None,
+    text_pair_column=None,
+    chunk_rows=1024,
+    format=None,
+    encoding=None,
+    header="first",
+    delimiter=None,
+    keep_all_columns=False,
+):
     """Yield a file's rows in chunks, to predict, never holding more than one.
 
     Each chunk has a method `rows()`, which needs TensorFlow; the reading does not. The file's
@@ -96,9 +189,18 @@ def unlabelled_chunks(path, *, kind, text_column=None, text_pair_column=None, ch
         text_column, text_pair_column: columns or JSON keys; None for the kind's usual ones.
         chunk_rows: int, at least 1.
         format: in place of the extension's.
+        encoding, header, delimiter: as in `task_from_files`.
+        keep_all_columns: bool, whether each chunk has `records`, the whole rows as dicts; of words, and of SQuAD's
+            JSON, whose rows have no columns, it has none.
 
     Raises: InputError, naming file, line and fix, for anything unusable.
     """
     return get_reader(kind).chunks(
-        path, text_column=text_column, text_pair_column=text_pair_column, chunk_rows=chunk_rows, format=format
+        path,
+        text_column=text_column,
+        text_pair_column=text_pair_column,
+        chunk_rows=chunk_rows,
+        format=format,
+        keep_all_columns=keep_all_columns,
+        dialect=dialect_of(encoding, header, delimiter),
     )

@@ -16,9 +16,10 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.files import FIELD_LIMIT, MOST_BYTES_IN_MEMORY
+from tf_adapters.tasks.files import MOST_BYTES_IN_MEMORY
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.stored_texts import StoredTexts
+from tf_adapters.tasks.tables import FIELD_LIMIT
 
 FORMATS = ("csv", "tsv", "jsonl", "folders")
 UTF8, LATIN1, UTF8_OR_MAC = "utf-8", "latin-1", "utf-8 or mac-roman"
@@ -247,7 +248,7 @@ def _rows_of_cells(path, layout):
             if text:
                 yield line, text.split("\t")
         return
-    # Raised for the process, never lowered, as in tasks.files.
+    # Raised for the process, never lowered, as in tasks.tables.
     csv.field_size_limit(max(FIELD_LIMIT, csv.field_size_limit()))
     reader = csv.reader(text for _, text in lines)
     line = 1

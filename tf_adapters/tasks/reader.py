@@ -14,9 +14,9 @@ class Reader:
         kind: str, the kind of task.
         files: str, what its files are, for help texts.
         read: function of a path that returns a whole labelled file's rows and its label names; takes what
-            `task_from_files` does, and `labels`, names that are known already, or None.
+            `task_from_files` does, but a `dialect`, a `Dialect`; and `labels`, names that are known already, or None.
         chunks: function of a path that yields rows without labels in parts, each with a method `rows()`; takes
-            `text_column`, `text_pair_column`, `chunk_rows` and `format`.
+            `text_column`, `text_pair_column`, `chunk_rows`, `format`, `keep_all_columns` and `dialect`.
         of_texts: function of a list of texts, and one of second texts or None, that returns rows without labels.
         metric: name of the usual metric, or a function of label names, None where they are not known, that returns it.
         scored_as: the kind whose metrics are for this one too, or None for its own.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import importlib.util
 from typing import Optional, Tuple
 
 from tf_adapters._types import PathLike
@@ -89,6 +90,19 @@ def load_task(
         test=splits.rows.get("test"),
         source=splits.source,
     )
+
+
+def check_task(name, *, data_dir=None):
+    """Raise InputError if a package is missing that a task needs, which is known without reading rows or TensorFlow."""
+    if name == "rotten-tomatoes":
+        rotten_tomatoes.find_file()
+    if importlib.util.find_spec("tensorflow_datasets") is not None:
+        return
+    of_glue = next((task for task in GLUE if task.name == name), None)
+    if of_glue is not None and of_glue.original_folder(data_dir) is None:
+        import_tfds()
+    elif _loader(name) is None and (_is_listed(name) or _builder_or_none(name, data_dir) is None):
+        raise InputError(_unknown(name))
 
 
 def load_split(name, split, *, data_dir=None, text_column=None, text_pair_column=None, label_column=None):

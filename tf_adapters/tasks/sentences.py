@@ -3,6 +3,7 @@
 import functools
 
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.dialect import USUAL
 from tf_adapters.tasks.files import read_chunks, read_rows
 from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels, usable_cells
 from tf_adapters.tasks.reader import Reader, check_texts
@@ -20,8 +21,9 @@ def read_sentences(
     label_separator="|",
     format=None,
     bad_rows=None,
+    dialect=USUAL,
 ):
-    """Read a whole labelled table; arguments and errors as of `task_from_files`.
+    """Read a whole labelled table; arguments and errors as of `task_from_files`, but a `Dialect`.
 
     Returns: `Rows`, and the label names, a tuple of str.
     """
@@ -38,6 +40,7 @@ def read_sentences(
         format=format,
         bad_rows=bad_rows,
         usable=None if bad_rows is None else usable,
+        dialect=dialect,
     )
     cells, lines = table.labels, table.lines
     if labels is None:

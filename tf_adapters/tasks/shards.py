@@ -25,7 +25,7 @@ def shard_chunks(read, index, count):
         index: int from 1 to `count`.
         count: int.
 
-    Returns: iterator of chunks; `len(chunk)` and `chunk.rows()` are all that they have.
+    Returns: iterator of chunks; `len(chunk)`, `chunk.rows()` and `chunk.records` are all that they have.
 
     Raises: InputError, if there are fewer rows than parts, or as `read`.
     """
@@ -51,6 +51,12 @@ def _between(chunks, first, end):
 class _Part:
     def __init__(self, chunk, low, high):
         self.chunk, self.low, self.high = chunk, low, high
+
+    @property
+    def records(self):
+        """The rows' whole records, or None where the chunk has none."""
+        records = getattr(self.chunk, "records", None)
+        return None if records is None else records[self.low : self.high]
 
     def __len__(self):
         return self.high - self.low

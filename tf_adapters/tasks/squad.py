@@ -23,7 +23,9 @@ import numpy as np
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.about import About
-from tf_adapters.tasks.files import BadRow, file_format, read_chunks, read_lines, shown_name
+from tf_adapters.tasks.dialect import USUAL
+from tf_adapters.tasks.files import Carried, file_format, read_chunks
+from tf_adapters.tasks.lines import BadRow, read_lines, shown_name
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Splits
 from tf_adapters.tasks.spans import SpanRowsBuilder
@@ -47,6 +49,7 @@ def read_questions(
     label_separator="|",
     format=None,
     bad_rows=None,
+    dialect=USUAL,
 ):
     """Read a whole labelled file.
 
@@ -60,6 +63,7 @@ def read_questions(
         format: "squad", "csv", "tsv" or "jsonl" in place of the extension's.
         bad_rows: `files.BadRows` that counts questions without an answer or with one that does not lie in the
             paragraph, and malformed rows of a table; they are then left out. None: each is an error.
+        dialect: `Dialect`; of SQuAD's JSON the encoding has a meaning.
 
     Returns: `SpanRows`, and () for the label names.
 
@@ -70,15 +74,26 @@ def read_questions(
     columns = _columns(text_column, text_pair_column, label_column)
     if _question_format(path, format) == "squad":
         _refuse_columns(columns)
-        return _read_squad(path, labelled=True, bad_rows=bad_rows)[0], ()
+        return _read_squad(path, labelled=True, bad_rows=bad_rows, dialect=dialect)[0], ()
     builder = SpanRowsBuilder(labelled=True)
-    for chunk in _table_chunks(path, {"label_column": "answers", **columns}, 4096, format, bad_rows):
+    for chunk in _table_chunks(path, {"label_column": "answers", **columns}, 4096, format, bad_rows, dialect):
         _add_chunk(builder, chunk, path, bad_rows)
     return _checked_rows(builder, path, bad_rows), ()
 
 
-def read_question_chunks(path, *, text_column=None, text_pair_column=None, chunk_rows=1024, format=None, bad_rows=None):
-    """Yield a file's questions as `SpanRows` of at most `chunk_rows` without answers, to predict.
+def read_question_chunks(
+    path,
+    *,
+    text_column=None,
+    text_pair_column=None,
+    chunk_rows=1024,
+    format=None,
+    bad_rows=None,
+    keep_all_columns=False,
+    dialect=USUAL,
+):
+    """Yield a file's questions as `SpanRows` of at most `chunk_rows` without answers, to predict; those of a table as
+    `files.Carried` if all of its columns are kept.
 
     Answers in the file are not looked at. A table is never held as a whole, SQuAD's JSON is.
 
@@ -87,14 +102,14 @@ def read_question_chunks(path, *, text_column=None, text_pair_column=None, chunk
     columns = _columns(text_column, text_pair_column, None)
     if _question_format(path, format) == "squad":
         _refuse_columns(columns)
-        rows = _read_squad(path, labelled=False, bad_rows=bad_rows)[0]
+        rows = _read_squad(path, labelled=False, bad_rows=bad_rows, dialect=dialect)[0]
         for first in range(0, len(rows), chunk_rows):
             yield rows.take(np.arange(first, min(first + chunk_rows, len(rows))))
         return
-    for chunk in _table_chunks(path, columns, chunk_rows, format, bad_rows):
+    for chunk in _table_chunks(path, columns, chunk_rows, format, bad_rows, dialect):
         builder = SpanRowsBuilder(labelled=False)
         _add_chunk(builder, chunk, path, bad_rows)
-        yield builder.rows()
+        yield Carried(builder.rows(), chunk.records) if keep_all_columns else builder.rows()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,9 +237,11 @@ def _refuse_columns(columns):
         raise InputError(f"{argument} is {column!r}, but SQuAD's JSON has keys of its own: leave it out.")
 
 
-def _table_chunks(path, columns, chunk_rows, format, bad_rows):
+def _table_chunks(path, columns, chunk_rows, format, bad_rows, dialect):
     columns = {"text_column": "question", "text_pair_column": "context", **columns}
-    return read_chunks(path, **columns, chunk_rows=chunk_rows, format=format, keep_all_columns=True, bad_rows=bad_rows)
+    return read_chunks(
+        path, **columns, chunk_rows=chunk_rows, format=format, keep_all_columns=True, bad_rows=bad_rows, dialect=dialect
+    )
 
 
 def _add_chunk(builder, chunk, path, bad_rows):
@@ -313,9 +330,10 @@ def _answers(answers, context, where):
     return pairs
 
 
-def _read_squad(path, *, labelled, bad_rows=None):
+def _read_squad(path, *, labelled, bad_rows=None, dialect=USUAL):
     """`SpanRows` of SQuAD's JSON, the number of each row's article (int array), and the articles' titles."""
-    content = _read_json(path)
+    dialect.refuse_table_options(f"{shown_name(path)} is read as SQuAD's JSON")
+    content = _read_json(path, dialect.encoding)
     builder, article_of, titles, seen = SpanRowsBuilder(labelled=labelled), [], [], set()
     for number, article in enumerate(_list(content, "data", path, "")):
         place = f"data[{number}]"
@@ -345,9 +363,9 @@ def _read_squad(path, *, labelled, bad_rows=None):
     return _checked_rows(builder, path, bad_rows), np.array(article_of), titles
 
 
-def _read_json(path):
+def _read_json(path, encoding):
     parts = []
-    for _, text, problem in read_lines(path, _LONGEST_FILE):
+    for _, text, problem in read_lines(path, encoding, longest=_LONGEST_FILE):
         if problem is not None:
             raise problem
         parts.append(text)
@@ -355,7 +373,7 @@ def _read_json(path):
         return parse_json("".join(parts))
     except ValueError as error:
         raise InputError(
-            f"{shown_name(path)} is not JSON ({error}): give SQuAD's JSON, or say the format of the file (jsonl)."
+            f"{shown_name(path)} is not JSON ({error}): give SQuAD's JSON, or {{format}}.", format="jsonl"
         ) from None
 
 
@@ -371,8 +389,8 @@ def _list(value, key, path, place):
     if not isinstance(value, dict) or not isinstance(value.get(key), list):
         where = f"{place} has" if place else "it has"
         raise InputError(
-            f"{shown_name(path)} is not SQuAD v1.1: {where} no list {key!r}. Give SQuAD's JSON, or say the format of "
-            "the file (jsonl)."
+            f"{shown_name(path)} is not SQuAD v1.1: {where} no list {key!r}. Give SQuAD's JSON, or {{format}}.",
+            format="jsonl",
         )
     return value[key]
 

@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.dialect import dialect_of
 from tf_adapters.tasks.files import read_rows
 from tf_adapters.tasks.rows import Rows, Task
 
@@ -32,22 +33,34 @@ def without_labels(task):
 
 
 def texts_from_files(
-    *, train, validation=None, text_column=None, text_pair_column=None, format=None, bad_rows=None, seed=0
+    *,
+    train,
+    validation=None,
+    text_column=None,
+    text_pair_column=None,
+    format=None,
+    encoding=None,
+    header="first",
+    delimiter=None,
+    bad_rows=None,
+    seed=0,
 ):
     """Texts from CSV, TSV, JSON lines, or plain text with one in a line, as a `Task` of the kind "masked-lm".
 
     Args:
         train, validation: paths; without the second, a twentieth of the first, at most 1,000 texts that the seed draws,
             is held out.
-        text_column, text_pair_column, format, bad_rows: as in `task_from_files`.
+        text_column, text_pair_column, format, encoding, header, delimiter, bad_rows: as in `task_from_files`.
         seed: int.
 
     Raises: InputError, naming file, line and fix, for anything unusable; fewer than two texts.
     """
     columns = dict(text_column=text_column or "text", text_pair_column=text_pair_column, label_column=None)
 
+    dialect = dialect_of(encoding, header, delimiter)
+
     def read(path):
-        table = read_rows(path, **columns, format=format, bad_rows=bad_rows)
+        table = read_rows(path, **columns, format=format, bad_rows=bad_rows, dialect=dialect)
         return Rows(table.text, table.text_pair)
 
     rows, shown = read(train), os.path.basename(os.fspath(train))

@@ -10,8 +10,8 @@ In the first two an empty line ends a sentence. Of CoNLL-U, comments, multiword 
 (`1-2`) and empty nodes (`8.1`) are skipped: the words are the syntactic ones, which have
 tags. In column files the columns lie between tabs, or between spaces in a row without a
 tab; `-DOCSTART-` rows are skipped, and where all words begin with the same language
-(`en:word`, as in WikiANN) that is taken off. Files may be compressed (`.conllu.gz`) and
-are UTF-8.
+(`en:word`, as in WikiANN) that is taken off. Files may be compressed (`.conllu.gz`). `lines`
+says what of encodings and ends of lines is read.
 """
 
 import dataclasses
@@ -23,8 +23,9 @@ from typing import List, Optional, Tuple
 
 import numpy as np
 
-from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
+from tf_adapters.errors import NAME, InputError
+from tf_adapters.tasks.dialect import USUAL
+from tf_adapters.tasks.lines import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
 from tf_adapters.tasks.metrics.words import default_word_metric
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
@@ -116,6 +117,7 @@ def read_words(
     label_separator="|",
     format=None,
     bad_rows=None,
+    dialect=USUAL,
 ):
     """Read a whole labelled file; its words end up once, in tf string tensors.
 
@@ -129,6 +131,7 @@ def read_words(
         format: "conllu" or "columns" in place of the extension's.
         bad_rows: `files.BadRows` that counts sentences with a malformed row or an unknown label,
             which are then left out, or None.
+        dialect: `Dialect`, of which the encoding has a meaning here.
 
     Returns: `WordRows`, and the label names, a tuple of str.
 
@@ -144,6 +147,7 @@ def read_words(
     chunks = _chunks(
         path,
         _word_format(path, format, reads=("conllu", "columns")),
+        dialect,
         columns=columns,
         numbers=numbers,
         growing=labels is None,
@@ -172,7 +176,16 @@ def read_words(
         return WordRows(words, words.with_values(tf.constant(found)), tuple(labels)), tuple(labels)
 
 
-def read_word_chunks(path, *, chunk_rows=1024, format=None, text_column=None, text_pair_column=None):
+def read_word_chunks(
+    path,
+    *,
+    chunk_rows=1024,
+    format=None,
+    text_column=None,
+    text_pair_column=None,
+    keep_all_columns=False,
+    dialect=USUAL,
+):
     """Yield a file's sentences as `WordChunk`s of at most `chunk_rows` without labels, to predict.
 
     The first chunk is read, and the file's first mistakes are found, at the first `next`.
@@ -181,7 +194,8 @@ def read_word_chunks(path, *, chunk_rows=1024, format=None, text_column=None, te
         path: str or path-like; "-" is standard input.
         chunk_rows: int, at least 1.
         format: "conllu", "columns" or "txt" in place of the extension's.
-        text_column, text_pair_column: as in `read_words`.
+        text_column, text_pair_column, dialect: as in `read_words`.
+        keep_all_columns: has no meaning here: a sentence has several lines.
 
     Raises: InputError, naming file, line and fix, if the file cannot be read or a row is malformed.
     """
@@ -192,7 +206,8 @@ def read_word_chunks(path, *, chunk_rows=1024, format=None, text_column=None, te
     if chunk_rows < 1:
         raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
     columns = {"word": text_column, "label": None}
-    yield from _chunks(path, _word_format(path, format, reads=FORMATS), columns=columns, chunk_rows=chunk_rows)
+    format = _word_format(path, format, reads=FORMATS)
+    yield from _chunks(path, format, dialect, columns=columns, chunk_rows=chunk_rows)
 
 
 def _word_format(path, format, *, reads):
@@ -205,13 +220,18 @@ def _word_format(path, format, *, reads):
     if "txt" in reads and (name == "-" or name.endswith(".txt")):
         return "txt"
     if name.endswith((".csv", ".jsonl", ".ndjson", ".json")):
-        raise InputError(f"{path} is a table or JSON, and words are read from CoNLL-U or column files: say the format.")
+        raise InputError(
+            f"{path} is a table or JSON, and words are read from CoNLL-U or column files: say the "
+            "{format}, conllu or columns.",
+            format=NAME,
+        )
     return "conllu" if name.endswith(".conllu") else "columns"
 
 
-def _chunks(path, format, *, columns, chunk_rows, numbers=None, growing=False, bad_rows=None):
+def _chunks(path, format, dialect, *, columns, chunk_rows, numbers=None, growing=False, bad_rows=None):
     """Sentences in chunks, labels as `numbers` has them, to which new ones are added if growing; None: unread."""
-    sentences = _READERS[format](path, **columns, labelled=numbers is not None)
+    dialect.refuse_table_options(f"{shown_name(path)} is read as words")
+    sentences = _READERS[format](path, dialect.encoding, **columns, labelled=numbers is not None)
     sentences, found = _usable(sentences, path, numbers, growing, bad_rows), False
     while True:
         chunk = WordChunk([], [], None if numbers is None else [])
@@ -262,10 +282,10 @@ def _numbers(path, labels, numbers, growing):
 # Each reader yields a sentence's words and, if labelled, a pair of line and label for each; or the BadRow that it is.
 
 
-def _read_txt(path, *, word, label, labelled):
+def _read_txt(path, encoding, *, word, label, labelled):
     if word is not None:
         raise InputError(f"text_column is {word!r}, but plain text has no columns: leave it out.")
-    for line, text, problem in without_blank_lines(read_lines(path), path):
+    for line, text, problem in without_blank_lines(read_lines(path, encoding), path):
         words = text.split()
         if words or problem:
             yield problem or (words, [])
@@ -273,10 +293,10 @@ def _read_txt(path, *, word, label, labelled):
             yield bad_row(path, line, "holds only white space; remove it.")
 
 
-def _read_conllu(path, *, word, label, labelled):
+def _read_conllu(path, encoding, *, word, label, labelled):
     word = _conllu_column("text_column", word or "FORM")
     label = _conllu_column("label_column", label or "UPOS") if labelled else None
-    for block in _blocks(path, skipped="#"):
+    for block in _blocks(path, encoding, skipped="#"):
         yield _sentence_or_problem(_conllu_sentence, block, path, word, label)
 
 
@@ -316,9 +336,9 @@ def _conllu_sentence(block, path, word, label):
     return words, labels
 
 
-def _read_columns(path, *, word, label, labelled):
+def _read_columns(path, encoding, *, word, label, labelled):
     word = 0 if word is None else _column_number("text_column", word)
-    blocks = _blocks(path, skipped="-DOCSTART-")
+    blocks = _blocks(path, encoding, skipped="-DOCSTART-")
     # Two words tell whether all begin with a language.
     ahead = []
     for block in blocks:
@@ -395,10 +415,10 @@ def _filled(cell, what, path, line):
     return cell
 
 
-def _blocks(path, *, skipped):
+def _blocks(path, encoding, *, skipped):
     """The lines between empty ones, lists of `(number, text, problem)`, without those that begin with `skipped`."""
     block = []
-    for line, text, problem in read_lines(path):
+    for line, text, problem in read_lines(path, encoding):
         text = text.rstrip("\r\n")
         if text.startswith(skipped):
             continue

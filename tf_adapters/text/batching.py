@@ -1,6 +1,7 @@
 """Batches of encoded rows: stateless and resumable for training, sorted by length for prediction."""
 
 import functools
+import os
 
 import numpy as np
 import tensorflow as tf
@@ -8,6 +9,8 @@ import tensorflow as tf
 from tf_adapters.errors import InputError
 
 _MOST_BATCHES_IN_A_WINDOW = 50
+# Windows whose texts are cut at the same time, and batches that wait.
+_CUT_AT_ONCE, _BATCHES_AHEAD = min(8, os.cpu_count() or 1), 8
 # Above it a permutation is computed for each window anew, and the labels stay where they are.
 _MOST_ROWS_IN_MEMORY = 2**20
 
@@ -126,9 +129,7 @@ def training_batches(
         permutation = shuffle(0 if large else count, 2 * epoch)
         numbers = tf.data.Dataset.range(tf.where(epoch == first_epoch, first_window, 0), windows)
         return numbers.map(
-            functools.partial(encoded_window, epoch, permutation),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
+            functools.partial(encoded_window, epoch, permutation), num_parallel_calls=_CUT_AT_ONCE, deterministic=True
         )
 
     @tf.autograph.experimental.do_not_convert
@@ -184,7 +185,15 @@ def training_batches(
     dataset = tf.data.Dataset.range(first_epoch, epochs).flat_map(windows_of_epoch)
     dataset = dataset.flat_map(batches_of_window).skip(skipped)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(total - int(start_step)))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return _untuned(dataset.prefetch(_BATCHES_AHEAD))
+
+
+def _untuned(dataset):
+    """A dataset without the thread that tunes it, which may sleep on for up to a minute after the last batch, while the
+    end of training waits for it."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder):

@@ -59,3 +59,28 @@ def load_tokenizer(model: keras.Model, *, max_length: Optional[int] = None) -> "
             f"{model.config.vocab_size}: give the files that belong together."
         )
     return tokenizer
+
+
+def trained_tokenizer(model, text, directory):
+    """The tokenizer of a model's encoder, as an adapter directory was trained with it.
+
+    Args:
+        model: as `load_backbone` returns it.
+        text: dict, the directory's text settings, or None where it has none.
+        directory: path, for messages.
+
+    Raises:
+        InputError: there are no text settings, or the encoder's vocabulary is not the one of training.
+    """
+    if text is None:
+        raise InputError(
+            f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter."
+        )
+    tokenizer = load_tokenizer(model, max_length=text["max_length"])
+    for name, value in tokenizer.settings().items():
+        if text.get(name) != value:
+            raise InputError(
+                f"{directory} was trained with {name}={text.get(name)!r}, and the tokenizer in "
+                f"{state_of(model).directory} has {value!r}."
+            )
+    return tokenizer

@@ -87,6 +87,7 @@ class WordPiece(Tokenizer):
         >>> wordpiece = WordPiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "##ness"])
         >>> wordpiece(["Goodness good"])["input_ids"].numpy().tolist()
         [[2, 4, 5, 4, 3, 0, 0, 0]]
+
     Reference: Devlin et al. 2019, section 3; `BertNormalizer`, `BertPreTokenizer`
         and `WordPiece` of HuggingFace tokenizers.
     """

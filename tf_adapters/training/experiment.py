@@ -18,6 +18,8 @@ from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe
 from tf_adapters.saving.atomic import remove_folder
+from tf_adapters.saving.directory import load_adapter
+from tf_adapters.saving.fetching import find_adapter
 from tf_adapters.saving.fusing import fuse_adapters
 from tf_adapters.saving.pretrained import load_pretrained_adapter
 from tf_adapters.saving.settings import read_settings
@@ -27,6 +29,7 @@ from tf_adapters.text.tokenizer import Tokenizer
 from tf_adapters.training.fit import fit
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.load_for_task import load_for_task
+from tf_adapters.training.result import keep
 from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.seeds import SeedRuns
 from tf_adapters.training.settings import TrainingSettings
@@ -82,15 +85,17 @@ class Experiment:
         precision: str, Keras' policy.
         fast: as in `add_adapters`.
         fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
-        pretrained: directory whose adapter, or encoder, training goes on with, or None.
+        pretrained: directory whose adapter, or encoder, training goes on with, or `owner/name` on the hub; or None.
         strategy: `tf.distribute.Strategy` or None.
         cast: bool, whether frozen weights may be rounded to the precision, after which the encoder serves no other
             training.
 
     Example:
-    >>> experiment = Experiment("minilm", load_task("rotten-tomatoes"), "houlsby-2019")
-    >>> runs = experiment.run_seeds("adapters/film", seeds=3)
-    >>> runs.summary()["test"]["mean"]
+    >>> settings = TrainingSettings(epochs=1, learning_rate=1e-3)
+    >>> experiment = Experiment("minilm", load_task("rotten-tomatoes"), "houlsby-2019", settings)
+    >>> runs = experiment.run_seeds("adapters/three-seeds", seeds=3)
+    >>> 0 < runs.summary()["test"]["mean"] <= 1
+    True
     """
 
     source: str
@@ -112,12 +117,16 @@ class Experiment:
     def __post_init__(self):
         if isinstance(self.recipe, str):
             object.__setattr__(self, "recipe", get_recipe(self.recipe))
+        self.recipe.check_labels()
         usual = {"adapter": self.recipe.adapter, "trainable": self.recipe.trainable}
         for name, value in usual.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if self.settings is None:
             object.__setattr__(self, "settings", TrainingSettings.of_recipe(self.recipe, self.trainable))
+        object.__setattr__(self, "fused", {name: find_adapter(path) for name, path in self.fused.items()})
+        if self.pretrained is not None:
+            object.__setattr__(self, "pretrained", find_adapter(self.pretrained))
         if self.fused and self.fast:
             raise InputError("{fast} has no parts for fused adapters: leave it out.", fast=True)
 
@@ -221,7 +230,7 @@ class Experiment:
     def run_seeds(
         self, output: PathLike, seeds: int, *, resume: bool = False, observer: Optional[Observer] = None
     ) -> Optional[SeedRuns]:
-        """Train with `seeds` seeds from the settings' on, and keep the best by validation in `output`.
+        """Train with `seeds` seeds from the settings' on, and keep the best by validation in `output`, with its result.
 
         Args:
             output: path of the adapter directory.
@@ -243,6 +252,7 @@ class Experiment:
         runs = SeedRuns(
             output, metric=metric, settings={**self.identity(), "task": task.name, "seeds": seeds}, resume=resume
         )
+        of_best = None, None
         for seed in range(first, first + seeds):
             if runs.done(seed):
                 observer.end(seed, None)
@@ -262,6 +272,15 @@ class Experiment:
                 seed, best_epoch=result.best_epoch, seconds=round(result.seconds, 1), validation=result.metrics[metric],
                 test=held_out.numbers[metric] if held_out.split == "test" else None,
             )  # fmt: skip
+            if runs.best()["seed"] == seed:
+                of_best = seed, held_out
+        seed = runs.best()["seed"]
+        if of_best[0] != seed:
+            # It was trained before this call.
+            model, tokenizer = self.build(seed)
+            load_adapter(model, runs.folder(seed))
+            of_best = seed, self.score(model, tokenizer, seed=seed)
+        keep(self.task_of(seed), runs.folder(seed), of_best[1])
         runs.finish()
         return runs
 

@@ -1,6 +1,5 @@
 """Trains a task by `model.fit`, keeps the best epoch, and survives being killed."""
 
-import importlib.util
 import pathlib
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -26,7 +25,7 @@ from tf_adapters.training.mixout import Mixout
 from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.run import FitResult, Reporter, Run
 from tf_adapters.training.schedules import WarmupLinearDecay
-from tf_adapters.training.settings import TrainingSettings, by_keywords
+from tf_adapters.training.settings import TrainingSettings, by_keywords, check_packages
 from tf_adapters.training.step import TrainingStep
 from tf_adapters.training.strategies import get_workers, in_scope
 
@@ -76,10 +75,7 @@ def fit(
             subclass DivergedError: a loss that is not finite.
     """
     state = _checked_state(model)
-    if settings.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise InputError(
-            "{tensorboard} needs the package tensorboard: run `pip install tensorboard`.", tensorboard=True
-        )
+    check_packages(settings.to_dict())
     kind = kind or get_kind(task.kind)
     settings.check_kind(kind)
     examples = kind.examples(task.train, tokenizer)
@@ -100,7 +96,7 @@ def fit(
         """The run, before its first step: what is refused until then leaves the model as it was."""
         dropout_layers = seed_dropout(model, settings.seed, rate=settings.dropout)
         trained = _Trained(model, kind, examples, tokenizer, settings, workers)
-        losses = kind.losses(settings)
+        losses = kind.losses(settings, examples)
         trained.compile(steps, losses)
         for note in getattr(examples, "notes", ()):
             reporter.note(note)
@@ -212,7 +208,9 @@ class _Trained:
         )
         # `evaluate` works afterwards.
         self.model.compile(
-            optimizer=self.keras_model.optimizer, jit_compile=settings.jit_compile, **self.kind.losses(settings)
+            optimizer=self.keras_model.optimizer,
+            jit_compile=settings.jit_compile,
+            **self.kind.losses(settings, self.examples),
         )
         self.keras_model.optimizer.build(self.model.trainable_variables)
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.models.graphs import hold_gradients_weakly
+from tf_adapters.models.heads import output_bias
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import reason, remove_folder
 from tf_adapters.saving.directory import load_adapter, save_adapter
@@ -141,6 +142,7 @@ class Run(keras.callbacks.Callback):
         self.step_started, self.step_seconds = 0.0, array.array("f")
         self.log_bytes = 0
         self.best = {"value": None, "epoch": 0, "metrics": {}}
+        self.thresholds = None  # of the latest validation
         self.saved_at = time.monotonic()
         self.stopping = threading.Event()
         self.asked = self.workers.asked(self.stopping)
@@ -311,9 +313,13 @@ class Run(keras.callbacks.Callback):
         better = not math.isnan(value) and (self.best["value"] is None or value > self.best["value"])
         if better:
             self.best = {"value": value, "epoch": epoch + 1, "metrics": numbers}
-            self._save_adapter(self.output, numbers)
+            if self.thresholds is not None:
+                self.best["tuned"] = int(np.count_nonzero(self.thresholds))
+            with self._decided():
+                self._save_adapter(self.output, numbers)
         if self.settings.keep_periods:
-            self._save_adapter(self.output / f"step-{self.done}", numbers)
+            with self._decided():
+                self._save_adapter(self.output / f"step-{self.done}", numbers)
         row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
         row.update({f"validation_{name}": number for name, number in numbers.items()})
         row |= {} if validation_loss is None else {"validation_loss": validation_loss}
@@ -330,6 +336,10 @@ class Run(keras.callbacks.Callback):
         """The metric's numbers, and the mean loss as `_LOSS` where the kind has one."""
         outputs = self.kind.predict(self.scorer, rows)
         loss = self.kind.loss(rows, outputs)
+        if self.settings.tune_thresholds:
+            # As they will be decided, or the first epochs would seem best in which nothing is predicted.
+            self.thresholds = self.kind.thresholds(self.task.metric, rows, outputs)
+            outputs = outputs - self.thresholds
         return self.kind.score(self.task.metric, rows, outputs) | ({} if loss is None else {_LOSS: loss})
 
     def _check_finite(self, numbers):
@@ -365,12 +375,27 @@ class Run(keras.callbacks.Callback):
                 "metric": self.task.metric,
                 "source": self.task.source,
                 **self.kind.about(self.task.train),
+                **({"reading": self.task.reading} if self.task.reading else {}),
             },
             metrics={f"validation {name}": number for name, number in numbers.items()},
             training=self.settings.of("kept")
             | {name: self.compared[name] for name in ("precision", "training_rows")}
             | ({"step": self.done} if self.settings.keep_periods else {}),
         )
+
+    @contextlib.contextmanager
+    def _decided(self):
+        """While an adapter is saved, the thresholds of the labels are in the head's bias."""
+        if self.thresholds is None or not self.thresholds.any():
+            yield
+            return
+        bias = output_bias(self.whole, state_of(self.whole).family)
+        trained = bias.read_value()
+        try:
+            bias.assign_sub(self.thresholds)
+            yield
+        finally:
+            bias.assign(trained)
 
     def _log(self, row):
         text = io.StringIO()
@@ -402,6 +427,8 @@ class Run(keras.callbacks.Callback):
             )
         state = state_of(self.whole)
         load_adapter(self.whole, self.output, name=state.active or "default")
+        if self.settings.tune_thresholds:
+            self.reporter.note(f"Thresholds of {self.best['tuned']} labels were tuned on the validation rows.")
         remove_folder(self.output / RESUME_FOLDER)
 
 

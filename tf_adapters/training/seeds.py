@@ -2,13 +2,14 @@
 
 import json
 import pathlib
+import shutil
 
 from tf_adapters.errors import NAME
 from tf_adapters.json_input import read_json
-from tf_adapters.saving.atomic import write_text
+from tf_adapters.saving.atomic import replacing, write_text
 from tf_adapters.saving.directory import copy_adapter
 from tf_adapters.tasks.analysis import summary_of_seeds
-from tf_adapters.training.layout import SEEDS_FILE
+from tf_adapters.training.layout import LOG_FILE, SEEDS_FILE
 from tf_adapters.training.leftovers import discard_seeds
 from tf_adapters.training.resume import refuse_other
 
@@ -71,7 +72,10 @@ class SeedRuns:
     def finish(self):
         """Make the best seed's adapter the directory's content, with all results; the other seeds' go."""
         content = {"metric": self.metric, "runs": self.runs, "summary": self.summary()}
-        copy_adapter(self.folder(self.best()["seed"]), self.output, seeds=content)
+        best = self.folder(self.best()["seed"])
+        copy_adapter(best, self.output, seeds=content)
+        with replacing(self.output / LOG_FILE) as temporary:
+            shutil.copyfile(best / LOG_FILE, temporary)
         discard_seeds(self.output)
 
     def _write(self):

@@ -6,6 +6,7 @@ keeps are read from these fields. A new choice is a field here, and its effect w
 
 import dataclasses
 import functools
+import importlib.util
 from typing import Callable, Optional, Tuple, TypeVar
 
 from tf_adapters.errors import InputError
@@ -30,6 +31,7 @@ class Choice:
         one_device: bool, whether it is not for a strategy of several devices.
         of_kinds: bool, whether it is only for the kinds of tasks that name it.
         parse: function from the option's word to the value, or None.
+        values: tuple of the words that it can be, or None for any value.
     """
 
     help: str
@@ -44,6 +46,7 @@ class Choice:
     one_device: bool = False
     of_kinds: bool = False
     parse: Optional[Callable] = None
+    values: Optional[Tuple[str, ...]] = None
 
 
 def _choice(default, help, **about):
@@ -72,7 +75,7 @@ class TrainingSettings:
 
     Example:
     >>> settings = TrainingSettings(epochs=3, learning_rate=1e-3)
-    >>> fit(model, task, tokenizer, "adapters/mine", settings)
+    >>> result = fit(model, task, tokenizer, "adapters/mine", settings)
     """
 
     epochs: Optional[int] = _choice(
@@ -198,6 +201,25 @@ class TrainingSettings:
         unit="share of a label",
         source="Szegedy et al. 2016, section 7",
     )
+    class_weights: Optional[str] = _choice(
+        None,
+        "`balanced`: a row counts the more, the rarer its label is, so that each label counts alike; for a class that "
+        "is never predicted. For classification, of several labels too.",
+        kept=True,
+        of_kinds=True,
+        values=("balanced",),
+        source="King & Zeng 2001, section 4.2",
+    )
+    tune_thresholds: bool = _choice(
+        False,
+        "For several labels: after training, choose the threshold of each label on the validation rows, where its F1 "
+        "is highest, and keep it in the head's bias, so that a probability of 0.5 decides everywhere as before. For "
+        "labels that are rarely or never predicted.",
+        kept=True,
+        one_device=True,
+        of_kinds=True,
+        source="Lipton et al. 2014, section 4",
+    )
     freeze_adapters: Optional[float] = _choice(
         None,
         "SAFE: stop training each adapter that changes the representation at its place by less than this (1 - CKA, "
@@ -259,10 +281,17 @@ class TrainingSettings:
                 f"{-(-self.steps // self.period) * self.period}.",
                 steps=self.steps,
             )
+        self._check_values()
         check_together(self.to_dict())
         if self.freeze_adapters is not None:
             epochs = self.freeze_epochs or (max(1, self.epochs // 10), max(2, self.epochs // 2))
             object.__setattr__(self, "freeze_epochs", tuple(epochs))
+
+    def _check_values(self):
+        for name, choice in choices().items():
+            value = getattr(self, name)
+            if choice.values is not None and value is not None and value not in choice.values:
+                raise InputError(f"{{{name}}} must be {' or '.join(choice.values)}, or left out.", **{name: value})
 
     def check_kind(self, kind):
         """Raise InputError if a choice is given that is not for this `Kind` of task."""
@@ -319,6 +348,14 @@ EXCLUSIONS = (
 )
 
 
+def check_packages(values):
+    """Raise InputError if a package is missing that a choice needs; `values` as in `check_together`."""
+    if values.get("tensorboard") and importlib.util.find_spec("tensorboard") is None:
+        raise InputError(
+            "{tensorboard} needs the package tensorboard: run `pip install tensorboard`.", tensorboard=True
+        )
+
+
 def check_together(values):
     """Raise InputError if values, a dict by the names of fields that may lack some, cannot be together."""
     for exclusion in EXCLUSIONS:
@@ -363,7 +400,11 @@ def usual_settings(recipe, trainable="adapters"):
     Args:
         recipe: `Recipe`.
         trainable: str, as in `set_trainable`.
+
+    Raises:
+        InputError: a recipe of pretraining.
     """
+    recipe.check_labels()
     settings = {name: getattr(recipe, name) for name, choice in choices().items() if choice.of_recipe}
     changes_encoder = trainable == "full" or trainable.startswith("top-")
     if trainable == recipe.trainable or (changes_encoder and recipe.trainable == "full"):

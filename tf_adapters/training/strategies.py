@@ -46,7 +46,7 @@ def make_strategy(name):
     >>> strategy = make_strategy("mirrored")
     >>> with strategy.scope():
     ...     model = set_trainable(add_adapters(load_backbone("minilm")))
-    >>> fit(model, task, tokenizer, strategy=strategy, output="adapters/mine", epochs=3, learning_rate=1e-3)
+    >>> result = fit(model, task, tokenizer, "adapters/mirrored", strategy=strategy, epochs=3, learning_rate=1e-3)
     """
     if name not in STRATEGIES:
         raise InputError(f"{{strategy}} is unknown: use one of {', '.join(STRATEGIES)}.", strategy=name)

@@ -62,11 +62,13 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         InputError: a space that is empty or contradicts the model, or a task without validation rows.
 
     Example:
-    >>> space = {"bottleneck_size": (8, 64), "epochs": 3}
+    >>> import keras_tuner
+    >>> from tf_adapters.tuning import AdapterTuner
+    >>> space = {"bottleneck_size": (8, 64), "epochs": 1}
     >>> hypermodel = AdapterHyperModel("minilm", load_task("rotten-tomatoes"), space=space)
     >>> oracle = keras_tuner.oracles.GridSearchOracle(objective=hypermodel.objective)
-    >>> tuner = AdapterTuner(hypermodel, oracle, directory="search")
-    >>> tuner.search()
+    >>> tuner = AdapterTuner(hypermodel, oracle, directory="searches")
+    >>> tuner.search(verbose=0)
 
     Reference: O'Malley et al. 2019, KerasTuner; Houlsby et al. 2019, sections 3.2 and 3.3.
     """
@@ -80,6 +82,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         super().__init__()
         preset = get_space(space) if isinstance(space, str) else None
         self.recipe = get_recipe(recipe or (preset.recipe if preset else "default"))
+        self.recipe.check_labels()
         self.space = check_values(preset.values if preset else space, self.recipe)
         if objective not in OBJECTIVES:
             raise InputError("{objective} is unknown: use 'mean' or 'best', of the seeds.", objective=objective)

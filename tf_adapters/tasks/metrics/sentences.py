@@ -32,6 +32,7 @@ class Metric:
     Raises: InputError, if there are no rows or labels, or their numbers differ.
 
     Example:
+    >>> from tf_adapters.tasks.metrics import METRICS
     >>> METRICS["accuracy"]([0, 1], [[2.0, 1.0], [3.0, 1.0]])
     {'accuracy': 0.5}
     """
@@ -84,6 +85,9 @@ def _f1(labels, predictions):
 def _averaged_f1(labels, predictions, average):
     from sklearn.metrics import f1_score
 
+    if labels.shape[1:] == (1,):
+        # scikit-learn would take one column for two classes.
+        return f1_score(labels[:, 0], predictions[:, 0], zero_division=0)
     return f1_score(labels, predictions, average=average, zero_division=0)
 
 

@@ -53,6 +53,7 @@ class SpanMetric:
     Raises: InputError, if there are no questions or references, or their numbers differ.
 
     Example:
+    >>> from tf_adapters.tasks.metrics import METRICS
     >>> METRICS["squad"]([["the red fox", "fox"], ["1976"]], ["A fox", "in 1976"])
     {'f1': 0.8333333333333333, 'exact_match': 0.5}
     """

@@ -1,0 +1,115 @@
+"""What makes the documentation site: links, sections of docstrings, the page of commands. .ci/run builds it."""
+
+import pathlib
+import runpy
+import types
+
+import pytest
+
+DOCS = pathlib.Path(__file__).parents[1] / "docs"
+LACKS = "needs the extra `docs`"
+
+
+@pytest.fixture
+def rewritten():
+    exceptions = pytest.importorskip("mkdocs.exceptions", reason=LACKS)
+    hook = runpy.run_path(str(DOCS / "links_to_repository.py"))["on_page_markdown"]
+
+    def rewrite(markdown, page="extending/index.md"):
+        return hook(markdown, types.SimpleNamespace(file=types.SimpleNamespace(src_uri=page)), None, None)
+
+    rewrite.error = exceptions.PluginError
+    return rewrite
+
+
+def test_links_out_of_the_site_become_paths_and_those_within_stay(rewritten):
+    assert rewritten("[the notes](../../benchmarks/README.md), [SECURITY.md](../../SECURITY.md)") == (
+        "the notes (`benchmarks/README.md`), `SECURITY.md`"
+    )
+    kept = "[a method](method.md#a) ![b](../picture.svg) [c](https://example.org)\n\n```python\nf()[0](../no.md)\n```\n"
+    assert rewritten(kept) == kept
+
+
+def test_a_link_to_no_file_stops_the_build(rewritten):
+    for target in ("../../NOTHING.md", "../../../outside.md"):
+        with pytest.raises(rewritten.error, match="extending/index.md: the link to .* leads to no file"):
+            rewritten(f"[gone]({target})")
+
+
+def test_sections_of_docstrings_are_those_that_griffe_reads():
+    griffe = pytest.importorskip("griffe", reason=LACKS)
+    extension = runpy.run_path(str(DOCS / "docstring_sections.py"))["Sections"]()
+    text = (
+        "Adds.\nArgs:\n    a: int.\nCall arguments:\n    b: str.\nReturns: the sum,\n    an int.\n"
+        "Raises: InputError, if a\n    is none.\nExample:\n>>> add(1)\n2\n\nReference: Euclid,\n    book 7.\n\nThe end."
+    )
+    function = griffe.Function("add", docstring=griffe.Docstring(text))
+    extension.on_object(obj=function, loader=None)
+    sections = function.docstring.parse("google", warnings=False)
+    kinds = [section.kind.value for section in sections]
+    assert kinds == ["text", "parameters", "other parameters", "text", "raises", "examples", "text"]
+    assert sections[3].value == "**Returns:** the sum, an int."
+    assert [(str(error.annotation), error.description) for error in sections[4].value] == [
+        ("InputError", "if a is none.")
+    ]
+    assert sections[5].value[0][1] == ">>> add(1)\n2"
+    assert sections[6].value.splitlines() == ["**Reference:** Euclid, book 7.", "", "", "The end."]
+
+
+def test_the_page_of_commands_has_every_command_and_option():
+    pytest.importorskip("mkdocs", reason=LACKS)
+    import typer.main
+
+    from tf_adapters.cli.app import app
+
+    def options_of(command):
+        for parameter in command.params:
+            yield parameter.opts[0]
+        for other in getattr(command, "commands", {}).values():
+            yield from options_of(other)
+
+    text = runpy.run_path(str(DOCS / "command_line.py"))["page"]()
+    program = typer.main.get_command(app)
+    for name in program.commands:
+        assert f"\n## {name}\n" in text
+    options = {option for command in program.commands.values() for option in options_of(command)}
+    assert len(options) > 50
+    assert [option for option in options if option.startswith("-") and f"- `{option}`" not in text] == []
+
+
+@pytest.fixture
+def notebook_pages():
+    pytest.importorskip("mkdocs", reason=LACKS)
+    pytest.importorskip("nbconvert", reason=LACKS)
+    return runpy.run_path(str(DOCS / "notebook_pages.py"))
+
+
+def test_a_notebook_is_a_page_with_what_it_prints_and_draws(notebook_pages, tmp_path):
+    import nbformat
+    import nbformat.v4 as form
+
+    outputs = [
+        form.new_output("stream", name="stdout", text="one line\n"),
+        form.new_output("display_data", data={"image/png": "iVBORw0KGgo=", "text/plain": "<Figure>"}),
+    ]
+    text = form.new_markdown_cell("# A title\n\n[the guide](../../docs/tuning.md), [another](other.ipynb)")
+    metadata = {"language_info": {"name": "python"}}
+    notebook = form.new_notebook(cells=[text, form.new_code_cell("draw()", outputs=outputs)], metadata=metadata)
+    (tmp_path / "some.ipynb").write_text(nbformat.writes(notebook), encoding="utf-8")
+    page, images = notebook_pages["page"](tmp_path / "some.ipynb")
+    assert page.startswith("# A title\n\n[the guide](../tuning.md)")
+    assert "```python\ndraw()\n```" in page and "\n``` {.text .printed}\none line\n```\n" in page
+    assert images == {"some_1_1.png": b"\x89PNG\r\n\x1a\n"} and "![What the cell above draws.](some_1_1.png)" in page
+
+
+def test_a_link_to_a_notebook_is_one_to_its_page(notebook_pages):
+    def rewritten(markdown, page):
+        page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=page))
+        return notebook_pages["on_page_markdown"](markdown, page, None, None)
+
+    link = "[a](../../examples/notebooks/own_data.ipynb), [b](../../examples/notebooks/own_data.py)"
+    assert rewritten(link, "notebooks/index.md") == link.replace(
+        "../../examples/notebooks/own_data.ipynb", "own_data.md"
+    )
+    assert rewritten("[a](../examples/notebooks/own_data.ipynb#x)", "own-data.md") == "[a](notebooks/own_data.md#x)"
+    assert rewritten("[a](several_tasks.ipynb)", "notebooks/own_data.md") == "[a](several_tasks.md)"

@@ -1,0 +1,21 @@
+"""The operations that the layers of methods are written in, under the same names for each Keras.
+
+`layers.ops.keras2` is `tf_keras`, whose models are those of transformers; `layers.ops.keras3` is `keras`, on whatever
+backend it runs. A module of operations has
+
+    keras                        the Keras
+    layer(mixin)                 the Keras layer that computes what a `MethodLayer` says
+    weight_name(part)            what Keras calls the weight of a part such as `down.kernel`
+    scope(name)                  a context in which weights get the name's prefix
+    activation(name)             the function of one of `tf_adapters.activations.NAMES`
+    dropout(rate, seed)          a layer whose random numbers follow from a state that can be saved
+    value(weight)                a weight as a tensor, in the type in which the layer computes
+    flat(inputs), like(rows, inputs)
+                                 positions as rows of one matrix, where that is faster, and back
+    float32                      a type
+    cast, matmul, bias_add, stack, einsum, softmax, column_norms, stop_gradient, layer_norm, squares, constant
+"""
+
+from tf_adapters._submodules import submodules_of
+
+__getattr__ = submodules_of(__name__)

@@ -1,0 +1,82 @@
+"""Operations of Keras 3, on TensorFlow, JAX or PyTorch."""
+
+import contextlib
+import functools
+import sys
+
+import keras
+import numpy as np
+from keras import ops
+
+float32 = "float32"
+cast, einsum, stop_gradient, stack = ops.cast, ops.einsum, ops.stop_gradient, ops.stack
+value = ops.convert_to_tensor
+
+
+@functools.cache
+def layer(mixin):
+    about = {"ops": sys.modules[__name__], "__module__": mixin.__module__, "__doc__": mixin.__doc__}
+    made = type(mixin.layer_name or mixin.__name__, (mixin, keras.layers.Layer), about)
+    return keras.saving.register_keras_serializable("tf_adapters")(made)
+
+
+def weight_name(part):
+    return part.replace(".", "_")
+
+
+def scope(name):
+    return contextlib.nullcontext()
+
+
+def activation(name):
+    return {
+        "gelu": functools.partial(keras.activations.gelu, approximate=False),
+        "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
+        # Keras 2's, with which directories were trained.
+        "hard_sigmoid": lambda inputs: ops.clip(0.2 * inputs + 0.5, 0.0, 1.0),
+    }.get(name) or getattr(keras.activations, name)
+
+
+def dropout(rate, seed):
+    return keras.layers.Dropout(rate, seed=seed)
+
+
+def matmul(a, b, transpose_b=False):
+    return ops.matmul(a, ops.transpose(b) if transpose_b else b)
+
+
+def bias_add(inputs, bias):
+    return inputs + bias
+
+
+def softmax(scores):
+    return ops.softmax(scores, axis=-1)
+
+
+def flat(inputs):
+    # The compiler of each backend makes one product of it.
+    return inputs
+
+
+def like(rows, inputs):
+    return rows
+
+
+def column_norms(matrix):
+    return ops.sqrt(ops.sum(ops.square(matrix), axis=0))
+
+
+def layer_norm(inputs, gamma, beta, epsilon):
+    wide = ops.cast(inputs, "float32")
+    mean, variance = ops.moments(wide, axes=-1, keepdims=True)
+    normalised = (wide - mean) * ops.rsqrt(variance + epsilon)
+    outputs = normalised * ops.cast(gamma, "float32") + ops.cast(beta, "float32")
+    return ops.cast(outputs, inputs.dtype)
+
+
+def squares(difference):
+    return ops.sum(ops.square(difference))
+
+
+def constant(array, dtype):
+    return ops.convert_to_tensor(np.asarray(array), dtype)

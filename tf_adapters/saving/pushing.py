@@ -1,0 +1,140 @@
+"""Uploads adapter directories to the HuggingFace hub; needs no TensorFlow."""
+
+import copy
+import json
+import os
+import pathlib
+from typing import Optional
+
+from tf_adapters._types import PathLike
+from tf_adapters.errors import NAME, InputError
+from tf_adapters.hub import HubId, check_online, explained, parse_id
+from tf_adapters.saving.hub_card import hub_card
+from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
+from tf_adapters.saving.model_card import model_card
+from tf_adapters.saving.settings import read_settings
+from tf_adapters.saving.stored_weights import weights_path
+
+# What the aliases of `load_backbone` are called on the hub.
+_ALIASES_ON_HUB = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
+NO_ENCODER = "none"
+
+
+def push_adapter(
+    directory: PathLike,
+    repository: str,
+    *,
+    private: bool = False,
+    revision: Optional[str] = None,
+    message: Optional[str] = None,
+    base_model: Optional[str] = None,
+    license: Optional[str] = None,
+    token: Optional[str] = None,
+) -> str:
+    """Upload an adapter directory to a repository on the HuggingFace hub, with its model card.
+
+    The settings, the weights and README.md go up in one commit, and nothing else of the directory: the repository has
+    all of it or what it had before. The repository is made if it is not there. Run again after a break, it sends what
+    has not arrived. Paths of this machine are left out of what is sent.
+
+    Args:
+        directory: path of an adapter directory.
+        repository: str, `owner/name`.
+        private: bool, whether only its owner may read it.
+        revision: str or None, the branch, made if it is not there; None for the main one.
+        message: str or None, of the commit.
+        base_model: str or None, the encoder's id on the hub, from which `load_trained` of the repository takes it; None
+            for the one that was trained on; `"none"` if the hub does not have it.
+        license: str or None, as the hub spells it, such as `"apache-2.0"`; None for what README.md says, if anything.
+        token: str or None; None for `HF_TOKEN`, or the one of `hf auth login`.
+
+    Returns: the address of the commit.
+
+    Raises:
+        InputError: no adapter there, an encoder that is a folder of this machine, no token or a refused one, a public
+            repository for `private`, a connection that fails.
+
+    Example: `push_adapter("adapters/film", "someone/film-adapter", license="mit")`
+    """
+    wanted = parse_id(repository) if isinstance(repository, str) else None
+    if wanted is None or wanted.revision is not None:
+        raise InputError(
+            "{repository} must be OWNER/NAME on the hub, of letters, digits, '-', '_' and '.'.", repository=repository
+        )
+    files = _files(pathlib.Path(directory), repository, base_model, license)
+    check_online()
+    from huggingface_hub import CommitOperationAdd, HfApi, get_token
+
+    token = token or get_token()
+    if token is None:
+        raise InputError("There is no token for the hub: set HF_TOKEN, or run `hf auth login`.")
+    wanted = HubId(repository, revision)
+    with explained(wanted, uploading=True):
+        hub = HfApi(token=token, library_name="tf_adapters")
+        hub.create_repo(repository, private=private or None, exist_ok=True)
+        # Of a repository that is there, the hub leaves it as it is.
+        if private and not hub.repo_info(repository).private:
+            raise InputError(
+                f"{{private}}: {repository} is on the hub, and public: make it private there first, or give another "
+                "name.",
+                private=True,
+            )
+        if revision is not None:
+            hub.create_branch(repository, branch=revision, exist_ok=True)
+        commit = hub.create_commit(
+            repository,
+            [CommitOperationAdd(name, content) for name, content in files.items()],
+            commit_message=message or f"Upload {pathlib.Path(directory).resolve().name} by tf_adapters",
+            revision=revision,
+        )
+    return str(commit.commit_url)
+
+
+def _files(directory, repository, base_model, license):
+    """What is uploaded: bytes or a path by the name in the repository."""
+    settings = read_settings(directory)
+    weights = weights_path(directory, settings)
+    public, encoder = _public(settings, directory, base_model)
+    card = directory / CARD_FILE
+    try:
+        text = card.read_text(encoding="utf-8") if card.exists() else model_card(settings)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{card} cannot be read ({error}): restore it, or remove it.") from None
+    for old, new in _paths(settings, public):
+        text = text.replace(old, new)
+    with explained(parse_id(repository), uploading=True):
+        text = hub_card(text, public, repository, base_model=encoder, license=license)
+    content = json.dumps(public, indent=2, ensure_ascii=False) + "\n"
+    return {CARD_FILE: text.encode(), SETTINGS_FILE: content.encode(), WEIGHTS_FILE: str(weights)}
+
+
+def _public(settings, directory, base_model):
+    """The settings without paths of this machine, and the encoder's id on the hub or None."""
+    settings = copy.deepcopy(settings)
+    backbone, pretrained = settings["backbone"], settings.get("pretrained_adapter")
+    source = backbone["source"]
+    if base_model is not None:
+        backbone["source"] = None if base_model == NO_ENCODER else base_model
+    elif source is None or (source not in _ALIASES_ON_HUB and not _is_id(source)):
+        raise InputError(
+            f"{directory} was trained on the encoder {source or 'of nowhere'}, which others do not have there: "
+            f"give its id on the hub by {{base_model}}, or '{NO_ENCODER}' if the hub does not have it.",
+            base_model=NAME,
+        )
+    if pretrained and not parse_id(pretrained["directory"]):
+        pretrained["directory"] = pathlib.Path(pretrained["directory"]).name
+    name = backbone["source"]
+    return settings, _ALIASES_ON_HUB.get(name, name and name.partition("@")[0])
+
+
+def _is_id(source):
+    """Whether an encoder's source is an id on the hub, some of which have no owner."""
+    return not os.path.exists(source) and (parse_id(source) is not None or "/" not in source)
+
+
+def _paths(settings, public):
+    """Pairs of what stands for an encoder or an adapter in the card, and what is to stand there."""
+    pairs = [(settings["backbone"]["source"], public["backbone"]["source"] or "an encoder that is not on the hub")]
+    if settings.get("pretrained_adapter"):
+        pairs.append((settings["pretrained_adapter"]["directory"], public["pretrained_adapter"]["directory"]))
+    return [(old, new) for old, new in pairs if old and old != new]
