@@ -52,7 +52,7 @@ def tiny_config(**changes):
 def tiny_model(head="classification", *, seed=0, num_labels=2, **changes):
     """A built TFBertFor... model with random weights."""
     from tf_adapters._keras import keras
-    from tf_adapters.models.bert import FAMILY
+    from tf_adapters.models.transformers.bert import FAMILY
 
     keras.utils.set_random_seed(seed)
     model = FAMILY.heads[head](tiny_config(num_labels=num_labels, **changes))

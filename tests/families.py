@@ -49,7 +49,7 @@ FAMILIES = {
 def family_model(family, head="classification", *, seed=0, **changes):
     """A built model with random weights, every bias included, so that none passes for untrained."""
     from tf_adapters._keras import keras
-    from tf_adapters.models.family import get_family
+    from tf_adapters.models.transformers.family import get_family
 
     keras.utils.set_random_seed(seed)
     described = get_family(family)
@@ -66,7 +66,7 @@ def family_inputs(family, *, choices=None, seed=0):
     """Three rows of nine tokens, the first padded, or so many of each of several choices."""
     import tensorflow as tf
 
-    from tf_adapters.models.family import get_family
+    from tf_adapters.models.transformers.family import get_family
 
     random, pad = np.random.default_rng(seed), FAMILIES[family].get("pad_token_id", 0)
     shape = (3, 9) if choices is None else (3, choices, 9)
@@ -82,8 +82,8 @@ def write_family_checkpoint(model, directory, *, bare=False):
     """The encoder as PyTorch would write it: of a model with a head, or by itself without the prefix."""
     from safetensors.numpy import save_file
 
-    from tf_adapters.models.names import named_weights, to_pytorch
     from tf_adapters.models.state import state_of
+    from tf_adapters.models.transformers.names import named_weights, to_pytorch
 
     directory, prefix = pathlib.Path(directory), model.base_model_prefix + "."
     directory.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,8 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
-from tf_adapters.models.names import named_weights
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.names import named_weights
 
 HEADS = {
     "token-classification": {"labels": ["A", "B", "C"]},

@@ -143,7 +143,7 @@ def made(tmp_path_factory):
             patch.delitem(sys.modules, name, raising=False)
         patch.syspath_prepend(packages)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(packages), str(ROOT)]))
-        assert tf_adapters.models.loading.find_files("minilm").parents[1] == packages
+        assert tf_adapters.models.transformers.loading.find_files("minilm").parents[1] == packages
         make_folder(folder / "files")
         yield folder / "files"
 

@@ -14,8 +14,8 @@ import tf_adapters
 from tests.conftest import tiny_config, tiny_inputs, write_checkpoint
 from tests.families import FAMILIES
 from tf_adapters import InputError, load_backbone
-from tf_adapters.models.config_file import read_config
-from tf_adapters.models.family import get_family
+from tf_adapters.models.transformers.config_file import read_config
+from tf_adapters.models.transformers.family import get_family
 from tf_adapters.models.weight_files import open_weights, read_tensors
 
 PROGRAM = "import pathlib\npathlib.Path({trace!r}).write_text('ran')\nclass Config: pass\nclass Model: pass\n"

@@ -25,9 +25,9 @@ from tf_adapters import (
 from tf_adapters._keras import keras
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
-from tf_adapters.models.family import get_family
-from tf_adapters.models.names import pytorch_name
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.family import get_family
+from tf_adapters.models.transformers.names import pytorch_name
 
 CONFIGS = {
     "houlsby": AdapterConfig(bottleneck_size=4),

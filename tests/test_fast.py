@@ -19,7 +19,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
-from tf_adapters.models.bert import FAMILY, TFBertFastEncoder, TFBertFastLayer
+from tf_adapters.models.transformers.bert import FAMILY, TFBertFastEncoder, TFBertFastLayer
 
 INPUTS = tiny_inputs(batch=4, length=12)
 LABELS = tf.constant([0, 1, 1, 0])

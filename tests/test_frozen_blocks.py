@@ -27,7 +27,7 @@ from tf_adapters import (
     task_from_files,
 )
 from tf_adapters._keras import keras
-from tf_adapters.models.upper_blocks import UpperBlocks, lower_blocks
+from tf_adapters.models.transformers.upper_blocks import UpperBlocks, lower_blocks
 from tf_adapters.text.packed import PackedExamples
 from tf_adapters.training import frozen_blocks
 from tf_adapters.training.dropout import seed_dropout

@@ -9,7 +9,7 @@ from tensorflow.python.framework import ops
 
 from tests.strategy_runs import make_task
 from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_tokenizer, set_trainable
-from tf_adapters.models.graphs import hold_gradients_weakly
+from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 
 
 @tf.custom_gradient

@@ -19,8 +19,8 @@ from tests.hub_server import serving
 from tf_adapters.adapterhub.fetching import find_directory
 from tf_adapters.errors import InputError
 from tf_adapters.hub import HubId, parse_id
-from tf_adapters.models.loading import ALIASES
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.loading import ALIASES
 from tf_adapters.saving import load_pretrained_adapter, push_adapter
 from tf_adapters.saving.fetching import find_adapter
 from tf_adapters.saving.pushing import _ALIASES_ON_HUB

@@ -15,7 +15,12 @@ from tf_adapters import (
     remove_adapters,
     set_active,
 )
-from tf_adapters.models.bert import FAMILY, TFBertAdapterLayer, TFBertAdapterOutput, TFBertAdapterSelfOutput
+from tf_adapters.models.transformers.bert import (
+    FAMILY,
+    TFBertAdapterLayer,
+    TFBertAdapterOutput,
+    TFBertAdapterSelfOutput,
+)
 
 STRONG = AdapterConfig(bottleneck_size=4, init_stddev=1.0)
 INPUTS = tiny_inputs()

@@ -11,7 +11,7 @@ from tf_adapters.adapterhub.description import read_description, read_head_descr
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import MOST_LEVELS, parse_json, read_json
 from tf_adapters.methods.bottleneck import AdapterConfig
-from tf_adapters.models.loading import read_config
+from tf_adapters.models.transformers.loading import read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.files import read_chunks

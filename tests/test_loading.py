@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.conftest import minilm_directory, tiny_config, tiny_inputs, tiny_model, write_checkpoint
 from tf_adapters import InputError, add_adapters, backbone_digest, load_backbone, remove_adapters, set_trainable
-from tf_adapters.models.names import named_weights
+from tf_adapters.models.transformers.names import named_weights
 
 
 def pytorch_values(model):
@@ -145,7 +145,7 @@ def run_offline(script, cache):
 
 
 def test_two_layer_head_is_the_reports():
-    from tf_adapters.models.heads import TwoLayerHead
+    from tf_adapters.models.transformers.heads import TwoLayerHead
 
     model = load_backbone(minilm_directory(), num_labels=4, head_layers=2)
     assert isinstance(model.classifier, TwoLayerHead)

@@ -34,8 +34,8 @@ from tf_adapters.methods.bottleneck import AdapterLayer
 from tf_adapters.methods.fusion import FusionLayer
 from tf_adapters.methods.ia3 import IA3Layer
 from tf_adapters.methods.lora import LoraLayer
-from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.merging import merged
 
 PFEIFFER = AdapterConfig(
     bottleneck_size=4,

@@ -160,7 +160,7 @@ def test_adapters_alone_learn_and_every_checkpoint_is_an_adapter_directory(check
 
 
 def named_head(model):
-    from tf_adapters.models.names import named_weights, to_pytorch
+    from tf_adapters.models.transformers.names import named_weights, to_pytorch
 
     return {name: to_pytorch(*target) for name, target in named_weights(state_of(model).head_variables(model)).items()}
 
@@ -195,7 +195,7 @@ def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_i
 
 
 def named_encoder(model):
-    from tf_adapters.models.names import named_weights, to_pytorch
+    from tf_adapters.models.transformers.names import named_weights, to_pytorch
 
     return {
         name: to_pytorch(*target) for name, target in named_weights(state_of(model).backbone_variables(model)).items()
@@ -458,7 +458,7 @@ def test_an_adapter_of_a_pretrained_encoder_with_a_pooler_goes_on_under_other_he
 
 
 def named_variables(model):
-    from tf_adapters.models.names import named_weights
+    from tf_adapters.models.transformers.names import named_weights
 
     return named_weights(model.weights)
 

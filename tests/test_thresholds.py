@@ -9,8 +9,8 @@ import pytest
 from tests.families import FAMILIES, family_inputs, family_model
 from tf_adapters import InputError, TrainingSettings
 from tf_adapters.kinds import get_kind
-from tf_adapters.models.family import get_family
-from tf_adapters.models.heads import output_bias, use_two_layer_head
+from tf_adapters.models.transformers.family import get_family
+from tf_adapters.models.transformers.heads import output_bias, use_two_layer_head
 from tf_adapters.tasks.analysis import best_thresholds
 from tf_adapters.tasks.rows import Rows
 

@@ -15,7 +15,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
-from tf_adapters.models.heads import use_two_layer_head
+from tf_adapters.models.transformers.heads import use_two_layer_head
 from tf_adapters.recipes import PRETRAINING, RECIPES
 
 DEPTH = 4
@@ -271,7 +271,7 @@ def test_counts_follow_the_formula_for_every_size():
 
 def test_configuration_alone_gives_the_encoders_counts():
     from tests.conftest import tiny_config
-    from tf_adapters.models.bert import FAMILY
+    from tf_adapters.models.transformers.bert import FAMILY
 
     model = tiny_model()
     counts = parameter_counts(set_trainable(model, "layer-norm"))

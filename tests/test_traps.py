@@ -119,7 +119,7 @@ def test_sites_follow_transformers_call_signature_and_are_built_at_injection():
 
     from transformers.models.bert.modeling_tf_bert import TFBertOutput, TFBertSelfOutput
 
-    from tf_adapters.models.bert import TFBertAdapterOutput, TFBertAdapterSelfOutput
+    from tf_adapters.models.transformers.bert import TFBertAdapterOutput, TFBertAdapterSelfOutput
 
     for ours, theirs in ((TFBertAdapterOutput, TFBertOutput), (TFBertAdapterSelfOutput, TFBertSelfOutput)):
         assert list(inspect.signature(ours.call).parameters) == list(inspect.signature(theirs.call).parameters)

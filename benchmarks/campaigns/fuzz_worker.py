@@ -246,8 +246,8 @@ def readers(folder):
     import tf_adapters
     from tf_adapters.adapterhub import import_adapter
     from tf_adapters.adapterhub.torch_files import read_torch_file
-    from tf_adapters.models.config_file import read_config
-    from tf_adapters.models.loading import WEIGHT_FILES
+    from tf_adapters.models.transformers.config_file import read_config
+    from tf_adapters.models.transformers.loading import WEIGHT_FILES
     from tf_adapters.models.weight_files import open_weights
     from tf_adapters.saving.directory import read_adapter
     from tf_adapters.tasks.files import BadRows

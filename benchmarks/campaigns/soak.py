@@ -89,7 +89,7 @@ def main():
 
 def random_adapters(folder):
     """Adapter directories of random weights on MiniLM, of two bottleneck sizes."""
-    from tf_adapters.models.loading import find_files
+    from tf_adapters.models.transformers.loading import find_files
 
     source = find_files("minilm")
     return [

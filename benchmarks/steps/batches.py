@@ -116,7 +116,7 @@ def main():
     arguments = parser.parse_args()
 
     import tf_adapters
-    from tf_adapters.models.loading import find_files
+    from tf_adapters.models.transformers.loading import find_files
     from tf_adapters.tasks.registry import load_split
 
     random_weights = arguments.model == "bert-base"

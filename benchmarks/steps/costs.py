@@ -93,7 +93,7 @@ def time_loops(options):
     """Milliseconds of a step; dict from loop to one number a round."""
     import tf_adapters
     from tf_adapters._keras import keras
-    from tf_adapters.models.loading import find_files
+    from tf_adapters.models.transformers.loading import find_files
     from tf_adapters.text.batching import training_batches
 
     keras.utils.set_random_seed(0)

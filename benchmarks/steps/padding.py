@@ -38,7 +38,7 @@ def main():
 def measure(options):
     """Dict of the number of rows, and `ways`: a list of dicts, one for each size of batches and way of padding."""
     import tf_adapters
-    from tf_adapters.models.loading import find_files
+    from tf_adapters.models.transformers.loading import find_files
     from tf_adapters.tasks.rows import sample_rows
     from tf_adapters.text.batching import default_lengths, training_batches
 

@@ -80,7 +80,7 @@ def measure(path, options):
     """One file in this process: seconds to read it, rows per second, and resident memory in MiB."""
     import tf_adapters
     from tf_adapters._keras import keras
-    from tf_adapters.models.loading import find_files
+    from tf_adapters.models.transformers.loading import find_files
     from tf_adapters.tasks.own_files import rows_from_file
     from tf_adapters.text.batching import training_batches
 

@@ -99,7 +99,7 @@ def with_keras(folder, fast):
 
     import tf_adapters
     from tf_adapters._keras import keras
-    from tf_adapters.models.loading import find_files
+    from tf_adapters.models.transformers.loading import find_files
 
     texts, labels = made_up()
     directory = find_files("minilm")

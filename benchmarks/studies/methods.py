@@ -72,8 +72,8 @@ def describe_encoder(source):
     """What `sized` needs of an encoder, a dict."""
     import transformers
 
-    from tf_adapters.models.family import get_family
-    from tf_adapters.models.loading import find_files
+    from tf_adapters.models.transformers.family import get_family
+    from tf_adapters.models.transformers.loading import find_files
 
     config = transformers.AutoConfig.from_pretrained(find_files(source))
     family = get_family(config.model_type)

@@ -11,8 +11,8 @@ import numpy as np
 
 from tf_adapters.adapterhub.description import HEAD_TYPES, read_head_description
 from tf_adapters.errors import InputError, shown
-from tf_adapters.models.heads import TwoLayerHead, head_layers
-from tf_adapters.models.names import named_weights, to_pytorch
+from tf_adapters.models.transformers.heads import TwoLayerHead, head_layers
+from tf_adapters.models.transformers.names import named_weights, to_pytorch
 
 
 def read_head(model, state, directory, weights, path):

@@ -11,8 +11,8 @@ from tf_adapters.adapterhub.lora import dense_layers, values
 from tf_adapters.adapterhub.weights import by_site, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
-from tf_adapters.models.names import named_weights
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.names import named_weights
 from tf_adapters.ranges import is_int
 
 # What LoraConfig or the head take up, and what changes nothing of what is computed.

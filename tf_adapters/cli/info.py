@@ -130,7 +130,7 @@ def _show_directory(console, directory, as_json):
 
 
 def _show_model(console, source, adapter_size, as_json):
-    from tf_adapters.models.loading import find_files, read_config
+    from tf_adapters.models.transformers.loading import find_files, read_config
 
     with console.status(f"Reading the configuration of {source} ..."):
         family, config = read_config(find_files(source, config_only=True))

@@ -46,7 +46,7 @@ def import_tensorflow(first=None):
         from absl import logging as absl_logging
         from huggingface_hub.utils import logging as hub_logging
 
-        import tf_adapters.models.bert  # noqa: F401
+        import tf_adapters.models.transformers.bert  # noqa: F401
 
         tf.get_logger().setLevel(logging.ERROR)
         # tensorflow_datasets warns of its own features there.

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.kinds.scoring import Scorer
-from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.site import replaced
 from tf_adapters.text.batching import sorted_batches
 from tf_adapters.text.masking import most_hidden
 

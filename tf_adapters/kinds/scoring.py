@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras_internals import traced_once
-from tf_adapters.models.graphs import hold_gradients_weakly
-from tf_adapters.models.outputs import logits_of_rows
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.graphs import hold_gradients_weakly
+from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.text.batching import padding_multiple, sorted_batches
 
 

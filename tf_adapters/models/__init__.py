@@ -1,17 +1,10 @@
-"""The only room that touches transformers' modelling code."""
-
-import logging
+"""What adapters do to a model: they come, act, train and go, whatever Keras it is of."""
 
 from tf_adapters._submodules import submodules_of
-
-# transformers 4.5x says this each time one of its TensorFlow classes is made; the package's
-# upper bound on transformers is the answer to it. Nothing else is silenced.
-logging.getLogger("transformers.modeling_tf_utils").addFilter(
-    lambda record: "TensorFlow and JAX classes are deprecated" not in record.getMessage()
-)
 
 __getattr__ = submodules_of(
     __name__, active_adapter="injection", adapter_names="injection", backbone_digest="state",
     backbone_directory="state",
-    cast_frozen="storage", change_head="loading", freeze="trainable", frozen_digest="trainable",
+    cast_frozen="transformers.storage", change_head="transformers.loading", freeze="trainable",
+    frozen_digest="trainable",
 )  # fmt: skip

@@ -13,12 +13,12 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras2
 from tf_adapters.methods.bottleneck import AdapterConfig
-from tf_adapters.models.dense_site import DenseSite
-from tf_adapters.models.heads import Head, HeadShape, Held, check_head, keep_float32, new_head
-from tf_adapters.models.site import RandomDrop, without
 from tf_adapters.models.state import forget_traces, state_of
-from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction, uninterrupted
+from tf_adapters.models.transformers.dense_site import DenseSite
+from tf_adapters.models.transformers.heads import Head, HeadShape, Held, check_head, keep_float32, new_head
+from tf_adapters.models.transformers.site import RandomDrop, without
+from tf_adapters.models.transformers.storage import check_not_cast
 
 
 @transaction
@@ -53,7 +53,7 @@ def add_adapters(
         seed: int or None, decides the initial weights. None draws from NumPy's global
             generator, which `keras.utils.set_random_seed` sets.
         fast: bool, whether the blocks compute with compiled parts that have gradients of their own
-            (`models.fast`); None for what the model has, False at first.
+            (`models.transformers.fast`); None for what the model has, False at first.
         head: "classification", "token-classification", "question-answering" or "multiple-choice"; None for the kind of
             head that the model had before the first adapter.
         num_labels, labels, head_layers: as in `load_backbone`; None for what the model's head had, or, with another

@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 
-from tf_adapters.models.names import named_weights
+from tf_adapters.models.transformers.names import named_weights
 
 
 class Origin:

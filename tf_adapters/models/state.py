@@ -9,10 +9,10 @@ import tensorflow as tf
 from tf_adapters._keras_internals import change_class, replace_layer
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
-from tf_adapters.models.family import family_of
-from tf_adapters.models.heads import Head
 from tf_adapters.models.origin import Origin
-from tf_adapters.models.site import Acting
+from tf_adapters.models.transformers.family import family_of
+from tf_adapters.models.transformers.heads import Head
+from tf_adapters.models.transformers.site import Acting
 
 
 @dataclasses.dataclass
@@ -68,7 +68,7 @@ class ModelState:
         sites: dict from `(block, place)` to AdapterSite or DenseSite.
         original_blocks: the blocks before injection.
         original_parts: list of `(layer, name of a layer of it, that layer before injection)`.
-        fast: bool, whether the blocks are those of `models.fast`.
+        fast: bool, whether the blocks are those of `models.transformers.fast`.
         switched: dict of `Held`: `"norms"`, the pretrained LayerNorms, and `"pooler"`, one that is a part of the head;
             empty without adapters.
         head: the `Head` that is on the model, or None without adapters.

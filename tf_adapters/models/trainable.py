@@ -6,11 +6,11 @@ import re
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import go_on_with, in_order_made, own_weights, set_own_weights, train_what_is_chosen
 from tf_adapters.errors import InputError
-from tf_adapters.models.heads import keep_float32
 from tf_adapters.models.origin import digest_of
 from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction
+from tf_adapters.models.transformers.heads import keep_float32
+from tf_adapters.models.transformers.storage import check_not_cast
 
 MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
 

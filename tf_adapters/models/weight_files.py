@@ -8,7 +8,7 @@ import numpy as np
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.models.finite import check_finite
-from tf_adapters.models.names import pytorch_name
+from tf_adapters.models.transformers.names import pytorch_name
 
 _DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 _MOST_DIMENSIONS = 8

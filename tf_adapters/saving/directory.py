@@ -22,14 +22,14 @@ from tf_adapters._types import PathLike, Settings
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.json_input import finite
 from tf_adapters.methods import config_from_dict
-from tf_adapters.models.heads import SWITCHED, HeadShape
 from tf_adapters.models.injection import add_adapters, check_fast, set_active
-from tf_adapters.models.loading import load_backbone
-from tf_adapters.models.names import named_weights, to_pytorch
 from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
+from tf_adapters.models.transformers.heads import SWITCHED, HeadShape
+from tf_adapters.models.transformers.loading import load_backbone
+from tf_adapters.models.transformers.names import named_weights, to_pytorch
+from tf_adapters.models.transformers.storage import check_not_cast
 from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
 from tf_adapters.saving.fetching import find_adapter

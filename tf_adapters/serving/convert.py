@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.models.merging import merged
-from tf_adapters.models.outputs import logits_of_rows
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.merging import merged
+from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.saving.atomic import replacing
 from tf_adapters.serving.places import check_export_file
 from tf_adapters.tasks.readers import get_reader

@@ -14,10 +14,10 @@ from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import NOT_FINITE
 from tf_adapters.layers.fused.compiled import uncompiled
-from tf_adapters.models.merging import merged
-from tf_adapters.models.outputs import logits_of_rows
-from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.merging import merged
+from tf_adapters.models.transformers.outputs import logits_of_rows
+from tf_adapters.models.transformers.site import replaced
 from tf_adapters.saving.atomic import folder_beside, reason
 from tf_adapters.serving.answers import NOT_UTF8, is_utf8
 from tf_adapters.serving.places import check_version_directory

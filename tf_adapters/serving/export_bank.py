@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
-from tf_adapters.models.site import replaced
+from tf_adapters.models.transformers.site import replaced
 from tf_adapters.serving.bank import AdapterBank
 from tf_adapters.serving.export import STORAGES, given, module_of, stored_as, write_version
 from tf_adapters.serving.places import check_version_directory

@@ -6,9 +6,9 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.methods import config_from_dict
-from tf_adapters.models.names import pytorch_name
-from tf_adapters.models.routing import norm_layers
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.names import pytorch_name
+from tf_adapters.models.transformers.routing import norm_layers
 from tf_adapters.saving.directory import read_adapter
 from tf_adapters.serving.answers import KINDS
 from tf_adapters.text.wordpiece import WordPiece

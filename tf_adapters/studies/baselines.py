@@ -54,7 +54,7 @@ def layer_mix(task, reported, *, seed, learning_rate, batch_size, source, max_le
     import tensorflow as tf
 
     from tf_adapters._keras import keras
-    from tf_adapters.models.loading import load_backbone
+    from tf_adapters.models.transformers.loading import load_backbone
     from tf_adapters.text.loading import load_tokenizer
 
     keras.backend.clear_session()

@@ -30,7 +30,7 @@ class Similarity(OfTrained):
 
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters._keras import keras
-        from tf_adapters.models.loading import load_backbone
+        from tf_adapters.models.transformers.loading import load_backbone
         from tf_adapters.saving.directory import load_trained
         from tf_adapters.text.loading import load_tokenizer
 

@@ -64,7 +64,7 @@ class Size(Comparison):
 @functools.lru_cache
 def depth_of(model):
     """How many blocks a pretrained encoder has."""
-    from tf_adapters.models.loading import find_files, read_config
+    from tf_adapters.models.transformers.loading import find_files, read_config
 
     family, config = read_config(find_files(model, config_only=True))
     return family.depth(config)

@@ -48,7 +48,7 @@ class TradeOff(Size):
         return {**super().arms(), **baselines}
 
     def summarise(self, values):
-        from tf_adapters.models.loading import find_files, read_config
+        from tf_adapters.models.transformers.loading import find_files, read_config
 
         best = {}
         for task, arms in self.best_runs(values).items():

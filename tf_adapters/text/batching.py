@@ -50,7 +50,7 @@ def padding_multiple(*, fast=False, steps=0):
     matrix units of GPUs want a multiple of 8.
 
     Args:
-        fast: bool, whether the model's blocks are those of `models.fast`.
+        fast: bool, whether the model's blocks are those of `models.transformers.fast`.
         steps: int, how many batches there will be.
     """
     if tf.config.list_physical_devices("GPU"):

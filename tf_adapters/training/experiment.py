@@ -13,8 +13,8 @@ from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.injection import add_adapters
-from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import set_trainable
+from tf_adapters.models.transformers.storage import cast_frozen
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe
 from tf_adapters.saving.atomic import remove_folder

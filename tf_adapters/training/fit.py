@@ -13,7 +13,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import frozen_digest, learned_variables
 from tf_adapters.models.transaction import transaction
-from tf_adapters.models.upper_blocks import UpperBlocks
+from tf_adapters.models.transformers.upper_blocks import UpperBlocks
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.batching import padding_multiple, steps_per_epoch
 from tf_adapters.training.accumulation import GradientAccumulation

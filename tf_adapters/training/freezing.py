@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
-from tf_adapters.models.fast import FastSite
-from tf_adapters.models.site import AdapterSite
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.fast import FastSite
+from tf_adapters.models.transformers.site import AdapterSite
 from tf_adapters.text.batching import sorted_batches
 from tf_adapters.training.step import Change
 

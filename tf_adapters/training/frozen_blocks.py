@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.state import state_of
-from tf_adapters.models.upper_blocks import lower_blocks
+from tf_adapters.models.transformers.upper_blocks import lower_blocks
 from tf_adapters.text.batching import padding_multiple, sorted_batches
 
 _CHUNK_EXAMPLES = 1024

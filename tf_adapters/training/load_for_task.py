@@ -4,7 +4,7 @@ import functools
 
 from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
-from tf_adapters.models.loading import change_head, load_backbone
+from tf_adapters.models.transformers.loading import change_head, load_backbone
 from tf_adapters.text.loading import load_tokenizer
 
 

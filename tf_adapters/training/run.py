@@ -18,9 +18,9 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import NAME, DivergedError, InputError
-from tf_adapters.models.graphs import hold_gradients_weakly
-from tf_adapters.models.heads import output_bias
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.graphs import hold_gradients_weakly
+from tf_adapters.models.transformers.heads import output_bias
 from tf_adapters.saving.atomic import reason, remove_folder
 from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS

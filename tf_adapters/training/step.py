@@ -6,7 +6,7 @@ import functools
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.models.outputs import outputs_of
+from tf_adapters.models.transformers.outputs import outputs_of
 
 
 class Change:

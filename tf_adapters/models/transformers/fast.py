@@ -16,8 +16,8 @@ from tf_adapters.layers.fused.activation import ACTIVATIONS, biased_activation
 from tf_adapters.layers.fused.attention import dot_product_attention
 from tf_adapters.layers.fused.dropout import biased_dropout
 from tf_adapters.layers.fused.layer_norm import sum_norm
-from tf_adapters.models.dense_site import DenseSite
-from tf_adapters.models.site import AdapterBlock, AdapterSite
+from tf_adapters.models.transformers.dense_site import DenseSite
+from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite
 
 
 def _value(variable, dtype):

@@ -3,9 +3,9 @@
 import transformers
 from transformers.models.distilbert.modeling_tf_distilbert import TFTransformerBlock
 
-from tf_adapters.models.bert_like import heads_of
-from tf_adapters.models.family import Family, encoder_parameters
-from tf_adapters.models.site import AdaptedBlock, NormSite
+from tf_adapters.models.transformers.bert_like import heads_of
+from tf_adapters.models.transformers.family import Family, encoder_parameters
+from tf_adapters.models.transformers.site import AdaptedBlock, NormSite
 
 
 class TFDistilBertAdapterBlock(AdaptedBlock, TFTransformerBlock):

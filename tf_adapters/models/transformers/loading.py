@@ -11,13 +11,13 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import file_on_hub, replace_layer
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
-from tf_adapters.models.config_file import read_config
 from tf_adapters.models.finite import check_finite
-from tf_adapters.models.graphs import hold_gradients_weakly
-from tf_adapters.models.heads import check_head, check_head_of, keep_float32, use_two_layer_head
-from tf_adapters.models.names import named_weights
 from tf_adapters.models.sources import ALIASES, find_here
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.config_file import read_config
+from tf_adapters.models.transformers.graphs import hold_gradients_weakly
+from tf_adapters.models.transformers.heads import check_head, check_head_of, keep_float32, use_two_layer_head
+from tf_adapters.models.transformers.names import named_weights
 from tf_adapters.models.weight_files import open_weights, shard_names
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")

@@ -7,11 +7,11 @@ from typing import Callable, Dict, Optional, Tuple
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
-from tf_adapters.models.site import replace_layer
+from tf_adapters.models.transformers.site import replace_layer
 
 # model_type of config.json -> module with a FAMILY. A new family is a file and a line here.
 _MODULES = {
-    name.replace("_", "-"): f"tf_adapters.models.{name}"
+    name.replace("_", "-"): f"tf_adapters.models.transformers.{name}"
     for name in (
         "albert",
         "bert",
@@ -44,7 +44,7 @@ class Family:
         heads: dict from head name to transformers' model class.
         parameters: function from a configuration to the encoder's numbers of parameters:
             `{"total": int, "layer_norm": {"none": 0, "encoder": int, "all": int}}`.
-        fast_block_class, fast_encoder_class: block and stack of blocks of `models.fast`, or None.
+        fast_block_class, fast_encoder_class: block and stack of blocks of `models.transformers.fast`, or None.
         first_token_heads: names of the heads that read the last block's first token alone.
         pooled_classifier: bool, whether `classifier` of a sequence classification model is one dense layer on the
             pooled output.

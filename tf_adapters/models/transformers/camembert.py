@@ -3,9 +3,9 @@
 import transformers
 from transformers.models.camembert import modeling_tf_camembert
 
-from tf_adapters.models.bert_like import block_classes, heads_of
-from tf_adapters.models.family import Family
-from tf_adapters.models.roberta import first_position, roberta_parameters
+from tf_adapters.models.transformers.bert_like import block_classes, heads_of
+from tf_adapters.models.transformers.family import Family
+from tf_adapters.models.transformers.roberta import first_position, roberta_parameters
 
 FAMILY = Family(
     model_type="camembert",

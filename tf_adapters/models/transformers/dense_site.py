@@ -1,7 +1,7 @@
 """The dense layers inside an encoder block that a method may surround, for every family."""
 
 from tf_adapters._keras import keras
-from tf_adapters.models.site import Site
+from tf_adapters.models.transformers.site import Site
 
 
 class DenseSite(Site, keras.layers.Layer):

@@ -10,9 +10,9 @@ from transformers.models.albert.modeling_tf_albert import TFAlbertAttention, TFA
 from transformers.tf_utils import stable_softmax
 
 from tf_adapters.errors import InputError
-from tf_adapters.models.bert_like import heads_of
-from tf_adapters.models.family import Family, encoder_parameters
-from tf_adapters.models.site import AdaptedBlock, NormSite
+from tf_adapters.models.transformers.bert_like import heads_of
+from tf_adapters.models.transformers.family import Family, encoder_parameters
+from tf_adapters.models.transformers.site import AdaptedBlock, NormSite
 
 
 class TFAlbertAdapterAttention(TFAlbertAttention):

@@ -5,9 +5,9 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import exchange_variable
 from tf_adapters.errors import InputError
-from tf_adapters.models.heads import head_layers
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
+from tf_adapters.models.transformers.heads import head_layers
 
 
 @transaction

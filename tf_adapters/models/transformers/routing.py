@@ -5,7 +5,7 @@ from typing import Callable
 
 import tensorflow as tf
 
-from tf_adapters.models.site import replaced
+from tf_adapters.models.transformers.site import replaced
 
 
 @dataclasses.dataclass

@@ -10,9 +10,9 @@ from transformers.models.bert.modeling_tf_bert import (
     TFBertSelfOutput,
 )
 
-from tf_adapters.models.family import Family, encoder_parameters
-from tf_adapters.models.fast import FastBlock, FastEncoder, FastIntermediate, FastSelfAttention, FastSite
-from tf_adapters.models.site import AdapterBlock, AdapterSite
+from tf_adapters.models.transformers.family import Family, encoder_parameters
+from tf_adapters.models.transformers.fast import FastBlock, FastEncoder, FastIntermediate, FastSelfAttention, FastSite
+from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite
 
 
 class TFBertAdapterSelfOutput(AdapterSite, TFBertSelfOutput):

@@ -8,9 +8,9 @@ from transformers.models.deberta_v2.modeling_tf_deberta_v2 import (
     TFDebertaV2StableDropout,
 )
 
-from tf_adapters.models.bert_like import heads_of
-from tf_adapters.models.family import BERT_DENSES, KERAS_DROPOUT, Family, encoder_parameters
-from tf_adapters.models.site import AdapterBlock, AdapterSite
+from tf_adapters.models.transformers.bert_like import heads_of
+from tf_adapters.models.transformers.family import BERT_DENSES, KERAS_DROPOUT, Family, encoder_parameters
+from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite
 
 
 class TFDebertaV2AdapterSelfOutput(AdapterSite, TFDebertaV2SelfOutput):

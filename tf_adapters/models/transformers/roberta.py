@@ -3,8 +3,8 @@
 import transformers
 from transformers.models.roberta import modeling_tf_roberta
 
-from tf_adapters.models.bert_like import block_classes, heads_of
-from tf_adapters.models.family import Family, encoder_parameters
+from tf_adapters.models.transformers.bert_like import block_classes, heads_of
+from tf_adapters.models.transformers.family import Family, encoder_parameters
 
 
 def roberta_parameters(config):

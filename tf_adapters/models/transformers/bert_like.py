@@ -1,7 +1,7 @@
 """Families whose transformers classes are BERT's under another name."""
 
-from tf_adapters.models.fast import FastBlock, FastEncoder, FastIntermediate, FastSelfAttention, FastSite
-from tf_adapters.models.site import AdapterBlock, AdapterSite
+from tf_adapters.models.transformers.fast import FastBlock, FastEncoder, FastIntermediate, FastSelfAttention, FastSite
+from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite
 
 
 def block_classes(module, prefix):

@@ -5,8 +5,8 @@ import contextlib
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.models.site import replaced
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.site import replaced
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 

@@ -3,9 +3,9 @@
 import transformers
 from transformers.models.mpnet.modeling_tf_mpnet import TFMPNetAttention, TFMPNetLayer, TFMPNetOutput
 
-from tf_adapters.models.bert_like import heads_of
-from tf_adapters.models.family import Family, encoder_parameters
-from tf_adapters.models.site import AdaptedBlock, AdapterSite
+from tf_adapters.models.transformers.bert_like import heads_of
+from tf_adapters.models.transformers.family import Family, encoder_parameters
+from tf_adapters.models.transformers.site import AdaptedBlock, AdapterSite
 
 
 class TFMPNetAdapterAttention(AdapterSite, TFMPNetAttention):
