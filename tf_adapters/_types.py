@@ -3,6 +3,8 @@
 import os
 from typing import Any, Callable, Dict, TypeVar, Union
 
+#: A Keras model; of which Keras is decided by the door that it came through.
+Model = Any
 PathLike = Union[str, "os.PathLike[str]"]
 #: What an adapter directory's JSON holds.
 Settings = Dict[str, Any]

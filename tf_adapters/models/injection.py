@@ -5,25 +5,19 @@ import zlib
 from typing import Iterable, Iterator, Optional, Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from tf_adapters._keras import keras
-from tf_adapters._keras_internals import own_weights, replace_layer, set_own_weights, set_trainable_alone
+from tf_adapters._types import Model
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
-from tf_adapters.layers.ops import keras2
 from tf_adapters.methods.bottleneck import AdapterConfig
-from tf_adapters.models.state import forget_traces, state_of
+from tf_adapters.models.heads import HeadShape, Held, check_head
+from tf_adapters.models.state import check_not_cast, state_of
 from tf_adapters.models.transaction import transaction, uninterrupted
-from tf_adapters.models.transformers.dense_site import DenseSite
-from tf_adapters.models.transformers.heads import Head, HeadShape, Held, check_head, keep_float32, new_head
-from tf_adapters.models.transformers.site import RandomDrop, without
-from tf_adapters.models.transformers.storage import check_not_cast
 
 
 @transaction
 def add_adapters(
-    model: keras.Model,
+    model: Model,
     config: Optional[MethodConfig] = None,
     *,
     name: str = "default",
@@ -33,8 +27,8 @@ def add_adapters(
     num_labels: Optional[int] = None,
     labels: Optional[Sequence[str]] = None,
     head_layers: Optional[int] = None,
-) -> keras.Model:
-    """Inject adapters into a built transformers TensorFlow model, in place, and make them active.
+) -> Model:
+    """Inject adapters into a built model of transformers or KerasHub, in place, and make them active.
 
     The encoder's blocks are replaced by subclasses that adopt their layers: no weight is
     copied and no pretrained weight changes its name. Call `set_trainable` and `compile`
@@ -47,7 +41,7 @@ def add_adapters(
     NaN.
 
     Args:
-        model: a built TFBertFor... model, pretrained or random.
+        model: a built TFBertFor... model, pretrained or random; or a backbone or task model of KerasHub.
         config: AdapterConfig, LoraConfig, IA3Config or FusionConfig; None for the defaults of the first.
         name: str, the adapter's name on this model.
         seed: int or None, decides the initial weights. None draws from NumPy's global
@@ -82,33 +76,28 @@ def add_adapters(
     check_fast(state, fast)
     blocks = state.family.blocks(model)
     keys = config.sites(len(blocks))
-    keep_float32(model, state)
+    state.door.keep_float32(model, state)
     state.origin(model)
     if not state.adapters:
         state.fast = bool(fast)
         pooler = [variable for layer in state.newly_initialized for variable in layer.weights]
         groups = {"norms": state.layer_norm_variables(model), "pooler": pooler}
         state.switched = {group: Held(variables, state.plain) for group, variables in groups.items()}
-        state.head = state.plain.stands = Head.on(model, state.family, state.plain, state.acting.traced_head)
-        state.freezing = [
-            (layer, layer.trainable, *own_weights(layer))
-            for layer in [model, *model.submodules]
-            if isinstance(layer, keras.layers.Layer)
-        ]
+        state.head = state.plain.stands = state.door.head_on(model, state.family, state.plain, state.acting.traced_head)
+        state.freezing = state.door.freezing(model)
         state.dropouts = state.family.dropout_layers(model)
-        _replace_blocks(model, state, blocks)
-        for layer in (model, state.family.main_layer(model)):
-            vars(layer)["get_config"] = _no_config
+        state.original_blocks = blocks
+        state.door.adapt(model, state)
     if seed is None:
         seed = np.random.randint(2**31)
     state.acting.last += 1
     layers, positions, number = {}, {}, state.acting.last
-    drop = RandomDrop(config.random_drop) if config.random_drop else None
+    drop = state.door.RandomDrop(config.random_drop) if config.random_drop else None
     for (block, place), key in keys.items():
-        site, first = _site(model, state, block, place), not layers
+        site, first = state.door.site(model, state, block, place), not layers
         position = positions.setdefault(block, len(positions))
         if key not in layers:
-            layers[key] = _build_layer(
+            layers[key] = state.door.build_layer(
                 config, place, site, f"{name}.{key}", zlib.crc32(f"{seed} {key}".encode()) % 2**31
             )
             if state.trainable is not None:
@@ -119,13 +108,13 @@ def add_adapters(
     adapter = state.copy_of_plain(model, config=config, layers=layers, number=number, **own)
     state.adapters = {**state.adapters, name: adapter}
     state.acting.known |= {number}
-    forget_traces(model)
+    state.door.forget_traces(model)
     state.let(model, active=name, active_blocks=None)
     return model
 
 
 @transaction
-def remove_adapters(model: keras.Model, *, name: Optional[str] = None) -> keras.Model:
+def remove_adapters(model: Model, *, name: Optional[str] = None) -> Model:
     """Take out one adapter, or all of them and restore the model as it was before the first.
 
     Args:
@@ -149,29 +138,14 @@ def remove_adapters(model: keras.Model, *, name: Optional[str] = None) -> keras.
         check_not_cast(state, state.cast, "remove_adapters(model) restores the model and")
     if name is None or state.active == name:
         state.let(model, active=others[0] if others else None, active_blocks=None)
-    forget_traces(model)
+    state.door.forget_traces(model)
     if others:
         for site in state.sites.values():
             site.discard(name)
         state.acting.known -= {state.adapters[name].number}
-        state.adapters = without(state.adapters, name)
+        state.adapters = {other: state.adapters[other] for other in others}
         return model
-    for layer in (model, state.family.main_layer(model)):
-        vars(layer).pop("get_config", None)
-    for owner, part, original in state.original_parts:
-        replace_layer(owner, part, original)
-    state.family.set_blocks(model, state.original_blocks)
-    before = {id(layer) for layer, *_ in state.freezing}
-    for layer in state.head.layers.values():
-        if id(layer) not in before:
-            layer.trainable = True  # it came with an adapter that is merged
-    for layer, trainable, trains, frozen in state.freezing:
-        set_trainable_alone(layer, trainable)
-        set_own_weights(layer, trains, frozen)
-    for owner, attribute, dropout, _ in state.dropouts:
-        # `merge_adapter` leaves the head of the adapter, which may have no such layer.
-        if owner is not model or attribute in state.head.layers:
-            setattr(owner, attribute, dropout)
+    state.door.restore(model, state)
     state.trainable, state.freezing, state.dropouts, state.fast = None, [], [], False
     state.adapters, state.sites, state.original_blocks, state.original_parts, state.switched = {}, {}, None, [], {}
     state.head = state.plain.stands = None
@@ -181,7 +155,7 @@ def remove_adapters(model: keras.Model, *, name: Optional[str] = None) -> keras.
 
 
 @transaction
-def set_active(model: keras.Model, name: str, *, blocks: Optional[Iterable[int]] = None) -> None:
+def set_active(model: Model, name: str, *, blocks: Optional[Iterable[int]] = None) -> None:
     """Let the adapter `name` act, with its LayerNorms, its head and the head's label names, in graphs already traced
     too. Where its head has another shape than the one before, Keras traces anew, and your own graphs answer NaN.
 
@@ -213,7 +187,7 @@ def set_active(model: keras.Model, name: str, *, blocks: Optional[Iterable[int]]
 
 
 @contextlib.contextmanager
-def disable_adapters(model: keras.Model) -> Iterator[keras.Model]:
+def disable_adapters(model: Model) -> Iterator[Model]:
     """Context in which the pretrained encoder acts alone, in graphs already traced too.
 
     No adapter acts and the LayerNorms are those of the encoder without one; the head stays that of the active adapter.
@@ -251,71 +225,6 @@ def active_adapter(model):
     return state_of(model).active
 
 
-def _replace_blocks(model, state, blocks):
-    """Make every sub-layer a site, so that a second adapter may stand where the first does not."""
-    family, main = state.family, state.family.main_layer(model)
-    block_class = family.block_class
-    if state.fast:
-        block_class = family.fast_block_class
-        if block_class is None:
-            state.fast = False
-            raise InputError(
-                f"{{fast}}: {family.model_type} has no fast blocks; leave it out (on the command line --fast).",
-                fast=True,
-            )
-    state.original_blocks = blocks
-    state.original_parts = [
-        (block.attention, name, getattr(block.attention, name))
-        for block in blocks
-        for name in block_class.replaced_parts
-    ]
-    if state.fast and family.reads_first_token_only(model):
-        state.original_parts.append((main, "encoder", main.encoder))
-        replace_layer(main, "encoder", family.fast_encoder_class.adopt(main.encoder))
-    adapted = [block_class.adopt(block) for block in blocks]
-    family.set_blocks(model, adapted)
-    for index, block in enumerate(adapted):
-        for place, site in block.sites.items():
-            state.sites[index, place] = site
-    # Every graph of the model reads it, and all that it computes depends on it.
-    state.sites[0, "attention"].acting = state.acting
-
-
-def _no_config():
-    """In place of `get_config`, from which Keras would build the encoder again without its adapters, in silence.
-
-    A SavedModel is then written with the traced computation itself, and other formats are refused.
-    """
-    raise NotImplementedError(
-        "An encoder with adapters has no Keras configuration. Save the adapter with tf_adapters.save_adapter(model, "
-        "directory), what is served with tf_adapters.export_saved_model, and a Keras model of your own as a SavedModel "
-        "(save_format='tf')."
-    )
-
-
-def _site(model, state, block, place):
-    """The site at a place; a dense layer becomes one when a method first asks for it."""
-    if (block, place) not in state.sites:
-        owner, attribute = state.family.dense(state.family.blocks(model)[block], place)
-        dense = getattr(owner, attribute)
-        state.original_parts.append((owner, attribute, dense))
-        site = state.sites[block, place] = DenseSite.adopt(dense)
-        replace_layer(owner, attribute, site)
-    return state.sites[block, place]
-
-
-def _build_layer(config, place, site, name, seed):
-    """A MethodLayer with weights, whose names come from its own and not from its first user; seeded by its key,
-    whatever the order."""
-    layer = config.layer(place, site.shape, ops=keras2, seed=seed, name=name, dtype=site.dtype_policy)
-    try:
-        with tf.name_scope("adapters/" + name.replace(".", "/", 1)):
-            layer.build((None, None, site.shape[0]))
-    except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError, ValueError, OverflowError) as error:
-        raise InputError(f"{config}: its weights do not fit into memory ({str(error).splitlines()[0]}).") from None
-    return layer
-
-
 def check_name(state, name):
     """Raise InputError if the model has no adapter of a name."""
     if not isinstance(name, str) or name not in state.adapters:
@@ -347,8 +256,8 @@ def _own_head(model, state, head, num_labels, labels, head_layers, seed):
     own = {"labels": (names, {label: index for index, label in names.items()})}
     if shape == plain:
         return own
-    fresh = new_head(model, state.family, shape, seed % 2**31, state.acting.last_head + 1)
-    values = [variable.read_value() for variable in fresh.variables]
+    fresh = state.door.new_head(model, state.family, shape, seed % 2**31, state.acting.last_head + 1)
+    values = [state.door.read(variable) for variable in fresh.variables]
     same = next((other for other in state.heads if other.shape == shape), None)
     if same is None:
         state.acting.last_head = fresh.number

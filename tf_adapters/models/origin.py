@@ -5,8 +5,6 @@ import zlib
 
 import numpy as np
 
-from tf_adapters.models.transformers.names import named_weights
-
 
 class Origin:
     """The encoder of a model as it was before anything was trained or loaded.
@@ -17,47 +15,44 @@ class Origin:
         digest_without_pooler: the same, of what an encoder without a pooler has.
     """
 
-    def __init__(self, variables, pooler, values):
+    def __init__(self, door, model, variables, pooler, values):
         """
         Args:
+            door: the model's, as of `models.door`.
+            model: what names its variables.
             variables: the encoder's.
             pooler: those of its pooler, or none.
             values: dict from a variable's id to its value where that is not the one it has now.
         """
-        outside = {id(variable) for variable in pooler}
-        self.digest = digest_of(variables, values)
-        self.digest_without_pooler = digest_of([v for v in variables if id(v) not in outside], values)
-        self._prints = {id(variable): _print(variable, values) for variable in variables}
+        self._array, outside = door.array, {id(variable) for variable in pooler}
+        self.digest = digest_of(door, model, variables, values)
+        self.digest_without_pooler = digest_of(door, model, [v for v in variables if id(v) not in outside], values)
+        self._prints = {id(variable): self._print(variable, values) for variable in variables}
 
     def changed(self, variables, values):
         """Those of the encoder's variables whose bits are others now; arguments as above."""
-        return [v for v in variables if id(v) in self._prints and self._prints[id(v)] != _print(v, values)]
+        return [v for v in variables if id(v) in self._prints and self._prints[id(v)] != self._print(v, values)]
 
     def exchange(self, old, new):
         """Note that `new` stands for `old` from now on, with a value that counts as unchanged if the old one was."""
-        if self._prints.get(id(old)) == _print(old, {}):
-            self._prints[id(new)] = _print(new, {})
+        if self._prints.get(id(old)) == self._print(old, {}):
+            self._prints[id(new)] = self._print(new, {})
         elif id(old) in self._prints:
             self._prints[id(new)] = None
 
+    def _print(self, variable, values):
+        # A checksum tells a changed weight from an unchanged one, at some four times SHA-256's speed; nobody forges it
+        # in one process.
+        return zlib.crc32(np.ascontiguousarray(self._array(variable, values.get(id(variable)))).view(np.uint8))
 
-def digest_of(variables, values=None):
+
+def digest_of(door, model, variables, values=None):
     """SHA-256 over canonical names and float32 bytes of variables, sorted by name; `values` has those of some by their
     id."""
-    hasher, named = hashlib.sha256(), named_weights(variables)
+    hasher, named, values = hashlib.sha256(), door.named_weights(model, variables), values or {}
     for name in sorted(named):
         variable, _ = named[name]
-        hasher.update(f"{name} {tuple(variable.shape)}\n".encode())
-        hasher.update(np.ascontiguousarray(_value(variable, values or {}), dtype=np.float32))
+        array = np.ascontiguousarray(door.array(variable, values.get(id(variable))), dtype=np.float32)
+        hasher.update(f"{name} {array.shape}\n".encode())
+        hasher.update(array)
     return hasher.hexdigest()
-
-
-def _value(variable, values):
-    value = values.get(id(variable))
-    return np.asarray(variable.read_value() if value is None else value)
-
-
-def _print(variable, values):
-    # A checksum tells a changed weight from an unchanged one, at some four times SHA-256's speed; nobody forges it in
-    # one process.
-    return zlib.crc32(np.ascontiguousarray(_value(variable, values)).view(np.uint8))

@@ -4,15 +4,12 @@ import dataclasses
 from typing import Dict, Optional, Tuple
 
 import numpy as np
-import tensorflow as tf
 
-from tf_adapters._keras_internals import change_class, replace_layer
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
+from tf_adapters.models.door import door_of
+from tf_adapters.models.heads import Head
 from tf_adapters.models.origin import Origin
-from tf_adapters.models.transformers.family import family_of
-from tf_adapters.models.transformers.heads import Head
-from tf_adapters.models.transformers.site import Acting
 
 
 @dataclasses.dataclass
@@ -58,22 +55,22 @@ class ModelState:
     all that follows: the sites' switches, the LayerNorms, the head and its label names.
 
     Attributes:
-        family: the model's `Family`.
+        door: the model's door, as of `models.door`.
+        family: the model's family.
         adapters: dict from name to NamedAdapter.
         plain: `Owner` of the encoder without an adapter.
         active: name of the active adapter, or None.
         active_blocks: the blocks whose adapters act, a frozenset, or None for all.
         suspensions: frozenset with an object for each `disable_adapters` that was entered and not left.
         acting: `Acting` of the sites.
-        sites: dict from `(block, place)` to AdapterSite or DenseSite.
+        sites: dict from `(block, place)` to the door's site.
         original_blocks: the blocks before injection.
         original_parts: list of `(layer, name of a layer of it, that layer before injection)`.
         fast: bool, whether the blocks are those of `models.transformers.fast`.
         switched: dict of `Held`: `"norms"`, the pretrained LayerNorms, and `"pooler"`, one that is a part of the head;
             empty without adapters.
         head: the `Head` that is on the model, or None without adapters.
-        freezing: list of `(layer, trainable, its trainable and its other weights)` before injection; None if
-            `cast_frozen` replaced some of them since.
+        freezing: what trained before injection, as the door notes it; None if `cast_frozen` replaced some of it since.
         dropouts: `Family.dropout_layers` before injection.
         cast: variables that `cast_frozen` put in place of float32 ones.
         newly_initialized: layers of the encoder that pretraining did not train; they train
@@ -85,13 +82,14 @@ class ModelState:
     """
 
     def __init__(self, model):
-        self.family = family_of(model)
+        self.door = door_of(model)
+        self.family = self.door.family_of(model)
         self.adapters = {}
         self.plain = Owner()
         self.active = None
         self.active_blocks = None
         self.suspensions = frozenset()
-        self.acting = Acting()
+        self.acting = self.door.Acting()
         self.sites = {}
         self.original_blocks = None
         self.original_parts = []
@@ -137,7 +135,7 @@ class ModelState:
 
     def let(self, model, **changes):
         """Change what acts (`active`, `active_blocks`, `suspensions`), in graphs already traced too."""
-        before, config = self.owner, model.config
+        before, config = self.owner, self.door.config_of(model)
         for name, value in changes.items():
             setattr(self, name, value)
         owner = self.owner
@@ -164,7 +162,7 @@ class ModelState:
         if held is None or held.holder is owner:
             return
         if held.holder is not None:
-            setattr(held.holder, group, [variable.read_value() for variable in held.variables])
+            setattr(held.holder, group, [self.door.read(variable) for variable in held.variables])
         for variable, value in zip(held.variables, getattr(owner, group)):
             self.write(variable, value)
         setattr(owner, group, None)
@@ -174,31 +172,19 @@ class ModelState:
         """Let the layers of a `Head` be the model's, and the model's class the one that computes with them."""
         if head is self.head:
             return
-        now = self.head
-        now.layers = {attribute: getattr(model, attribute) for attribute in now.layers}
-        for attribute in now.layers.keys() - head.layers.keys():
-            delattr(model, attribute)
-        for attribute, layer in head.layers.items():
-            if attribute in now.layers:
-                replace_layer(model, attribute, layer)
-            else:
-                setattr(model, attribute, layer)
-        if hasattr(model, "num_labels"):
-            model.num_labels = head.shape.num_labels
-        change_class(model, head.model_class)
-        if self.fast and hasattr(stack := self.family.stack(model), "first_token_only"):
-            stack.first_token_only = self.family.reads_first_token_only(model)
+        self.door.stand(self, model, head)
         self.head, self.acting.traced_head = head, head.number
         self.write(self.acting.head, head.number)
-        forget_traces(model)
+        self.door.forget_traces(model)
 
     def keep_head(self, model):
         """Let the encoder without an adapter have the head that is on the model, with its values and label names."""
         for group, held in self._held(self.owner).items():
             if group != "norms":
-                setattr(self.plain, group, [variable.read_value() for variable in held.variables])
+                setattr(self.plain, group, [self.door.read(variable) for variable in held.variables])
         self.plain.stands = self.head
-        self.plain.labels = dict(model.config.id2label), dict(model.config.label2id)
+        config = self.door.config_of(model)
+        self.plain.labels = dict(config.id2label), dict(config.label2id)
 
     @property
     def heads(self):
@@ -209,9 +195,10 @@ class ModelState:
     def copy_of_plain(self, model, **adapter):
         """A `NamedAdapter` whose LayerNorms, head and label names are those of the encoder without one, as far as
         nothing else is given."""
-        plain, labels = self.plain, self.plain.labels or (model.config.id2label, model.config.label2id)
+        plain, config = self.plain, self.door.config_of(model)
+        labels = plain.labels or (config.id2label, config.label2id)
         values = {
-            group: list(getattr(plain, group) or [variable.read_value() for variable in held.variables])
+            group: list(getattr(plain, group) or [self.door.read(variable) for variable in held.variables])
             for group, held in self._held(plain).items()
         }
         values = {**values, "stands": plain.stands, "labels": tuple(map(dict, labels))}
@@ -219,7 +206,7 @@ class ModelState:
 
     def label_names(self, model, owner):
         """An owner's label names in index order, a list; None where they are transformers' own `LABEL_0`."""
-        id2label = model.config.id2label if owner.labels is None else owner.labels[0]
+        id2label = self.door.config_of(model).id2label if owner.labels is None else owner.labels[0]
         names = [id2label[index] for index in sorted(id2label)]
         return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
 
@@ -229,7 +216,7 @@ class ModelState:
         for group, held in self._held(owner).items():
             kept = getattr(owner, group)
             if kept is not None and any(variable is other for other in held.variables):
-                value = tf.constant(value, variable.dtype)
+                value = self.door.constant(value, variable)
                 values = [value if variable is other else before for other, before in zip(held.variables, kept)]
                 setattr(owner, group, values)
                 return
@@ -254,7 +241,7 @@ class ModelState:
         fresh = self.newly_initialized if self.family.reads_pooler(model) else []
         fresh = [variable for layer in fresh for variable in layer.weights]
         inside = {id(variable) for variable in self.family.main_layer(model).weights} - {id(v) for v in fresh}
-        return [variable for variable in model.weights if id(variable) not in inside]
+        return [variable for variable in self.door.weights(model) if id(variable) not in inside]
 
     def backbone_variables(self, model):
         """Variables of the pretrained encoder: no adapters, no head."""
@@ -262,7 +249,7 @@ class ModelState:
         if self.family.pooler(model) is not None and not self.family.reads_pooler(model):
             # What it holds makes no difference, and a checkpoint may lack it.
             other |= {id(variable) for variable in self.family.pooler(model).weights}
-        return [variable for variable in model.weights if id(variable) not in other]
+        return [variable for variable in self.door.weights(model) if id(variable) not in other]
 
     def layer_norm_variables(self, model, which="all", adapted=None):
         """Variables of the pretrained LayerNorms; see `Family.layer_norms`."""
@@ -287,9 +274,9 @@ class ModelState:
         `set_trainable`."""
         if self._origin is None:
             pooler = self.family.pooler(model)
-            self._origin = Origin(
-                self.backbone_variables(model), [] if pooler is None else pooler.weights, self.values_of(self.plain)
-            )
+            pooler = [] if pooler is None else pooler.weights
+            variables, values = self.backbone_variables(model), self.values_of(self.plain)
+            self._origin = Origin(self.door, model, variables, pooler, values)
         return self._origin
 
     def digest(self, model):
@@ -310,21 +297,15 @@ class ModelState:
         self._origin = None
 
 
-def forget_traces(model):
-    """Make Keras trace fit, evaluate and predict anew."""
-    model.train_function = model.test_function = model.predict_function = None
-    model.train_tf_function = None
-
-
 def state_of(model):
     """The ModelState of a model, made at the first call.
 
     Raises:
-        InputError: the model is not a supported transformers TensorFlow model, or not built.
+        InputError: the model is none that a door takes, or not built.
     """
     state = getattr(model, "_tf_adapters", None)
     if state is None:
-        family_of(model)
+        door_of(model).family_of(model)
         if not model.built or not model.weights:
             raise InputError(
                 "{model} has no weights yet: call it once, or model.build_in_name_scope(), first.",
@@ -350,7 +331,12 @@ def untrained_layers(model, family):
 
 
 def _has_biases(layer):
-    return any(np.any(variable.numpy()) for variable in layer.weights if variable.name.endswith("bias:0"))
+    return any(np.any(np.asarray(weight)) for weight in layer.weights if is_bias(weight.name))
+
+
+def is_bias(name, *others):
+    """Whether a variable is called a bias, or something else that counts as one: a LayerNorm's is `"beta"`."""
+    return name.rpartition("/")[2].removesuffix(":0") in ("bias", *others)
 
 
 def backbone_digest(model):
@@ -361,3 +347,14 @@ def backbone_digest(model):
 def backbone_directory(model):
     """Folder of the files that `load_backbone` read, where the vocabulary is, or None for a model built otherwise."""
     return state_of(model).directory
+
+
+def check_not_cast(state, variables, what):
+    """Raise InputError if `what` needs the float32 values of a variable that no longer has them."""
+    cast = {id(variable): variable for variable in state.cast}
+    lost = next((cast[id(variable)] for variable in variables if id(variable) in cast), None)
+    if lost is not None:
+        raise InputError(
+            f"{what} needs the encoder's float32 weights, and cast_frozen replaced them ({lost.name} is "
+            f"{lost.dtype.name} now): load the model again, and leave cast_frozen out."
+        )

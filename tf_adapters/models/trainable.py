@@ -1,29 +1,27 @@
 """Which weights train. Freezing happens in this file and nowhere else."""
 
 import dataclasses
+import math
 import re
 
-from tf_adapters._keras import keras
-from tf_adapters._keras_internals import go_on_with, in_order_made, own_weights, set_own_weights, train_what_is_chosen
+from tf_adapters._types import Model
 from tf_adapters.errors import InputError
 from tf_adapters.models.origin import digest_of
-from tf_adapters.models.state import state_of
+from tf_adapters.models.state import check_not_cast, is_bias, state_of
 from tf_adapters.models.transaction import transaction
-from tf_adapters.models.transformers.heads import keep_float32
-from tf_adapters.models.transformers.storage import check_not_cast
 
 MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
 
 
 @transaction
-def set_trainable(model: keras.Model, mode: str = "adapters", *, head: bool = True) -> keras.Model:
+def set_trainable(model: Model, mode: str = "adapters", *, head: bool = True) -> Model:
     """Choose the weights that train, before `compile` or after it.
 
     A model that was compiled or trained already goes on with its optimizer: what trained before and still does keeps
     its moments.
 
     Args:
-        model: a transformers TensorFlow model, with adapters or without.
+        model: a model of transformers or KerasHub, with adapters or without.
         mode: str, one of
 
             - `"adapters"`: the active adapter, the LayerNorms that its config names, the head.
@@ -63,15 +61,11 @@ def set_trainable(model: keras.Model, mode: str = "adapters", *, head: bool = Tr
             raise InputError("{head}: with {mode} nothing would train.", head=False, mode=mode)
     check_not_cast(state, variables, f"mode={mode!r}")
     chosen = {id(variable) for variable in variables}
-    keep_float32(model, state)
+    state.door.keep_float32(model, state)
     state.origin(model)
-    model.trainable = True
-    for layer in model.submodules:
-        if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
-            _freeze_all_but(layer, chosen)
-    _freeze_waiting_heads(state)
+    state.door.choose(model, state, chosen)
     state.trainable = mode
-    _follow(model)
+    state.door.follow(model)
     return model
 
 
@@ -84,28 +78,11 @@ def freeze(model):
     Returns: the model.
     """
     state = state_of(model)
-    keep_float32(model, state)
-    model.trainable = False
-    _freeze_waiting_heads(state)
+    state.door.keep_float32(model, state)
+    state.door.freeze(model, state)
     state.trainable = None
-    _follow(model)
+    state.door.follow(model)
     return model
-
-
-def _freeze_waiting_heads(state):
-    for head in state.heads:
-        if head is not state.head:
-            for layer in head.layers.values():
-                layer.trainable = False
-
-
-def _follow(model):
-    """Let a model that was compiled, or trained already, train what is chosen now."""
-    model.train_function = model.train_tf_function = None
-    if getattr(model, "optimizer", None) is not None:
-        train_what_is_chosen(model)
-        with model.distribute_strategy.scope():
-            go_on_with(model.optimizer, model.trainable_variables)
 
 
 def _chosen_variables(model, state, mode):
@@ -117,7 +94,7 @@ def _chosen_variables(model, state, mode):
     if mode == "layer-norm":
         return head + state.layer_norm_variables(model)
     if mode == "bias":
-        return head + [variable for variable in state.backbone_variables(model) if _is_bias(variable)]
+        return head + [variable for variable in state.backbone_variables(model) if is_bias(variable.name, "beta")]
     if mode == "adapters":
         if active is None:
             raise InputError(
@@ -140,35 +117,9 @@ def _chosen_variables(model, state, mode):
     raise InputError(f"{{mode}} is unknown: use one of {', '.join(MODES)}, with a number for N.", mode=mode)
 
 
-def _is_bias(variable):
-    # A LayerNorm's is called beta.
-    return variable.name.rpartition("/")[2] in ("bias:0", "beta:0")
-
-
 def learned_variables(adapter):
     """The weights of a `NamedAdapter` that train with it."""
     return [variable for layer in adapter.layers.values() for variable in layer.learned]
-
-
-def _freeze_all_but(layer, chosen):
-    """Set what trains of the weights that `layer` itself owns."""
-    own = sum(own_weights(layer), [])
-    if not own:
-        return
-    if not any(isinstance(child, keras.layers.Layer) for child in layer.submodules):
-        # First back to where they were made, for an earlier choice may have moved some.
-        own = in_order_made(layer, own)
-        trained = [variable for variable in own if variable.trainable]
-        set_own_weights(layer, trained, [variable for variable in own if not variable.trainable])
-        trains = [id(variable) in chosen for variable in own]
-        layer.trainable = any(trains)
-        if all(trains) or not any(trains):
-            return
-    # A frozen layer hides its children from Keras, so an owner with children (the
-    # embeddings, with their LayerNorm) stays trainable and its weights are moved; so are a
-    # layer's of which some train and others do not.
-    trains = [variable for variable in own if id(variable) in chosen]
-    set_own_weights(layer, trains, [variable for variable in own if id(variable) not in chosen])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,19 +146,19 @@ class ParameterCounts:
         return self.trainable / self.total
 
 
-def parameter_counts(model: keras.Model) -> ParameterCounts:
+def parameter_counts(model: Model) -> ParameterCounts:
     """Count the parameters of a model by what they are; see `ParameterCounts`."""
     state = state_of(model)
     trainable = {id(variable) for variable in model.trainable_variables}
     norms = {id(variable) for variable in state.layer_norm_variables(model)}
 
     def count(variables):
-        return sum(int(variable.shape.num_elements()) for variable in variables if id(variable) in trainable)
+        return sum(math.prod(variable.shape) for variable in variables if id(variable) in trainable)
 
     backbone = state.backbone_variables(model)
     return ParameterCounts(
-        total=sum(int(variable.shape.num_elements()) for variable in model.weights),
-        trainable=sum(int(variable.shape.num_elements()) for variable in model.trainable_variables),
+        total=sum(math.prod(variable.shape) for variable in state.door.weights(model)),
+        trainable=sum(math.prod(variable.shape) for variable in model.trainable_variables),
         adapter=count(state.adapter_variables()),
         layer_norm=count(variable for variable in backbone if id(variable) in norms),
         head=count(state.head_variables(model)),
@@ -217,4 +168,5 @@ def parameter_counts(model: keras.Model) -> ParameterCounts:
 
 def frozen_digest(model):
     """SHA-256 of every weight that does not train; equal before and after `fit`."""
-    return digest_of(model.non_trainable_variables)
+    door, trains = state_of(model).door, {id(variable) for variable in model.trainable_variables}
+    return digest_of(door, model, [weight for weight in door.weights(model) if id(weight) not in trains])

@@ -17,19 +17,17 @@ import pathlib
 import shutil
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
-from tf_adapters._keras import keras
-from tf_adapters._types import PathLike, Settings
+import numpy as np
+
+from tf_adapters._types import Model, PathLike, Settings
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.json_input import finite
 from tf_adapters.methods import config_from_dict
+from tf_adapters.models.heads import SWITCHED, HeadShape
 from tf_adapters.models.injection import add_adapters, check_fast, set_active
-from tf_adapters.models.state import state_of
+from tf_adapters.models.state import check_not_cast, state_of
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
-from tf_adapters.models.transformers.heads import SWITCHED, HeadShape
-from tf_adapters.models.transformers.loading import load_backbone
-from tf_adapters.models.transformers.names import named_weights, to_pytorch
-from tf_adapters.models.transformers.storage import check_not_cast
 from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
 from tf_adapters.saving.fetching import find_adapter
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def save_adapter(
-    model: keras.Model,
+    model: Model,
     directory: PathLike,
     *,
     text: "Optional[Tokenizer]" = None,
@@ -175,7 +173,7 @@ def _name_weights(directory):
 
 @transaction
 def load_adapter(
-    model: keras.Model, directory: PathLike, *, name: str = "default", head: bool = True, fast: Optional[bool] = None
+    model: Model, directory: PathLike, *, name: str = "default", head: bool = True, fast: Optional[bool] = None
 ) -> Settings:
     """Load an adapter directory into a model, and make its adapter active.
 
@@ -239,7 +237,8 @@ def load_adapter(
     state.owner.pretrained = settings["pretrained_adapter"] if "pretrained_adapter" in settings else None
     if head and settings["head"]["labels"]:
         names = dict(enumerate(settings["head"]["labels"]))
-        model.config.id2label, model.config.label2id = names, {label: index for index, label in names.items()}
+        config = state.door.config_of(model)
+        config.id2label, config.label2id = names, {label: index for index, label in names.items()}
     return settings
 
 
@@ -259,7 +258,7 @@ def read_adapter(directory):
 
 def load_trained(
     directory: PathLike, *, backbone: Optional[PathLike] = None, fast: Optional[bool] = None
-) -> Tuple[keras.Model, Settings]:
+) -> Tuple[Model, Settings]:
     """Rebuild the whole model of an adapter directory.
 
     Args:
@@ -280,6 +279,8 @@ def load_trained(
     source = settings["backbone"]["source"] if backbone is None else backbone
     if source is None:
         raise InputError(f"{directory} does not say where its encoder came from: give {{backbone}}.", backbone=NAME)
+    from tf_adapters.models.transformers.loading import load_backbone
+
     head = settings["head"]
     try:
         model = load_backbone(source, head=head["type"], num_labels=head["num_labels"], head_layers=head["layers"])
@@ -301,7 +302,7 @@ def _collect(model, state):
     wanted = {id(variable) for variable in [*model.trainable_variables, *state.changed(model, owner)]}
     values = state.values_of(owner)
     return {
-        key: to_pytorch(values.get(id(variable), variable), transposed)
+        key: _stored(state.door.array(variable, values.get(id(variable))), transposed)
         for key, (variable, transposed) in _targets(model, state, state.adapters.get(state.active)).items()
         if key.startswith(("layer", "head.")) or id(variable) in wanted
     }
@@ -314,10 +315,14 @@ def _targets(model, state, adapter):
         # Adapters keep TensorFlow's layout: (inputs, outputs).
         targets |= {f"{key}.{part}": (variable, False) for part, variable in layer.parts.items()}
     for prefix, variables in (("head", state.head_variables(model)), ("backbone", state.backbone_variables(model))):
-        for name, (variable, transposed) in named_weights(variables).items():
-            name = name[len(model.base_model_prefix) + 1 :] if name.startswith(model.base_model_prefix + ".") else name
-            targets[f"{prefix}.{name}"] = (variable, transposed)
+        for name, (variable, transposed) in state.door.named_weights(model, variables).items():
+            targets[f"{prefix}.{name.removeprefix(state.family.prefix(model) + '.')}"] = (variable, transposed)
     return targets
+
+
+def _stored(array, transposed):
+    """A weight as files have it: float32, matrices of the encoder and the head in PyTorch's layout."""
+    return np.ascontiguousarray(array.T if transposed else array, dtype=np.float32)
 
 
 def _assign(model, state, arrays, head, directory):
@@ -331,17 +336,18 @@ def _assign(model, state, arrays, head, directory):
     if absent:
         raise InputError(f"{directory} lacks {absent[0]!r}, which its own config asks for.")
     for key, value in arrays.items():
-        expected = _stored_shape(*targets[key])
+        expected = _stored_shape(state, *targets[key])
         if value.shape != expected:
             raise InputError(f"{directory}: {key} has shape {value.shape}, and the model's is {expected}.")
     check_not_cast(state, [targets[key][0] for key in arrays], f"{directory} holds weights of the encoder and")
     for key, value in arrays.items():
         variable, transposed = targets[key]
-        state.put(state.owner, variable, value.T if transposed else value)
+        state.put(state.owner, variable, (value.T if transposed else value).reshape(tuple(variable.shape)))
 
 
-def _stored_shape(variable, transposed):
-    return tuple(variable.shape)[::-1] if transposed else tuple(variable.shape)
+def _stored_shape(state, variable, transposed):
+    shape = state.door.shape(variable)
+    return shape[::-1] if transposed else shape
 
 
 def _settings(model, state, arrays, sha256, text, recipe, task, metrics, training):
@@ -349,7 +355,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
 
     adapter = state.adapters.get(state.active)
     counts = parameter_counts(model)
-    config = model.config
+    config = state.door.config_of(model)
     norms = {id(variable) for variable in state.layer_norm_variables(model)}
     targets = _targets(model, state, None)
     encoder = [key for key in arrays if key.startswith("backbone.") and id(targets[key][0]) not in norms]
@@ -365,7 +371,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
         "pretrained_adapter": state.pretrained_adapter,
         "head": {
             "type": state.family.head_of(model) or type(model).__name__,
-            "layers": HeadShape.of(model, state.family).layers,
+            "layers": state.door.head_shape(model, state.family).layers,
             "num_labels": config.num_labels,
             "labels": state.label_names(model, state.owner),
             "pooler": bool(state.newly_initialized),
@@ -394,7 +400,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
 def check_backbone(model, state, settings, directory, arrays=()):
     """Raise InputError if a directory was trained on another encoder than the model has, or would have with the
     directory's `arrays`."""
-    saved, config, origin = settings["backbone"], model.config, state.origin(model)
+    saved, config, origin = settings["backbone"], state.door.config_of(model), state.origin(model)
     for key in ("model_type", "hidden_size", "num_hidden_layers"):
         if saved[key] != getattr(config, key):
             raise InputError(
@@ -420,7 +426,7 @@ def check_backbone(model, state, settings, directory, arrays=()):
 def _check_numbers(model, state, config, arrays, directory):
     """Raise InputError if a config asks for other weights than there are, before any is made."""
     found = sum(value.size for key, value in arrays.items() if key.startswith("layer"))
-    family, sizes = state.family, model.config
+    family, sizes = state.family, state.door.config_of(model)
     depth, inner = len(family.blocks(model)), family.intermediate_size(sizes)
     wanted = 0 if config is None else config.stored(depth, sizes.hidden_size, inner)
     if found != wanted:
@@ -432,7 +438,7 @@ def _check_numbers(model, state, config, arrays, directory):
 def _own_head(model, state, settings, arrays):
     """Arguments of `add_adapters` for a directory whose head has another shape than the model's; otherwise none."""
     saved = settings["head"]
-    plain = HeadShape.of(model, state.family) if state.head is None else state.plain.stands.shape
+    plain = state.door.head_shape(model, state.family) if state.head is None else state.plain.stands.shape
     shape = HeadShape(saved["type"], saved["num_labels"], saved["layers"])
     if shape == plain or shape.head not in SWITCHED or plain.head is None:
         return {}
@@ -445,7 +451,7 @@ def _own_head(model, state, settings, arrays):
 def _check_head(model, state, settings, arrays, directory):
     found = {key: value.shape for key, value in arrays.items() if key.startswith("head.")}
     targets = _targets(model, state, None)
-    wanted = {key: _stored_shape(*target) for key, target in targets.items() if key.startswith("head.")}
+    wanted = {key: _stored_shape(state, *target) for key, target in targets.items() if key.startswith("head.")}
     if found != wanted:
         raise InputError(
             f"{directory} has a head for {settings['head']['num_labels']} labels in {settings['head']['layers']} "

@@ -86,6 +86,10 @@ class Family:
         """The name in `heads` of the model's class, or None of another one."""
         return next((head for head, model_class in self.heads.items() if type(model) is model_class), None)
 
+    def prefix(self, model):
+        """What PyTorch's names of the encoder's weights begin with."""
+        return model.base_model_prefix
+
     def main_layer(self, model):
         """The pretrained encoder inside `model`, without its head."""
         return getattr(model, model.base_model_prefix)

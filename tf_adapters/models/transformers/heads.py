@@ -1,78 +1,28 @@
-"""Task heads: what stands on the pretrained encoder."""
+"""Task heads of transformers: what stands on the pretrained encoder."""
 
 import copy
-import dataclasses
-from typing import Dict, NamedTuple, Optional
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import compute_in, layers_of
 from tf_adapters.errors import InputError
-
-# transformers keeps a name for each: a number from a damaged file must not fill the memory.
-MOST_LABELS = 2**20
-# Kinds of heads that an adapter may bring to a model with another. That of masked words shares the embeddings.
-SWITCHED = ("classification", "token-classification", "question-answering", "multiple-choice")
+from tf_adapters.models.heads import SWITCHED, Head, HeadShape
 
 
-class HeadShape(NamedTuple):
-    """What decides a head's layers: heads of one shape compute by one graph.
-
-    Attributes:
-        head: name in `Family.heads`, or None of a model class that is not there.
-        num_labels: int, outputs.
-        layers: 1, or 2 for a `TwoLayerHead`.
-    """
-
-    head: Optional[str]
-    num_labels: int
-    layers: int = 1
-
-    @classmethod
-    def of(cls, model, family):
-        """That of the head on a model."""
-        layers = 2 if isinstance(getattr(model, "classifier", None), TwoLayerHead) else 1
-        return cls(family.head_of(model), model.config.num_labels, layers)
+def head_shape(model, family):
+    """`HeadShape` of the head on a model."""
+    layers = 2 if isinstance(getattr(model, "classifier", None), TwoLayerHead) else 1
+    return HeadShape(family.head_of(model), model.config.num_labels, layers)
 
 
-@dataclasses.dataclass(eq=False)
-class Held:
-    """Variables of the model that several owners take in turns.
-
-    Attributes:
-        variables: list.
-        holder: the `Owner` whose values are in them.
-    """
-
-    variables: list
-    holder: object
-
-
-@dataclasses.dataclass(eq=False)
-class Head(Held):
-    """The layers of one shape of head, on the model or waiting beside it.
-
-    Attributes:
-        shape: `HeadShape`.
-        model_class: the transformers class that computes with them.
-        layers: dict from the model's attribute to the layer.
-        number: int, which no other head of this model has or had; the one before the first adapter has 0.
-    """
-
-    shape: HeadShape
-    model_class: type
-    layers: Dict[str, keras.layers.Layer]
-    number: int = 0
-
-    @classmethod
-    def on(cls, model, family, holder, number=0):
-        """The one that a model has."""
-        main = family.main_layer(model)
-        layers = {name: value for name, value in vars(model).items() if isinstance(value, keras.layers.Layer)}
-        layers = {name: layer for name, layer in layers.items() if layer is not main}
-        # A head with tied embeddings has the encoder's too.
-        inside = {id(variable) for variable in main.weights}
-        variables = [variable for variable in model.weights if id(variable) not in inside]
-        return cls(variables, holder, HeadShape.of(model, family), type(model), layers, number)
+def head_on(model, family, holder, number=0):
+    """The `Head` that a model has."""
+    main = family.main_layer(model)
+    layers = {name: value for name, value in vars(model).items() if isinstance(value, keras.layers.Layer)}
+    layers = {name: layer for name, layer in layers.items() if layer is not main}
+    # A head with tied embeddings has the encoder's too.
+    inside = {id(variable) for variable in main.weights}
+    variables = [variable for variable in model.weights if id(variable) not in inside]
+    return Head(variables, holder, head_shape(model, family), type(model), layers, number)
 
 
 def new_head(model, family, shape, seed, number):
@@ -106,7 +56,7 @@ def new_head(model, family, shape, seed, number):
             f"head={shape.head!r}, on which the others stand too.",
             head=shape.head,
         )
-    head = Head.on(small, family, None, number)
+    head = head_on(small, family, None, number)
     _keep_float32(head.layers.values(), set())
     for index, variable in enumerate(head.variables):
         if variable.shape.rank == 2:
@@ -117,18 +67,8 @@ def new_head(model, family, shape, seed, number):
 
 def output_bias(model, family):
     """The variable that a head adds to its logits last, `(labels,)`."""
-    variables = Head.on(model, family, None).variables
+    variables = head_on(model, family, None).variables
     return [variable for variable in variables if variable.shape == (model.config.num_labels,)][-1]
-
-
-def check_head(num_labels, labels, head, head_layers):
-    """Raise InputError for a head that no encoder can have."""
-    if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
-        raise InputError("{head_layers} must be 1, or 2 for head='classification'.", head_layers=head_layers)
-    if labels is None and (not isinstance(num_labels, int) or not 1 <= num_labels <= MOST_LABELS):
-        raise InputError(
-            f"{{num_labels}} must be an integer of at least 1, and at most {MOST_LABELS:,}.", num_labels=num_labels
-        )
 
 
 def check_head_of(family, head, head_layers):

@@ -12,11 +12,12 @@ from tf_adapters._keras_internals import file_on_hub, replace_layer
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.models.finite import check_finite
+from tf_adapters.models.heads import check_head
 from tf_adapters.models.sources import ALIASES, find_here
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.config_file import read_config
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
-from tf_adapters.models.transformers.heads import check_head, check_head_of, keep_float32, use_two_layer_head
+from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
 from tf_adapters.models.transformers.names import named_weights
 from tf_adapters.models.weight_files import open_weights, shard_names
 

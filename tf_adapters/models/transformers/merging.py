@@ -7,11 +7,10 @@ import numpy as np
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.injection import remove_adapters
-from tf_adapters.models.state import state_of
+from tf_adapters.models.state import check_not_cast, state_of
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.transformers.dense_site import DenseSite
 from tf_adapters.models.transformers.site import replaced
-from tf_adapters.models.transformers.storage import check_not_cast
 
 
 @transaction

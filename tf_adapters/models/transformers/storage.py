@@ -7,6 +7,7 @@ from tf_adapters._keras_internals import exchange_variable
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
+from tf_adapters.models.transformers.door import forget_traces
 from tf_adapters.models.transformers.heads import head_layers
 
 
@@ -56,7 +57,7 @@ def cast_frozen(model):
         state.cast += cast
         # These lists keep the old variables alive, and the model before the adapters cannot be restored any more.
         state.freezing = None
-        model.train_function = model.test_function = model.predict_function = model.train_tf_function = None
+        forget_traces(model)
     return model
 
 
@@ -67,14 +68,3 @@ def _cast(layer, attribute, variable):
     )
     exchange_variable(layer, attribute, new)
     return new
-
-
-def check_not_cast(state, variables, what):
-    """Raise InputError if `what` needs the float32 values of a variable that no longer has them."""
-    cast = {id(variable): variable for variable in state.cast}
-    lost = next((cast[id(variable)] for variable in variables if id(variable) in cast), None)
-    if lost is not None:
-        raise InputError(
-            f"{what} needs the encoder's float32 weights, and cast_frozen replaced them ({lost.name} is "
-            f"{lost.dtype.name} now): load the model again, and leave cast_frozen out."
-        )

@@ -1,0 +1,60 @@
+"""The two doors by which a model comes in: transformers' on Keras 2, KerasHub's on Keras 3.
+
+What adapters do to a model is written once, in this folder. A door is a folder with a module `door`, which says how
+that is done with models of its Keras. It has
+
+    ops                                     its module of `layers.ops`
+    family_of(model)                        the model's family: where blocks, LayerNorms, pooler and head are
+    config_of(model)                        an object with `model_type`, `hidden_size`, `num_hidden_layers`,
+                                            `num_labels`, `id2label` and `label2id`, which may be assigned
+    named_weights(model, variables)         dict from PyTorch's name to `(variable, whether PyTorch transposes it)`
+    array(variable, value=None)             a variable's value, or another of its shape, as a NumPy array in the layout
+                                            of directories
+    shape(variable)                         the shape of that array
+    read(variable), constant(value, variable)
+                                            values that `variable.assign` takes later
+    weights(model)                          its weights, without what says which adapter acts
+    Acting, RandomDrop                      as in `models.transformers.site`
+    head_on(model, family, holder, number)  the `Head` that is on the model
+    head_shape(model, family)               its `HeadShape`
+    new_head(...), stand(state, model, head)
+                                            makes a `Head` of another shape; lets one be the model's
+    check_buildable(model, state)           raises InputError for a model that cannot have adapters
+    freezing(model), restore_freezing(model, state)
+                                            what trains before the first adapter, and back to it
+    adapt(model, state, blocks), restore(model, state)
+                                            makes every sub-layer a site; puts the original layers back
+    site(model, state, block, place)        a site; a dense layer becomes one when it is first asked for
+    build_layer(...)                        a layer of a method with its weights
+    keep_float32(model, state)              lets the head compute in float32
+    choose(model, state, chosen), freeze(model, state)
+                                            lets the variables of these ids train and no other; none
+    follow(model), forget_traces(model)     what Keras compiled goes on with what trains now; is traced anew
+    Undo                                    what `models.transaction` needs
+"""
+
+import importlib
+import sys
+
+from tf_adapters.errors import InputError
+
+# The Keras whose models it takes -> folder.
+_DOORS = {"tf_keras": "transformers", "keras": "keras_hub"}
+
+
+def door_of(model):
+    """The door of a model, a module; which Keras is asked for is decided by what the model is.
+
+    Raises:
+        InputError: it is no model of Keras.
+    """
+    for name, folder in _DOORS.items():
+        # A Keras that nobody has imported has no models.
+        keras = sys.modules.get(name)
+        if keras is not None and isinstance(model, getattr(keras, "Model", ())):
+            return importlib.import_module(f"tf_adapters.models.{folder}.door")
+    raise InputError(
+        "{model} is not a transformers TensorFlow model: build one with tf_adapters.load_backbone or a TFBertFor... "
+        "class.",
+        model=type(model).__name__,
+    )

@@ -1,0 +1,287 @@
+"""How adapters come into a model of transformers; what `models.door` asks of a door."""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters._keras import keras
+from tf_adapters._keras_internals import (
+    change_class,
+    go_on_with,
+    in_order_made,
+    layers_of,
+    own_weights,
+    reference_counts,
+    replace_layer,
+    set_own_weights,
+    set_trainable_alone,
+    train_what_is_chosen,
+)
+from tf_adapters.errors import InputError
+from tf_adapters.layers.ops import keras2 as ops
+from tf_adapters.models.transformers import names
+from tf_adapters.models.transformers.dense_site import DenseSite
+from tf_adapters.models.transformers.family import family_of
+from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, new_head
+from tf_adapters.models.transformers.site import Acting, RandomDrop
+
+__all__ = ["Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops"]
+
+
+# Weights
+
+
+def config_of(model):
+    return model.config
+
+
+def named_weights(model, variables):
+    return names.named_weights(variables)
+
+
+def weights(model):
+    return model.weights
+
+
+def array(variable, value=None):
+    return np.asarray(variable.read_value() if value is None else value)
+
+
+def shape(variable):
+    return tuple(variable.shape)
+
+
+def read(variable):
+    return variable.read_value()
+
+
+def constant(value, variable):
+    return tf.constant(value, variable.dtype)
+
+
+# Sites
+
+
+def adapt(model, state):
+    """Make every sub-layer a site, so that a second adapter may stand where the first does not."""
+    family, main, blocks = state.family, state.family.main_layer(model), state.original_blocks
+    block_class = family.block_class
+    if state.fast:
+        block_class = family.fast_block_class
+        if block_class is None:
+            state.fast = False
+            raise InputError(
+                f"{{fast}}: {family.model_type} has no fast blocks; leave it out (on the command line --fast).",
+                fast=True,
+            )
+    state.original_parts = [
+        (block.attention, name, getattr(block.attention, name))
+        for block in blocks
+        for name in block_class.replaced_parts
+    ]
+    if state.fast and family.reads_first_token_only(model):
+        state.original_parts.append((main, "encoder", main.encoder))
+        replace_layer(main, "encoder", family.fast_encoder_class.adopt(main.encoder))
+    adapted = [block_class.adopt(block) for block in blocks]
+    family.set_blocks(model, adapted)
+    for index, block in enumerate(adapted):
+        for place, site in block.sites.items():
+            state.sites[index, place] = site
+    # Every graph of the model reads it, and all that it computes depends on it.
+    state.sites[0, "attention"].acting = state.acting
+    for layer in (model, main):
+        vars(layer)["get_config"] = _no_config
+
+
+def site(model, state, block, place):
+    """The site at a place; a dense layer becomes one when a method first asks for it."""
+    if (block, place) not in state.sites:
+        owner, attribute = state.family.dense(state.family.blocks(model)[block], place)
+        dense = getattr(owner, attribute)
+        state.original_parts.append((owner, attribute, dense))
+        state.sites[block, place] = DenseSite.adopt(dense)
+        replace_layer(owner, attribute, state.sites[block, place])
+    return state.sites[block, place]
+
+
+def build_layer(config, place, site, name, seed):
+    """A MethodLayer with weights, whose names come from its own and not from its first user; seeded by its key,
+    whatever the order."""
+    layer = config.layer(place, site.shape, ops=ops, seed=seed, name=name, dtype=site.dtype_policy)
+    try:
+        with tf.name_scope("adapters/" + name.replace(".", "/", 1)):
+            layer.build((None, None, site.shape[0]))
+    except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError, ValueError, OverflowError) as error:
+        raise InputError(f"{config}: its weights do not fit into memory ({str(error).splitlines()[0]}).") from None
+    return layer
+
+
+def restore(model, state):
+    """Put back the original blocks, what trains, and the dropout layers."""
+    for layer in (model, state.family.main_layer(model)):
+        vars(layer).pop("get_config", None)
+    for owner, part, original in state.original_parts:
+        replace_layer(owner, part, original)
+    state.family.set_blocks(model, state.original_blocks)
+    before = {id(layer) for layer, *_ in state.freezing}
+    for layer in state.head.layers.values():
+        if id(layer) not in before:
+            layer.trainable = True  # it came with an adapter that is merged
+    for layer, trainable, trains, frozen in state.freezing:
+        set_trainable_alone(layer, trainable)
+        set_own_weights(layer, trains, frozen)
+    for owner, attribute, dropout, _ in state.dropouts:
+        # `merge_adapter` leaves the head of the adapter, which may have no such layer.
+        if owner is not model or attribute in state.head.layers:
+            setattr(owner, attribute, dropout)
+
+
+def _no_config():
+    """In place of `get_config`, from which Keras would build the encoder again without its adapters, in silence.
+
+    A SavedModel is then written with the traced computation itself, and other formats are refused.
+    """
+    raise NotImplementedError(
+        "An encoder with adapters has no Keras configuration. Save the adapter with tf_adapters.save_adapter(model, "
+        "directory), what is served with tf_adapters.export_saved_model, and a Keras model of your own as a SavedModel "
+        "(save_format='tf')."
+    )
+
+
+# Heads
+
+
+def stand(state, model, head):
+    """Let the layers of a `Head` be the model's, and the model's class the one that computes with them."""
+    now = state.head
+    now.layers = {attribute: getattr(model, attribute) for attribute in now.layers}
+    for attribute in now.layers.keys() - head.layers.keys():
+        delattr(model, attribute)
+    for attribute, layer in head.layers.items():
+        if attribute in now.layers:
+            replace_layer(model, attribute, layer)
+        else:
+            setattr(model, attribute, layer)
+    if hasattr(model, "num_labels"):
+        model.num_labels = head.shape.num_labels
+    change_class(model, head.model_class)
+    if state.fast and hasattr(stack := state.family.stack(model), "first_token_only"):
+        stack.first_token_only = state.family.reads_first_token_only(model)
+
+
+# What trains
+
+
+def freezing(model):
+    """List of `(layer, trainable, its trainable and its other weights)`."""
+    return [
+        (layer, layer.trainable, *own_weights(layer))
+        for layer in [model, *model.submodules]
+        if isinstance(layer, keras.layers.Layer)
+    ]
+
+
+def choose(model, state, chosen):
+    """Let the variables of these ids train, and no other."""
+    model.trainable = True
+    for layer in model.submodules:
+        if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
+            _freeze_all_but(layer, chosen)
+    _freeze_waiting_heads(state)
+
+
+def freeze(model, state):
+    """Let nothing train."""
+    model.trainable = False
+    _freeze_waiting_heads(state)
+
+
+def _freeze_waiting_heads(state):
+    for head in state.heads:
+        if head is not state.head:
+            for layer in head.layers.values():
+                layer.trainable = False
+
+
+def _freeze_all_but(layer, chosen):
+    """Set what trains of the weights that `layer` itself owns."""
+    own = sum(own_weights(layer), [])
+    if not own:
+        return
+    if not any(isinstance(child, keras.layers.Layer) for child in layer.submodules):
+        # First back to where they were made, for an earlier choice may have moved some.
+        own = in_order_made(layer, own)
+        trained = [variable for variable in own if variable.trainable]
+        set_own_weights(layer, trained, [variable for variable in own if not variable.trainable])
+        trains = [id(variable) in chosen for variable in own]
+        layer.trainable = any(trains)
+        if all(trains) or not any(trains):
+            return
+    # A frozen layer hides its children from Keras, so an owner with children (the
+    # embeddings, with their LayerNorm) stays trainable and its weights are moved; so are a
+    # layer's of which some train and others do not.
+    trains = [variable for variable in own if id(variable) in chosen]
+    set_own_weights(layer, trains, [variable for variable in own if id(variable) not in chosen])
+
+
+def follow(model):
+    """Let a model that was compiled, or trained already, train what is chosen now."""
+    model.train_function = model.train_tf_function = None
+    if getattr(model, "optimizer", None) is not None:
+        train_what_is_chosen(model)
+        with model.distribute_strategy.scope():
+            go_on_with(model.optimizer, model.trainable_variables)
+
+
+def forget_traces(model):
+    """Make Keras trace fit, evaluate and predict anew."""
+    model.train_function = model.test_function = model.predict_function = None
+    model.train_tf_function = None
+
+
+# Transactions
+
+
+class Undo:
+    """What a model's objects held at one moment, and the values that variables had before they were assigned."""
+
+    def __init__(self, model, state):
+        self._written, objects = {}, _objects(model, state)
+        self._model, self._class = model, type(model)
+        self._held = [(held, dict(held)) for held in map(vars, objects)]
+        # Keras changes its own containers in place.
+        containers = [value for held, _ in self._held for value in held.values() if type(value) in (list, dict, set)]
+        containers += [reference_counts(one) for one in objects if isinstance(one, keras.layers.Layer)]
+        self._contents = [(container, container.copy()) for container in containers]
+
+    def remember(self, variable):
+        """Keep the value of a variable that is about to be assigned for the first time."""
+        if id(variable) not in self._written:
+            # No copy: an assignment gives the variable other memory.
+            self._written[id(variable)] = (variable, variable.read_value())
+
+    def restore(self):
+        for variable, value in self._written.values():
+            variable.assign(value)
+        change_class(self._model, self._class)
+        for held, before in self._held:
+            held.clear()
+            held.update(before)
+        for container, before in self._contents:
+            if type(container) is list:
+                container[:] = before
+            else:
+                container.clear()
+                container.update(before)
+
+
+def _objects(model, state):
+    """Everything that operations on a model change: its layers, their switches, the package's own notes, the
+    optimizer."""
+    waiting = [layer for head in state.heads if head is not state.head for layer in head.layers.values()]
+    layers = [layer for outer in (model, *waiting) for layer in layers_of(outer)]
+    switches = [switch for layer in layers if (switch := getattr(layer, "switch", None)) is not None]
+    optimizer = getattr(model, "optimizer", None)
+    optimizers = [optimizer, getattr(optimizer, "inner_optimizer", None)]
+    optimizers = [one for one in optimizers if isinstance(one, keras.optimizers.Optimizer)]
+    owners = [state.plain, *state.adapters.values(), *state.switched.values(), *state.heads]
+    return [*layers, *switches, *optimizers, state, state.acting, *owners, model.config]
