@@ -7,10 +7,16 @@ from tf_adapters._version import __version__
 
 
 def check_installation():
-    """Raise ImportError, in one sentence, if Keras or transformers cannot serve.
+    """Raise ImportError, in one sentence, if the package has no door: neither transformers' models nor KerasHub's.
 
     Looks at metadata only and imports neither, so that it costs milliseconds.
     """
+    if importlib.util.find_spec("keras_hub") is None:
+        check_first_door()
+
+
+def check_first_door():
+    """Raise ImportError, in one sentence, if tf-keras or transformers cannot serve."""
     if importlib.util.find_spec("tf_keras") is None:
         raise ImportError(
             "tf_adapters needs Keras 2 as the package tf-keras, which is not installed: run `pip install tf-keras` in "

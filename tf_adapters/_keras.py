@@ -6,6 +6,9 @@ transformers' TensorFlow models are Keras 2 models, so Keras is `tf_keras`, and
 
 import os
 
+from tf_adapters._installation import check_first_door
+
+check_first_door()
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 import tf_keras as keras  # noqa: E402

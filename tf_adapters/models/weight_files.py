@@ -8,8 +8,8 @@ import numpy as np
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.models.finite import check_finite
-from tf_adapters.models.transformers.names import pytorch_name
 
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
 _DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 _MOST_DIMENSIONS = 8
 
@@ -56,8 +56,8 @@ class SafetensorsFiles:
                         f"{file}: {shown(name)} has {len(part.get_shape())} dimensions of the type {part.get_dtype()}: "
                         f"a weight has at most {_MOST_DIMENSIONS}, of {', '.join(_DTYPES)}."
                     )
-                # TensorFlow's names lack the model's scope here, which `pytorch_name` takes off.
-                known_as = _modern(pytorch_name(f"model/{name}", part.get_shape())[0] if ours else name)
+                # TensorFlow's names lack the model's scope here, which the converter takes off.
+                known_as = _modern(_pytorch_name(f"model/{name}", part.get_shape()) if ours else name)
                 if known_as in self._where:
                     raise InputError(f"{path} holds {shown(known_as)} twice: fetch the files again.")
                 self._where[known_as] = (handle, name)
@@ -115,7 +115,7 @@ class H5File:
                 raise InputError(f"{self.path}: {shown(path)} is no weight of a layer: fetch the file again.")
             # The first level is the Keras layer's name, the second the model's scope.
             path = path.split("/", 1)[1]
-            name, _ = pytorch_name(path, item.shape)
+            name = _pytorch_name(path, item.shape)
             # A variable of an adapter has "adapters" for its scope: keep it, for the loader to see.
             self._where[("adapters." if path.startswith("adapters/") else "") + _modern(name)] = item
 
@@ -138,6 +138,13 @@ class H5File:
 
     def close(self):
         self._file.close()
+
+
+def _pytorch_name(name, shape):
+    """Of a weight that a TensorFlow model of transformers wrote, whose converter is in that package."""
+    from tf_adapters.models.transformers.names import pytorch_name
+
+    return pytorch_name(name, shape)[0]
 
 
 def _modern(name):

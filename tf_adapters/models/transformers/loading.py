@@ -19,9 +19,8 @@ from tf_adapters.models.transformers.config_file import read_config
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
 from tf_adapters.models.transformers.names import named_weights
-from tf_adapters.models.weight_files import open_weights, shard_names
+from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights, shard_names
 
-WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
 TEXT_FILES = (
     "vocab.txt", "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "sentencepiece.bpe.model",
     "spiece.model",

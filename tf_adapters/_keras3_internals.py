@@ -1,0 +1,122 @@
+"""What Keras 3 and KerasHub keep to themselves and is needed here; as `_keras_internals` for the first door.
+
+A layer's tracker notes which layers and variables its attributes hold, and refuses new ones once the layer is built.
+"""
+
+import contextlib
+
+import keras
+
+
+@contextlib.contextmanager
+def unlocked(layer):
+    """While it lasts, a built layer takes new layers and variables; publicly none does."""
+    tracker = layer._tracker
+    before = tracker.locked
+    tracker.unlock()
+    try:
+        yield
+    finally:
+        if before:
+            tracker.lock()
+
+
+def replace_tracked(layer, **values):
+    """Set attributes of a built layer to other layers, each at the place of the one before.
+
+    Publicly a built layer takes no new one, and with an unlocked one the new layer, and its weights, come last.
+    """
+    with unlocked(layer):
+        for name, value in values.items():
+            old = getattr(layer, name, None)
+            if old is value:
+                continue
+            if old is not None and layer._tracker.is_in_store("layers", old):
+                layer._tracker.replace_tracked_value("layers", old, value)
+            setattr(layer, name, value)
+
+
+def untracked(layer, value):
+    """Let a layer forget a layer or variable of its own; nothing for None. Keras does it for deleted attributes, and
+    not for what a dict held."""
+    if value is None:
+        return
+    if isinstance(value, keras.Variable):
+        layer._untrack_variable(value)
+    else:
+        with unlocked(layer):
+            layer._tracker.untrack(value)
+
+
+def layers_of(layer):
+    """A layer and all layers in it; a model's public `layers` are the first level alone."""
+    return layer._flatten_layers()
+
+
+def tracker_state(layer):
+    """What a layer's tracker has: `(whether it is locked, dict of sets)`; `set_tracker_state` puts it back."""
+    return layer._tracker.locked, {name: set(ids) for name, ids in layer._tracker.stored_ids.items()}
+
+
+def set_tracker_state(layer, state):
+    layer._tracker.locked, ids = state[0], state[1]
+    for name, before in ids.items():
+        stored = layer._tracker.stored_ids[name]
+        stored.clear()
+        stored.update(before)
+
+
+def go_on_with(optimizer, variables):
+    """Let an optimizer that has trained some variables train others; of those that it had before it keeps the moments.
+
+    Publicly an optimizer refuses variables that it was not built with.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not inner.built:
+        return  # it is built at its first step
+    before = list(inner._trainable_variables)
+    slots = {
+        name: list(values)
+        for name, values in vars(inner).items()
+        if isinstance(values, list) and name not in ("_variables", "_trainable_variables")
+        and len(values) == len(before) and before and all(isinstance(value, keras.Variable) for value in values)
+    }  # fmt: skip
+    moments = {id(variable) for values in slots.values() for variable in values}
+    with unlocked(inner):
+        for variable in [one for one in inner._variables if id(one) in moments]:
+            inner._tracker.untrack(variable)
+        inner.built = False
+        inner.build(variables)
+    places = {id(variable): place for place, variable in enumerate(inner._trainable_variables)}
+    for name, values in slots.items():
+        for variable, value in zip(before, values):
+            if id(variable) in places:
+                getattr(inner, name)[places[id(variable)]].assign(value)
+
+
+# KerasHub's blocks
+
+
+# What a block calls its parts, and its attention those of its own; nothing public leads to them.
+_PARTS = {
+    "attention": "_self_attention_layer", "attention_dropout": "_self_attention_dropout",
+    "attention_norm": "_self_attention_layer_norm", "intermediate": "_feedforward_intermediate_dense",
+    "output": "_feedforward_output_dense", "ffn_dropout": "_feedforward_dropout", "ffn_norm": "_feedforward_layer_norm",
+}  # fmt: skip
+_DENSES = {
+    **{place: ("attention", f"_{place}_dense") for place in ("query", "key", "value")},
+    "attention_output": ("attention", "_output_dense"),
+    "intermediate": (None, _PARTS["intermediate"]), "output": (None, _PARTS["output"]),
+}  # fmt: skip
+
+
+def part(block, name):
+    """A part of a TransformerEncoder: `"attention"`, `"attention_dropout"`, `"attention_norm"`, `"intermediate"`,
+    `"output"`, `"ffn_dropout"` or `"ffn_norm"`."""
+    return getattr(block, _PARTS[name])
+
+
+def dense_place(block, place):
+    """Where a block keeps a dense layer: `(owner, attribute)`; `place` is one of `config.DENSE_PLACES`."""
+    owner, attribute = _DENSES[place]
+    return (block if owner is None else part(block, owner)), attribute

@@ -1,0 +1,7 @@
+"""CamemBERT (Martin et al., 2020) in KerasHub, by the classes of RoBERTa."""
+
+import keras_hub
+
+from tf_adapters.models.keras_hub.roberta import family
+
+FAMILY = family(" RoBERTa's:camembert", keras_hub.models.RobertaBackbone, keras_hub.models.RobertaTextClassifier)

@@ -1,0 +1,243 @@
+"""How adapters come into a model of KerasHub; what `models.door` asks of a door."""
+
+import keras
+import numpy as np
+
+from tf_adapters._keras3_internals import go_on_with, layers_of, replace_tracked, set_tracker_state, tracker_state
+from tf_adapters.errors import InputError
+from tf_adapters.layers.ops import keras3 as ops
+from tf_adapters.models.heads import Head, HeadShape
+from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of, family_of
+from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site
+
+__all__ = ["Acting", "RandomDrop", "family_of", "ops"]
+
+
+# Weights
+
+
+def config_of(model):
+    config = getattr(model, "_tf_adapters_config", None)
+    if config is None:
+        backbone = backbone_of(model)
+        outputs = 2 if model is backbone else int(getattr(model, "num_classes", 0) or model.output_shape[-1])
+        names = {index: f"LABEL_{index}" for index in range(outputs)}
+        config = model._tf_adapters_config = EncoderConfig(
+            family_of(model).model_type,
+            backbone.hidden_dim,
+            backbone.num_layers,
+            backbone.intermediate_dim,
+            outputs,
+            names,
+            {name: index for index, name in names.items()},
+        )
+    return config
+
+
+def named_weights(model, variables):
+    known = {id(variable): (name, transposed) for variable, name, transposed in family_of(model).names(model)}
+    named = {}
+    for variable in variables:
+        # What stands on the encoder has the name that Keras gave it.
+        name, transposed = known.get(id(variable), (variable.path.replace("/", "."), False))
+        if name in named and named[name][0] is not variable:
+            raise RuntimeError(f"Two weights are called {name}.")
+        named[name] = (variable, transposed)
+    return named
+
+
+def weights(model):
+    switches = {id(weight) for layer in layers_of(model) if isinstance(layer, Site) for weight in layer.switches}
+    return [weight for weight in model.weights if id(weight) not in switches]
+
+
+def shape(variable):
+    sizes = tuple(variable.shape)
+    if len(sizes) == 3:  # of attention, with an axis of heads
+        joined = "attention_output" in variable.path
+        return (sizes[0] * sizes[1], sizes[2]) if joined else (sizes[0], sizes[1] * sizes[2])
+    if len(sizes) == 2 and variable.name == "bias":
+        return (sizes[0] * sizes[1],)
+    return sizes
+
+
+def array(variable, value=None):
+    return keras.ops.convert_to_numpy(variable if value is None else value).reshape(shape(variable))
+
+
+def read(variable):
+    return np.array(keras.ops.convert_to_numpy(variable))
+
+
+def constant(value, variable):
+    return np.asarray(value, dtype=np.dtype(variable.dtype)).reshape(tuple(variable.shape))
+
+
+# Sites
+
+
+def adapt(model, state):
+    """Make every sub-layer a site, so that a second adapter may stand where the first does not."""
+    if state.fast:
+        state.fast = False
+        raise InputError("{fast}: models of KerasHub have no fast blocks; leave it out.", fast=True)
+    for index, block in enumerate(state.original_blocks):
+        state.original_parts.append((block, "__class__", type(block), None))
+        block.__class__ = AdapterEncoder
+        for place, site in block.make_sites(index).items():
+            state.sites[index, place] = site
+    # Every graph of the model reads it, and all that it computes depends on it.
+    state.sites[0, "attention"].acting = state.acting
+
+
+def site(model, state, block, place):
+    """The site at a place; a dense layer becomes one when a method first asks for it."""
+    if (block, place) not in state.sites:
+        owner, attribute = state.family.dense(state.original_blocks[block], place)
+        dense = getattr(owner, attribute)
+        made = state.sites[block, place] = DenseSite.adopt(dense)
+        made.take()
+        state.original_parts.append((owner, attribute, dense, made))
+        replace_tracked(owner, **{attribute: made})
+    return state.sites[block, place]
+
+
+def build_layer(config, place, site, name, seed):
+    """A MethodLayer with weights, seeded by its key, whatever the order."""
+    layer = config.layer(place, site.shape, ops=ops, seed=seed, name=name.replace("/", "_"), dtype=site.dtype_policy)
+    try:
+        layer.build((None, None, site.shape[0]))
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise InputError(f"{config}: its weights do not fit into memory ({str(error).splitlines()[0]}).") from None
+    return layer
+
+
+def restore(model, state):
+    """Put back the original layers and what trains."""
+    for owner, attribute, original, made in state.original_parts:
+        if made is None:
+            owner.drop_sites()
+            owner.__class__ = original
+        else:
+            made.give_back()
+            replace_tracked(owner, **{attribute: original})
+    for variable, trains in state.freezing[0]:
+        variable.trainable = trains
+    for layer, trains in state.freezing[1]:
+        layer._trainable = trains
+
+
+# Heads
+
+
+def head_shape(model, family):
+    return HeadShape(family.head_of(model), config_of(model).num_labels)
+
+
+def head_on(model, family, holder, number=0):
+    inside = {id(variable) for variable in family.main_layer(model).weights}
+    variables = [variable for variable in weights(model) if id(variable) not in inside]
+    return Head(variables, holder, head_shape(model, family), type(model), {}, number)
+
+
+def new_head(model, family, shape, seed, number):
+    known = head_shape(model, family)
+    raise InputError(
+        f"{{head}}: an adapter for a model of KerasHub has the head's shape ({known.head}, {known.num_labels} labels), "
+        "because the head is a part of the model's graph: build another task model on the backbone.",
+        head=f"{shape.head}, {shape.num_labels} labels",
+    )
+
+
+def stand(state, model, head):
+    raise AssertionError("All adapters of a model of KerasHub have one head.")
+
+
+def keep_float32(model, state):
+    inside = {id(layer) for layer in layers_of(backbone_of(model))}
+    for layer in layers_of(model):
+        if id(layer) not in inside and layer is not model and layer.compute_dtype in ("bfloat16", "float16"):
+            layer.dtype_policy = "float32"
+
+
+# What trains
+
+
+def freezing(model):
+    """Lists of `(variable, whether it trains)` and of `(layer, whether it does)`."""
+    variables = [(variable, variable.trainable) for variable in model.variables]
+    return variables, [(layer, layer.trainable) for layer in layers_of(model)]
+
+
+def choose(model, state, chosen):
+    # Set where it is True already, Keras looks no further.
+    model.trainable = False
+    model.trainable = True
+    for variable in model.trainable_variables:
+        variable.trainable = id(variable) in chosen
+
+
+def freeze(model, state):
+    model.trainable = False
+
+
+def follow(model):
+    forget_traces(model)
+    if getattr(model, "optimizer", None) is not None:
+        go_on_with(model.optimizer, model.trainable_variables)
+
+
+def forget_traces(model):
+    model.train_function = model.test_function = model.predict_function = None
+
+
+# Transactions
+
+
+class Undo:
+    """What a model's objects held at one moment, and the values that variables had before they were assigned."""
+
+    def __init__(self, model, state):
+        self._written, layers = {}, [model, *layers_of(model), state.acting]
+        optimizer = getattr(model, "optimizer", None)
+        optimizers = [one for one in (optimizer, getattr(optimizer, "inner_optimizer", None)) if one is not None]
+        owners = [state.plain, *state.adapters.values(), *state.switched.values(), *state.heads]
+        objects = [*layers, *optimizers, state, *owners, config_of(model)]
+        self._classes = [(layer, type(layer)) for layer in layers]
+        self._held = [(vars(one), dict(vars(one))) for one in objects]
+        self._trackers = [(layer, tracker_state(layer)) for layer in [*layers, *optimizers]]
+        # Keras changes its own containers in place.
+        containers = [
+            value for _, held in self._held for value in held.values() if isinstance(value, (list, dict, set))
+        ]
+        self._contents = [(container, _kind(container)(container)) for container in containers]
+        self._trains = [(variable, variable.trainable) for variable in model.variables]
+
+    def remember(self, variable):
+        """Keep the value of a variable that is about to be assigned for the first time."""
+        if id(variable) not in self._written:
+            self._written[id(variable)] = (variable, read(variable))
+
+    def restore(self):
+        for variable, value in self._written.values():
+            variable.assign(value)
+        for layer, kind in self._classes:
+            layer.__class__ = kind
+        for held, before in self._held:
+            held.clear()
+            held.update(before)
+        for container, before in self._contents:
+            if isinstance(container, list):
+                list.__setitem__(container, slice(None), before)
+            else:
+                _kind(container).clear(container)
+                _kind(container).update(container, before)
+        for layer, kept in self._trackers:
+            set_tracker_state(layer, kept)
+        for variable, trains in self._trains:
+            variable.trainable = trains
+
+
+def _kind(container):
+    # Keras' own kinds would note what is put into them.
+    return next(kind for kind in (list, dict, set) if isinstance(container, kind))

@@ -1,0 +1,123 @@
+"""Pretrained encoders as models of KerasHub, with the checkpoint's own numbers."""
+
+from tf_adapters._keras3_internals import dense_place, part
+from tf_adapters.activations import NAMES
+from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
+from tf_adapters.layers.ops import keras3
+from tf_adapters.models.finite import check_finite
+from tf_adapters.models.heads import check_head
+from tf_adapters.models.keras_hub import door
+from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family
+from tf_adapters.models.sources import find_here
+from tf_adapters.models.state import state_of
+from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights
+
+# transformers' names of activations -> this package's.
+_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "swish": "silu"}
+
+
+def load_backbone(source, *, head="classification", num_labels=2, labels=None, dtype=None):
+    """Load a pretrained encoder as a model of KerasHub; see `tf_adapters.load_backbone`.
+
+    KerasHub's own converters leave out what a checkpoint says of its activation, its epsilon and its token types
+    (`docs/keras-hub.md`). Here hidden states are those of transformers' TensorFlow models within 1e-5.
+
+    Args:
+        source: as of `tf_adapters.load_backbone`; not the hub.
+        head: `"classification"` or `"none"`, which is the backbone.
+        num_labels, labels: as of `tf_adapters.load_backbone`.
+        dtype: dtype or dtype policy of Keras for the backbone; None for the global one.
+
+    Returns: a KerasHub task model or backbone.
+    """
+    check_head(num_labels, labels, head, 1)
+    directory = find_here(source)
+    if directory is None:
+        raise InputError("{source} is no directory here: fetch the model first, and give its directory.", source=source)
+    config = read_json(directory / "config.json")
+    model_type = config.get("model_type")
+    if model_type not in MODEL_TYPES:
+        raise InputError(
+            f"{{model_type}} has no backbone of this door: it has {', '.join(sorted(MODEL_TYPES))}.",
+            model_type=model_type,
+        )
+    family = get_family(MODEL_TYPES[model_type])
+    if head not in ("classification", "none") or (head == "classification" and family.classifier is None):
+        known = ["none"] if family.classifier is None else ["classification", "none"]
+        raise InputError(f"{{head}}: {model_type} of this door has {' and '.join(map(repr, known))}.", head=head)
+    model = _build(family, config, head, num_labels if labels is None else len(labels), dtype, directory)
+    lacks_pooler = _read_weights(model, family, directory)
+    if labels is not None:
+        about = door.config_of(model)
+        about.id2label = dict(enumerate(labels))
+        about.label2id = {label: index for index, label in enumerate(labels)}
+    state = state_of(model)
+    state.source, state.directory = str(source), str(directory)
+    if lacks_pooler and family.reads_pooler(model):
+        state.newly_initialized = [family.pooler(model)]
+    door.keep_float32(model, state)
+    return model
+
+
+def _build(family, config, head, num_labels, dtype, directory):
+    try:
+        backbone = family.backbone(**family.arguments(config), dtype=dtype)
+        activation = config.get("hidden_act") or config.get("activation") or "gelu"
+        name = _ACTIVATIONS.get(activation, activation)
+        if name not in NAMES:
+            raise ValueError(f"the activation {activation!r} is unknown")
+    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{directory / 'config.json'} describes no encoder that KerasHub can build ({str(error)[:200]}): restore "
+            "the file."
+        ) from error
+    family.prepare(backbone, config)
+    backbone._tf_adapters_model_type = family.model_type
+    function, epsilon = keras3.activation(name), config.get("layer_norm_eps", 1e-12)
+    backbone.embeddings_layer_norm.epsilon = epsilon
+    for block in family.blocks(backbone):
+        block.activation, block.layer_norm_epsilon = function, epsilon
+        getattr(*dense_place(block, "intermediate")).activation = function
+        for norm in ("attention_norm", "ffn_norm"):
+            part(block, norm).epsilon = epsilon
+    if head == "none":
+        return backbone
+    rates = [config.get(key) for key in ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob")]
+    rate = next((rate for rate in rates if rate is not None), backbone.dropout)
+    return family.classifier(backbone, num_classes=num_labels, dropout=rate)
+
+
+def _read_weights(model, family, directory):
+    """Assign every weight of the checkpoint, one tensor in memory at a time.
+
+    Returns: whether it lacks the pooler.
+    """
+    named = {name: (variable, transposed) for variable, name, transposed in family.names(model)}
+    prefix, missing = family.prefix_name + ".", []
+    with open_weights(directory, WEIGHT_FILES) as weights:
+        bare = not any(key.startswith(prefix) for key in weights)
+        keys = {prefix + key if bare else key: key for key in weights}
+        for name, (variable, transposed) in named.items():
+            if name not in keys:
+                missing.append(name)
+                continue
+            turned = transposed and weights.pytorch_layout
+            expected, found = door.shape(variable), weights.shape(keys[name])
+            if found != (expected[::-1] if turned else expected):
+                if not name.startswith(prefix):
+                    continue  # a head for another number of labels
+                raise InputError(
+                    f"{weights.path}: {keys[name]} has shape {found}, and config.json asks for {expected}."
+                )
+            value = weights.read(keys[name])
+            check_finite({keys[name]: value}, weights.path)
+            variable.assign((value.T if turned else value).reshape(tuple(variable.shape)))
+        pooler = f"{prefix}{family.pooler_name}." if family.pooler_name else None
+        lost = [name for name in missing if name.startswith(prefix) and not (pooler and name.startswith(pooler))]
+        if lost:
+            raise InputError(
+                f"{weights.path} lacks {len(lost)} weights of the encoder that config.json describes, {lost[0]} the "
+                "first: the file belongs to another architecture or is incomplete."
+            )
+    return any(pooler and name.startswith(pooler) for name in missing)

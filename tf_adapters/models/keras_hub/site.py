@@ -1,0 +1,305 @@
+"""The places inside a TransformerEncoder where adapters stand, on Keras 3."""
+
+import math
+
+import keras
+import keras_hub
+from keras import ops
+
+from tf_adapters._keras3_internals import part, replace_tracked, untracked
+
+
+class Acting(keras.layers.Layer):
+    """Which adapter of a model acts, as weights that every graph of the model reads at its lowest site.
+
+    Attributes: as of the first door's `Acting`.
+    """
+
+    def __init__(self):
+        super().__init__(name="acting", dtype="float32")
+        self.number, self.head = (
+            self.add_weight(name=name, shape=(), dtype="int32", initializer="zeros", trainable=False, autocast=False)
+            for name in ("number", "head")
+        )
+        self.known, self.last = frozenset(), 0
+        self.traced_head = self.last_head = 0
+        self.built = True
+
+    def guard(self):
+        """1.0, or NaN where this graph cannot compute what acts: an adapter that was not on the model when it was
+        traced.
+
+        Returns: float32 scalar.
+        """
+        known = ops.any(ops.equal(ops.convert_to_tensor(self.number), ops.array([0, *sorted(self.known)], "int32")))
+        return ops.where(known, 1.0, float("nan"))
+
+
+class RandomDrop(keras.layers.Layer):
+    """How many of the lowest adapted blocks do without their adapters in a training step.
+
+    Args:
+        most: int.
+
+    Reference: Rücklé et al. 2021, AdapterDrop, section 3.2.
+    """
+
+    def __init__(self, most):
+        super().__init__(name="random_drop")
+        self.most, self.seeds = most, None
+        self.number = self.add_weight(
+            name="dropped_blocks", shape=(), dtype="int32", initializer="zeros", trainable=False, autocast=False
+        )
+        self.built = True
+
+    def draw(self):
+        """Choose the number of this step."""
+        self.number.assign(keras.random.randint((), 0, self.most + 1, seed=self.seeds))
+
+
+class Site(keras.layers.Layer):
+    """A place in a block where adapters, or layers of other methods, stand.
+
+    Several adapters may stand at one site. Which one acts is decided by weights that do not train, so a graph that was
+    traced before a switch follows it. With a single adapter its gate alone is read, which needs no branch in the graph.
+
+    Attributes:
+        adapters, configs, positions: dicts from an adapter's name to its layer, its configuration and where the block
+            stands among the adapted ones.
+        slots: dict from an adapter's name to its number.
+        gates: dict from an adapter's name to a float32 scalar, 1 where the adapter acts and otherwise 0.
+        active_slot: int32 scalar, 0 for none, otherwise the acting adapter's number.
+        drops: dict from an adapter's name to its `RandomDrop`, for those that have one.
+        acting: `Acting` at the lowest site, otherwise None.
+    """
+
+    def make_site(self):
+        """Begin without an adapter."""
+        self.adapters, self.configs, self.positions, self.slots = {}, {}, {}, {}
+        self.gates, self.drops, self.drawing = {}, {}, frozenset()
+        self.acting = None
+        self.active_slot = self.add_weight(
+            name="active_slot", shape=(), dtype="int32", initializer="zeros", trainable=False, autocast=False
+        )
+        self.built = True
+
+    @property
+    def switches(self):
+        """The weights that say what acts here; they are not counted among the model's."""
+        weights = [self.active_slot, *self.gates.values(), *(drop.number for drop in self.drops.values())]
+        return weights + (self.acting.weights if self.acting is not None else [])
+
+    def add(self, name, adapter, config, number, *, drop=None, position=0, seed=None):
+        """As of the first door's `Site`."""
+        gate = self.add_weight(
+            name=f"gate_{name}", shape=(), dtype="float32", initializer="zeros", trainable=False, autocast=False
+        )
+        self.adapters = {**self.adapters, name: adapter}
+        self.configs = {**self.configs, name: config}
+        self.positions = {**self.positions, name: position}
+        self.slots = {**self.slots, name: number}
+        self.gates = {**self.gates, name: gate}
+        if drop is not None:
+            if seed is not None:
+                drop.seeds = keras.random.SeedGenerator(seed)
+                self.drawing |= {name}
+            self.drops = {**self.drops, name: drop}
+
+    def discard(self, name):
+        """Take the adapter `name`, which does not act, away if it stands here."""
+        if name not in self.adapters:
+            return
+        for gone in (self.adapters[name], self.gates[name], self.drops.get(name)):
+            untracked(self, gone)
+        for attribute in ("adapters", "configs", "positions", "slots", "gates", "drops"):
+            setattr(self, attribute, {key: value for key, value in getattr(self, attribute).items() if key != name})
+        self.drawing -= {name}
+
+    def activate(self, name, write):
+        """As of the first door's `Site`."""
+        write(self.active_slot, self.slots.get(name, 0))
+        for key, gate in self.gates.items():
+            write(gate, float(key == name))
+
+    def choose(self, act, otherwise):
+        """What the acting adapter makes of this place, in a graph that follows later switches.
+
+        Args:
+            act: function of an adapter's name and a gate (a float32 scalar, or None for 1).
+            otherwise: function of nothing: the place without an adapter.
+        """
+        if not self.adapters:
+            return otherwise()
+        if len(self.adapters) == 1:
+            (name,) = self.adapters
+            return act(name, ops.convert_to_tensor(self.gates[name]))
+        slots = ops.array(list(self.slots.values()), "int32")
+        here = ops.cast(ops.equal(ops.convert_to_tensor(self.active_slot), slots), "int32")
+        branches = [otherwise, *(lambda name=name: act(name, None) for name in self.adapters)]
+        return ops.switch(ops.sum(here * ops.arange(1, len(branches), dtype="int32")), branches)
+
+
+class AdapterSite(Site):
+    """What follows a sub-layer: the adapter, the sum with the sub-layer's input, the LayerNorm."""
+
+    @classmethod
+    def beside(cls, norm, name):
+        """A site for the sub-layer that ends with the LayerNorm `norm`."""
+        site = cls(name=name, dtype=norm.dtype_policy)
+        site.shape = (int(norm.gamma.shape[0]),) * 2
+        site.make_site()
+        return site
+
+    def finish(self, hidden_states, input_tensor, norm, training):
+        """The sub-layer's end.
+
+        Args:
+            hidden_states: `(batch, length, hidden)`, what the sub-layer made, after its dropout.
+            input_tensor: of the same shape, what it was made of.
+            norm: the LayerNorm.
+            training: bool or None.
+
+        Returns: the same shape.
+        """
+
+        def act(name, gate):
+            return self._act(name, hidden_states, input_tensor, norm, training, gate)
+
+        outputs = norm(self.choose(act, lambda: hidden_states) + input_tensor)
+        return outputs if self.acting is None else outputs * ops.cast(self.acting.guard(), outputs.dtype)
+
+    def _act(self, name, hidden_states, input_tensor, norm, training, gate):
+        insertion = self.configs[name].insertion
+        inputs = None
+        if insertion == "parallel":
+            inputs = input_tensor
+        elif insertion == "after-norm":
+            inputs = norm(hidden_states + input_tensor)
+        if name in self.drops and training:
+            drop = self.drops[name]
+            if name in self.drawing:
+                drop.draw()  # blocks are computed one after the other, and the first one draws
+            kept = ops.cast(ops.less_equal(ops.convert_to_tensor(drop.number), self.positions[name]), "float32")
+            gate = kept if gate is None else gate * kept
+        gate = None if gate is None else ops.cast(gate, hidden_states.dtype)
+        return self.adapters[name](hidden_states, inputs=inputs, gate=gate, training=training)
+
+
+class DenseSite(Site):
+    """A dense layer with what a method puts around it (`LoraLayer`, `IA3Layer`).
+
+    Keras' attention has the heads in an axis of its own, and a Dense layer its activation; methods see matrices alone.
+
+    Call arguments:
+        inputs: float tensor, `(..., inputs)`; that of the attention's output `(..., heads, size)`.
+
+    Returns: as of the dense layer.
+    """
+
+    @classmethod
+    def adopt(cls, dense):
+        """A site with the very layer `dense`."""
+        site = cls(name=dense.name, dtype=dense.dtype_policy)
+        site.dense, site.activation = dense, getattr(dense, "activation", None)
+        kernel = tuple(dense.kernel.shape)
+        joined = 2 if len(kernel) == 3 and len(dense.bias.shape) == 1 else 1
+        site.heads_in = kernel[:2] if joined == 2 else None
+        site.heads_out = kernel[1:] if len(kernel) == 3 and joined == 1 else None
+        rows = kernel[0] * (kernel[1] if joined == 2 else 1)
+        site.shape = (rows, math.prod(kernel) // rows)
+        site.make_site()
+        return site
+
+    def take(self):
+        """Compute the dense layer's activation from now on, behind the method."""
+        if self.activation is not None:
+            self.dense.activation = keras.activations.linear
+
+    def give_back(self):
+        """Let the dense layer compute its activation again."""
+        if self.activation is not None:
+            self.dense.activation = self.activation
+
+    @property
+    def kernel(self):
+        """`(inputs, outputs)`."""
+        return ops.reshape(ops.convert_to_tensor(self.dense.kernel), self.shape)
+
+    @property
+    def bias(self):
+        """`(outputs,)`."""
+        return ops.reshape(ops.convert_to_tensor(self.dense.bias), (self.shape[1],))
+
+    def compute(self, inputs):
+        """The dense layer on `(batch, length, inputs)`, without its activation: `(batch, length, outputs)`."""
+        if self.heads_in is not None:
+            inputs = ops.reshape(inputs, (*ops.shape(inputs)[:-1], *self.heads_in))
+        outputs = self.dense(inputs)
+        if self.heads_out is not None:
+            outputs = ops.reshape(outputs, (*ops.shape(outputs)[:-2], self.shape[1]))
+        return outputs
+
+    def call(self, inputs, training=None):
+        if self.heads_in is not None:
+            inputs = ops.reshape(inputs, (*ops.shape(inputs)[:-2], self.shape[0]))
+
+        def act(name, gate):
+            return self.adapters[name](inputs, dense=_Flat(self), gate=gate, training=training)
+
+        outputs = self.choose(act, lambda: self.compute(inputs))
+        if self.heads_out is not None:
+            outputs = ops.reshape(outputs, (*ops.shape(outputs)[:-1], *self.heads_out))
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def compute_output_shape(self, input_shape):
+        return self.dense.compute_output_shape(input_shape)
+
+
+class _Flat:
+    """A site's dense layer as methods see it: a callable with `kernel` and `bias`; Keras takes it for no layer."""
+
+    def __init__(self, site):
+        self.kernel, self.bias, self._compute = site.kernel, site.bias, site.compute
+
+    def __call__(self, inputs):
+        return self._compute(inputs)
+
+
+class AdapterEncoder(keras_hub.layers.TransformerEncoder):
+    """KerasHub's TransformerEncoder whose sub-layers may be followed by adapters.
+
+    A built block becomes one by its class, so that the graph of its backbone keeps it.
+    """
+
+    def make_sites(self, index):
+        """Begin without an adapter; `index` is the block's, from the bottom.
+
+        Returns: dict from `"attention"` and `"ffn"` to `AdapterSite`.
+        """
+        sites = {
+            place: AdapterSite.beside(part(self, f"{place}_norm"), f"{place}_site_{index}")
+            for place in ("attention", "ffn")
+        }
+        replace_tracked(self, attention_site=sites["attention"], ffn_site=sites["ffn"])
+        return sites
+
+    def drop_sites(self):
+        """Be as before `make_sites`."""
+        for name in ("attention_site", "ffn_site"):
+            untracked(self, getattr(self, name))
+            delattr(self, name)
+
+    def call(self, inputs, padding_mask=None, attention_mask=None, training=None, return_attention_scores=False):
+        mask = None if padding_mask is None else ops.expand_dims(ops.cast(padding_mask, "bool"), 1)
+        if attention_mask is not None:
+            attention_mask = ops.cast(attention_mask, "bool")
+            mask = attention_mask if mask is None else ops.logical_and(mask, attention_mask)
+        scores = {"return_attention_scores": True} if return_attention_scores else {}
+        attended = part(self, "attention")(query=inputs, value=inputs, attention_mask=mask, training=training, **scores)
+        attended, *scores = attended if return_attention_scores else (attended,)
+        attended = part(self, "attention_dropout")(attended, training=training)
+        hidden = self.attention_site.finish(attended, inputs, part(self, "attention_norm"), training)
+        outputs = part(self, "output")(part(self, "intermediate")(hidden))
+        outputs = part(self, "ffn_dropout")(outputs, training=training)
+        outputs = self.ffn_site.finish(outputs, hidden, part(self, "ffn_norm"), training)
+        return (outputs, *scores) if scores else outputs
