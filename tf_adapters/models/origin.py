@@ -52,7 +52,6 @@ def digest_of(door, model, variables, values=None):
     hasher, named, values = hashlib.sha256(), door.named_weights(model, variables), values or {}
     for name in sorted(named):
         variable, _ = named[name]
-        array = np.ascontiguousarray(door.array(variable, values.get(id(variable))), dtype=np.float32)
-        hasher.update(f"{name} {array.shape}\n".encode())
-        hasher.update(array)
+        hasher.update(f"{name} {door.shape(variable)}\n".encode())
+        hasher.update(np.ascontiguousarray(door.array(variable, values.get(id(variable))), dtype=np.float32))
     return hasher.hexdigest()

@@ -322,7 +322,8 @@ def _targets(model, state, adapter):
 
 def _stored(array, transposed):
     """A weight as files have it: float32, matrices of the encoder and the head in PyTorch's layout."""
-    return np.ascontiguousarray(array.T if transposed else array, dtype=np.float32)
+    array = np.asarray(array, dtype=np.float32)
+    return np.ascontiguousarray(array.T) if transposed else array
 
 
 def _assign(model, state, arrays, head, directory):

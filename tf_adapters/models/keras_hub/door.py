@@ -208,7 +208,11 @@ class Undo:
         self._trackers = [(layer, tracker_state(layer)) for layer in [*layers, *optimizers]]
         # Keras changes its own containers in place.
         containers = [
-            value for _, held in self._held for value in held.values() if isinstance(value, (list, dict, set))
+            # TensorFlow puts a wrapper around a dict.
+            getattr(value, "__wrapped__", value)
+            for _, held in self._held
+            for value in held.values()
+            if isinstance(value, (list, dict, set))
         ]
         self._contents = [(container, _kind(container)(container)) for container in containers]
         self._trains = [(variable, variable.trainable) for variable in model.variables]

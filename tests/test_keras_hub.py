@@ -1,0 +1,388 @@
+"""The second door: KerasHub's backbones on Keras 3, beside the first one in one process.
+
+On another backend: `KERAS_BACKEND=jax python -m pytest tests/test_keras_hub.py`.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
+keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
+
+import tf_adapters  # noqa: E402
+from tests.families import family_inputs, family_model, write_family_checkpoint  # noqa: E402
+from tf_adapters import AdapterConfig, InputError, LoraConfig  # noqa: E402
+from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config  # noqa: E402
+from tf_adapters.models import frozen_digest  # noqa: E402
+from tf_adapters.models.injection import active_adapter, adapter_names  # noqa: E402
+from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
+from tf_adapters.models.state import state_of  # noqa: E402
+
+FAMILIES = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
+CLASSIFIERS = tuple(family for family in FAMILIES if family != "electra")  # KerasHub has no head for it
+SMALL = {"bottleneck_size": 4}
+CONFIGS = {
+    "houlsby": AdapterConfig(**SMALL),
+    "one a block": AdapterConfig(**SMALL, sharing="layer", activation="tanh", train_layer_norm="none"),
+    "shared": AdapterConfig(**SMALL, sharing=2, train_layer_norm="encoder"),
+    "upper": AdapterConfig(**SMALL, blocks=(1, 2), placement="ffn", train_layer_norm="adapted"),
+    "after norm": AdapterConfig(**SMALL, insertion="after-norm", placement="ffn"),
+    "parallel": AdapterConfig(**SMALL, insertion="parallel", scaling=4.0),
+    "deep": AdapterConfig(**SMALL, hidden_layers=2, inner_norm="before", scaling="learned"),
+    "multiply": AdapterConfig(**SMALL, interaction="multiply", inner_norm="after"),
+    "dropped": AdapterConfig(**SMALL, random_drop=2, dropout=0.1),
+    "lora": LoraConfig(rank=2, targets=("query", "key", "value", "attention_output", "intermediate", "output")),
+    "dora": DoraConfig(rank=2, targets=("value", "attention_output", "intermediate")),
+    "ia3": IA3Config(),
+    "fusion": FusionConfig(adapters={"a": AdapterConfig(**SMALL), "b": AdapterConfig(bottleneck_size=3)}),
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """Function of a family that returns a model of the first door and the directory of its encoder."""
+    made = {}
+
+    def get(family):
+        if family not in made:
+            model = family_model(family)
+            directory = tmp_path_factory.mktemp(family)
+            write_family_checkpoint(model, directory)
+            made[family] = directory
+        return made[family]
+
+    return get
+
+
+def first(checkpoint, **settings):
+    return tf_adapters.load_backbone(str(checkpoint), **settings)
+
+
+def inputs(family):
+    """The same three rows for each door."""
+    given = {name: np.asarray(value) for name, value in family_inputs(family).items()}
+    names = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
+    theirs = {names[name]: value for name, value in given.items()}
+    return given, theirs
+
+
+def answers(model, family):
+    """Logits of either door, or of the second one's backbone the hidden states."""
+    ours, theirs = inputs(family)
+    if not isinstance(model, keras.Model):
+        return model(ours, training=False).logits.numpy()
+    outputs = model.predict({name: theirs[name] for name in model.input}, verbose=0)
+    return outputs["sequence_output"] if isinstance(outputs, dict) else outputs
+
+
+def fill(model, seed=0):
+    """Values as after training: every weight of the acting adapter, its LayerNorms and the head is another."""
+    random, state = np.random.default_rng(seed), state_of(model)
+    state.origin(model)
+    adapter = state.adapters[state.active]
+    variables = [weight for layer in adapter.layers.values() for weight in layer.weights]
+    variables += state.head_variables(model)
+    if adapter.config.train_layer_norm != "none":
+        variables += state.layer_norm_variables(model, adapter.config.train_layer_norm, adapter.config.blocks)
+    for variable in variables:
+        variable.assign(
+            np.asarray(state.door.read(variable)) + random.normal(0, 0.1, tuple(variable.shape)).astype("float32")
+        )
+
+
+def bits(model):
+    return {weight.path: keras.ops.convert_to_numpy(weight).tobytes() for weight in model.weights}
+
+
+# What a checkpoint means
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_encoder_is_the_first_doors(checkpoints, family):
+    head = "classification" if family in CLASSIFIERS else "none"
+    model, other = load_backbone(checkpoints(family), head=head), first(checkpoints(family))
+    _, theirs = inputs(family)
+    backbone = state_of(model).family.main_layer(model)
+    hidden = backbone.predict({name: theirs[name] for name in backbone.input}, verbose=0)
+    hidden = hidden["sequence_output"] if isinstance(hidden, dict) else hidden
+    ours, _ = inputs(family)
+    expected = state_of(other).family.main_layer(other)(ours, training=False)[0].numpy()
+    real = theirs["padding_mask"].astype(bool)
+    np.testing.assert_allclose(hidden[real], expected[real], atol=1e-5)
+    assert tf_adapters.models.backbone_digest(model) == tf_adapters.models.backbone_digest(other)
+    if family in CLASSIFIERS:
+        assert tf_adapters.parameter_counts(model) == tf_adapters.parameter_counts(other)
+
+
+@pytest.mark.parametrize("changes", [{"hidden_act": "gelu_new"}, {"hidden_act": "relu", "layer_norm_eps": 1e-3}])
+def test_activation_and_epsilon_are_the_checkpoints(tmp_path, changes):
+    write_family_checkpoint(family_model("bert", **changes), tmp_path)
+    model, other = load_backbone(tmp_path), first(tmp_path)
+    _, theirs = inputs("bert")
+    hidden = model.backbone.predict(theirs, verbose=0)["sequence_output"]
+    expected = other.bert(inputs("bert")[0], training=False)[0].numpy()
+    np.testing.assert_allclose(hidden[1:], expected[1:], atol=1e-5)
+
+
+# Through one door and out of the other
+
+
+@pytest.mark.parametrize(
+    ("family", "config"),
+    [*(("bert", config) for config in CONFIGS), *((family, "houlsby") for family in CLASSIFIERS if family != "bert")],
+)
+def test_a_directory_goes_through_both_doors(checkpoints, tmp_path, family, config):
+    ours, theirs = first(checkpoints(family), num_labels=3), load_backbone(checkpoints(family), num_labels=3)
+    for number, (source, target) in enumerate([(ours, theirs), (theirs, ours)]):
+        tf_adapters.add_adapters(source, CONFIGS[config], name=f"from{number}", seed=3)
+        fill(source, seed=number)
+        tf_adapters.set_trainable(source)
+        tf_adapters.save_adapter(source, tmp_path / str(number))
+        expected = answers(source, family)
+        assert np.abs(expected).max() > 0.01
+        tf_adapters.load_adapter(target, tmp_path / str(number), name=f"to{number}")
+        np.testing.assert_allclose(answers(target, family), expected, atol=1e-5)
+    assert tf_adapters.parameter_counts(ours) == tf_adapters.parameter_counts(theirs)
+    written = [json.loads((tmp_path / name / "tf_adapters.json").read_text()) for name in "01"]
+    assert written[0]["parameters"] == {**written[1]["parameters"], "total": written[0]["parameters"]["total"]}
+    assert written[0]["backbone"]["sha256"] == written[1]["backbone"]["sha256"]
+
+
+def test_an_encoder_without_a_head_takes_the_adapter_alone(checkpoints, tmp_path):
+    ours, theirs = first(checkpoints("electra"), head="none"), load_backbone(checkpoints("electra"), head="none")
+    tf_adapters.add_adapters(ours, CONFIGS["houlsby"], seed=3)
+    fill(ours)
+    tf_adapters.set_trainable(ours)
+    tf_adapters.save_adapter(ours, tmp_path / "kept")
+    tf_adapters.load_adapter(theirs, tmp_path / "kept")
+    expected = ours(inputs("electra")[0], training=False)[0].numpy()
+    np.testing.assert_allclose(answers(theirs, "electra")[1:], expected[1:], atol=1e-5)
+
+
+# The life of an adapter
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_adapters_come_act_and_go(checkpoints, config):
+    model = load_backbone(checkpoints("bert"))
+    before, plain = bits(model), answers(model, "bert")
+    kinds = [type(layer) for layer in model.backbone.transformer_layers]
+    tf_adapters.add_adapters(model, CONFIGS[config], name="one", seed=1)
+    fill(model, 1)
+    one = answers(model, "bert")
+    assert np.abs(one - plain).max() > 1e-3
+    tf_adapters.add_adapters(model, AdapterConfig(bottleneck_size=3), name="two", seed=2)
+    fill(model, 2)
+    two = answers(model, "bert")
+    tf_adapters.set_active(model, "one")
+    np.testing.assert_allclose(answers(model, "bert"), one, atol=2e-6)
+    tf_adapters.set_active(model, "two")
+    np.testing.assert_allclose(answers(model, "bert"), two, atol=2e-6)
+    with tf_adapters.disable_adapters(model):
+        norms = {name: value for name, value in bits(model).items() if "layer_norm" in name}
+        assert norms.items() <= before.items()
+    np.testing.assert_allclose(answers(model, "bert"), two, atol=2e-6)
+    tf_adapters.remove_adapters(model, name="two")
+    assert (adapter_names(model), active_adapter(model)) == (["one"], "one")
+    np.testing.assert_allclose(answers(model, "bert"), one, atol=2e-6)
+    tf_adapters.remove_adapters(model)
+    assert bits(model) == before
+    assert [type(layer) for layer in model.backbone.transformer_layers] == kinds
+    np.testing.assert_array_equal(answers(model, "bert"), plain)
+    assert all(weight.trainable for weight in model.weights)
+
+
+@pytest.mark.parametrize("family", CLASSIFIERS)
+def test_an_untrained_adapter_with_nothing_above_leaves_every_bit(checkpoints, family):
+    model = load_backbone(checkpoints(family))
+    plain = answers(model, family)
+    tf_adapters.add_adapters(model, AdapterConfig(bottleneck_size=4))
+    adapter = state_of(model).adapters["default"]
+    for layer in adapter.layers.values():
+        layer.up_kernel.assign(np.zeros(layer.up_kernel.shape))
+    np.testing.assert_array_equal(answers(model, family), plain)
+
+
+def test_a_graph_that_was_traced_follows_a_switch(checkpoints):
+    model = load_backbone(checkpoints("bert"))
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], name="one", seed=1)
+    fill(model, 1)
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], name="two", seed=2)
+    fill(model, 2)
+    two = answers(model, "bert")
+    traced = model.predict_function
+    tf_adapters.set_active(model, "one")
+    one = answers(model, "bert")
+    assert model.predict_function is traced and np.abs(one - two).max() > 1e-3
+    tf_adapters.set_active(model, "one", blocks=[])
+    with tf_adapters.disable_adapters(model):
+        off = answers(model, "bert")
+    assert model.predict_function is traced and np.abs(off - one).max() > 1e-3
+
+
+def test_a_graph_without_the_adapter_that_acts_answers_nan(checkpoints):
+    model = load_backbone(checkpoints("bert"))
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], name="one", seed=1)
+    acting = state_of(model).acting
+    assert np.asarray(acting.guard()) == 1.0
+    acting.number.assign(7)
+    assert np.isnan(answers(model, "bert")).all()
+    acting.number.assign(1)
+    assert np.isfinite(answers(model, "bert")).all()
+
+
+@pytest.mark.parametrize("config", ["houlsby", "lora"])
+@pytest.mark.parametrize("moment", range(4))
+def test_what_is_interrupted_has_not_happened(checkpoints, monkeypatch, config, moment):
+    from tf_adapters.models.keras_hub import door
+
+    model = load_backbone(checkpoints("bert"))
+    if moment % 2:
+        tf_adapters.add_adapters(model, CONFIGS[config], name="one", seed=1)
+        fill(model, 1)
+    before, plain = bits(model), answers(model, "bert")
+    flags = [(weight.path, weight.trainable) for weight in model.weights]
+    calls = []
+
+    def interrupt(function):
+        def wrapped(*arguments, **settings):
+            calls.append(function)
+            if len(calls) > moment:
+                raise KeyboardInterrupt
+            return function(*arguments, **settings)
+
+        return wrapped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(door, "forget_traces" if moment < 2 else "build_layer", interrupt(
+            door.forget_traces if moment < 2 else door.build_layer
+        ))  # fmt: skip
+        calls += [None] * (moment if moment < 2 else 0)
+        with pytest.raises(KeyboardInterrupt):
+            tf_adapters.add_adapters(model, CONFIGS[config], name="two", seed=2)
+    assert bits(model) == before and flags == [(weight.path, weight.trainable) for weight in model.weights]
+    assert adapter_names(model) == (["one"] if moment % 2 else [])
+    model.predict_function = None
+    np.testing.assert_array_equal(answers(model, "bert"), plain)
+    tf_adapters.add_adapters(model, CONFIGS[config], name="two", seed=2)
+    tf_adapters.remove_adapters(model)
+    assert all(weight.trainable for weight in model.weights)
+
+
+# Training
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_fit_trains_what_was_chosen_and_nothing_else(checkpoints, config):
+    model = load_backbone(checkpoints("bert"))
+    tf_adapters.add_adapters(model, CONFIGS[config], seed=1)
+    tf_adapters.set_trainable(model)
+    model.compile(
+        optimizer=keras.optimizers.Adam(1e-2), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    frozen, trained = frozen_digest(model), {weight.path for weight in model.trainable_weights}
+    before = bits(model)
+    losses = model.fit(inputs("bert")[1], np.array([0, 1, 1]), epochs=6, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    assert frozen_digest(model) == frozen
+    changed = {name for name, value in bits(model).items() if before[name] != value}
+    # Where nothing of a weight's gradient is left, as of keys' biases, it stays.
+    assert changed - {name for name in changed if name.endswith("dropped_blocks")} <= trained and len(changed) > 5
+
+
+@pytest.mark.parametrize("mode", ["full", "top-1", "layer-norm", "bias", "head", "adapters"])
+def test_what_trains_is_what_trains_through_the_first_door(checkpoints, mode):
+    named = []
+    for model in (first(checkpoints("bert")), load_backbone(checkpoints("bert"))):
+        tf_adapters.add_adapters(model, CONFIGS["shared"], seed=1)
+        tf_adapters.set_trainable(model, mode)
+        state = state_of(model)
+        adapters = {id(weight) for weight in state.adapter_variables()}
+        rest = [weight for weight in model.trainable_variables if id(weight) not in adapters]
+        named.append((len(model.trainable_variables), sorted(state.door.named_weights(model, rest))))
+        assert tf_adapters.parameter_counts(model).trainable > 0
+    assert named[0] == named[1]
+
+
+def test_another_choice_keeps_the_moments_of_what_still_trains(checkpoints):
+    model = load_backbone(checkpoints("bert"))
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
+    tf_adapters.set_trainable(model)
+    model.compile(
+        optimizer=keras.optimizers.Adam(1e-2), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    model.fit(inputs("bert")[1], np.array([0, 1, 1]), epochs=2, verbose=0)
+    kept = {
+        id(one): np.array(keras.ops.convert_to_numpy(moment))
+        for one, moment in zip(model.trainable_variables, model.optimizer._momentums)
+    }
+    tf_adapters.set_trainable(model, "head")
+    assert len(model.optimizer._momentums) == len(model.trainable_variables) == 2
+    for variable, moment in zip(model.trainable_variables, model.optimizer._momentums):
+        assert np.abs(keras.ops.convert_to_numpy(moment)).max() > 0
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(moment), kept[id(variable)])
+    model.fit(inputs("bert")[1], np.array([0, 1, 1]), verbose=0)
+
+
+def test_the_head_computes_in_float32_under_mixed_precision(checkpoints):
+    model = load_backbone(checkpoints("bert"), dtype="mixed_bfloat16")
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
+    tf_adapters.set_trainable(model)
+    assert {layer.compute_dtype for layer in state_of(model).adapters["default"].layers.values()} == {"bfloat16"}
+    assert answers(model, "bert").dtype == np.float32
+    assert {weight.dtype for weight in model.weights if "active" not in weight.path} <= {"float32", "int32"}
+    model.compile(
+        optimizer=keras.optimizers.Adam(1e-2), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    losses = model.fit(inputs("bert")[1], np.array([0, 1, 1]), epochs=5, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+
+
+def test_a_model_of_your_own_on_a_backbone(checkpoints):
+    backbone = load_backbone(checkpoints("roberta"), head="none")
+    hidden = backbone(backbone.input)
+    model = keras.Model(backbone.input, keras.layers.Dense(5, name="words")(hidden))
+    plain = answers(model, "roberta")
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
+    tf_adapters.set_trainable(model)
+    fill(model)
+    counts = tf_adapters.parameter_counts(model)
+    assert counts.head == 5 * 33 and counts.backbone == 0 and counts.adapter > 0
+    assert np.abs(answers(model, "roberta") - plain).max() > 1e-3
+
+
+def test_kerashubs_own_backbone_takes_adapters():
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=50, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=20
+    )
+    model = keras_hub.models.BertTextClassifier(backbone, num_classes=2)
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"])
+    tf_adapters.set_trainable(model)
+    assert tf_adapters.parameter_counts(model).adapter == 4 * AdapterConfig(**SMALL).parameters_per_adapter(16)
+
+
+# Bad input
+
+
+def test_what_cannot_be_is_a_sentence(checkpoints, tmp_path):
+    model = load_backbone(checkpoints("bert"))
+    with pytest.raises(InputError, match="fast=True: models of KerasHub have no fast blocks"):
+        tf_adapters.add_adapters(model, fast=True)
+    with pytest.raises(InputError, match="an adapter for a model of KerasHub has the head's shape"):
+        tf_adapters.add_adapters(model, num_labels=7)
+    assert adapter_names(model) == []
+    with pytest.raises(InputError, match="fits|no such directory"):
+        load_backbone(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="model_type='mpnet' has no backbone of this door"):
+        load_backbone(checkpoints("mpnet"))
+    with pytest.raises(InputError, match="head='classification': electra of this door has 'none'"):
+        load_backbone(checkpoints("electra"))
+    with pytest.raises(InputError, match="must have one backbone of KerasHub inside"):
+        tf_adapters.add_adapters(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]))
+    backbone = keras_hub.models.GPT2Backbone(
+        vocabulary_size=50, num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=20
+    )
+    with pytest.raises(InputError, match="GPT2Backbone' is not supported: tf_adapters has adapters for AlbertBackbone"):
+        tf_adapters.add_adapters(backbone)
