@@ -15,7 +15,7 @@ import tf_adapters  # noqa: E402
 from tests.families import family_inputs, family_model, write_family_checkpoint  # noqa: E402
 from tf_adapters import AdapterConfig, InputError, LoraConfig  # noqa: E402
 from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config  # noqa: E402
-from tf_adapters.models import frozen_digest  # noqa: E402
+from tf_adapters.models import cast_frozen, frozen_digest  # noqa: E402
 from tf_adapters.models.injection import active_adapter, adapter_names  # noqa: E402
 from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
@@ -148,6 +148,18 @@ def test_a_directory_goes_through_both_doors(checkpoints, tmp_path, family, conf
     written = [json.loads((tmp_path / name / "tf_adapters.json").read_text()) for name in "01"]
     assert written[0]["parameters"] == {**written[1]["parameters"], "total": written[0]["parameters"]["total"]}
     assert written[0]["backbone"]["sha256"] == written[1]["backbone"]["sha256"]
+
+
+@pytest.mark.parametrize("door", ["transformers", "keras-hub"])
+def test_a_whole_model_comes_back_through_the_door_that_is_named(checkpoints, tmp_path, door):
+    model = tf_adapters.load_backbone(str(checkpoints("bert")), labels=["no", "yes"], door="keras-hub")
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=3)
+    fill(model)
+    tf_adapters.set_trainable(model)
+    tf_adapters.save_adapter(model, tmp_path / "kept")
+    again, settings = tf_adapters.load_trained(tmp_path / "kept", door=door)
+    assert isinstance(again, keras.Model) == (door == "keras-hub") and settings["head"]["labels"] == ["no", "yes"]
+    np.testing.assert_allclose(answers(again, "bert"), answers(model, "bert"), atol=1e-5)
 
 
 def test_an_encoder_without_a_head_takes_the_adapter_alone(checkpoints, tmp_path):
@@ -373,6 +385,13 @@ def test_what_cannot_be_is_a_sentence(checkpoints, tmp_path):
     with pytest.raises(InputError, match="an adapter for a model of KerasHub has the head's shape"):
         tf_adapters.add_adapters(model, num_labels=7)
     assert adapter_names(model) == []
+    for function in (tf_adapters.merge_adapter, cast_frozen, lambda model: tf_adapters.predict(model, ["a text"])):
+        with pytest.raises(InputError, match="takes models of transformers, and .* go on with load_trained"):
+            function(model)
+    with pytest.raises(InputError, match="door='keras' is unknown: use 'transformers' or 'keras-hub'"):
+        tf_adapters.load_backbone(str(checkpoints("bert")), door="keras")
+    with pytest.raises(InputError, match="head_layers=2 is for door='transformers'"):
+        tf_adapters.load_backbone(str(checkpoints("bert")), head_layers=2, door="keras-hub")
     with pytest.raises(InputError, match="fits|no such directory"):
         load_backbone(tmp_path / "nowhere")
     with pytest.raises(InputError, match="model_type='mpnet' has no backbone of this door"):

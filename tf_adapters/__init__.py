@@ -39,7 +39,7 @@ _PUBLIC = {
     "fit": "training.fit",
     "get_recipe": "recipes",
     "load_adapter": "saving.directory",
-    "load_backbone": "models.transformers.loading",
+    "load_backbone": "models.loading",
     "load_task": "tasks",
     "load_tokenizer": "text.loading",
     "load_trained": "saving.directory",

@@ -85,6 +85,7 @@ def go_on_with(optimizer, variables):
     with unlocked(inner):
         for variable in [one for one in inner._variables if id(one) in moments]:
             inner._tracker.untrack(variable)
+        inner._trainable_variables_indices.clear()
         inner.built = False
         inner.build(variables)
     places = {id(variable): place for place, variable in enumerate(inner._trainable_variables)}

@@ -10,6 +10,7 @@ from tf_adapters._types import PathLike
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import freeze
 from tf_adapters.models.transformers.storage import cast_frozen
@@ -216,6 +217,7 @@ class _Pipeline:
                 scorer, get_kind(name), labels, task.get("text_pairs"), task.get("metric"), task.get("value_range"),
                 task.get("reading"),
             )  # fmt: skip
+        only_first_door(model, "predict")
         for name, value in {"backbone": backbone, "fast": fast}.items():
             if value is not None:
                 raise InputError(f"{name}={shown(value)} is of a directory, and a model has its own: leave it out.")

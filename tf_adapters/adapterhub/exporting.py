@@ -8,6 +8,7 @@ from tf_adapters.adapterhub.heads import head_files
 from tf_adapters.adapterhub.layout import DESCRIPTIONS, FILES
 from tf_adapters.adapterhub.settings import VERSION
 from tf_adapters.errors import InputError
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import write_safetensors, write_text
 
@@ -37,6 +38,7 @@ def export_adapter(model, directory, *, name=None, head=True):
         InputError: there is no adapter, or it has what AdapterHub's files cannot hold: LayerNorms that were trained,
             several layers, multiplication, (IA)^3, LoRA behind the attention, another kind of head.
     """
+    only_first_door(model, "export_adapter")
     state, directory = state_of(model), pathlib.Path(directory)
     if state.active is None:
         raise InputError("The model has no adapter to export: add or load one first.")

@@ -7,6 +7,7 @@ from tf_adapters.adapterhub.heads import read_head
 from tf_adapters.adapterhub.layout import HEAD_DESCRIPTION
 from tf_adapters.adapterhub.weights import read_weights
 from tf_adapters.errors import InputError, shown
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
@@ -32,6 +33,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
         InputError: nothing there, another hidden size or family, something that has no like here, a file that is
             damaged or would run code. The model is then as it was.
     """
+    only_first_door(model, "import_adapter")
     directory, state = find_directory(directory), state_of(model)
     method, settings = read_description(directory)
     read, read_its_head, _ = _methods(method, settings, directory)

@@ -3,6 +3,7 @@
 What adapters do to a model is written once, in this folder. A door is a folder with a module `door`, which says how
 that is done with models of its Keras. It has
 
+    NAME                                    `"transformers"` or `"keras-hub"`
     ops                                     its module of `layers.ops`
     family_of(model)                        the model's family: where blocks, LayerNorms, pooler and head are
     config_of(model)                        an object with `model_type`, `hidden_size`, `num_hidden_layers`,
@@ -40,6 +41,20 @@ from tf_adapters.errors import InputError
 
 # The Keras whose models it takes -> folder.
 _DOORS = {"tf_keras": "transformers", "keras": "keras_hub"}
+
+
+def only_first_door(model, what):
+    """Raise InputError for what is made for transformers' models alone, with the way that leads there.
+
+    Args:
+        what: str, the function's name.
+    """
+    if door_of(model).NAME != "transformers":
+        raise InputError(
+            f"{what} takes models of transformers, and {{model}} is of KerasHub: save_adapter(model, directory), and "
+            "go on with load_trained(directory, door='transformers').",
+            model=type(model).__name__,
+        )
 
 
 def door_of(model):

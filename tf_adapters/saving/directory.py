@@ -25,6 +25,7 @@ from tf_adapters.json_input import finite
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.heads import SWITCHED, HeadShape
 from tf_adapters.models.injection import add_adapters, check_fast, set_active
+from tf_adapters.models.loading import load_backbone
 from tf_adapters.models.state import check_not_cast, state_of
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
@@ -257,7 +258,7 @@ def read_adapter(directory):
 
 
 def load_trained(
-    directory: PathLike, *, backbone: Optional[PathLike] = None, fast: Optional[bool] = None
+    directory: PathLike, *, backbone: Optional[PathLike] = None, fast: Optional[bool] = None, door: Optional[str] = None
 ) -> Tuple[Model, Settings]:
     """Rebuild the whole model of an adapter directory.
 
@@ -266,6 +267,7 @@ def load_trained(
         backbone: source of the pretrained encoder, as in `load_backbone`, or None for the
             one that the directory names.
         fast: as in `add_adapters`.
+        door: as in `load_backbone`; a directory goes through each, whichever it was trained through.
 
     Returns: `(model, settings)`.
 
@@ -279,11 +281,11 @@ def load_trained(
     source = settings["backbone"]["source"] if backbone is None else backbone
     if source is None:
         raise InputError(f"{directory} does not say where its encoder came from: give {{backbone}}.", backbone=NAME)
-    from tf_adapters.models.transformers.loading import load_backbone
-
     head = settings["head"]
     try:
-        model = load_backbone(source, head=head["type"], num_labels=head["num_labels"], head_layers=head["layers"])
+        model = load_backbone(
+            source, head=head["type"], num_labels=head["num_labels"], head_layers=head["layers"], door=door
+        )
     except InputError as error:
         if backbone is None:
             raise InputError(

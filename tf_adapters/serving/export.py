@@ -14,6 +14,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import NOT_FINITE
 from tf_adapters.layers.fused.compiled import uncompiled
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.merging import merged
 from tf_adapters.models.transformers.outputs import logits_of_rows
@@ -73,6 +74,7 @@ def export_saved_model(
         InputError: the directory is there, its name is no number, or it cannot be written; a kind of task
             that is not the model's.
     """
+    only_first_door(model, "export_saved_model")
     directory = check_version_directory(directory)
     if storage not in STORAGES:
         raise InputError(f"{{storage}} is unknown: use one of {', '.join(map(repr, STORAGES))}.", storage=storage)

@@ -10,6 +10,7 @@ from tf_adapters._keras_internals import loss_scale_variables
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import frozen_digest, learned_variables
 from tf_adapters.models.transaction import transaction
@@ -128,6 +129,7 @@ def fit(
 
 def _checked_state(model):
     """The `ModelState`; InputError unless it is known what trains, and that it acts."""
+    only_first_door(model, "fit")
     state = state_of(model)
     if state.trainable is None:
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")

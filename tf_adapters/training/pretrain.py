@@ -9,6 +9,7 @@ from tf_adapters._types import PathLike
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import set_trainable
@@ -100,6 +101,7 @@ def pretrain(
     Reference: Gururangan et al. 2020, section 4; He et al. 2021, section 3.1 (TAPT with adapters); Han et al. 2021,
     section 3 (TSP).
     """
+    only_first_door(model, "pretrain")
     state, output = state_of(model), pathlib.Path(output)
     if state.family.head_of(model) != MaskedLanguageModelling.head or state.adapters:
         raise InputError('model: pretraining takes load_backbone(source, head="masked-lm"), without adapters.')

@@ -12,6 +12,7 @@ from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite,
 
 __all__ = ["Acting", "RandomDrop", "family_of", "ops"]
 
+NAME = "keras-hub"
 
 # Weights
 

@@ -26,6 +26,7 @@ from tf_adapters.models.transformers.site import Acting, RandomDrop
 
 __all__ = ["Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops"]
 
+NAME = "transformers"
 
 # Weights
 

