@@ -365,14 +365,71 @@ def test_a_model_of_your_own_on_a_backbone(checkpoints):
     assert np.abs(answers(model, "roberta") - plain).max() > 1e-3
 
 
-def test_kerashubs_own_backbone_takes_adapters():
-    backbone = keras_hub.models.BertBackbone(
+def small_backbone():
+    return keras_hub.models.BertBackbone(
         vocabulary_size=50, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=20
     )
+
+
+def test_kerashubs_own_backbone_takes_adapters():
+    backbone = small_backbone()
     model = keras_hub.models.BertTextClassifier(backbone, num_classes=2)
     tf_adapters.add_adapters(model, CONFIGS["houlsby"])
     tf_adapters.set_trainable(model)
     assert tf_adapters.parameter_counts(model).adapter == 4 * AdapterConfig(**SMALL).parameters_per_adapter(16)
+
+
+# Files of Keras
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_formats_that_would_lose_what_the_model_computes_are_refused(checkpoints, tmp_path, adapted):
+    model = load_backbone(checkpoints("bert"))
+    if adapted:
+        tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
+    with pytest.raises(NotImplementedError, match="no Keras configuration yet: keep the adapter with"):
+        model.save(tmp_path / "whole.keras")
+    with pytest.raises(NotImplementedError, match="no Keras configuration yet"):
+        keras.models.clone_model(model)
+
+
+def test_kerashubs_own_backbone_can_be_saved_again_when_its_adapters_are_gone(tmp_path):
+    backbone = small_backbone()
+    tf_adapters.add_adapters(backbone, CONFIGS["houlsby"])
+    with pytest.raises(NotImplementedError, match="no Keras configuration yet"):
+        backbone.save(tmp_path / "whole.keras")
+    tf_adapters.remove_adapters(backbone)
+    backbone.save(tmp_path / "whole.keras")
+    again = keras.saving.load_model(tmp_path / "whole.keras")
+    assert bits(again) == bits(backbone)
+
+
+def test_weights_of_all_adapters_come_back(checkpoints, tmp_path):
+    model, other = load_backbone(checkpoints("bert")), load_backbone(checkpoints("bert"))
+    for each in (model, other):
+        tf_adapters.add_adapters(each, CONFIGS["shared"], seed=1)
+    fill(model)
+    model.save_weights(tmp_path / "all.weights.h5")
+    other.load_weights(tmp_path / "all.weights.h5")
+    np.testing.assert_array_equal(answers(other, "bert"), answers(model, "bert"))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="KerasHub's positions need a length on JAX")
+def test_an_exported_model_answers_the_same(checkpoints, tmp_path):
+    import tensorflow as tf
+
+    model = load_backbone(checkpoints("bert"))
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
+    fill(model)
+    expected = answers(model, "bert")
+    model.export(tmp_path / "1", verbose=False)
+    served = tf.saved_model.load(tmp_path / "1")
+    given = {name: tf.constant(value, tf.float32) for name, value in inputs("bert")[1].items()}
+    wanted = served.signatures["serving_default"].structured_input_signature[1]
+    (outputs,) = served.signatures["serving_default"](
+        **{name: tf.cast(value, wanted[name].dtype) for name, value in given.items()}
+    ).values()
+    np.testing.assert_allclose(outputs.numpy(), expected, atol=1e-6)
 
 
 # Bad input

@@ -89,6 +89,21 @@ def adapt(model, state):
             state.sites[index, place] = site
     # Every graph of the model reads it, and all that it computes depends on it.
     state.sites[0, "attention"].acting = state.acting
+    refuse_config(model, backbone_of(model))
+
+
+def refuse_config(*models):
+    """Let Keras refuse to write down what it would build again otherwise, in silence."""
+    for model in models:
+        vars(model)["get_config"] = _no_config
+
+
+def _no_config():
+    raise NotImplementedError(
+        "A model with adapters, or with a checkpoint's own activation and epsilon, has no Keras configuration yet: "
+        "keep the adapter with tf_adapters.save_adapter(model, directory), all weights with model.save_weights, and "
+        "what is served with model.export."
+    )
 
 
 def site(model, state, block, place):
@@ -115,6 +130,9 @@ def build_layer(config, place, site, name, seed):
 
 def restore(model, state):
     """Put back the original layers and what trains."""
+    if state.directory is None:
+        for one in {id(one): one for one in (model, backbone_of(model))}.values():
+            vars(one).pop("get_config", None)
     for owner, attribute, original, made in state.original_parts:
         if made is None:
             owner.drop_sites()

@@ -57,6 +57,7 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
     if lacks_pooler and family.reads_pooler(model):
         state.newly_initialized = [family.pooler(model)]
     door.keep_float32(model, state)
+    door.refuse_config(family.main_layer(model))
     return model
 
 
