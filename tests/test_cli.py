@@ -112,7 +112,7 @@ def test_missing_package_is_one_sentence_at_import_and_at_the_command_line(hidde
     code = f"""
 import importlib.metadata, importlib.util, sys
 find_spec, version = importlib.util.find_spec, importlib.metadata.version
-importlib.util.find_spec = lambda name, *rest: None if name == {hidden!r} else find_spec(name, *rest)
+importlib.util.find_spec = lambda name, *rest: None if name in ({hidden!r}, "keras_hub") else find_spec(name, *rest)
 def hide(name):
     if name == {hidden!r}:
         raise importlib.metadata.PackageNotFoundError(name)

@@ -152,9 +152,10 @@ def test_tensorboard_logs_are_written_or_the_package_is_named(checkpoint, task, 
         fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path, **SETTINGS, tensorboard=True)
         (file,) = (tmp_path / "tensorboard").glob("events.*")
         assert b"validation_accuracy" in file.read_bytes()
+    model = new_model(checkpoint, "head")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="pip install tensorboard"):
-        fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path, **SETTINGS, tensorboard=True)
+        fit(model, task, wordpiece, output=tmp_path, **SETTINGS, tensorboard=True)
 
 
 @pytest.mark.slow

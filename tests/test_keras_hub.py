@@ -7,16 +7,20 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
 keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
 
 import tf_adapters  # noqa: E402
-from tests.families import family_inputs, family_model, write_family_checkpoint  # noqa: E402
+from tests.conftest import VOCABULARY  # noqa: E402
+from tests.families import FAMILIES as SIZES  # noqa: E402
 from tf_adapters import AdapterConfig, InputError, LoraConfig  # noqa: E402
 from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config  # noqa: E402
-from tf_adapters.models import cast_frozen, frozen_digest  # noqa: E402
+from tf_adapters.models import frozen_digest  # noqa: E402
 from tf_adapters.models.injection import active_adapter, adapter_names  # noqa: E402
+from tf_adapters.models.keras_hub import door  # noqa: E402
+from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family  # noqa: E402
 from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
 
@@ -40,32 +44,54 @@ CONFIGS = {
 }
 
 
+def write_checkpoint(family, directory, **changes):
+    """A tiny encoder with random weights, every bias included, as transformers would write it."""
+    usual = {"type_vocab_size": 2, "hidden_act": "gelu", "activation": "gelu"}
+    config = {**usual, **SIZES[family], **changes, "model_type": family}
+    (directory / "config.json").write_text(json.dumps(config))
+    if family not in MODEL_TYPES:
+        return directory
+    described, random = get_family(MODEL_TYPES[family]), np.random.default_rng(0)
+    backbone = described.backbone(**described.arguments(config))
+    described.prepare(backbone, config)
+    arrays = {}
+    for variable, name, transposed in described.names(backbone):
+        shape = door.shape(variable)[::-1] if transposed else door.shape(variable)
+        scale = random.normal(0, 0.05, shape).astype("float32")
+        arrays[name] = scale + 1 if name.endswith("LayerNorm.weight") or "layer_norm.weight" in name else scale
+    save_file(arrays, str(directory / "model.safetensors"))
+    return directory
+
+
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    """Function of a family that returns a model of the first door and the directory of its encoder."""
+    """Function of a family that returns the directory of a tiny encoder."""
     made = {}
 
     def get(family):
         if family not in made:
-            model = family_model(family)
-            directory = tmp_path_factory.mktemp(family)
-            write_family_checkpoint(model, directory)
-            made[family] = directory
+            made[family] = write_checkpoint(family, tmp_path_factory.mktemp(family))
         return made[family]
 
     return get
 
 
 def first(checkpoint, **settings):
-    return tf_adapters.load_backbone(str(checkpoint), **settings)
+    """A model of the first door."""
+    pytest.importorskip("tf_keras", reason="needs the first door")
+    return tf_adapters.load_backbone(str(checkpoint), door="transformers", **settings)
 
 
 def inputs(family):
-    """The same three rows for each door."""
-    given = {name: np.asarray(value) for name, value in family_inputs(family).items()}
-    names = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
-    theirs = {names[name]: value for name, value in given.items()}
-    return given, theirs
+    """The same three rows of nine tokens for each door, the first padded."""
+    random, pad = np.random.default_rng(0), SIZES[family].get("pad_token_id", 0)
+    ids, mask = random.integers(5, len(VOCABULARY), (3, 9)).astype("int32"), np.ones((3, 9), "int32")
+    ids[0, 5:], mask[0, 5:] = pad, 0
+    ours = {"input_ids": ids, "attention_mask": mask}
+    if family not in ("distilbert", "roberta", "xlm-roberta", "camembert"):
+        ours["token_type_ids"] = np.zeros((3, 9), "int32")
+    theirs = {"token_ids": ids, "padding_mask": mask, "segment_ids": np.zeros((3, 9), "int32")}
+    return ours, theirs
 
 
 def answers(model, family):
@@ -118,10 +144,9 @@ def test_an_encoder_is_the_first_doors(checkpoints, family):
 
 @pytest.mark.parametrize("changes", [{"hidden_act": "gelu_new"}, {"hidden_act": "relu", "layer_norm_eps": 1e-3}])
 def test_activation_and_epsilon_are_the_checkpoints(tmp_path, changes):
-    write_family_checkpoint(family_model("bert", **changes), tmp_path)
+    write_checkpoint("bert", tmp_path, **changes)
     model, other = load_backbone(tmp_path), first(tmp_path)
-    _, theirs = inputs("bert")
-    hidden = model.backbone.predict(theirs, verbose=0)["sequence_output"]
+    hidden = model.backbone.predict(inputs("bert")[1], verbose=0)["sequence_output"]
     expected = other.bert(inputs("bert")[0], training=False)[0].numpy()
     np.testing.assert_allclose(hidden[1:], expected[1:], atol=1e-5)
 
@@ -152,6 +177,8 @@ def test_a_directory_goes_through_both_doors(checkpoints, tmp_path, family, conf
 
 @pytest.mark.parametrize("door", ["transformers", "keras-hub"])
 def test_a_whole_model_comes_back_through_the_door_that_is_named(checkpoints, tmp_path, door):
+    if door == "transformers":
+        pytest.importorskip("tf_keras", reason="needs the first door")
     model = tf_adapters.load_backbone(str(checkpoints("bert")), labels=["no", "yes"], door="keras-hub")
     tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=3)
     fill(model)
@@ -248,8 +275,6 @@ def test_a_graph_without_the_adapter_that_acts_answers_nan(checkpoints):
 @pytest.mark.parametrize("config", ["houlsby", "lora"])
 @pytest.mark.parametrize("moment", range(4))
 def test_what_is_interrupted_has_not_happened(checkpoints, monkeypatch, config, moment):
-    from tf_adapters.models.keras_hub import door
-
     model = load_backbone(checkpoints("bert"))
     if moment % 2:
         tf_adapters.add_adapters(model, CONFIGS[config], name="one", seed=1)
@@ -435,6 +460,20 @@ def test_an_exported_model_answers_the_same(checkpoints, tmp_path):
 # Bad input
 
 
+def test_what_is_made_for_transformers_alone_says_so(checkpoints):
+    pytest.importorskip("tf_keras", reason="needs the first door")
+    model = load_backbone(checkpoints("bert"))
+    tf_adapters.add_adapters(model)
+    functions = {
+        "merge_adapter": tf_adapters.merge_adapter,
+        "cast_frozen": tf_adapters.models.cast_frozen,
+        "predict": lambda model: tf_adapters.predict(model, ["a text"]),
+    }
+    for name, function in functions.items():
+        with pytest.raises(InputError, match=f"{name} takes models of transformers, and .* go on with load_trained"):
+            function(model)
+
+
 def test_what_cannot_be_is_a_sentence(checkpoints, tmp_path):
     model = load_backbone(checkpoints("bert"))
     with pytest.raises(InputError, match="fast=True: models of KerasHub have no fast blocks"):
@@ -442,9 +481,6 @@ def test_what_cannot_be_is_a_sentence(checkpoints, tmp_path):
     with pytest.raises(InputError, match="an adapter for a model of KerasHub has the head's shape"):
         tf_adapters.add_adapters(model, num_labels=7)
     assert adapter_names(model) == []
-    for function in (tf_adapters.merge_adapter, cast_frozen, lambda model: tf_adapters.predict(model, ["a text"])):
-        with pytest.raises(InputError, match="takes models of transformers, and .* go on with load_trained"):
-            function(model)
     with pytest.raises(InputError, match="door='keras' is unknown: use 'transformers' or 'keras-hub'"):
         tf_adapters.load_backbone(str(checkpoints("bert")), door="keras")
     with pytest.raises(InputError, match="head_layers=2 is for door='transformers'"):

@@ -456,7 +456,12 @@ def texts(node, owner, is_others):
 def touched_in(package):
     files = sorted(package.rglob("*.py"))
     defined = set().union(*(Definitions(ast.parse(path.read_text())).names for path in files))
-    return [line for path in files if path.name != "_keras_internals.py" for line in touched(path, defined)]
+    return [
+        line
+        for path in files
+        if path.name not in ("_keras_internals.py", "_keras3_internals.py")
+        for line in touched(path, defined)
+    ]
 
 
 def test_what_others_keep_to_themselves_is_touched_in_one_file():

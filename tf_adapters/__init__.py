@@ -12,16 +12,14 @@ from tf_adapters._installation import check_installation
 from tf_adapters._submodules import submodules_of
 from tf_adapters._version import __version__
 
-_installation_error = None
 try:
     check_installation()
-except ImportError as error:
+except ImportError:
     # The command line imports this package before its own code can catch the error, and shows it then. While Python
     # looks for what `-m` names, that is not in sys.argv yet.
     by_module = sys.argv[0] == "-m" and not {"tf_adapters", "tf_adapters.cli"}.isdisjoint(sys.orig_argv)
     if os.path.basename(sys.argv[0]) != "tf-adapters" and not by_module:
         raise
-    _installation_error = error
 
 # What most programs need. The rest is public in its room: `tf_adapters.models.freeze`, `tf_adapters.text.WordPiece`.
 _PUBLIC = {

@@ -1,6 +1,6 @@
 """What Keras 3 and KerasHub keep to themselves and is needed here; as `_keras_internals` for the first door.
 
-A layer's tracker notes which layers and variables its attributes hold, and refuses new ones once the layer is built.
+tests/test_keras_hub.py tries what is done with it. A layer's tracker notes which layers and variables its attributes hold, and refuses new ones once the layer is built.
 """
 
 import contextlib
@@ -64,6 +64,11 @@ def set_tracker_state(layer, state):
         stored = layer._tracker.stored_ids[name]
         stored.clear()
         stored.update(before)
+
+
+def set_trainable_alone(layer, trainable):
+    """Set a layer's `trainable`, and that of nothing inside, which the public setter changes too."""
+    layer._trainable = trainable
 
 
 def go_on_with(optimizer, variables):

@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 
-from tf_adapters import _installation_error
+from tf_adapters._installation import check_first_door
 
 
 def main(arguments=None):
@@ -13,8 +13,10 @@ def main(arguments=None):
 
     0, 1 if the reader of the output has gone, 2 for a user's mistake, 130 when interrupted.
     """
-    if _installation_error is not None:
-        print(f"error: {_installation_error}", file=sys.stderr)
+    try:
+        check_first_door()
+    except ImportError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 2
     # Before TensorFlow is imported, which reads them once.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -47,8 +47,9 @@ def load_backbone(
         from tf_adapters.models.transformers import loading
 
         return loading.load_backbone(
-            source, head=head, num_labels=num_labels, labels=labels, head_layers=head_layers, revision=revision
-        )
+            source, head=head, num_labels=num_labels, labels=labels, head_layers=head_layers, revision=revision,
+            stacklevel=4,
+        )  # fmt: skip
     if head_layers != 1 or revision is not None:
         name, value = ("head_layers", head_layers) if head_layers != 1 else ("revision", revision)
         raise InputError(f"{{{name}}} is for door='transformers': leave it out.", **{name: value})

@@ -3,7 +3,14 @@
 import keras
 import numpy as np
 
-from tf_adapters._keras3_internals import go_on_with, layers_of, replace_tracked, set_tracker_state, tracker_state
+from tf_adapters._keras3_internals import (
+    go_on_with,
+    layers_of,
+    replace_tracked,
+    set_tracker_state,
+    set_trainable_alone,
+    tracker_state,
+)
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.heads import Head, HeadShape
@@ -143,7 +150,7 @@ def restore(model, state):
     for variable, trains in state.freezing[0]:
         variable.trainable = trains
     for layer, trains in state.freezing[1]:
-        layer._trainable = trains
+        set_trainable_alone(layer, trains)
 
 
 # Heads

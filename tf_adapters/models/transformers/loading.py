@@ -39,13 +39,18 @@ def load_backbone(
     labels: Optional[Sequence[str]] = None,
     head_layers: int = 1,
     revision: Optional[str] = None,
+    stacklevel: int = 3,
 ) -> keras.Model:
-    """A transformers TensorFlow model on a pretrained encoder; see `tf_adapters.load_backbone`."""
+    """A transformers TensorFlow model on a pretrained encoder; see `tf_adapters.load_backbone`.
+
+    Args:
+        stacklevel: int, whose line a warning names, as of `warnings.warn`.
+    """
     check_head(num_labels, labels, head, head_layers)
     directory = find_files(source, revision=revision)
     family, config = _described_encoder(directory)
     model = _build(family, config, head, num_labels, labels, head_layers)
-    return _finish(model, family, str(source), str(directory))
+    return _finish(model, family, str(source), str(directory), stacklevel=stacklevel)
 
 
 def change_head(model, *, head="classification", num_labels=2, labels=None, head_layers=1):
@@ -87,7 +92,7 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
     return _finish(other, family, state.source, state.directory, skip=kept)
 
 
-def _finish(model, family, source, directory, skip=()):
+def _finish(model, family, source, directory, skip=(), stacklevel=3):
     """Read the weights, those of the variables in `skip` excepted, and remember where they came from."""
     lacks_pooler, found = _read_weights(model, family, directory, skip)
     state = state_of(model)
@@ -97,7 +102,7 @@ def _finish(model, family, source, directory, skip=()):
         state.newly_initialized = [family.pooler(model)]
         warnings.warn(
             f"{source} has no pooler weights: the pooler starts at random, trains and is saved with the head.",
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     keep_float32(model, state)
     return model
