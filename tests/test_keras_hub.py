@@ -27,6 +27,7 @@ from tf_adapters.models.state import state_of  # noqa: E402
 FAMILIES = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 CLASSIFIERS = tuple(family for family in FAMILIES if family != "electra")  # KerasHub has no head for it
 SMALL = {"bottleneck_size": 4}
+MODES = ("full", "top-1", "layer-norm", "bias", "head", "adapters")
 CONFIGS = {
     "houlsby": AdapterConfig(**SMALL),
     "one a block": AdapterConfig(**SMALL, sharing="layer", activation="tanh", train_layer_norm="none"),
@@ -122,10 +123,15 @@ def bits(model):
     return {weight.path: keras.ops.convert_to_numpy(weight).tobytes() for weight in model.weights}
 
 
+def some(names, quick):
+    """The cases of a test, of which all but a few are slow."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 # What a checkpoint means
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", some(FAMILIES, ("bert", "albert", "roberta")))
 def test_an_encoder_is_the_first_doors(checkpoints, family):
     head = "classification" if family in CLASSIFIERS else "none"
     model, other = load_backbone(checkpoints(family), head=head), first(checkpoints(family))
@@ -156,7 +162,18 @@ def test_activation_and_epsilon_are_the_checkpoints(tmp_path, changes):
 
 @pytest.mark.parametrize(
     ("family", "config"),
-    [*(("bert", config) for config in CONFIGS), *((family, "houlsby") for family in CLASSIFIERS if family != "bert")],
+    [
+        ("bert", "houlsby"),
+        ("bert", "dora"),
+        ("roberta", "houlsby"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                *(("bert", config) for config in CONFIGS if config not in ("houlsby", "dora")),
+                *((family, "houlsby") for family in CLASSIFIERS if family not in ("bert", "roberta")),
+            )
+        ),
+    ],
 )
 def test_a_directory_goes_through_both_doors(checkpoints, tmp_path, family, config):
     ours, theirs = first(checkpoints(family), num_labels=3), load_backbone(checkpoints(family), num_labels=3)
@@ -203,7 +220,7 @@ def test_an_encoder_without_a_head_takes_the_adapter_alone(checkpoints, tmp_path
 # The life of an adapter
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby", "after norm", "lora")))
 def test_adapters_come_act_and_go(checkpoints, config):
     model = load_backbone(checkpoints("bert"))
     before, plain = bits(model), answers(model, "bert")
@@ -233,7 +250,7 @@ def test_adapters_come_act_and_go(checkpoints, config):
     assert all(weight.trainable for weight in model.weights)
 
 
-@pytest.mark.parametrize("family", CLASSIFIERS)
+@pytest.mark.parametrize("family", some(CLASSIFIERS, ("bert",)))
 def test_an_untrained_adapter_with_nothing_above_leaves_every_bit(checkpoints, family):
     model = load_backbone(checkpoints(family))
     plain = answers(model, family)
@@ -311,7 +328,7 @@ def test_what_is_interrupted_has_not_happened(checkpoints, monkeypatch, config, 
 # Training
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby", "ia3")))
 def test_fit_trains_what_was_chosen_and_nothing_else(checkpoints, config):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.add_adapters(model, CONFIGS[config], seed=1)
@@ -329,7 +346,7 @@ def test_fit_trains_what_was_chosen_and_nothing_else(checkpoints, config):
     assert changed - {name for name in changed if name.endswith("dropped_blocks")} <= trained and len(changed) > 5
 
 
-@pytest.mark.parametrize("mode", ["full", "top-1", "layer-norm", "bias", "head", "adapters"])
+@pytest.mark.parametrize("mode", some(MODES, ("bias", "adapters")))
 def test_what_trains_is_what_trains_through_the_first_door(checkpoints, mode):
     named = []
     for model in (first(checkpoints("bert")), load_backbone(checkpoints("bert"))):

@@ -1,6 +1,7 @@
 """What Keras 3 and KerasHub keep to themselves and is needed here; as `_keras_internals` for the first door.
 
-tests/test_keras_hub.py tries what is done with it. A layer's tracker notes which layers and variables its attributes hold, and refuses new ones once the layer is built.
+tests/test_keras_hub.py tries what is done with it. A layer's tracker notes which layers and variables its attributes
+hold, and refuses new ones once the layer is built.
 """
 
 import contextlib
