@@ -40,6 +40,18 @@ def test_counts_of_campaigns_are_those_of_the_newest_results():
     assert {campaign: rows[campaign] for campaign in recorded} == recorded
 
 
+def test_what_is_said_of_the_landscape_is_what_was_recorded():
+    path = ROOT / "benchmarks" / "results" / "studies" / "landscape" / "summary.json"
+    arms = json.loads(path.read_text(encoding="utf-8"))["summary"]["tasks"]["glue/cola"]
+    adapters, full = arms["adapters"], arms["full"]
+    after, before = [f"{arm['losses']['1.0000']:.2f}" for arm in (adapters, full)], adapters["losses"]["0.0000"]
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    assert (
+        f"over {adapters['width']:.2f} units of the line with adapters, over {full['width']:.2f} with full fine-tuning; "
+        f"after training it is {after[0]} and {after[1]}, above the {before:.2f} from before it" in text
+    )
+
+
 def test_what_is_said_of_ablation_is_what_was_recorded():
     path = ROOT / "benchmarks" / "results" / "studies" / "ablation" / "summary.json"
     maps = json.loads(path.read_text(encoding="utf-8"))["summary"]["maps"]
