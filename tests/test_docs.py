@@ -47,7 +47,8 @@ def test_what_is_said_of_the_landscape_is_what_was_recorded():
     after, before = [f"{arm['losses']['1.0000']:.2f}" for arm in (adapters, full)], adapters["losses"]["0.0000"]
     text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
     assert (
-        f"over {adapters['width']:.2f} units of the line with adapters, over {full['width']:.2f} with full fine-tuning; "
+        f"over {adapters['width']:.2f} units of the line with adapters, over {full['width']:.2f} with full fine-tuning"
+        "; "
         f"after training it is {after[0]} and {after[1]}, above the {before:.2f} from before it" in text
     )
 
