@@ -195,8 +195,9 @@ def test_what_the_command_cannot_do_is_one_sentence_before_anything_is_loaded(cl
     assert "without text settings" in refused(cli, silent)
     assert "both called 'film'" in refused(cli, film, film)
     assert "--port 65536 must be an integer of at" in refused(cli, film, "--port", 65536)
+    find = importlib.util.find_spec
     with monkeypatch.context() as patch:
-        patch.setattr("importlib.util.find_spec", lambda name, *rest: None)
+        patch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "gradio" else find(name, *rest))
         assert 'run `pip install "tf_adapters[demo]"`' in refused(cli, film)
 
 
