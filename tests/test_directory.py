@@ -32,7 +32,9 @@ INPUTS = tiny_inputs()
 
 
 def train(model, steps=2):
-    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    # Eager: tracing would take most of the time of these tests.
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(1e-2), loss, run_eagerly=True)
     model.fit(INPUTS, np.array([0, 1, 0]), epochs=steps, verbose=0)
     return model
 

@@ -130,7 +130,8 @@ def test_every_variant_starts_near_the_identity_trains_alone_and_is_saved(family
     frozen = {
         variable.name: variable.numpy() for variable in model.non_trainable_variables if variable.dtype.is_floating
     }
-    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(1e-2), loss, run_eagerly=True)
     labels = tf.constant([0, 1, 1])
     model.fit(tf.data.Dataset.from_tensors((inputs, labels)).repeat(3), verbose=0)
     for variable in model.non_trainable_variables:

@@ -30,9 +30,10 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.layers.ops import keras2
 from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.run import Reporter, seconds_of_long_steps
-from tf_adapters.training.schedules import WarmupLinearDecay
+from tf_adapters.training.schedules import warmup_linear_decay
 
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
 
@@ -58,6 +59,7 @@ def new_model(checkpoint, mode="adapters", num_labels=2, fast=False):
 
 
 def test_schedule_is_the_papers():
+    WarmupLinearDecay = warmup_linear_decay(keras2)
     schedule = WarmupLinearDecay(1e-3, 100)
     # 10 steps of rise, 90 of fall.
     for step, expected in {0: 0, 5: 5e-4, 10: 1e-3, 55: 5e-4, 99: 1e-3 / 90, 100: 0, 150: 0}.items():
@@ -71,7 +73,7 @@ def test_schedule_is_the_papers():
         ((1, 0), "steps=0"),
     ):
         with pytest.raises(InputError, match=message):
-            WarmupLinearDecay(*arguments)
+            warmup_linear_decay(keras2)(*arguments)
 
 
 class Record(Reporter):

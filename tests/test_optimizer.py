@@ -6,14 +6,15 @@ import tensorflow as tf
 
 from tests.conftest import tiny_model
 from tf_adapters import AdapterConfig, InputError, add_adapters, set_trainable
+from tf_adapters.layers.ops import keras2
 from tf_adapters.training.optimizer import make_optimizer
-from tf_adapters.training.schedules import WarmupLinearDecay
+from tf_adapters.training.schedules import warmup_linear_decay
 
 
 def stepped(gradients, **settings):
     """A matrix of twos and a vector of twos after one step at the rate 0.1."""
     variables = [tf.Variable(tf.fill(shape, 2.0), name=name) for name, shape in (("kernel", (2, 2)), ("bias", (2,)))]
-    optimizer = make_optimizer(0.1, variables, **settings)
+    optimizer = make_optimizer(keras2, 0.1, variables, **settings)
     optimizer.build(variables)
     optimizer.apply_gradients(
         zip([tf.fill(variable.shape, value) for variable, value in zip(variables, gradients)], variables)
@@ -30,7 +31,7 @@ def test_matrices_decay_and_vectors_do_not():
 
 
 def test_the_gradient_of_all_weights_together_is_clipped():
-    optimizer = make_optimizer(0.1, [], clip_norm=3.0)
+    optimizer = make_optimizer(keras2, 0.1, [], clip_norm=3.0)
     # Four entries of 2 and two of sqrt(10): a norm of 6.
     kernel, bias = optimizer._clip_gradients([tf.fill((2, 2), 2.0), tf.fill((2,), 10**0.5)])
     np.testing.assert_allclose(kernel, 1.0, rtol=1e-6)
@@ -42,7 +43,7 @@ def test_the_gradient_of_all_weights_together_is_clipped():
 def test_of_adapters_the_kernels_decay_alone():
     model = tiny_model()
     set_trainable(add_adapters(model, AdapterConfig(4, scaling="learned", inner_norm="after"), seed=0))
-    optimizer = make_optimizer(1e-3, model.trainable_variables, weight_decay=0.1)
+    optimizer = make_optimizer(keras2, 1e-3, model.trainable_variables, weight_decay=0.1)
     optimizer.build(model.trainable_variables)
     decays = {
         variable.name.rpartition("/")[2]
@@ -63,13 +64,13 @@ def test_of_adapters_the_kernels_decay_alone():
 )
 def test_values_out_of_range_are_named(settings, message):
     with pytest.raises(InputError, match=message):
-        make_optimizer(0.1, [], **settings)
+        make_optimizer(keras2, 0.1, [], **settings)
 
 
 def test_published_adam_by_hand():
     """Two steps of the optimiser that was published with BERT: no bias correction, decoupled decay of the matrix."""
     variable, vector = tf.Variable([[1.0]]), tf.Variable([1.0])
-    optimizer = make_optimizer(0.1, [variable, vector], weight_decay=0.01, epsilon=1e-6, bias_correction=False)
+    optimizer = make_optimizer(keras2, 0.1, [variable, vector], weight_decay=0.01, epsilon=1e-6, bias_correction=False)
     optimizer.build([variable, vector])
     weights, moments = {True: 1.0, False: 1.0}, (0.0, 0.0)
     for gradient in (0.5, -2.0):
@@ -88,7 +89,7 @@ def test_sparse_gradients_are_not_corrected_either():
         (dense, tf.constant([[0.5], [0.0]])),
         (sparse, tf.IndexedSlices(tf.constant([[0.5]]), tf.constant([0]), tf.constant([2, 1]))),
     ):
-        optimizer = make_optimizer(0.1, [variable], bias_correction=False)
+        optimizer = make_optimizer(keras2, 0.1, [variable], bias_correction=False)
         optimizer.build([variable])
         optimizer.apply_gradients([(gradient, variable)])
     # 0.1 * (0.1 * 0.5) / (0.001 ** 0.5 * 0.5): more than three times Adam's first step, which is the rate.
@@ -98,6 +99,7 @@ def test_sparse_gradients_are_not_corrected_either():
 
 def test_a_fall_that_is_counted_from_the_start_is_lower_after_the_rise():
     """optimization.py of Houlsby et al.'s code: `peak * step / warmup`, then `peak * (1 - step / steps)`."""
+    WarmupLinearDecay = warmup_linear_decay(keras2)
     schedule = WarmupLinearDecay(1.0, 10, warmup_fraction=0.2, from_start=True)
     found = [float(schedule(step)) for step in range(11)]
     np.testing.assert_allclose(found, [0.0, 0.5, *(1 - step / 10 for step in range(2, 11))], atol=1e-6)

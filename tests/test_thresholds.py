@@ -9,8 +9,9 @@ import pytest
 from tests.families import FAMILIES, family_inputs, family_model
 from tf_adapters import InputError, TrainingSettings
 from tf_adapters.kinds import get_kind
+from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.family import get_family
-from tf_adapters.models.transformers.heads import output_bias, use_two_layer_head
+from tf_adapters.models.transformers.heads import use_two_layer_head
 from tf_adapters.tasks.analysis import best_thresholds
 from tf_adapters.tasks.rows import Rows
 
@@ -76,7 +77,7 @@ def test_the_bias_moves_every_logit_by_what_it_moves_itself(family, layers):
         use_two_layer_head(model)
     inputs = family_inputs(family)
     before, shift = model(inputs).logits.numpy(), np.linspace(-3, 3, 32, dtype=np.float32)
-    output_bias(model, described).assign_sub(shift)
+    state_of(model).output_bias(model).assign_sub(shift)
     np.testing.assert_allclose(model(inputs).logits, before - shift, atol=1e-5)
 
 

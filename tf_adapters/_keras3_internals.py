@@ -101,6 +101,26 @@ def go_on_with(optimizer, variables):
                 getattr(inner, name)[places[id(variable)]].assign(value)
 
 
+def set_dropout(layer, rate):
+    """Let a built Dropout have another rate, whether it was built to draw or not."""
+    layer.rate = rate
+    if rate and getattr(layer, "seed_generator", None) is None:
+        with unlocked(layer):
+            layer.seed_generator = keras.random.SeedGenerator(0)
+
+
+def let_attention_drop(attention):
+    """Let a MultiHeadAttention ask its Dropout: one that was built without never does."""
+    attention._dropout = attention._dropout_layer.rate
+
+
+def sync_state(model):
+    """Let variables have the values of the latest step while a model's `fit` is at work; on JAX it keeps them to
+    itself."""
+    if keras.backend.backend() == "jax":
+        model.jax_state_sync()
+
+
 # KerasHub's blocks
 
 

@@ -5,15 +5,12 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Union
 
-from tf_adapters._keras import keras
-from tf_adapters._types import PathLike
+from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
-from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import freeze
-from tf_adapters.models.transformers.storage import cast_frozen
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.fetching import find_adapter
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @in_range
-def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
+def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None, door=None):
     """Rebuild model and text settings of an adapter directory.
 
     Args:
@@ -37,6 +34,7 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
         backbone: source of the encoder, or None for the one that the directory names.
         batch_size: int.
         fast: as in `add_adapters`.
+        door: as in `load_backbone`.
 
     Returns: `(Scorer, settings)`.
 
@@ -48,8 +46,12 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None):
     with warnings.catch_warnings():
         # That the pooler of this checkpoint is new was said in training, and it was saved.
         warnings.filterwarnings("ignore", message=".*no pooler weights")
-        model, settings = load_trained(directory, backbone=backbone, fast=fast)
-    cast_frozen(freeze(model))
+        model, settings = load_trained(directory, backbone=backbone, fast=fast, door=door)
+    freeze(model)
+    if state_of(model).door.NAME == "transformers":
+        from tf_adapters.models.transformers.storage import cast_frozen
+
+        cast_frozen(model)
     tokenizer = trained_tokenizer(model, settings["text"], directory)
     return Scorer(model, tokenizer, batch_size=batch_size), settings
 
@@ -94,7 +96,7 @@ def labelled_rows(directory, task=None, *, split=None, **options):
 
 
 def predict(
-    model: Union[keras.Model, PathLike],
+    model: Union[Model, PathLike],
     texts: Sequence[Any],
     text_pairs: Optional[Sequence[Any]] = None,
     *,
@@ -103,6 +105,7 @@ def predict(
     backbone: Optional[PathLike] = None,
     batch_size: int = 32,
     fast: Optional[bool] = None,
+    door: Optional[str] = None,
     progress: Optional[Callable[[int], None]] = None,
 ) -> List[Dict[str, Any]]:
     """What a trained model answers to texts, as `tf-adapters predict` writes it.
@@ -117,7 +120,7 @@ def predict(
         kind: str, what the labels of a model are, as `Task.kind`; None for what its head says: without anything else
             `"classification"`, or `"regression"` with one output. A directory knows its kind.
         tokenizer: `Tokenizer` of a model, or None for its encoder's. A directory knows its own.
-        backbone, batch_size, fast: of a directory, as in `load_pipeline`.
+        backbone, batch_size, fast, door: of a directory, as in `load_pipeline`.
         progress: function called with the number of texts done after each batch, or None.
 
     Returns: a list of dicts, one a text: `label` and `probabilities`, `labels`, `value`, or `answer`. A text whose
@@ -132,7 +135,9 @@ def predict(
     >>> sorted(answer), sorted(answer["probabilities"])
     (['label', 'probabilities'], ['negative', 'positive'])
     """
-    pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
+    pipeline = _Pipeline.of(
+        model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast, door=door
+    )
     if pipeline.text_pairs not in (None, text_pairs is not None) and pipeline.kind.name != "question-answering":
         trained = "pairs of texts" if pipeline.text_pairs else "single texts"
         raise InputError(
@@ -148,7 +153,7 @@ def predict(
 
 
 def evaluate(
-    model: Union[keras.Model, PathLike],
+    model: Union[Model, PathLike],
     rows: "Union[Rows, PathLike]",
     *,
     metric: Optional[str] = None,
@@ -157,12 +162,13 @@ def evaluate(
     backbone: Optional[PathLike] = None,
     batch_size: int = 32,
     fast: Optional[bool] = None,
+    door: Optional[str] = None,
     progress: Optional[Callable[[int], None]] = None,
 ) -> Dict[str, float]:
     """A trained model's numbers on labelled rows.
 
     Args:
-        model, kind, tokenizer, backbone, batch_size, fast, progress: as in `predict`.
+        model, kind, tokenizer, backbone, batch_size, fast, door, progress: as in `predict`.
         rows: rows with labels, such as `load_task("glue/sst2").validation`, or the path of a file with them, which is
             read as a directory's training file was, in UTF-8; of the labels that the model was trained for. Of a file
             in another encoding give `task_from_files(...).test`.
@@ -173,7 +179,9 @@ def evaluate(
     Raises:
         InputError: as `load_pipeline`; rows without labels, or a metric of another kind.
     """
-    pipeline = _Pipeline.of(model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast)
+    pipeline = _Pipeline.of(
+        model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast, door=door
+    )
     if isinstance(rows, (str, os.PathLike)):
         path, reading = rows, kept_reading(pipeline.reading, rows, format=None)
         rows = rows_from_file(path, kind=pipeline.kind.name, labels=pipeline.labels, **reading)
@@ -205,23 +213,22 @@ class _Pipeline:
     reading: dict = None
 
     @classmethod
-    def of(cls, model, *, kind, tokenizer, backbone, batch_size, fast):
+    def of(cls, model, *, kind, tokenizer, backbone, batch_size, fast, door):
         """Of a directory or a model; arguments as of `predict`."""
         if isinstance(model, (str, os.PathLike)):
             for name, value in {"kind": kind, "tokenizer": tokenizer}.items():
                 if value is not None:
                     raise InputError(f"{name}={shown(value)} is of a model, and a directory has its own: leave it out.")
-            scorer, settings = load_pipeline(model, backbone=backbone, batch_size=batch_size, fast=fast)
+            scorer, settings = load_pipeline(model, backbone=backbone, batch_size=batch_size, fast=fast, door=door)
             (name, labels), task = task_of(settings), settings["task"] or {}
             return cls(
                 scorer, get_kind(name), labels, task.get("text_pairs"), task.get("metric"), task.get("value_range"),
                 task.get("reading"),
             )  # fmt: skip
-        only_first_door(model, "predict")
-        for name, value in {"backbone": backbone, "fast": fast}.items():
+        for name, value in {"backbone": backbone, "fast": fast, "door": door}.items():
             if value is not None:
                 raise InputError(f"{name}={shown(value)} is of a directory, and a model has its own: leave it out.")
-        head, config = state_of(model).family.head_of(model), model.config
+        head, config = state_of(model).family.head_of(model), state_of(model).door.config_of(model)
         if kind is None:
             kind = ("regression" if config.num_labels == 1 else "classification") if head == "classification" else head
         kind = get_kind(kind)

@@ -70,6 +70,8 @@ def evaluate(
     batch_size: options.BatchSize = 32,
     precision: options.Precision = "float32",
     fast: options.Fast = False,
+    door: options.Door = None,
+    backend: options.Backend = None,
     output: Annotated[Optional[pathlib.Path], typer.Option(help="Write the numbers to this JSON file too.")] = None,
     plot: Annotated[
         Optional[pathlib.Path],
@@ -99,6 +101,7 @@ def evaluate(
     if plot is not None:
         check_plot(plot)
     options.check_precision(precision)
+    door = options.check_door(door, backend, fast)
     from tf_adapters.cli.trained import check_pairs, reading_of
     from tf_adapters.saving.settings import read_settings, task_of
 
@@ -118,7 +121,7 @@ def evaluate(
 
     console = terminal()
     with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
+        import_tensorflow(door=door)
     from tf_adapters.pipeline import labelled_rows, load_pipeline
     from tf_adapters.saving.atomic import write_text
     from tf_adapters.tasks.files import BadRows
@@ -143,9 +146,9 @@ def evaluate(
             raise InputError(f"{directory} was trained on files: give the rows to score by --input FILE.")
         sets = [labelled_rows(directory, name, split=split, data_dir=data_dir, **columns) for name in names]
     show_bad_rows(console, bad_rows)
-    options.use_precision(precision, console)
+    options.use_precision(precision, console, door)
     with console.status("Loading the encoder ..."):
-        scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size, fast=fast)
+        scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size, fast=fast, door=door)
     results = [_score(console, scorer, kind, labels, metric, name, rows) for name, rows in sets]
     problem = f"{directory} predicts numbers that are not finite: train it again."
     json_text(results, problem=problem)  # which refuses them, before any is shown

@@ -1,6 +1,9 @@
 """Options that several commands share."""
 
+import importlib.util
+import os
 import pathlib
+import sys
 from typing import Annotated, Optional
 
 import typer
@@ -114,6 +117,22 @@ SkipBadRows = Annotated[
         rich_help_panel="Data",
     ),
 ]
+Door = Annotated[
+    Optional[str],
+    typer.Option(
+        help="Whose models compute: `transformers`, on Keras 2 and TensorFlow, or `keras-hub`, on Keras 3. A directory "
+        "goes through both. Default: the first of the two that is installed.",
+        rich_help_panel="Run",
+    ),
+]
+Backend = Annotated[
+    Optional[str],
+    typer.Option(
+        help="With `--door keras-hub`: what Keras 3 runs on, `tensorflow`, `jax` or `torch`. Default: what Keras is "
+        "configured for, usually `tensorflow`.",
+        rich_help_panel="Run",
+    ),
+]
 Source = Annotated[Optional[str], typer.Option(help="Pretrained encoder, if it is not where the directory says.")]
 TestFile = Annotated[
     Optional[str],
@@ -218,15 +237,45 @@ def check_precision(precision):
         raise InputError(f"--precision {precision} is unknown: use one of {', '.join(PRECISIONS)}.")
 
 
-def use_precision(precision, console):
+_BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def check_door(door, backend, fast=False):
+    """The door of `--door`, before any Keras is imported; the process's Keras 3 runs on `--backend` then.
+
+    Raises:
+        InputError: there is none such, its packages are not installed, or the options do not go together.
+    """
+    from tf_adapters.models.loading import choose_door
+
+    door = choose_door(door)
+    if backend is not None:
+        if door != "keras-hub":
+            raise InputError(f"--backend {backend} is of --door keras-hub: add that, or leave it out.")
+        if backend not in _BACKENDS:
+            raise InputError(f"--backend {backend} is unknown: use one of {', '.join(_BACKENDS)}.")
+        if importlib.util.find_spec(backend) is None:
+            raise InputError(f"--backend {backend} is not installed: run `pip install {backend}`.")
+        os.environ["KERAS_BACKEND"] = backend
+        loaded = sys.modules.get("keras")
+        if loaded is not None and loaded.backend.backend() != backend:
+            raise InputError(
+                f"--backend {backend}: this process has Keras on {loaded.backend.backend()} already; start another."
+            )
+    if fast and door == "keras-hub":
+        raise InputError("--fast is of --door transformers: leave one of them out.")
+    return door
+
+
+def use_precision(precision, console, door="transformers"):
     """Build the models that follow in this precision, and say so if the processor makes it costly."""
-    from tf_adapters._keras import keras
     from tf_adapters.cli.processor import precision_note
+    from tf_adapters.models.door import door_called
 
     note = precision_note(precision)
     if note:
         console.print(note)
-    keras.mixed_precision.set_global_policy(precision)
+    door_called(door).ops.keras.mixed_precision.set_global_policy(precision)
 
 
 def number_or_word(value):

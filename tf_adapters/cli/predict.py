@@ -64,6 +64,8 @@ def predict(
     batch_size: options.BatchSize = 32,
     precision: options.Precision = "float32",
     fast: options.Fast = False,
+    door: options.Door = None,
+    backend: options.Backend = None,
 ):
     """Label texts: one object a row, in order, with `label` and `probabilities`; on a terminal a table of them.
 
@@ -90,12 +92,13 @@ def predict(
             raise InputError(f"--output {output}: the name must end in .jsonl or .csv, or be - for standard output.")
         check_new_file(output, overwrite=overwrite)
     options.check_precision(precision)
+    door = options.check_door(door, backend, fast)
     given = {"format": format, "text_column": text_column, "text_pair_column": text_pair_column}
     given.update(encoding=encoding, header=header, delimiter=delimiter)
     if len(directories) == 1 and ("=" not in directories[0] or pathlib.Path(directories[0]).is_dir()):
-        labeller = _One(local(directories[0]), model, fast)
+        labeller = _One(local(directories[0]), model, fast, door)
     else:
-        labeller = _Several(directories, model, precision, fast)
+        labeller = _Several(directories, model, precision, fast, door)
     reading, note = reading_of(labeller.settings, input_file, given)
     labeller.check_pairs(reading.get("text_pair_column"))
     as_csv = output is not None and output.endswith(".csv")
@@ -108,8 +111,8 @@ def predict(
 
     console = terminal(stderr=True)
     with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
-    options.use_precision(precision, console)
+        import_tensorflow(door=door)
+    options.use_precision(precision, console, door)
     if note:
         console.print(note, markup=False)
     label = labeller.load(console, batch_size)
@@ -165,10 +168,10 @@ class _One:
 
     unit = "rows"
 
-    def __init__(self, directory, model, fast):
+    def __init__(self, directory, model, fast, door):
         from tf_adapters.saving.settings import read_settings
 
-        self.directory, self.model, self.fast = directory, model, fast
+        self.directory, self.model, self.about = directory, model, {"fast": fast, "door": door}
         self.settings = [read_settings(directory)]
         self.kind, self.labels = task_of(self.settings[0])
 
@@ -180,7 +183,7 @@ class _One:
         from tf_adapters.pipeline import load_pipeline
 
         with console.status("Loading the encoder ..."):
-            scorer, _ = load_pipeline(self.directory, backbone=self.model, batch_size=batch_size, fast=self.fast)
+            scorer, _ = load_pipeline(self.directory, backbone=self.model, batch_size=batch_size, **self.about)
         kind, value_range = get_kind(self.kind), (self.settings[0]["task"] or {}).get("value_range")
 
         def label(rows, progress):
@@ -196,11 +199,11 @@ class _Several:
 
     kind, unit = "classification", "answers"
 
-    def __init__(self, directories, model, precision, fast):
+    def __init__(self, directories, model, precision, fast, door):
         from tf_adapters.saving.settings import read_settings
 
-        if fast or precision != "float32":
-            option = "--fast" if fast else f"--precision {precision}"
+        if fast or precision != "float32" or door != "transformers":
+            option = "--fast" if fast else f"--door {door}" if door != "transformers" else f"--precision {precision}"
             raise InputError(
                 f"{option} is for one directory: leave it out, or predict the directories one after the other."
             )

@@ -33,8 +33,8 @@ def _without_native_stderr():
             os.close(kept)
 
 
-def import_tensorflow(first=None):
-    """Import TensorFlow, Keras and transformers' TensorFlow classes quietly.
+def import_tensorflow(first=None, door="transformers"):
+    """Import TensorFlow, and the Keras and the model classes of a door, quietly.
 
     Args:
         first: function of nothing that TensorFlow's first operation must not precede, or None.
@@ -46,8 +46,9 @@ def import_tensorflow(first=None):
         from absl import logging as absl_logging
         from huggingface_hub.utils import logging as hub_logging
 
-        import tf_adapters.models.transformers.bert  # noqa: F401
+        from tf_adapters.models.door import door_called
 
+        door_called(door)
         tf.get_logger().setLevel(logging.ERROR)
         # tensorflow_datasets warns of its own features there.
         absl_logging.set_verbosity(absl_logging.ERROR)

@@ -75,6 +75,8 @@ class Runner:
             f"{settings.epochs} epochs in batches of {settings.batch_size}, peak learning rate "
             f"{settings.learning_rate:g}"
         )
+        if experiment.door != "transformers":
+            self.console.print(f"Through {experiment.door}, on {experiment.backend}")
         if experiment.strategy is not None:
             workers = (
                 f" of {self.cluster.workers} workers" if self.cluster is not None and self.cluster.workers > 1 else ""

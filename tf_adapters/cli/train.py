@@ -20,6 +20,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.recipes import RECIPES, check_recipe
 from tf_adapters.saving.layout import SETTINGS_FILE
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
+from tf_adapters.training.settings import check_door
 
 
 def _adapter(*names, **settings):
@@ -95,6 +96,8 @@ def train(
             "writes the output."
         ),
     ] = None,
+    door: options.Door = None,
+    backend: options.Backend = None,
     resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
     overwrite: Annotated[
         bool, _run("--overwrite", help="Replace the adapter in the output directory, once the first epoch is done.")
@@ -107,6 +110,8 @@ def train(
     Your own data: `tf-adapters train --train train.csv --validation dev.csv --text-column text --label-column label
     --output adapters/mine`
 
+    On Keras 3 and JAX: `tf-adapters train --door keras-hub --backend jax`
+
     GLUE on BERT: `tf-adapters train --model bert-base-uncased --task glue/sst2 --output adapters/sst2`
 
     A run that was interrupted goes on with the same command and `--resume`.
@@ -116,6 +121,10 @@ def train(
     if output is None:
         output = data.usual_output("adapters")
     given = run.given()
+    door = options.check_door(door, backend, run.fast)
+    check_door(given, door)
+    if strategy is not None and door != "transformers":
+        raise InputError(f"--strategy {strategy} is of --door transformers: leave one of them out.")
     adapter.check()
     fused = _fused(fuse, adapter)
     if from_pretrained_adapter is not None:
@@ -140,8 +149,8 @@ def train(
     console = terminal()
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
     with console.status(f"Loading TensorFlow{waiting} ..."):
-        strategy = import_tensorflow(functools.partial(_make_strategy, strategy))
-    options.use_precision(run.precision, console)
+        strategy = import_tensorflow(functools.partial(_make_strategy, strategy), door)
+    options.use_precision(run.precision, console, door)
     from tf_adapters.cli.runs import Runner, run_once, run_seeds
     from tf_adapters.methods import config_from_dict
     from tf_adapters.recipes import get_recipe
@@ -164,7 +173,7 @@ def train(
         model, functools.partial(data.sampled, data.read(console)), recipe, settings, adapter=config,
         trainable=trainable,
         max_length=max_length, precision=run.precision, fast=run.fast, fused=fused, pretrained=from_pretrained_adapter,
-        strategy=strategy,
+        strategy=strategy, door=door,
     )  # fmt: skip
     runner = Runner(console, experiment, cluster)
     if seeds == 1:

@@ -47,7 +47,7 @@ class MultipleChoice(Kind):
     head = "multiple-choice"
     without = ("cache_frozen", "freeze_adapters")
 
-    def losses(self, settings=None, examples=None):
+    def losses(self, settings=None, examples=None, ops=None):
         return {
             "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
@@ -89,7 +89,7 @@ class MultipleChoice(Kind):
             parts.append(scorer.logits(pairs.text, pairs.text_pair, progress=progress and advance).reshape(-1, count))
         return np.concatenate(parts)
 
-    def loss(self, rows, outputs):
+    def loss(self, rows, outputs, ops=None):
         return float(tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(rows.labels, outputs)))
 
     def finite(self, outputs):

@@ -36,11 +36,12 @@ class Kind:
         """Outputs of the head for these label names."""
         return max(1, len(labels))
 
-    def losses(self, settings=None, examples=None):
+    def losses(self, settings=None, examples=None, ops=None):
         """Arguments for `compile`: `loss`, of `targets(...)` and the model's outputs, and `metrics`.
 
         `settings` are `TrainingSettings`, or None where none of the kind's `choices` is given; `examples` are those
-        that train, for what their labels decide.
+        that train, for what their labels decide. `ops` is the module of `layers.ops` whose Keras trains; None for the
+        first door's, which is all that kinds other than sentences' have.
 
         The metrics are the loss's means over an epoch: Keras' own running mean of it
         cannot be restored in the middle of one.
@@ -104,8 +105,9 @@ class Kind:
         """Numbers of a metric by name, from labelled rows and what `predict` returned."""
         return METRICS[metric](rows.labels, outputs)
 
-    def loss(self, rows, outputs):
-        """The mean loss of labelled rows, a float, from what `predict` returned; None where that has no logits."""
+    def loss(self, rows, outputs, ops=None):
+        """The mean loss of labelled rows, a float, from what `predict` returned; None where that has no logits. `ops`
+        as of `losses`."""
         return None
 
     def classes(self, rows, outputs):

@@ -34,7 +34,7 @@ class MaskedLanguageModelling(Kind):
     def num_labels(self, labels):
         return 2  # of which such a head makes nothing
 
-    def losses(self, settings=None, examples=None):
+    def losses(self, settings=None, examples=None, ops=None):
         return {"loss": HiddenCrossentropy(), "metrics": [HiddenCrossentropyMean(name="loss_mean")]}
 
     def loss_weight(self, targets):

@@ -3,13 +3,9 @@
 import hashlib
 
 import numpy as np
-import tensorflow as tf
 
-from tf_adapters._keras_internals import traced_once
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.graphs import hold_gradients_weakly
-from tf_adapters.models.transformers.outputs import logits_of_rows
-from tf_adapters.text.batching import padding_multiple, sorted_batches
+from tf_adapters.text.batching import default_lengths, padding_multiple, sorted_batches
 
 
 class Scorer:
@@ -27,21 +23,13 @@ class Scorer:
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        self.lengths = lengths
+        door = state_of(model).door
+        always = door.compiles_shapes()
+        self.lengths = default_lengths(tokenizer.max_length) if always and lengths is None else lengths
         self.multiple_of = padding_multiple(fast=state_of(model).fast)
         # What is compiled for each shape should meet few.
-        self.fill = jit_compile or state_of(model).fast
-        specs = {
-            name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")
-        }
-
-        @tf.function(input_signature=[specs], jit_compile=jit_compile or None)
-        def forward(inputs):
-            logits = logits_of_rows(model, inputs)
-            hold_gradients_weakly()
-            return logits
-
-        self._forward = traced_once(forward)
+        self.fill = jit_compile or always or state_of(model).fast
+        self._forward = door.forward(model, jit_compile=jit_compile)
 
     def batches(self, encoded):
         """Logits of encoded examples, a batch at a time.
@@ -62,7 +50,7 @@ class Scorer:
             multiple_of=self.multiple_of,
             fill=self.fill,
         ):
-            yield positions, self._forward(inputs).numpy()[: len(positions)]
+            yield positions, self._forward(inputs)[: len(positions)]
 
     def logits(self, text, text_pair=None, *, progress=None):
         """Logits of a chunk of texts.

@@ -7,8 +7,8 @@ import shlex
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters._keras import keras
 from tf_adapters.kinds.kind import Kind
+from tf_adapters.layers import ops as each_keras
 from tf_adapters.tasks.analysis import best_thresholds
 from tf_adapters.tasks.metrics import METRICS, probabilities
 from tf_adapters.tasks.words_alone import tf_idf
@@ -26,15 +26,16 @@ class _Sentences(Kind):
         parts = [scorer.logits(*rows.texts(index), progress=progress) for index in rows.slices()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def loss(self, rows, outputs):
+    def loss(self, rows, outputs, ops=None):
         # As tensors: of arrays Keras does not match the shapes, and a regression's would be broadcast.
         # Without metrics: their variables are made on all workers of a strategy together, and one alone scores.
-        loss = self.plain_loss()
+        ops = ops or each_keras.keras2
+        loss = self.plain_loss(ops.keras)
         # Under a strategy Keras refuses to reduce a loss outside of `fit`, so that the mean is taken here.
-        by_row = getattr(loss, "call", loss)(tf.constant(self.targets(rows.labels)), tf.constant(outputs))
-        return float(tf.reduce_mean(by_row))
+        by_row = getattr(loss, "call", loss)(ops.value(self.targets(rows.labels)), ops.value(outputs))
+        return float(ops.mean(by_row))
 
-    def plain_loss(self):
+    def plain_loss(self, keras):
         """The loss where no setting changes it."""
         raise NotImplementedError
 
@@ -90,29 +91,29 @@ def _example(text):
     return start.rpartition(" ")[0] or start
 
 
-def smoothed_crossentropy(targets, logits, *, share=0.0, weights=None):
+def smoothed_crossentropy(targets, logits, *, share=0.0, weights=None, ops):
     """Cross-entropy of labels of which a share is spread evenly over all classes; `(rows,)`.
 
-    `weights`, float32 `(classes,)`, are those of rows by their label.
+    `weights`, float32 `(classes,)`, are those of rows by their label; `ops` a module of `layers.ops`.
 
     Reference: Szegedy et al. 2016, Rethinking the Inception Architecture for Computer Vision, section 7.
     """
-    log_probabilities = tf.nn.log_softmax(tf.cast(logits, tf.float32))
-    targets = tf.reshape(tf.cast(targets, tf.int32), [-1])
-    of_label = tf.gather(log_probabilities, targets, batch_dims=1)
-    losses = -(1 - share) * of_label - share * tf.reduce_mean(log_probabilities, axis=-1)
-    return losses if weights is None else tf.gather(weights, targets) * losses
+    log_probabilities = ops.log_softmax(ops.cast(logits, ops.float32))
+    targets = ops.flat_labels(targets)
+    losses = -(1 - share) * ops.of_label(log_probabilities, targets) - share * ops.mean(log_probabilities)
+    return losses if weights is None else ops.take(weights, targets) * losses
 
 
-def weighted_binary_crossentropy(targets, logits, *, share=0.0, weights):
+def weighted_binary_crossentropy(targets, logits, *, share=0.0, weights, ops):
     """The mean over labels of each one's cross-entropy; `(rows,)`.
 
-    `weights`, float32 `(2, labels)`, are those of a label that a row lacks, and of one that it has.
+    `weights`, float32 `(2, labels)`, are those of a label that a row lacks, and of one that it has; `ops` a module of
+    `layers.ops`.
     """
-    logits, targets = tf.cast(logits, tf.float32), tf.cast(targets, tf.float32)
+    logits, targets = ops.cast(logits, ops.float32), ops.cast(targets, ops.float32)
     smooth = targets * (1 - share) + 0.5 * share
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(smooth, logits)
-    return tf.reduce_mean(tf.where(targets > 0.5, weights[1], weights[0]) * losses, -1)
+    losses = ops.binary_crossentropy(logits, smooth)
+    return ops.mean(ops.choose(targets > 0.5, weights[1], weights[0]) * losses)
 
 
 def balanced(counts):
@@ -143,20 +144,22 @@ class Classification(_Sentences):
         counts = np.bincount(rows.labels, minlength=len(labels))
         return np.tile(np.eye(len(labels))[counts.argmax()], (len(rows), 1))
 
-    def losses(self, settings=None, examples=None):
+    def losses(self, settings=None, examples=None, ops=None):
+        ops = ops or each_keras.keras2
         weights = settings is not None and settings.class_weights
         if settings is not None and (settings.label_smoothing or weights):
             counts = np.bincount(examples.labels) if weights else None
             loss = functools.partial(
-                smoothed_crossentropy, share=settings.label_smoothing, weights=balanced(counts) if weights else None
-            )
-            return {"loss": loss, "metrics": [keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
+                smoothed_crossentropy, share=settings.label_smoothing, weights=balanced(counts) if weights else None,
+                ops=ops,
+            )  # fmt: skip
+            return {"loss": loss, "metrics": [ops.keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
         return {
-            "loss": self.plain_loss(),
-            "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
+            "loss": self.plain_loss(ops.keras),
+            "metrics": [ops.keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
         }
 
-    def plain_loss(self):
+    def plain_loss(self, keras):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def served_tokens(self, logits, task):
@@ -198,22 +201,24 @@ class MultiLabel(_Sentences):
     def constant(self, rows, labels):
         return np.tile(np.where(rows.labels.mean(0) > 0.5, 1.0, -1.0), (len(rows), 1))
 
-    def losses(self, settings=None, examples=None):
+    def losses(self, settings=None, examples=None, ops=None):
+        ops = ops or each_keras.keras2
         if settings is not None and settings.class_weights:
             have = examples.labels.astype(bool).sum(0)
             loss = functools.partial(
                 weighted_binary_crossentropy,
                 share=settings.label_smoothing,
                 weights=balanced([len(examples) - have, have]),
+                ops=ops,
             )
-            return {"loss": loss, "metrics": [keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
+            return {"loss": loss, "metrics": [ops.keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
         about = {"from_logits": True, "label_smoothing": settings.label_smoothing if settings is not None else 0.0}
         return {
-            "loss": keras.losses.BinaryCrossentropy(**about),
-            "metrics": [keras.metrics.BinaryCrossentropy(name="loss_mean", **about)],
+            "loss": ops.keras.losses.BinaryCrossentropy(**about),
+            "metrics": [ops.keras.metrics.BinaryCrossentropy(name="loss_mean", **about)],
         }
 
-    def plain_loss(self):
+    def plain_loss(self, keras):
         return keras.losses.BinaryCrossentropy(from_logits=True)
 
     def served_tokens(self, logits, task):
@@ -259,10 +264,11 @@ class Regression(_Sentences):
     def constant(self, rows, labels):
         return np.full((len(rows), 1), rows.labels.mean())
 
-    def losses(self, settings=None, examples=None):
-        return {"loss": self.plain_loss(), "metrics": [keras.metrics.MeanSquaredError(name="loss_mean")]}
+    def losses(self, settings=None, examples=None, ops=None):
+        ops = ops or each_keras.keras2
+        return {"loss": self.plain_loss(ops.keras), "metrics": [ops.keras.metrics.MeanSquaredError(name="loss_mean")]}
 
-    def plain_loss(self):
+    def plain_loss(self, keras):
         return keras.losses.MeanSquaredError()
 
     def targets(self, labels):

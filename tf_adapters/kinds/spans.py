@@ -52,7 +52,7 @@ class QuestionAnswering(Kind):
     def num_labels(self, labels):
         return 2
 
-    def losses(self, settings=None, examples=None):
+    def losses(self, settings=None, examples=None, ops=None):
         outputs = ("start_logits", "end_logits")
         return {
             "loss": {name: position_crossentropy for name in outputs},

@@ -49,7 +49,7 @@ class TokenClassification(Kind):
     name = "token-classification"
     head = "token-classification"
 
-    def losses(self, settings=None, examples=None):
+    def losses(self, settings=None, examples=None, ops=None):
         return {"loss": WordCrossentropy(), "metrics": [WordCrossentropyMean(name="loss_mean")]}
 
     def loss_weight(self, targets):
@@ -90,7 +90,7 @@ class TokenClassification(Kind):
                 progress(stop - start - int(begins_row.sum()))
         return WordOutputs(np.empty((0, 0), np.float32) if flat is None else flat, splits)
 
-    def loss(self, rows, outputs):
+    def loss(self, rows, outputs, ops=None):
         """The mean over words, of which each counts by its first token as in training."""
         labels = rows.labels.flat_values
         return float(tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs.flat)))

@@ -31,6 +31,8 @@ that is done with models of its Keras. It has
     choose(model, state, chosen), freeze(model, state)
                                             lets the variables of these ids train and no other; none
     follow(model), forget_traces(model)     what Keras compiled goes on with what trains now; is traced anew
+    compiles_shapes()                       whether each shape of a batch is compiled, whatever is chosen
+    forward(model, jit_compile)             a function from a tokenizer's padded tensors to float32 logits in NumPy
     Undo                                    what `models.transaction` needs
 """
 
@@ -57,6 +59,11 @@ def only_first_door(model, what):
         )
 
 
+def door_called(name):
+    """The door of that name, such as `"keras-hub"`, a module; its Keras is imported."""
+    return importlib.import_module(f"tf_adapters.models.{name.replace('-', '_')}.door")
+
+
 def door_of(model):
     """The door of a model, a module; which Keras is asked for is decided by what the model is.
 
@@ -67,7 +74,7 @@ def door_of(model):
         # A Keras that nobody has imported has no models.
         keras = sys.modules.get(name)
         if keras is not None and isinstance(model, getattr(keras, "Model", ())):
-            return importlib.import_module(f"tf_adapters.models.{folder}.door")
+            return door_called(folder)
     raise InputError(
         "{model} is not a transformers TensorFlow model: build one with tf_adapters.load_backbone or a TFBertFor... "
         "class.",

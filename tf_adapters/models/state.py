@@ -235,6 +235,12 @@ class ModelState:
         layers = {id(layer): layer for adapter in self.adapters.values() for layer in adapter.layers.values()}
         return [variable for layer in layers.values() for variable in layer.weights]
 
+    def output_bias(self, model):
+        """The variable that the head adds to its logits last, `(labels,)`."""
+        shape = (self.door.config_of(model).num_labels,)
+        variables = self.door.head_on(model, self.family, None).variables
+        return [variable for variable in variables if tuple(variable.shape) == shape][-1]
+
     def head_variables(self, model):
         """Variables outside the pretrained encoder, and those of it that pretraining did not train."""
         # Under a head that another adapter brought nothing may read the pooler.

@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Optional
 
-from tf_adapters._keras import keras
+from tf_adapters._types import Model
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 
@@ -23,7 +23,7 @@ _TOKENIZERS = {
 }
 
 
-def load_tokenizer(model: keras.Model, *, max_length: Optional[int] = None) -> "Tokenizer":
+def load_tokenizer(model: Model, *, max_length: Optional[int] = None) -> "Tokenizer":
     """The tokenizer that a model's encoder was pretrained with.
 
     Args:
@@ -37,7 +37,8 @@ def load_tokenizer(model: keras.Model, *, max_length: Optional[int] = None) -> "
             `max_length`.
     """
     state = state_of(model)
-    positions = state.family.positions(model.config)
+    config = state.door.config_of(model)
+    positions = state.family.positions(config)
     if max_length is None:
         max_length = min(128, positions)
     if max_length > positions:
@@ -53,10 +54,10 @@ def load_tokenizer(model: keras.Model, *, max_length: Optional[int] = None) -> "
     tokenizer = getattr(importlib.import_module(module), name).from_directory(
         state.directory, max_length=max_length, **style
     )
-    if tokenizer.size > model.config.vocab_size:
+    if tokenizer.size > config.vocab_size:
         raise InputError(
             f"{state.directory}: its tokenizer makes ids up to {tokenizer.size - 1}, and its encoder knows "
-            f"{model.config.vocab_size}: give the files that belong together."
+            f"{config.vocab_size}: give the files that belong together."
         )
     return tokenizer
 

@@ -6,15 +6,15 @@ import pathlib
 import shutil
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
-from tf_adapters._keras import keras
-from tf_adapters._types import PathLike
+from tf_adapters._types import Model, PathLike
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.models.door import door_called
 from tf_adapters.models.injection import add_adapters
+from tf_adapters.models.loading import choose_door
 from tf_adapters.models.trainable import set_trainable
-from tf_adapters.models.transformers.storage import cast_frozen
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe
 from tf_adapters.saving.atomic import remove_folder
@@ -89,6 +89,7 @@ class Experiment:
         strategy: `tf.distribute.Strategy` or None.
         cast: bool, whether frozen weights may be rounded to the precision, after which the encoder serves no other
             training.
+        door: as in `load_backbone`; where it is `"keras-hub"` frozen weights stay as they are.
 
     Example:
     >>> settings = TrainingSettings(epochs=1, learning_rate=1e-3)
@@ -111,6 +112,7 @@ class Experiment:
     pretrained: Optional[pathlib.Path] = None
     strategy: object = None
     cast: bool = True
+    door: Optional[str] = None
     # The task of the latest seed: drawing its rows again takes time and memory.
     _tasks: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -118,6 +120,7 @@ class Experiment:
         if isinstance(self.recipe, str):
             object.__setattr__(self, "recipe", get_recipe(self.recipe))
         self.recipe.check_labels()
+        object.__setattr__(self, "door", choose_door(self.door))
         usual = {"adapter": self.recipe.adapter, "trainable": self.recipe.trainable}
         for name, value in usual.items():
             if getattr(self, name) is None:
@@ -130,6 +133,15 @@ class Experiment:
         if self.fused and self.fast:
             raise InputError("{fast} has no parts for fused adapters: leave it out.", fast=True)
 
+    @property
+    def _keras(self):
+        return door_called(self.door).ops.keras
+
+    @property
+    def backend(self):
+        """What the door's Keras runs on, a str."""
+        return self._keras.backend.backend()
+
     def task_of(self, seed: Optional[int] = None) -> Task:
         """The `Task` that a seed trains on; None for the first."""
         if not callable(self.task):
@@ -140,9 +152,7 @@ class Experiment:
             self._tasks[seed] = self.task(seed)
         return self._tasks[seed]
 
-    def build(
-        self, seed: Optional[int] = None, *, backbone: Optional[keras.Model] = None
-    ) -> Tuple[keras.Model, Tokenizer]:
+    def build(self, seed: Optional[int] = None, *, backbone: Optional[Model] = None) -> Tuple[Model, Tokenizer]:
         """A fresh model that is ready to train, on the encoder of `backbone` if that is given, and its tokenizer.
 
         Raises:
@@ -152,12 +162,13 @@ class Experiment:
             return self._build(self._seed(seed), backbone)
 
     def _build(self, seed, backbone):
-        keras.mixed_precision.set_global_policy(self.precision)
+        self._keras.mixed_precision.set_global_policy(self.precision)
         task = self.task_of(seed)
         length = self.max_length or get_kind(task.kind).max_length or self.recipe.max_length
         model, tokenizer = load_for_task(
-            self.source, task, max_length=length, head_layers=self.recipe.head_layers, seed=seed, backbone=backbone
-        )
+            self.source, task, max_length=length, head_layers=self.recipe.head_layers, seed=seed, backbone=backbone,
+            door=self.door,
+        )  # fmt: skip
         if self.fused:
             fuse_adapters(model, self.fused, name="default", seed=seed)
         elif self.pretrained is not None:
@@ -165,7 +176,9 @@ class Experiment:
         elif self.trainable == "adapters":
             add_adapters(model, self.adapter, seed=seed, fast=self.fast)
         set_trainable(model, self.trainable)
-        if self.cast and processes_of(self.strategy)[0] == 1:
+        if self.cast and self.door == "transformers" and processes_of(self.strategy)[0] == 1:
+            from tf_adapters.models.transformers.storage import cast_frozen
+
             # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no
             # bfloat16.
             cast_frozen(model)
@@ -173,7 +186,7 @@ class Experiment:
 
     def train(
         self,
-        model: keras.Model,
+        model: Model,
         tokenizer: Tokenizer,
         output: PathLike,
         *,
@@ -200,7 +213,7 @@ class Experiment:
 
     def score(
         self,
-        model: keras.Model,
+        model: Model,
         tokenizer: Tokenizer,
         *,
         seed: Optional[int] = None,
@@ -220,7 +233,7 @@ class Experiment:
         )
 
     def score_rows(
-        self, model: keras.Model, tokenizer: Tokenizer, rows: Any, *, seed: Optional[int] = None
+        self, model: Model, tokenizer: Tokenizer, rows: Any, *, seed: Optional[int] = None
     ) -> Dict[str, float]:
         """The numbers of the task's metric on other labelled rows, a dict."""
         task = self.task_of(seed)
@@ -257,7 +270,7 @@ class Experiment:
             if runs.done(seed):
                 observer.end(seed, None)
                 continue
-            keras.backend.clear_session()
+            self._keras.backend.clear_session()
             model, tokenizer = self.build(seed)
             observer.begin(seed, self.task_of(seed), model)
             folder = runs.folder(seed)
@@ -297,6 +310,8 @@ class Experiment:
             "max_length": self.max_length,
             "precision": self.precision,
             "fast": self.fast,
+            "door": self.door,
+            "backend": self.backend,
             **self.settings.of("compared"),
             "cache_frozen": self.settings.cache_frozen,
         }

@@ -3,31 +3,16 @@
 import pathlib
 from typing import TYPE_CHECKING, Any, Optional
 
-import tensorflow as tf
-
-from tf_adapters._keras import keras
-from tf_adapters._keras_internals import loss_scale_variables
-from tf_adapters._types import PathLike
+from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import frozen_digest, learned_variables
 from tf_adapters.models.transaction import transaction
-from tf_adapters.models.transformers.upper_blocks import UpperBlocks
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.batching import padding_multiple, steps_per_epoch
-from tf_adapters.training.accumulation import GradientAccumulation
-from tf_adapters.training.checkpointing import GradientCheckpointing
-from tf_adapters.training.dropout import seed_dropout
-from tf_adapters.training.freezing import AdapterFreezing
-from tf_adapters.training.frozen_blocks import frozen_depth
-from tf_adapters.training.mixout import Mixout
-from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.run import FitResult, Reporter, Run
-from tf_adapters.training.schedules import WarmupLinearDecay
 from tf_adapters.training.settings import TrainingSettings, by_keywords, check_packages
-from tf_adapters.training.step import TrainingStep
 from tf_adapters.training.strategies import get_workers, in_scope
 
 if TYPE_CHECKING:
@@ -37,7 +22,7 @@ if TYPE_CHECKING:
 @by_keywords
 @in_scope
 def fit(
-    model: keras.Model,
+    model: Model,
     task: Task,
     tokenizer: "Tokenizer",
     output: PathLike,
@@ -57,7 +42,8 @@ def fit(
     same machine. SIGINT and SIGTERM save the state and stop after the step at work.
 
     Args:
-        model: a transformers TensorFlow model after `set_trainable`.
+        model: a transformers TensorFlow model after `set_trainable`, or a task model of KerasHub; what does not go
+            through the second door is refused.
         task: `Task`.
         tokenizer: `Tokenizer`.
         output: path of the adapter directory to write.
@@ -79,6 +65,8 @@ def fit(
     check_packages(settings.to_dict())
     kind = kind or get_kind(task.kind)
     settings.check_kind(kind)
+    trained_as = _trained_as(state)
+    settings = trained_as.checked(settings, kind, strategy)
     examples = kind.examples(task.train, tokenizer)
     if settings.jit_compile and len(examples) < settings.batch_size:
         raise InputError(
@@ -95,13 +83,10 @@ def fit(
     @transaction
     def prepared(model):
         """The run, before its first step: what is refused until then leaves the model as it was."""
-        dropout_layers = seed_dropout(model, settings.seed, rate=settings.dropout)
-        trained = _Trained(model, kind, examples, tokenizer, settings, workers)
-        losses = kind.losses(settings, examples)
-        trained.compile(steps, losses)
+        trained = trained_as(model, kind, examples, tokenizer, settings, workers)
+        variables = trained.compile(steps)
         for note in getattr(examples, "notes", ()):
             reporter.note(note)
-        optimizer = trained.keras_model.optimizer
         run = Run(
             trained=trained,
             task=task,
@@ -109,14 +94,7 @@ def fit(
             steps=steps,
             steps_per_epoch=period,
             compared=_compared(model, task, tokenizer, trained, steps),
-            variables={
-                "trainable": model.trainable_variables,
-                "optimizer": [*optimizer.variables, *loss_scale_variables(optimizer)],
-                "dropout": [layer.generator.state for layer in (*dropout_layers, *trained.dropouts)],
-                "metric": workers.per_replica(
-                    [variable for metric in tf.nest.flatten(losses["metrics"]) for variable in metric.variables]
-                ),
-            },
+            variables={**variables, "metric": workers.per_replica(variables["metric"])},
             reporter=reporter,
         )
         workers.same_settings(run.compared)
@@ -129,7 +107,6 @@ def fit(
 
 def _checked_state(model):
     """The `ModelState`; InputError unless it is known what trains, and that it acts."""
-    only_first_door(model, "fit")
     state = state_of(model)
     if state.trainable is None:
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
@@ -144,77 +121,13 @@ def _checked_state(model):
     return state
 
 
-class _Trained:
-    """What Keras trains, as the settings say.
-
-    Attributes:
-        model, kind, examples, tokenizer, settings, workers: as given.
-        keras_model: `TrainingStep`, which Keras' `fit` is called on.
-        depth: int, how many of the lowest blocks are computed beforehand.
-        dropouts: SeededDropouts that are not the model's own.
-        freezing: `AdapterFreezing` or None.
-    """
-
-    def __init__(self, model, kind, examples, tokenizer, settings, workers):
-        self.model, self.kind, self.examples, self.tokenizer, self.settings, self.workers = (
-            model,
-            kind,
-            examples,
-            tokenizer,
-            settings,
-            workers,
-        )
-        self.depth = frozen_depth(model) if settings.cache_frozen else 0
-        trained = kind.trained(model, jit_compile=settings.jit_compile)
-        if settings.cache_frozen and trained is not model:
-            raise InputError(
-                f"{{cache_frozen}}: what {kind.name} reads of a text is another in each step; leave it out.",
-                cache_frozen=True,
-            )
-        changes, self.freezing = [], None
-        if settings.mixout:
-            changes.append(Mixout(model, settings.mixout, seed=settings.seed))
-        if settings.checkpoint_gradients:
-            changes.append(GradientCheckpointing(model))
-        if settings.freeze_adapters is not None:
-            self.freezing = AdapterFreezing(
-                model,
-                threshold=settings.freeze_adapters,
-                epochs=settings.freeze_epochs,
-                examples=examples,
-                tokenizer=tokenizer,
-            )
-            changes.append(self.freezing)
-        if settings.accumulate > 1:
-            changes.append(GradientAccumulation(settings.accumulate, kind.loss_weight))
-        self.dropouts = [dropout for change in changes for dropout in change.dropouts]
-        trained = UpperBlocks(model, self.depth) if self.depth else trained
-        self.keras_model = TrainingStep(trained, changes, votes=workers.votes)
-
-    def compile(self, steps, losses):
-        """Give it its optimiser, for so many steps in all."""
-        settings = self.settings
-        optimizer = make_optimizer(
-            WarmupLinearDecay(
-                settings.learning_rate,
-                steps,
-                warmup_fraction=settings.warmup_fraction,
-                from_start=settings.decay_from_start,
-            ),
-            self.model.trainable_variables,
-            **{name: getattr(settings, name) for name in ("weight_decay", "clip_norm", "epsilon", "bias_correction")},
-        )
-        # A TPU compiles the whole step, and no other strategy may be compiled.
-        self.keras_model.compile(
-            optimizer=optimizer, jit_compile=settings.jit_compile and self.workers.votes is None, **losses
-        )
-        # `evaluate` works afterwards.
-        self.model.compile(
-            optimizer=self.keras_model.optimizer,
-            jit_compile=settings.jit_compile,
-            **self.kind.losses(settings, self.examples),
-        )
-        self.keras_model.optimizer.build(self.model.trainable_variables)
+def _trained_as(state):
+    """The class of what the model's Keras trains, and of how."""
+    if state.door.NAME == "transformers":
+        from tf_adapters.training.on_keras2 import Trained
+    else:
+        from tf_adapters.training.on_keras3 import Trained
+    return Trained
 
 
 def _compared(model, task, tokenizer, trained, steps):
@@ -227,7 +140,8 @@ def _compared(model, task, tokenizer, trained, steps):
         "fast": state.fast,
         "cached_blocks": trained.depth,
         "padded_to": padding_multiple(fast=state.fast, steps=steps),
-        "precision": keras.mixed_precision.global_policy().name,
+        "precision": trained.precision,
+        **trained.identity,
         "trainable": state.trainable,
         "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
         "pretrained_adapter": state.pretrained_adapter and state.pretrained_adapter["sha256"],

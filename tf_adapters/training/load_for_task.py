@@ -2,13 +2,13 @@
 
 import functools
 
-from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
-from tf_adapters.models.transformers.loading import change_head, load_backbone
+from tf_adapters.models.door import door_called
+from tf_adapters.models.loading import choose_door, load_backbone
 from tf_adapters.text.loading import load_tokenizer
 
 
-def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=None):
+def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=None, door=None):
     """Load a pretrained encoder with the head that a task needs.
 
     Args:
@@ -19,6 +19,7 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=N
         seed: int, decides the head's initial weights; Keras' global generators start from it.
         backbone: a model without adapters whose encoder is used in place of reading it again, as in `change_head`, or
             None.
+        door: as in `load_backbone`.
 
     Returns: `(model, tokenizer)`.
 
@@ -26,8 +27,14 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=N
         InputError: as `load_backbone` and `load_tokenizer`.
     """
     kind = get_kind(task.kind)
-    keras.utils.set_random_seed(seed)
-    load = functools.partial(load_backbone, source) if backbone is None else functools.partial(change_head, backbone)
+    door = choose_door(door)
+    door_called(door).ops.keras.utils.set_random_seed(seed)
+    if backbone is None:
+        load = functools.partial(load_backbone, source, door=door)
+    else:
+        from tf_adapters.models.transformers.loading import change_head
+
+        load = functools.partial(change_head, backbone)
     model = load(
         head=kind.head,
         num_labels=kind.num_labels(task.labels),

@@ -1,38 +1,48 @@
 """The optimiser of a run."""
 
-from tf_adapters._keras import keras
+import functools
+
 from tf_adapters.ranges import checked
 
 # So late a step that a correction for it would be none: 0.999 to this power is 0 in float32.
 _LATE = 2**24
 
 
-class UncorrectedAdamW(keras.optimizers.AdamW):
-    """AdamW that takes its moments as they are, though they began at zero: early steps are longer than AdamW's.
+@functools.cache
+def uncorrected_adamw(ops):
+    """The class `UncorrectedAdamW` of the Keras of `ops`, a module of `layers.ops`."""
 
-    Reference: Devlin et al. 2019 and Houlsby et al. 2019, published code (`AdamWeightDecayOptimizer`).
-    """
+    class UncorrectedAdamW(ops.keras.optimizers.AdamW):
+        """AdamW that takes its moments as they are, though they began at zero: early steps are longer than AdamW's.
 
-    _late = False
+        Reference: Devlin et al. 2019 and Houlsby et al. 2019, published code (`AdamWeightDecayOptimizer`).
+        """
 
-    @property
-    def iterations(self):
-        """The steps so far; while weights are updated, so many that nothing is left to correct."""
-        return _LATE if self._late else super().iterations
+        _late = False
 
-    def update_step(self, gradient, variable):
-        """Update one variable."""
-        self._late = True
-        try:
-            super().update_step(gradient, variable)
-        finally:
-            self._late = False
+        @property
+        def iterations(self):
+            """The steps so far; while weights are updated, so many that nothing is left to correct."""
+            return _LATE if self._late else super().iterations
+
+        def update_step(self, *arguments):
+            """Update one variable."""
+            self._late = True
+            try:
+                super().update_step(*arguments)
+            finally:
+                self._late = False
+
+    return UncorrectedAdamW
 
 
-def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None, epsilon=1e-7, bias_correction=True):
+def make_optimizer(
+    ops, learning_rate, variables, *, weight_decay=0.0, clip_norm=None, epsilon=1e-7, bias_correction=True
+):
     """Adam, or AdamW where there is a weight decay.
 
     Args:
+        ops: module of `layers.ops`, whose Keras trains.
         learning_rate: float or schedule.
         variables: what trains.
         weight_decay: float, what a step takes off of each matrix, times the learning rate. Vectors (biases, LayerNorms,
@@ -52,8 +62,8 @@ def make_optimizer(learning_rate, variables, *, weight_decay=0.0, clip_norm=None
     clip_norm = None if clip_norm is None else checked("clip_norm", clip_norm)
     common = {"learning_rate": learning_rate, "epsilon": checked("epsilon", epsilon), "global_clipnorm": clip_norm}
     if bias_correction and not weight_decay:
-        return keras.optimizers.Adam(**common)
-    adam = keras.optimizers.AdamW if bias_correction else UncorrectedAdamW
+        return ops.keras.optimizers.Adam(**common)
+    adam = ops.keras.optimizers.AdamW if bias_correction else uncorrected_adamw(ops)
     optimizer = adam(weight_decay=weight_decay, **common)
-    optimizer.exclude_from_weight_decay(var_list=[variable for variable in variables if variable.shape.rank < 2])
+    optimizer.exclude_from_weight_decay(var_list=[variable for variable in variables if len(variable.shape) < 2])
     return optimizer

@@ -16,16 +16,12 @@ from typing import Dict
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters._keras import keras
 from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.graphs import hold_gradients_weakly
-from tf_adapters.models.transformers.heads import output_bias
 from tf_adapters.saving.atomic import reason, remove_folder
 from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.text.batching import default_lengths, training_batches
-from tf_adapters.training.frozen_blocks import StoredStates
+from tf_adapters.text.batching import training_batches
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER, STATE_FILE
 from tf_adapters.training.resume import ResumeFile, read_info, refuse_other
 from tf_adapters.training.settings import TrainingSettings
@@ -86,6 +82,8 @@ _ONCE = {
     "cached_blocks": 0,
     "padded_to": 8,
     "pretrained_adapter": None,
+    "door": "transformers",
+    "backend": "tensorflow",
 }
 
 
@@ -105,11 +103,13 @@ def seconds_of_long_steps(step_seconds):
     return float((seconds[seconds > 5 * median] - median).sum())
 
 
-class Run(keras.callbacks.Callback):
-    """One call of `fit`: counts steps, validates, keeps the best, saves the state."""
+class Run:
+    """One call of `fit`: counts steps, validates, keeps the best, saves the state.
+
+    Keras tells it of steps and epochs by the methods `on_...`, which are those of a callback of either Keras.
+    """
 
     def __init__(self, *, trained, task, output, steps, steps_per_epoch, compared, variables, reporter):
-        super().__init__()
         self.trained, self.keras_model, self.whole, self.workers = (
             trained,
             trained.keras_model,
@@ -134,7 +134,7 @@ class Run(keras.callbacks.Callback):
             self.whole,
             self.tokenizer,
             batch_size=self.settings.batch_size,
-            lengths=self._lengths,
+            lengths=trained.lengths(self.tokenizer),
             jit_compile=self.settings.jit_compile,
         )
         self.reporter = reporter
@@ -150,11 +150,6 @@ class Run(keras.callbacks.Callback):
         if self.settings.tensorboard:
             with _writing(output / "tensorboard"):
                 self.writer = tf.summary.create_file_writer(str(output / "tensorboard"))
-
-    @property
-    def _lengths(self):
-        """Of padded batches, where XLA compiles each."""
-        return default_lengths(self.tokenizer.max_length) if self.settings.jit_compile else None
 
     def restore(self):
         if self.file.path.parent.is_dir() and not self.file.path.exists():
@@ -194,7 +189,7 @@ class Run(keras.callbacks.Callback):
                         epochs=passes,
                         seed=settings.seed,
                         start_step=self.done,
-                        lengths=default_lengths(padder.max_length) if settings.jit_compile else None,
+                        lengths=self.trained.lengths(padder),
                         multiple_of=self.compared["padded_to"],
                         drop_remainder=settings.jit_compile,
                         inputs_of=inputs_of,
@@ -207,14 +202,14 @@ class Run(keras.callbacks.Callback):
                         initial_epoch=epoch,
                         epochs=epoch + 1 if offset else self.steps // self.steps_per_epoch,
                         steps_per_epoch=self.steps_per_epoch - offset,
-                        callbacks=[self],
+                        callbacks=[self.trained.callback(self)],
                         verbose=0,
                     )
         except _Stopped:
             pass  # while the frozen blocks were computed
         finally:
             self.reporter.finish()
-            hold_gradients_weakly()
+            self.trained.end()
             if states is not None:
                 states.close()
         stopped_early = self.done < self.steps and self._out_of_patience()
@@ -243,6 +238,8 @@ class Run(keras.callbacks.Callback):
         return patience is not None and rest == 0 and epochs - self.best["epoch"] >= patience
 
     def _store_states(self):
+        from tf_adapters.training.frozen_blocks import StoredStates
+
         def progress(done):
             self.reporter.caching(done, len(self.trained.examples))
             if self.stopping.is_set():
@@ -266,6 +263,7 @@ class Run(keras.callbacks.Callback):
 
     def save(self):
         """Write the state of the run."""
+        self.trained.sync()
         self.file.save(
             {"settings": self.compared, "done": self.done, "log_bytes": self.log_bytes, "best": self.best}
             | ({} if self.freezing is None else {"frozen_adapters": self.freezing.frozen})
@@ -335,7 +333,7 @@ class Run(keras.callbacks.Callback):
     def _validate(self, rows):
         """The metric's numbers, and the mean loss as `_LOSS` where the kind has one."""
         outputs = self.kind.predict(self.scorer, rows)
-        loss = self.kind.loss(rows, outputs)
+        loss = self.kind.loss(rows, outputs, state_of(self.whole).door.ops)
         if self.settings.tune_thresholds:
             # As they will be decided, or the first epochs would seem best in which nothing is predicted.
             self.thresholds = self.kind.thresholds(self.task.metric, rows, outputs)
@@ -389,10 +387,11 @@ class Run(keras.callbacks.Callback):
         if self.thresholds is None or not self.thresholds.any():
             yield
             return
-        bias = output_bias(self.whole, state_of(self.whole).family)
-        trained = bias.read_value()
+        state = state_of(self.whole)
+        bias = state.output_bias(self.whole)
+        trained = state.door.read(bias)
         try:
-            bias.assign_sub(self.thresholds)
+            bias.assign(np.asarray(trained) - self.thresholds)
             yield
         finally:
             bias.assign(trained)

@@ -29,6 +29,7 @@ class Choice:
         kept: bool, whether an adapter directory says what it was trained with.
         compared: bool, whether a run is only resumed with the same value.
         one_device: bool, whether it is not for a strategy of several devices.
+        first_door: bool, whether it is for models of transformers alone.
         of_kinds: bool, whether it is only for the kinds of tasks that name it.
         parse: function from the option's word to the value, or None.
         values: tuple of the words that it can be, or None for any value.
@@ -44,6 +45,7 @@ class Choice:
     kept: bool = False
     compared: bool = True
     one_device: bool = False
+    first_door: bool = False
     of_kinds: bool = False
     parse: Optional[Callable] = None
     values: Optional[Tuple[str, ...]] = None
@@ -119,6 +121,7 @@ class TrainingSettings:
         1,
         "Compute each step's rows in this many parts, to take less memory; the result is the same.",
         one_device=True,
+        first_door=True,
         unit="parts",
     )
     checkpoint_gradients: bool = _choice(
@@ -126,6 +129,7 @@ class TrainingSettings:
         "Compute each block once more in the backward pass instead of keeping what its gradient needs: less memory, "
         "longer steps, the same result but for rounding.",
         option="gradient-checkpointing",
+        first_door=True,
         source="Chen et al. 2016, section 4.1",
     )
     warmup_fraction: float = _choice(
@@ -187,6 +191,7 @@ class TrainingSettings:
         searched="float",
         kept=True,
         one_device=True,
+        first_door=True,
         unit="share of the entries",
         source="Lee et al. 2020, section 3; He et al. 2021, table 7",
     )
@@ -227,6 +232,7 @@ class TrainingSettings:
         "freezing found.",
         kept=True,
         one_device=True,
+        first_door=True,
         unit="1 - CKA",
         source="Son et al. 2025",
     )
@@ -253,6 +259,7 @@ class TrainingSettings:
         "`--dropout 0`.",
         compared=False,  # the run compares how many blocks
         one_device=True,
+        first_door=True,
     )
     checkpoint_seconds: float = _choice(
         30.0, "Seconds between two saved states of the run.", compared=False, unit="seconds"
@@ -429,6 +436,15 @@ def is_given(name, value):
 def for_one_device(values):
     """Those of the values, a dict by the names of fields, that were given and are not for several devices."""
     return {name: value for name, value in values.items() if choices()[name].one_device and is_given(name, value)}
+
+
+def check_door(values, door):
+    """Raise InputError if one of the values, a dict by the names of fields, is not for models of this door."""
+    for name, value in values.items():
+        if door != "transformers" and choices()[name].first_door and is_given(name, value):
+            raise InputError(
+                f"{{{name}}} is for {{door}}: leave it out, or take that door.", **{name: value}, door="transformers"
+            )
 
 
 def option_of(name):

@@ -15,9 +15,8 @@ import threading
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters._keras import keras
-from tf_adapters._keras_internals import strategy_made_under
 from tf_adapters.errors import NAME, InputError
+from tf_adapters.models.door import door_of
 from tf_adapters.training.cluster import STRATEGIES, meet, read_cluster
 from tf_adapters.training.layout import RESUME_FOLDER
 from tf_adapters.training.settings import for_one_device
@@ -149,7 +148,11 @@ def in_scope(function):
     def inside(model, *arguments, strategy=None, **settings):
         if strategy is None and tf.distribute.has_strategy():
             strategy = tf.distribute.get_strategy()
-        made_under = strategy_made_under(model)
+        made_under = None
+        if door_of(model).NAME == "transformers":
+            from tf_adapters._keras_internals import strategy_made_under
+
+            made_under = strategy_made_under(model)
         if made_under is not strategy:
             raise InputError(
                 f"{{strategy}}: the model was made under {made_under!r}; load it and add its adapters inside "
@@ -240,7 +243,9 @@ class Workers(Alone):
         self.strategy, self.replicas = strategy, strategy.num_replicas_in_sync
         self.processes, self.chief = processes_of(strategy)
         self.name = f"{type(strategy).__name__} of {self.replicas} devices"
-        self._asked, self._folder, self.votes = threading.Event(), None, _Votes()
+        from tf_adapters.training.votes import Votes
+
+        self._asked, self._folder, self.votes = threading.Event(), None, Votes()
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         refused = for_one_device(settings.to_dict()) | ({"random_drop": random_drop} if random_drop else {})
         refused |= {"jit_compile": True} if settings.jit_compile and not on_tpu else {}
@@ -321,7 +326,7 @@ class Workers(Alone):
     def agree(self, logs, stopping, due):
         if self.processes == 1:
             return due
-        stops, saves = logs[_Votes.NAME]
+        stops, saves = logs[self.votes.NAME]
         if stops:
             stopping.set()
         self.votes.cast(self.strategy, self._asked.is_set(), self.chief and due and not saves)
@@ -350,30 +355,6 @@ class Workers(Alone):
             )
         )
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy()
-
-
-class _Votes(keras.metrics.Metric):
-    """How many workers want to stop, and how many to save: a sum over the workers that each of them sees at the same
-    step."""
-
-    NAME = "votes"
-
-    def __init__(self):
-        super().__init__(name=self.NAME, dtype="float32")
-        self.own = self.add_weight(name="own", shape=(2,), initializer="zeros")
-
-    def cast(self, strategy, stop, save):
-        """What this worker wants; it counts from the next step on."""
-        strategy.experimental_local_results(self.own)[0].assign([float(stop), float(save)])
-
-    def update_state(self):
-        pass
-
-    def result(self):
-        return tf.identity(self.own)
-
-    def reset_state(self):
-        pass  # An epoch begins, and what was asked for still is.
 
 
 class _ReplicaValues:

@@ -14,6 +14,16 @@ backend it runs. A module of operations has
                                  positions as rows of one matrix, where that is faster, and back
     float32                      a type
     cast, matmul, bias_add, stack, einsum, softmax, column_norms, stop_gradient, layer_norm, squares, constant
+
+and, for losses of logits `(rows, labels)` and for schedules,
+
+    log_softmax(logits), mean(values)
+                                 over the last axis
+    take(values, index)          rows of an array
+    choose(condition, where, otherwise), maximum(values, others)
+    of_label(values, labels)     each row's value of its label, `(rows,)`
+    flat_labels(labels)          `(rows,)` int32
+    binary_crossentropy(logits, targets)
 """
 
 from tf_adapters._submodules import submodules_of

@@ -14,6 +14,7 @@ float32 = tf.float32
 matmul, cast, einsum, stop_gradient = tf.matmul, tf.cast, tf.einsum, tf.stop_gradient
 bias_add, softmax = tf.nn.bias_add, tf.nn.softmax
 value, stack, scope = tf.convert_to_tensor, tf.stack, tf.name_scope
+take, choose, maximum = tf.gather, tf.where, tf.maximum
 
 # Keras spells these otherwise, or leaves the choice to a default argument.
 _NAMED = {
@@ -59,6 +60,26 @@ def column_norms(matrix):
 def layer_norm(inputs, gamma, beta, epsilon):
     gamma, beta = (tf.cast(tf.convert_to_tensor(weight), tf.float32) for weight in (gamma, beta))
     return tf.cast(_layer_norm(tf.cast(inputs, tf.float32), gamma, beta, epsilon), inputs.dtype)
+
+
+def log_softmax(logits):
+    return tf.nn.log_softmax(logits)
+
+
+def mean(values):
+    return tf.reduce_mean(values, -1)
+
+
+def of_label(values, labels):
+    return tf.gather(values, labels, batch_dims=1)
+
+
+def flat_labels(labels):
+    return tf.reshape(tf.cast(labels, tf.int32), [-1])
+
+
+def binary_crossentropy(logits, targets):
+    return tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
 
 
 def squares(difference):

@@ -10,7 +10,7 @@ from keras import ops
 
 float32 = "float32"
 cast, einsum, stop_gradient, stack = ops.cast, ops.einsum, ops.stop_gradient, ops.stack
-value = ops.convert_to_tensor
+value, choose, maximum = ops.convert_to_tensor, ops.where, ops.maximum
 
 
 @functools.cache
@@ -72,6 +72,30 @@ def layer_norm(inputs, gamma, beta, epsilon):
     normalised = (wide - mean) * ops.rsqrt(variance + epsilon)
     outputs = normalised * ops.cast(gamma, "float32") + ops.cast(beta, "float32")
     return ops.cast(outputs, inputs.dtype)
+
+
+def log_softmax(logits):
+    return ops.log_softmax(logits, axis=-1)
+
+
+def mean(values):
+    return ops.mean(values, -1)
+
+
+def take(values, index):
+    return ops.take(values, index, axis=0)
+
+
+def of_label(values, labels):
+    return ops.take_along_axis(values, labels[:, None], axis=-1)[:, 0]
+
+
+def flat_labels(labels):
+    return ops.reshape(ops.cast(labels, "int32"), (-1,))
+
+
+def binary_crossentropy(logits, targets):
+    return ops.binary_crossentropy(targets, logits, from_logits=True)
 
 
 def squares(difference):

@@ -39,4 +39,5 @@ FAMILY = Family(
     },
     block_name=_block_names,
     pooler_name="pooler",
+    tokenizer="albert-sentencepiece",
 )  # fmt: skip

@@ -4,4 +4,6 @@ import keras_hub
 
 from tf_adapters.models.keras_hub.roberta import family
 
-FAMILY = family("camembert", keras_hub.models.RobertaBackbone, keras_hub.models.RobertaTextClassifier)
+FAMILY = family(
+    "camembert", keras_hub.models.RobertaBackbone, keras_hub.models.RobertaTextClassifier, "camembert-sentencepiece"
+)

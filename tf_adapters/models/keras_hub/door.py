@@ -38,6 +38,8 @@ def config_of(model):
             outputs,
             names,
             {name: index for index, name in names.items()},
+            backbone.token_embedding.input_dim,
+            backbone.max_sequence_length,
         )
     return config
 
@@ -215,6 +217,41 @@ def follow(model):
 
 def forget_traces(model):
     model.train_function = model.test_function = model.predict_function = None
+
+
+# Calls
+
+
+class Called(keras.Model):
+    """A model of KerasHub, called as it is: a task model's `fit` and `predict` would first cut texts.
+
+    Args:
+        model: a task model or backbone.
+    """
+
+    def __init__(self, model):
+        super().__init__(name="called", dtype=model.dtype_policy)
+        self.inner, self.names, self.built = model, tuple(model.input), True
+
+    def call(self, inputs, training=None):
+        return self.inner({name: inputs[name] for name in self.names}, training=training)
+
+
+def compiles_shapes():
+    """Whether each shape of a batch is compiled, whatever is chosen."""
+    return keras.backend.backend() == "jax"
+
+
+def forward(model, *, jit_compile=False):
+    """Function of the tensors that a tokenizer makes, which returns float32 logits as a NumPy array."""
+    called, family = Called(model), family_of(model)
+    called.jit_compile = jit_compile or compiles_shapes()
+
+    def logits(inputs):
+        inputs = {name: np.asarray(value) for name, value in family.inputs(inputs).items()}
+        return np.asarray(called.predict_on_batch(inputs), np.float32)
+
+    return logits
 
 
 # Transactions

@@ -33,6 +33,7 @@ BERT_BLOCK = {
     "attention_output": "attention.output.dense", "attention_norm": "attention.output.LayerNorm",
     "intermediate": "intermediate.dense", "output": "output.dense", "ffn_norm": "output.LayerNorm",
 }  # fmt: skip
+_INPUTS = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
 _NORMS = ("attention_norm", "ffn_norm")
 
 
@@ -51,6 +52,8 @@ class EncoderConfig:
     num_labels: int
     id2label: Dict[int, str]
     label2id: Dict[str, int]
+    vocab_size: int
+    max_position_embeddings: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Family:
         block_name: function from a backbone to the PyTorch names of its blocks.
         pooler: PyTorch's name of the dense layer of the first token, or None where only the head has one.
         prefix_name: str, what PyTorch's names of the encoder begin with.
+        tokenizer: str, a key of `text.loading`.
+        first_position: int, the first row of the positions that a text has.
         prepare: function of a backbone that was built for a checkpoint, and the dict of its `config.json`.
     """
 
@@ -81,11 +86,22 @@ class Family:
     block: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_BLOCK)
     block_name: Callable = lambda backbone: [f"encoder.layer.{index}" for index in range(backbone.num_layers)]
     pooler_name: Optional[str] = None
+    tokenizer: str = "wordpiece"
+    first_position: int = 0
     prepare: Callable = lambda backbone, config: None
 
     def prefix(self, model):
         """As of the first door's `Family`."""
         return self.prefix_name
+
+    def inputs(self, encoded):
+        """What models of KerasHub take of the tensors that a tokenizer makes; a dict, of which each model takes the
+        names that it knows."""
+        return {_INPUTS[name]: value for name, value in encoded.items()}
+
+    def positions(self, config):
+        """The most tokens of a row."""
+        return config.max_position_embeddings - self.first_position
 
     def main_layer(self, model):
         """The backbone inside `model`."""

@@ -68,7 +68,7 @@ class Roberta(Family):
         return named
 
 
-def family(model_type, backbone, classifier):
+def family(model_type, backbone, classifier, tokenizer):
     """A Family of RoBERTa's shape."""
     return Roberta(
         model_type=model_type,
@@ -82,8 +82,10 @@ def family(model_type, backbone, classifier):
             "embeddings.position_embedding": "embeddings.position_embeddings",
             "embeddings_layer_norm": "embeddings.LayerNorm",
         },
+        tokenizer=tokenizer,
+        first_position=FIRST_POSITION,
         prepare=prepare,
     )
 
 
-FAMILY = family("roberta", keras_hub.models.RobertaBackbone, keras_hub.models.RobertaTextClassifier)
+FAMILY = family("roberta", keras_hub.models.RobertaBackbone, keras_hub.models.RobertaTextClassifier, "byte-level-bpe")

@@ -4,4 +4,7 @@ import keras_hub
 
 from tf_adapters.models.keras_hub.roberta import family
 
-FAMILY = family("xlm-roberta", keras_hub.models.XLMRobertaBackbone, keras_hub.models.XLMRobertaTextClassifier)
+FAMILY = family(
+    "xlm-roberta", keras_hub.models.XLMRobertaBackbone, keras_hub.models.XLMRobertaTextClassifier,
+    "xlm-roberta-sentencepiece",
+)  # fmt: skip

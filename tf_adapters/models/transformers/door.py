@@ -14,6 +14,7 @@ from tf_adapters._keras_internals import (
     replace_layer,
     set_own_weights,
     set_trainable_alone,
+    traced_once,
     train_what_is_chosen,
 )
 from tf_adapters.errors import InputError
@@ -21,7 +22,9 @@ from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models.transformers import names
 from tf_adapters.models.transformers.dense_site import DenseSite
 from tf_adapters.models.transformers.family import family_of
+from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, new_head
+from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.models.transformers.site import Acting, RandomDrop
 
 __all__ = ["Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops"]
@@ -237,6 +240,27 @@ def forget_traces(model):
     """Make Keras trace fit, evaluate and predict anew."""
     model.train_function = model.test_function = model.predict_function = None
     model.train_tf_function = None
+
+
+# Calls
+
+
+def compiles_shapes():
+    return False
+
+
+def forward(model, *, jit_compile=False):
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    specs = {name: tf.TensorSpec((None, None), tf.int32) for name in names}
+
+    @tf.function(input_signature=[specs], jit_compile=jit_compile or None)
+    def logits(inputs):
+        logits = logits_of_rows(model, inputs)
+        hold_gradients_weakly()
+        return logits
+
+    traced = traced_once(logits)
+    return lambda inputs: traced(inputs).numpy()
 
 
 # Transactions

@@ -65,12 +65,6 @@ def new_head(model, family, shape, seed, number):
     return head
 
 
-def output_bias(model, family):
-    """The variable that a head adds to its logits last, `(labels,)`."""
-    variables = head_on(model, family, None).variables
-    return [variable for variable in variables if variable.shape == (model.config.num_labels,)][-1]
-
-
 def check_head_of(family, head, head_layers):
     """Raise InputError for a head that the encoders of a family cannot have."""
     if head not in family.heads:
