@@ -170,6 +170,8 @@ def test_what_the_second_door_does_not_train_is_refused_and_changes_nothing(enco
     }.items():  # fmt: skip
         with pytest.raises(InputError, match=f"{name}={value} is for door='transformers'"):
             train(model, task, tmp_path / "a", **{name: value})
+    assert not (tmp_path / "a").exists()
+    first_ops()  # which the kind needs
     with pytest.raises(InputError, match="kind='token-classification'.*heads of classification alone"):
         fit(
             model, task, load_tokenizer(model), tmp_path / "a", TrainingSettings(epochs=1, learning_rate=1e-3),

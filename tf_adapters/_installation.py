@@ -6,8 +6,12 @@ import importlib.util
 from tf_adapters._version import __version__
 
 
+class MissingPackageError(ImportError):
+    """A package that is needed is not there; the message says how to get it."""
+
+
 def check_installation():
-    """Raise ImportError, in one sentence, if the package has no door: neither transformers' models nor KerasHub's.
+    """Raise MissingPackageError, in one sentence, if neither transformers' models nor KerasHub's can be used.
 
     Looks at metadata only and imports neither, so that it costs milliseconds.
     """
@@ -16,20 +20,20 @@ def check_installation():
 
 
 def check_first_door():
-    """Raise ImportError, in one sentence, if tf-keras or transformers cannot serve."""
+    """Raise MissingPackageError, in one sentence, if tf-keras or transformers cannot serve."""
     if importlib.util.find_spec("tf_keras") is None:
-        raise ImportError(
+        raise MissingPackageError(
             "tf_adapters needs Keras 2 as the package tf-keras, which is not installed: run `pip install tf-keras` in "
             "the version of your TensorFlow (tf-keras 2.19 for TensorFlow 2.19)."
         )
     try:
         version = importlib.metadata.version("transformers")
     except importlib.metadata.PackageNotFoundError:
-        raise ImportError(
+        raise MissingPackageError(
             "tf_adapters needs transformers, which is not installed: run `pip install 'transformers>=4.48,<5'`."
         ) from None
     if int(version.split(".")[0]) >= 5:
-        raise ImportError(
+        raise MissingPackageError(
             f"tf_adapters needs the TensorFlow classes of transformers 4, and transformers {version} has none: "
             "run `pip install 'transformers>=4.48,<5'`."
         )

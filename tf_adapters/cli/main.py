@@ -1,11 +1,12 @@
 """Entry point of `tf-adapters`."""
 
 import errno
+import importlib.util
 import os
 import sys
 import warnings
 
-from tf_adapters._installation import check_first_door
+from tf_adapters._installation import MissingPackageError, check_installation
 
 
 def main(arguments=None):
@@ -14,13 +15,13 @@ def main(arguments=None):
     0, 1 if the reader of the output has gone, 2 for a user's mistake, 130 when interrupted.
     """
     try:
-        check_first_door()
-    except ImportError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        check_installation()
+    except MissingPackageError as error:
+        return _refused(error)
     # Before TensorFlow is imported, which reads them once.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    if importlib.util.find_spec("tf_keras") is not None:
+        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     from tf_adapters.cli.app import app
 
     with warnings.catch_warnings():
@@ -30,6 +31,8 @@ def main(arguments=None):
             app(args=arguments, prog_name="tf-adapters")
         except SystemExit as stop:
             return stop.code or 0
+        except MissingPackageError as error:
+            return _refused(error)  # of a command that is for the first door alone
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -38,6 +41,11 @@ def main(arguments=None):
             print(f"error: the standard output cannot be written: {error.strerror}.", file=sys.stderr)
             return 2
     return 0
+
+
+def _refused(error):
+    print(f"error: {error}", file=sys.stderr)
+    return 2
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 
+from tf_adapters._installation import MissingPackageError
 from tf_adapters.errors import InputError
 
 
@@ -21,7 +22,7 @@ def _without_native_stderr():
         os.dup2(file.fileno(), 2)
         try:
             yield
-        except InputError:
+        except (InputError, MissingPackageError):
             raise  # its sentence says all
         except Exception:
             os.dup2(kept, 2)

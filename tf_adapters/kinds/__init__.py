@@ -1,23 +1,20 @@
 """What each kind of task does its own way. A new kind is a file here and a line below."""
 
+import functools
+import importlib
+
 from tf_adapters._submodules import submodules_of
 from tf_adapters.errors import InputError
-from tf_adapters.kinds.choices import MultipleChoice
-from tf_adapters.kinds.sentences import Classification, MultiLabel, Regression
-from tf_adapters.kinds.spans import QuestionAnswering
-from tf_adapters.kinds.tokens import TokenClassification
 from tf_adapters.tasks.unlabelled import check_has_task
 
+# Name -> module and class. Only what is asked for is imported: most kinds need the first door's Keras.
 _KINDS = {
-    kind.name: kind
-    for kind in (
-        Classification(),
-        Regression(),
-        MultiLabel(),
-        TokenClassification(),
-        QuestionAnswering(),
-        MultipleChoice(),
-    )
+    "classification": ("sentences", "Classification"),
+    "regression": ("sentences", "Regression"),
+    "multi-label": ("sentences", "MultiLabel"),
+    "token-classification": ("tokens", "TokenClassification"),
+    "question-answering": ("spans", "QuestionAnswering"),
+    "multiple-choice": ("choices", "MultipleChoice"),
 }
 __getattr__ = submodules_of(__name__)
 
@@ -27,4 +24,10 @@ def get_kind(name):
     check_has_task(name)
     if name not in _KINDS:
         raise InputError(f"{{kind}} is unknown: use one of {', '.join(_KINDS)}.", kind=name)
-    return _KINDS[name]
+    return _kind(name)
+
+
+@functools.cache
+def _kind(name):
+    module, kind = _KINDS[name]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), kind)()

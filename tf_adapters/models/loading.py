@@ -3,6 +3,7 @@
 import importlib.util
 from typing import Optional, Sequence
 
+from tf_adapters._installation import MissingPackageError, check_first_door
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 
@@ -65,7 +66,11 @@ def choose_door(door):
         InputError: there is no such door, or its packages are not installed.
     """
     if door is None:
-        return DOORS[0] if importlib.util.find_spec("tf_keras") is not None else DOORS[1]
+        try:
+            check_first_door()
+        except MissingPackageError:
+            return DOORS[1] if importlib.util.find_spec("keras_hub") is not None else DOORS[0]
+        return DOORS[0]
     if door not in DOORS:
         raise InputError(f"{{door}} is unknown: use {' or '.join(map(repr, DOORS))}.", door=door)
     if door == "keras-hub" and importlib.util.find_spec("keras_hub") is None:
