@@ -483,8 +483,7 @@ def test_what_is_made_for_transformers_alone_says_so(checkpoints):
     tf_adapters.add_adapters(model)
     functions = {
         "merge_adapter": tf_adapters.merge_adapter,
-        "cast_frozen": tf_adapters.models.cast_frozen,
-        "predict": lambda model: tf_adapters.predict(model, ["a text"]),
+        "change_head": lambda model: tf_adapters.models.change_head(model, num_labels=3),
     }
     for name, function in functions.items():
         with pytest.raises(InputError, match=f"{name} takes models of transformers, and .* go on with load_trained"):
@@ -515,3 +514,88 @@ def test_what_cannot_be_is_a_sentence(checkpoints, tmp_path):
     )
     with pytest.raises(InputError, match="GPT2Backbone' is not supported: tf_adapters has adapters for AlbertBackbone"):
         tf_adapters.add_adapters(backbone)
+
+
+# Beside Keras' own changes of a model
+
+
+def test_frozen_kernels_go_into_eight_bits_and_the_adapter_goes_on(checkpoints, tmp_path):
+    model = load_backbone(checkpoints("bert"))
+    with pytest.raises(InputError, match="nothing is frozen"):
+        tf_adapters.models.cast_frozen(model, "int8")
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
+    fill(model)
+    tf_adapters.set_trainable(model)
+    exact = answers(model, "bert")
+    tf_adapters.save_adapter(model, tmp_path / "before")
+    names = [weight.path for weight in model.trainable_weights]
+    with pytest.raises(InputError, match="dtype=None must be 'int8'"):
+        tf_adapters.models.cast_frozen(model)
+    tf_adapters.models.cast_frozen(model, "int8")
+    assert [weight.path for weight in model.trainable_weights] == names
+    rounded = answers(model, "bert")
+    assert 0 < np.abs(rounded - exact).max() < 0.05 * np.abs(exact).max()
+    kernels = [weight for weight in model.backbone.weights if weight.path.endswith("kernel")]
+    adapters = {id(weight) for weight in state_of(model).adapter_variables()}
+    assert {weight.dtype for weight in kernels if id(weight) not in adapters} == {"int8"}
+    tf_adapters.save_adapter(model, tmp_path / "after")
+    before, after = ((tmp_path / name / "adapter.safetensors").read_bytes() for name in ("before", "after"))
+    assert before == after
+    for refused in (lambda: tf_adapters.set_trainable(model, "full"), lambda: tf_adapters.remove_adapters(model)):
+        with pytest.raises(InputError, match="needs the encoder's float32 weights.*is int8 now"):
+            refused()
+    tf_adapters.add_adapters(model, AdapterConfig(bottleneck_size=3), name="two")
+    tf_adapters.remove_adapters(model, name="two")
+    np.testing.assert_allclose(answers(model, "bert"), rounded, atol=2e-6)
+    again = load_backbone(checkpoints("bert"))
+    tf_adapters.load_adapter(again, tmp_path / "after")
+    np.testing.assert_array_equal(answers(again, "bert"), exact)
+
+
+@pytest.mark.slow
+def test_adapters_train_on_eight_bits(checkpoints):
+    model = load_backbone(checkpoints("bert"))
+    tf_adapters.set_trainable(tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1))
+    tf_adapters.models.cast_frozen(model, "int8")
+    frozen = frozen_digest(model)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss)
+    losses = model.fit(inputs("bert")[1], np.array([0, 1, 1]), epochs=6, verbose=0).history["loss"]
+    assert losses[-1] < losses[0] and frozen_digest(model) == frozen
+
+
+def test_interrupted_rounding_has_not_happened(checkpoints, monkeypatch):
+    model = load_backbone(checkpoints("bert"))
+    tf_adapters.set_trainable(tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1))
+    before, plain, flags = bits(model), answers(model, "bert"), [weight.trainable for weight in model.weights]
+    from tf_adapters.models.keras_hub import storage
+
+    def interrupt(model):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "forget_traces", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tf_adapters.models.cast_frozen(model, "int8")
+    model.predict_function = None
+    assert bits(model) == before and flags == [weight.trainable for weight in model.weights]
+    np.testing.assert_array_equal(answers(model, "bert"), plain)
+    tf_adapters.remove_adapters(model)
+
+
+def test_what_keras_would_change_is_refused_and_is_free_again_afterwards(checkpoints):
+    model = load_backbone(checkpoints("bert"))
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
+    for one in (model, model.backbone):
+        with pytest.raises(NotImplementedError, match="cast_frozen"):
+            one.quantize("int8")
+        with pytest.raises(NotImplementedError, match="LoraConfig"):
+            one.enable_lora(4)
+    tf_adapters.remove_adapters(model)
+    model.backbone.enable_lora(2)
+    with pytest.raises(InputError, match="has LoRA of Keras in"):
+        tf_adapters.add_adapters(model, CONFIGS["houlsby"])
+    other = load_backbone(checkpoints("bert"))
+    other.quantize("int8")
+    with pytest.raises(InputError, match="is quantized in"):
+        tf_adapters.add_adapters(other, CONFIGS["houlsby"])

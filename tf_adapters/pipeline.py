@@ -10,6 +10,7 @@ from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import freeze
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
@@ -49,8 +50,6 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None, door=No
         model, settings = load_trained(directory, backbone=backbone, fast=fast, door=door)
     freeze(model)
     if state_of(model).door.NAME == "transformers":
-        from tf_adapters.models.transformers.storage import cast_frozen
-
         cast_frozen(model)
     tokenizer = trained_tokenizer(model, settings["text"], directory)
     return Scorer(model, tokenizer, batch_size=batch_size), settings

@@ -362,5 +362,5 @@ def check_not_cast(state, variables, what):
     if lost is not None:
         raise InputError(
             f"{what} needs the encoder's float32 weights, and cast_frozen replaced them ({lost.name} is "
-            f"{lost.dtype.name} now): load the model again, and leave cast_frozen out."
+            f"{getattr(lost.dtype, 'name', lost.dtype)} now): load the model again, and leave cast_frozen out."
         )

@@ -14,6 +14,7 @@ from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.door import door_called
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.loading import choose_door
+from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe
@@ -177,8 +178,6 @@ class Experiment:
             add_adapters(model, self.adapter, seed=seed, fast=self.fast)
         set_trainable(model, self.trainable)
         if self.cast and self.door == "transformers" and processes_of(self.strategy)[0] == 1:
-            from tf_adapters.models.transformers.storage import cast_frozen
-
             # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no
             # bfloat16.
             cast_frozen(model)

@@ -12,8 +12,8 @@ from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import set_trainable
-from tf_adapters.models.transformers.storage import cast_frozen
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.atomic import remove_dead, remove_folder
 from tf_adapters.saving.directory import load_adapter

@@ -91,6 +91,7 @@ def adapt(model, state):
     if state.fast:
         state.fast = False
         raise InputError("{fast}: models of KerasHub have no fast blocks; leave it out.", fast=True)
+    _refuse_changed(model, state)
     for index, block in enumerate(state.original_blocks):
         state.original_parts.append((block, "__class__", type(block), None))
         block.__class__ = AdapterEncoder
@@ -99,6 +100,40 @@ def adapt(model, state):
     # Every graph of the model reads it, and all that it computes depends on it.
     state.sites[0, "attention"].acting = state.acting
     refuse_config(model, backbone_of(model))
+    for one in (model, backbone_of(model)):
+        vars(one).update(quantize=_no_quantize, enable_lora=_no_lora)
+
+
+def _refuse_changed(model, state):
+    """Raise InputError for an encoder that Keras changed in a way that adapters would not survive."""
+    cast = {id(variable) for variable in state.cast}
+    for layer in layers_of(backbone_of(model)):
+        if getattr(layer, "lora_enabled", False):
+            raise InputError(
+                f"{{model}} has LoRA of Keras in {layer.path}, which freezes adapters: load it anew, and add "
+                "LoraConfig(...) in its place.",
+                model=type(model).__name__,
+            )
+        if getattr(layer, "quantization_mode", None) and not any(id(weight) in cast for weight in layer.weights):
+            raise InputError(
+                f"{{model}} is quantized in {layer.path}, so that nobody knows its encoder: load it anew, add "
+                'adapters, and then call tf_adapters.models.cast_frozen(model, "int8").',
+                model=type(model).__name__,
+            )
+
+
+def _no_quantize(*arguments, **settings):
+    raise NotImplementedError(
+        "quantize would round the adapters' head too, and the encoder would not be known any more: call "
+        'tf_adapters.models.cast_frozen(model, "int8") after set_trainable, which rounds what is frozen.'
+    )
+
+
+def _no_lora(*arguments, **settings):
+    raise NotImplementedError(
+        "enable_lora freezes the adapters of this model: take tf_adapters.LoraConfig() in tf_adapters.add_adapters in "
+        "its place, which stands beside them."
+    )
 
 
 def refuse_config(*models):
@@ -139,9 +174,9 @@ def build_layer(config, place, site, name, seed):
 
 def restore(model, state):
     """Put back the original layers and what trains."""
-    if state.directory is None:
-        for one in {id(one): one for one in (model, backbone_of(model))}.values():
-            vars(one).pop("get_config", None)
+    for one in {id(one): one for one in (model, backbone_of(model))}.values():
+        for name in ("quantize", "enable_lora", *(["get_config"] if state.directory is None else [])):
+            vars(one).pop(name, None)
     for owner, attribute, original, made in state.original_parts:
         if made is None:
             owner.drop_sites()

@@ -5,7 +5,6 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import exchange_variable
 from tf_adapters.errors import InputError
-from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.transformers.door import forget_traces
@@ -13,27 +12,8 @@ from tf_adapters.models.transformers.heads import head_layers
 
 
 @transaction
-def cast_frozen(model):
-    """Keep the encoder's frozen kernels and embeddings in the dtype that they compute in, and no longer in float32.
-
-    Under `mixed_bfloat16` and `mixed_float16` they take half the memory and are not cast at every step; without such a
-    policy nothing happens. Results stay what they are, but for fast blocks, where the scale of the scores is folded
-    into the rounded query kernel. Biases, LayerNorms and whatever trains stay in float32. Adapters are saved and loaded
-    as before.
-
-    The float32 values are given up. A `set_trainable` that would train them raises InputError from then on, and so does
-    `remove_adapters` of the last adapter, if it was there before the cast. Checkpoints of the whole model from before
-    do not fit any more; transformers' `save_pretrained` writes the rounded values, and in bfloat16 only
-    `safe_serialization=True` makes files that can be read again.
-
-    Call it after `set_trainable` and before `compile`, or for a model that only predicts, after `freeze`.
-
-    Returns: the model.
-
-    Raises:
-        InputError: nothing is frozen, because neither was called.
-    """
-    only_first_door(model, "cast_frozen")
+def round_frozen(model):
+    """See `models.storage.cast_frozen`."""
     state = state_of(model)
     origin = state.origin(model)
     trains = {id(variable) for variable in model.trainable_variables}

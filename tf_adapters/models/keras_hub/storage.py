@@ -1,0 +1,43 @@
+"""The frozen kernels and embeddings of an encoder of KerasHub in eight bits."""
+
+from tf_adapters._keras3_internals import layers_of
+from tf_adapters.errors import InputError
+from tf_adapters.models.keras_hub.door import forget_traces
+from tf_adapters.models.state import state_of
+from tf_adapters.models.transaction import transaction
+
+
+@transaction
+def quantize_frozen(model):
+    """See `models.storage.cast_frozen`."""
+    state = state_of(model)
+    trains = {id(variable) for variable in model.trainable_variables}
+    if state.trainable is None and len(trains) == len(model.weights) and not state.cast:
+        raise InputError(
+            "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
+        )
+    origin, backbone = state.origin(model), state.family.main_layer(model)
+    frozen = {id(variable) for variable in state.backbone_variables(model)} - trains
+    before = _by_name(state, model)
+    for layer in layers_of(backbone):
+        own = [one for one in layers_of(layer) if one is not layer]
+        matrices = [weight for weight in layer.weights if len(weight.shape) > 1 and weight.dtype == "float32"]
+        if own or not matrices or any(id(weight) not in frozen for weight in matrices):
+            continue
+        try:
+            layer.quantize("int8")
+        except NotImplementedError:
+            continue  # of another class than Keras' own, such as positions, and where LoRA stands
+    for name, variable in _by_name(state, model).items():
+        if variable is not before[name]:
+            origin.exchange(before[name], variable)
+            state.cast.append(variable)
+    # What adapters found here cannot come back any more.
+    state.freezing = None
+    for one in (model, backbone):
+        forget_traces(one)
+    return model
+
+
+def _by_name(state, model):
+    return {name: variable for variable, name, _ in state.family.names(model)}

@@ -1,0 +1,45 @@
+"""How the frozen weights of an encoder are kept in memory, whatever Keras it is of."""
+
+from typing import Optional
+
+from tf_adapters._types import Model
+from tf_adapters.errors import InputError
+from tf_adapters.models.door import door_of
+
+
+def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
+    """Keep the encoder's frozen kernels and embeddings in fewer bits, and no longer in float32.
+
+    A transformers model keeps them in the dtype that it computes in: under `mixed_bfloat16` and `mixed_float16` they
+    take half the memory and are not cast at every step; without such a policy nothing happens. Results stay what they
+    are, but for fast blocks, where the scale of the scores is folded into the rounded query kernel.
+
+    A model of KerasHub keeps them in `"int8"`, a quarter of the memory, and computes their products in it, as Keras'
+    own `quantize` does. Results change by the rounding. Layers that adapters of LoRA's kind stand in stay as they are.
+
+    Biases, LayerNorms, adapters, the head and whatever trains stay in float32. Adapters are saved and loaded as before.
+    The float32 values are given up. A `set_trainable` that would train them raises InputError from then on, and so does
+    `remove_adapters` of the last adapter, if it was there before the cast. Checkpoints of the whole model from before
+    do not fit any more; transformers' `save_pretrained` writes the rounded values, and in bfloat16 only
+    `safe_serialization=True` makes files that can be read again.
+
+    Call it after `set_trainable` and before `compile`, or for a model that only predicts, after `freeze`.
+
+    Args:
+        dtype: None for a model of transformers, `"int8"` for one of KerasHub.
+
+    Returns: the model.
+
+    Raises:
+        InputError: nothing is frozen, because neither was called; another dtype than the model's door has.
+    """
+    own = {"transformers": None, "keras-hub": "int8"}[door_of(model).NAME]
+    if dtype != own:
+        raise InputError(f"{{dtype}} must be {own!r} for a {type(model).__name__}.", dtype=dtype)
+    if own is None:
+        from tf_adapters.models.transformers.storage import round_frozen
+
+        return round_frozen(model)
+    from tf_adapters.models.keras_hub.storage import quantize_frozen
+
+    return quantize_frozen(model)
