@@ -347,3 +347,50 @@ def test_options_that_do_not_go_with_a_door_are_a_sentence(words, sentence, tmp_
 
     assert main(["train", *words, "--output", str(tmp_path / "a")]) == 2
     assert sentence in capsys.readouterr().err
+
+
+# Several devices
+
+DEVICES = """
+import sys
+
+import keras
+import numpy as np
+
+if sys.argv[1] == "2":
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
+    assert keras.distribution.distribution().device_mesh.shape == (2,)
+assert len(keras.distribution.list_devices()) == 2
+from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, set_trainable, task_from_files
+from tf_adapters.text.loading import load_tokenizer
+
+encoder, sentences, output = sys.argv[2:]
+keras.utils.set_random_seed(0)
+model = load_backbone(encoder, labels=["negative", "positive"], door="keras-hub")
+set_trainable(add_adapters(model, AdapterConfig(bottleneck_size=8), seed=0))
+task = task_from_files(train=f"{sentences}/train.csv", validation=f"{sentences}/validation.csv")
+fit(
+    model, task, load_tokenizer(model, max_length=16), output, epochs=1, learning_rate=1e-3, batch_size=30,
+    dropout=0.0,
+)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution is of JAX alone")
+def test_two_devices_train_what_one_does(encoder, sentences, tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    from safetensors.numpy import load_file
+
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    for count in "12":
+        words = [sys.executable, "-c", DEVICES, count, encoder, sentences, tmp_path / count]
+        done = subprocess.run([str(word) for word in words], env=flags, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    one, two = (load_file(str(tmp_path / count / "adapter.safetensors")) for count in "12")
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, atol=1e-5, err_msg=name)
