@@ -394,3 +394,50 @@ def test_two_devices_train_what_one_does(encoder, sentences, tmp_path):
     assert one.keys() == two.keys()
     for name, value in one.items():
         np.testing.assert_allclose(two[name], value, atol=1e-5, err_msg=name)
+
+
+# keras-tuner's own tuners
+
+SEARCH = """
+import sys
+
+import keras
+import keras_tuner
+import numpy as np
+import tf_adapters
+
+def build(hp):
+    model = tf_adapters.load_backbone(sys.argv[1], door="keras-hub")
+    size = hp.Choice("bottleneck_size", [2, 4])
+    tf_adapters.set_trainable(tf_adapters.add_adapters(model, tf_adapters.AdapterConfig(bottleneck_size=size), seed=0))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    jit = keras.backend.backend() == "jax"
+    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, metrics=["accuracy"], jit_compile=jit)
+    return model
+
+ids = np.tile(np.array([[2, 7, 8, 9, 3], [2, 10, 11, 12, 3]], "int32"), (8, 1))
+data = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}, np.tile([0, 1], 8)
+tuner = keras_tuner.RandomSearch(build, objective="val_loss", max_trials=2, directory=sys.argv[2], seed=0)
+tuner.search(*data, validation_data=data, epochs=2, verbose=0, callbacks=[keras.callbacks.EarlyStopping("val_loss")])
+best = tuner.get_best_models(1)[0]
+size = tuner.get_best_hyperparameters(1)[0].get("bottleneck_size")
+assert tf_adapters.models.injection.adapter_names(best) == ["default"]
+found = best.evaluate(*data, verbose=0)[0]
+assert abs(found - tuner.oracle.get_best_trials(1)[0].score) < 1e-5, found
+print("best", size)
+"""
+
+
+@pytest.mark.slow
+def test_tuners_of_keras_tuner_search_adapters(encoder, tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    pytest.importorskip("keras_tuner", reason="needs the extra `tuner`")
+    # With it, keras-tuner would take the first door's Keras.
+    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    words = [sys.executable, "-c", SEARCH, str(encoder), str(tmp_path)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "best 2" in done.stdout or "best 4" in done.stdout
