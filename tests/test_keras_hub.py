@@ -163,13 +163,12 @@ def test_activation_and_epsilon_are_the_checkpoints(tmp_path, changes):
 @pytest.mark.parametrize(
     ("family", "config"),
     [
-        ("bert", "houlsby"),
         ("bert", "dora"),
         ("roberta", "houlsby"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
-                *(("bert", config) for config in CONFIGS if config not in ("houlsby", "dora")),
+                *(("bert", config) for config in CONFIGS if config != "dora"),
                 *((family, "houlsby") for family in CLASSIFIERS if family not in ("bert", "roberta")),
             )
         ),
@@ -220,7 +219,7 @@ def test_an_encoder_without_a_head_takes_the_adapter_alone(checkpoints, tmp_path
 # The life of an adapter
 
 
-@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby", "after norm", "lora")))
+@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby", "lora")))
 def test_adapters_come_act_and_go(checkpoints, config):
     model = load_backbone(checkpoints("bert"))
     before, plain = bits(model), answers(model, "bert")
@@ -328,7 +327,7 @@ def test_what_is_interrupted_has_not_happened(checkpoints, monkeypatch, config, 
 # Training
 
 
-@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby", "ia3")))
+@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby",)))
 def test_fit_trains_what_was_chosen_and_nothing_else(checkpoints, config):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.add_adapters(model, CONFIGS[config], seed=1)
@@ -360,6 +359,7 @@ def test_what_trains_is_what_trains_through_the_first_door(checkpoints, mode):
     assert named[0] == named[1]
 
 
+@pytest.mark.slow
 def test_another_choice_keeps_the_moments_of_what_still_trains(checkpoints):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
@@ -380,6 +380,7 @@ def test_another_choice_keeps_the_moments_of_what_still_trains(checkpoints):
     model.fit(inputs("bert")[1], np.array([0, 1, 1]), verbose=0)
 
 
+@pytest.mark.slow
 def test_the_head_computes_in_float32_under_mixed_precision(checkpoints):
     model = load_backbone(checkpoints("bert"), dtype="mixed_bfloat16")
     tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
@@ -457,6 +458,7 @@ def test_weights_of_all_adapters_come_back(checkpoints, tmp_path):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="KerasHub's positions need a length on JAX")
+@pytest.mark.slow
 def test_an_exported_model_answers_the_same(checkpoints, tmp_path):
     import tensorflow as tf
 
