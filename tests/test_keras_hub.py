@@ -425,23 +425,118 @@ def test_kerashubs_own_backbone_takes_adapters():
 # Files of Keras
 
 
-@pytest.mark.parametrize("adapted", [False, True])
-def test_formats_that_would_lose_what_the_model_computes_are_refused(checkpoints, tmp_path, adapted):
+LOAD = """
+import json, sys
+import numpy as np
+import keras
+from tf_adapters.models import load_keras_file
+import tf_adapters
+from tf_adapters.models.state import state_of
+from tests.test_keras_hub import answers
+
+model = load_keras_file(sys.argv[1])
+one = answers(model, sys.argv[2])
+tf_adapters.set_active(model, "two")
+two = answers(model, sys.argv[2])
+tf_adapters.set_active(model, "one")
+with tf_adapters.disable_adapters(model):
+    plain = answers(model, sys.argv[2])
+tf_adapters.save_adapter(model, sys.argv[3] + "/one")
+tf_adapters.remove_adapters(model)
+np.savez(sys.argv[3] + "/found.npz", one=one, two=two, plain=plain, removed=answers(model, sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", CLASSIFIERS)
+def test_a_keras_file_has_all_adapters_and_the_encoder_without_them(checkpoints, tmp_path, family):
+    import os
+    import pathlib
+    import subprocess
+    import sys
+
+    model = load_backbone(checkpoints(family), labels=["no", "yes", "perhaps"])
+    plain = answers(model, family)
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], name="two", seed=2)
+    fill(model, 2)
+    two = answers(model, family)
+    tf_adapters.add_adapters(model, CONFIGS["lora"], name="one", seed=1)
+    fill(model, 1)
+    tf_adapters.set_trainable(model)
+    one = answers(model, family)
+    with tf_adapters.disable_adapters(model):
+        off = answers(model, family)
+    tf_adapters.save_adapter(model, tmp_path / "one-before")
+    model.save(tmp_path / "all.keras")
+    words = [sys.executable, "-W", "ignore", "-c", LOAD, tmp_path / "all.keras", family, tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+    done = subprocess.run([str(word) for word in words], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "found.npz")
+    for name, value in {"one": one, "two": two, "plain": off, "removed": plain}.items():
+        np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
+    about = [json.loads((tmp_path / name / "tf_adapters.json").read_text()) for name in ("one-before", "one")]
+    assert about[0]["backbone"]["sha256"] == about[1]["backbone"]["sha256"]
+    assert about[0]["weights"] == about[1]["weights"] and about[1]["head"]["labels"] == ["no", "yes", "perhaps"]
+
+
+def test_a_keras_file_of_a_model_that_trains_goes_on(tmp_path):
+    from tf_adapters.models import load_keras_file
+
+    write_checkpoint("bert", tmp_path, hidden_dropout_prob=0.0)
+    model = load_backbone(tmp_path)
+    tf_adapters.set_trainable(tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1))
+    fill(model)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, metrics=[], jit_compile=False)
+    data = inputs("bert")[1], np.array([0, 1, 1])
+    model.train_on_batch(*data)
+    expected = answers(model, "bert")
+    model.save(tmp_path / "all.keras")
+    again = load_keras_file(tmp_path / "all.keras")
+    assert bits(again) == bits(model) and type(again).__name__ == "BertTextClassifier"
+    assert [weight.path for weight in again.trainable_weights] == [weight.path for weight in model.trainable_weights]
+    np.testing.assert_array_equal(answers(again, "bert"), expected)
+    assert frozen_digest(again) == frozen_digest(model)
+    assert tf_adapters.backbone_digest(again) == tf_adapters.backbone_digest(model)
+    for one in (model, again):
+        one.train_on_batch(*data)
+    for one, other in zip(model.trainable_weights, again.trainable_weights):
+        np.testing.assert_allclose(np.array(one), np.array(other), atol=1e-6, err_msg=one.path)
+    twin = keras.models.clone_model(again)
+    assert adapter_names(twin) == ["default"]
+
+
+def test_an_encoder_of_a_checkpoint_keeps_its_own_numbers_in_a_keras_file(tmp_path):
+    write_checkpoint("roberta", tmp_path, hidden_act="relu", layer_norm_eps=1e-3)
+    model = load_backbone(tmp_path)
+    model.save(tmp_path / "plain.keras")
+    again = keras.saving.load_model(tmp_path / "plain.keras")
+    np.testing.assert_array_equal(answers(again, "roberta"), answers(model, "roberta"))
+
+
+def test_what_keras_files_cannot_hold_is_refused_and_leaves_no_file(checkpoints, tmp_path):
     model = load_backbone(checkpoints("bert"))
-    if adapted:
-        tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
-    with pytest.raises(NotImplementedError, match="no Keras configuration yet: keep the adapter with"):
+    tf_adapters.set_trainable(tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1))
+    with pytest.raises(NotImplementedError, match="belong to the BertTextClassifier around it: save that"):
+        model.backbone.save(tmp_path / "whole.keras")
+    with tf_adapters.disable_adapters(model), pytest.raises(NotImplementedError, match="inside disable_adapters"):
         model.save(tmp_path / "whole.keras")
-    with pytest.raises(NotImplementedError, match="no Keras configuration yet"):
-        keras.models.clone_model(model)
+    for one in (model, model.backbone):
+        with pytest.raises(NotImplementedError, match="A preset of KerasHub has no place"):
+            one.save_to_preset(str(tmp_path / "preset"))
+    tf_adapters.models.cast_frozen(model, "int8")
+    with pytest.raises(NotImplementedError, match="after cast_frozen"):
+        model.save(tmp_path / "whole.keras")
+    assert not list(tmp_path.iterdir())
 
 
 def test_kerashubs_own_backbone_can_be_saved_again_when_its_adapters_are_gone(tmp_path):
     backbone = small_backbone()
     tf_adapters.add_adapters(backbone, CONFIGS["houlsby"])
-    with pytest.raises(NotImplementedError, match="no Keras configuration yet"):
-        backbone.save(tmp_path / "whole.keras")
+    adapted = type(backbone)
     tf_adapters.remove_adapters(backbone)
+    assert type(backbone) is not adapted
     backbone.save(tmp_path / "whole.keras")
     again = keras.saving.load_model(tmp_path / "whole.keras")
     assert bits(again) == bits(backbone)

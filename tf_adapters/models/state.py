@@ -298,6 +298,10 @@ class ModelState:
         """
         return self.origin(model).changed(self.backbone_variables(model), self.values_of(owner or self.plain))
 
+    def let_origin(self, origin):
+        """Take over an `Origin` that was noted in another process."""
+        self._origin = origin
+
     def forget_origin(self):
         """The encoder is another one from now on."""
         self._origin = None

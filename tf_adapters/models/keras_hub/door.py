@@ -1,5 +1,7 @@
 """How adapters come into a model of KerasHub; what `models.door` asks of a door."""
 
+import importlib
+
 import keras
 import numpy as np
 
@@ -99,9 +101,14 @@ def adapt(model, state):
             state.sites[index, place] = site
     # Every graph of the model reads it, and all that it computes depends on it.
     state.sites[0, "attention"].acting = state.acting
-    refuse_config(model, backbone_of(model))
-    for one in (model, backbone_of(model)):
-        vars(one).update(quantize=_no_quantize, enable_lora=_no_lora)
+    for one in {id(one): one for one in (model, backbone_of(model))}.values():
+        vars(one).update(quantize=_no_quantize, enable_lora=_no_lora, adapted_in=type(model).__name__)
+        _files().keep(one)
+
+
+def _files():
+    # It builds models by what is written on this door.
+    return importlib.import_module("tf_adapters.models.keras_hub.files")
 
 
 def _refuse_changed(model, state):
@@ -136,20 +143,6 @@ def _no_lora(*arguments, **settings):
     )
 
 
-def refuse_config(*models):
-    """Let Keras refuse to write down what it would build again otherwise, in silence."""
-    for model in models:
-        vars(model)["get_config"] = _no_config
-
-
-def _no_config():
-    raise NotImplementedError(
-        "A model with adapters, or with a checkpoint's own activation and epsilon, has no Keras configuration yet: "
-        "keep the adapter with tf_adapters.save_adapter(model, directory), all weights with model.save_weights, and "
-        "what is served with model.export."
-    )
-
-
 def site(model, state, block, place):
     """The site at a place; a dense layer becomes one when a method first asks for it."""
     if (block, place) not in state.sites:
@@ -175,8 +168,10 @@ def build_layer(config, place, site, name, seed):
 def restore(model, state):
     """Put back the original layers and what trains."""
     for one in {id(one): one for one in (model, backbone_of(model))}.values():
-        for name in ("quantize", "enable_lora", *(["get_config"] if state.directory is None else [])):
+        for name in ("quantize", "enable_lora", "adapted_in"):
             vars(one).pop(name, None)
+        if not hasattr(one, "_tf_adapters_checkpoint"):
+            _files().forget(one)
     for owner, attribute, original, made in state.original_parts:
         if made is None:
             owner.drop_sites()

@@ -7,7 +7,7 @@ from tf_adapters.json_input import read_json
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.heads import check_head
-from tf_adapters.models.keras_hub import door
+from tf_adapters.models.keras_hub import door, files
 from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family
 from tf_adapters.models.sources import find_here
 from tf_adapters.models.state import state_of
@@ -57,36 +57,54 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
     if lacks_pooler and family.reads_pooler(model):
         state.newly_initialized = [family.pooler(model)]
     door.keep_float32(model, state)
-    door.refuse_config(family.main_layer(model))
     return model
 
 
 def _build(family, config, head, num_labels, dtype, directory):
     try:
         backbone = family.backbone(**family.arguments(config), dtype=dtype)
-        activation = config.get("hidden_act") or config.get("activation") or "gelu"
-        name = _ACTIVATIONS.get(activation, activation)
-        if name not in NAMES:
-            raise ValueError(f"the activation {activation!r} is unknown")
+        _activation(config)
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{directory / 'config.json'} describes no encoder that KerasHub can build ({str(error)[:200]}): restore "
             "the file."
         ) from error
+    follow(backbone, family, {**config, "model_type": family.model_type})
+    if head == "none":
+        return backbone
+    rates = [config.get(key) for key in ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob")]
+    rate = next((rate for rate in rates if rate is not None), backbone.dropout)
+    return family.classifier(backbone, num_classes=num_labels, dropout=rate)
+
+
+def _activation(config):
+    activation = config.get("hidden_act") or config.get("activation") or "gelu"
+    name = _ACTIVATIONS.get(activation, activation)
+    if name not in NAMES:
+        raise ValueError(f"the activation {activation!r} is unknown")
+    return keras3.activation(name)
+
+
+def follow(backbone, family, config):
+    """Let a fresh backbone compute what a checkpoint means, which KerasHub's classes cannot say.
+
+    Args:
+        config: dict of its `config.json`, or the keys `files.CHECKPOINT` of it.
+
+    Raises:
+        ValueError: an activation that is unknown.
+    """
+    function, epsilon = _activation(config), config.get("layer_norm_eps", 1e-12)
     family.prepare(backbone, config)
     backbone._tf_adapters_model_type = family.model_type
-    function, epsilon = keras3.activation(name), config.get("layer_norm_eps", 1e-12)
+    backbone._tf_adapters_checkpoint = {name: config[name] for name in files.CHECKPOINT if name in config}
     backbone.embeddings_layer_norm.epsilon = epsilon
     for block in family.blocks(backbone):
         block.activation, block.layer_norm_epsilon = function, epsilon
         getattr(*dense_place(block, "intermediate")).activation = function
         for norm in ("attention_norm", "ffn_norm"):
             part(block, norm).epsilon = epsilon
-    if head == "none":
-        return backbone
-    rates = [config.get(key) for key in ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob")]
-    rate = next((rate for rate in rates if rate is not None), backbone.dropout)
-    return family.classifier(backbone, num_classes=num_labels, dropout=rate)
+    files.keep(backbone)
 
 
 def _read_weights(model, family, directory):
