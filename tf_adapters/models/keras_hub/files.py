@@ -54,6 +54,12 @@ class Kept:
             _rebuild(model, config["adapters"])
         return model
 
+    def compile_from_config(self, config):
+        """As of Keras, which leaves it to the user where a class has a `compile` of its own, as KerasHub's have."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if getattr(self, "optimizer", None) is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def save(self, *arguments, **settings):
         """As of Keras; what cannot be saved is refused before the file is opened, which Keras would leave empty."""
         self.get_config()
