@@ -93,7 +93,7 @@ def test_with_drop_remainder_batches_are_full_and_the_dropped_rows_change(wordpi
 @pytest.mark.parametrize(
     "count, batch_size, pair, drop_remainder",
     [
-        (90, 4, False, False),
+        pytest.param(90, 4, False, False, marks=pytest.mark.slow),
         pytest.param(91, 4, True, False, marks=pytest.mark.slow),
         (91, 4, False, True),
         (5, 8, False, False),

@@ -30,7 +30,10 @@ def new(make, *arguments, **options):
     return make(*arguments, **options)
 
 
-@pytest.mark.parametrize("family", list(FAMILIES))
+@pytest.mark.parametrize(
+    "family",
+    [name if name in ("bert", "distilbert") else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
+)
 def test_it_is_what_loading_would_give_on_the_same_variables(family, tmp_path):
     write_family_checkpoint(family_model(family), tmp_path)
     model = load_backbone(tmp_path, head="classification", num_labels=2)

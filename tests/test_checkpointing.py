@@ -92,7 +92,7 @@ def test_gradients_with_dropout_are_bit_equal_to_those_without_checkpointing(mod
     assert_gradients_agree(adapted(tiny_model(), mode, config), tiny_inputs(), graph=False, of_largest=of_largest)
 
 
-@pytest.mark.parametrize("mode", ["adapters", "full"])
+@pytest.mark.parametrize("mode", ["adapters", pytest.param("full", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "bert")]
 )

@@ -480,6 +480,7 @@ def test_a_keras_file_has_all_adapters_and_the_encoder_without_them(checkpoints,
     assert about[0]["weights"] == about[1]["weights"] and about[1]["head"]["labels"] == ["no", "yes", "perhaps"]
 
 
+@pytest.mark.slow
 def test_a_keras_file_of_a_model_that_trains_goes_on(tmp_path):
     from tf_adapters.models import load_keras_file
 
@@ -661,6 +662,7 @@ def test_adapters_train_on_eight_bits(checkpoints):
     assert losses[-1] < losses[0] and frozen_digest(model) == frozen
 
 
+@pytest.mark.slow
 def test_interrupted_rounding_has_not_happened(checkpoints, monkeypatch):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.set_trainable(tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1))
@@ -680,6 +682,7 @@ def test_interrupted_rounding_has_not_happened(checkpoints, monkeypatch):
     tf_adapters.remove_adapters(model)
 
 
+@pytest.mark.slow
 def test_what_keras_would_change_is_refused_and_is_free_again_afterwards(checkpoints):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)

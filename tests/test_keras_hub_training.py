@@ -109,6 +109,7 @@ def test_training_learns_and_keeps_the_best_epoch(encoder, task, tmp_path):
     assert model.compiled
 
 
+@pytest.mark.slow
 def test_the_directory_answers_through_the_first_door(encoder, task, tmp_path):
     first_ops()
     train(new_model(encoder), task, tmp_path / "a", epochs=1)
