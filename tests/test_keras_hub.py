@@ -447,8 +447,13 @@ np.savez(sys.argv[3] + "/found.npz", one=one, two=two, plain=plain, removed=answ
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", CLASSIFIERS)
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("bert", "roberta") else pytest.mark.conformance)
+        for name in CLASSIFIERS
+    ],
+)
 def test_a_keras_file_has_all_adapters_and_the_encoder_without_them(checkpoints, tmp_path, family):
     import os
     import pathlib

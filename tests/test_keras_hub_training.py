@@ -430,6 +430,7 @@ print("best", size)
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="keras-tuner asks the backend for nothing")
 def test_tuners_of_keras_tuner_search_adapters(encoder, tmp_path):
     import os
     import subprocess
