@@ -123,9 +123,10 @@ def bits(model):
     return {weight.path: keras.ops.convert_to_numpy(weight).tobytes() for weight in model.weights}
 
 
-def some(names, quick):
-    """The cases of a test, of which all but a few are slow."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+def some(names, quick, slow=None):
+    """The cases of a test, of which all but a few are slow, or if some of these are named, of the conformance."""
+    marks = {name: pytest.mark.slow if slow is None or name in slow else pytest.mark.conformance for name in names}
+    return [name if name in quick else pytest.param(name, marks=marks[name]) for name in names]
 
 
 # What a checkpoint means
@@ -168,9 +169,14 @@ def test_activation_and_epsilon_are_the_checkpoints(tmp_path, changes):
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
-                *(("bert", config) for config in CONFIGS if config != "dora"),
+                *(("bert", config) for config in ("houlsby", "fusion", "multiply", "ia3")),
                 *((family, "houlsby") for family in CLASSIFIERS if family not in ("bert", "roberta")),
             )
+        ),
+        *(
+            pytest.param("bert", config, marks=pytest.mark.conformance)
+            for config in CONFIGS
+            if config not in ("dora", "houlsby", "fusion", "multiply", "ia3")
         ),
     ],
 )
@@ -219,7 +225,7 @@ def test_an_encoder_without_a_head_takes_the_adapter_alone(checkpoints, tmp_path
 # The life of an adapter
 
 
-@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby", "lora")))
+@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby", "lora"), ("after norm", "ia3", "fusion")))
 def test_adapters_come_act_and_go(checkpoints, config):
     model = load_backbone(checkpoints("bert"))
     before, plain = bits(model), answers(model, "bert")
@@ -327,7 +333,7 @@ def test_what_is_interrupted_has_not_happened(checkpoints, monkeypatch, config, 
 # Training
 
 
-@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby",)))
+@pytest.mark.parametrize("config", some(CONFIGS, ("houlsby",), ("ia3", "dropped")))
 def test_fit_trains_what_was_chosen_and_nothing_else(checkpoints, config):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.add_adapters(model, CONFIGS[config], seed=1)
