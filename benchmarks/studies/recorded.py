@@ -21,7 +21,7 @@ KEPT = ROOT / "benchmarks" / "results" / "studies"
 # Both arms: rates a decade around the best of earlier runs on this encoder, three each.
 _RATES = "--learning-rates 3e-4,1e-3,3e-3 --full-learning-rates 5e-5,1e-4,3e-4"
 _BEST = "--learning-rates 1e-3 --full-learning-rates 1e-4"
-_FAST = "--fast --precision mixed_bfloat16"
+_FAST = "--fast"
 _HELD_OUT = "--validation-rows 500"
 _SHARING = f"sharing {_HELD_OUT} {_RATES} {_FAST}"
 _FEW = f"low-resource --batch-size 32 {_HELD_OUT} {_FAST}"
