@@ -53,6 +53,24 @@ def test_what_is_said_of_the_landscape_is_what_was_recorded():
     )
 
 
+def test_what_is_said_of_similarity_is_what_was_recorded():
+    path = ROOT / "benchmarks" / "results" / "studies" / "similarity" / "summary.json"
+    arms = json.loads(path.read_text(encoding="utf-8"))["summary"]["tasks"]["glue/cola"]
+    adapters, full = arms["adapters"]["blocks"], arms["full"]["blocks"]
+
+    def both(block):
+        return [f"{arm[block]['mean']:.2f} ± {arm[block]['sd']:.2f}" for arm in (adapters, full)]
+
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    last, before = both(6), both(5)
+    assert (
+        f"is {last[0]} with adapters, {last[1]} with full fine-tuning; the one before it {before[0]} and {before[1]}; "
+        in text
+    )
+    lower = max(abs(adapters[block]["mean"] - full[block]["mean"]) for block in (1, 2, 3))
+    assert f"in the lower three blocks they differ by {lower:.2f} at most" in text
+
+
 def test_what_is_said_of_ablation_is_what_was_recorded():
     path = ROOT / "benchmarks" / "results" / "studies" / "ablation" / "summary.json"
     maps = json.loads(path.read_text(encoding="utf-8"))["summary"]["maps"]
