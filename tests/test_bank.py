@@ -285,6 +285,8 @@ def test_what_does_not_belong_is_refused_and_changes_nothing(bank, checkpoint, d
     write_checkpoint(other, seed=9)
     save_task(other, tmp_path / "foreign", *TASKS["film"])
     save_task(checkpoint, tmp_path / "full", *TASKS["film"], trainable="full")
+    write_checkpoint(tmp_path / "approximate", hidden_act="gelu_new")
+    save_task(tmp_path / "approximate", tmp_path / "gelu", *TASKS["film"])
     (tmp_path / "cased").mkdir()
     write_checkpoint(tmp_path / "cased" / "encoder")
     (tmp_path / "cased" / "encoder" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
@@ -294,6 +296,7 @@ def test_what_does_not_belong_is_refused_and_changes_nothing(bank, checkpoint, d
     for name, directory, message in (
         ("film", directories / "film", "a task of that name.*replace"),
         ("new", tmp_path / "foreign", "trained on another encoder"),
+        ("new", tmp_path / "gelu", "with activation='gelu_tanh', and this model computes with activation='gelu'"),
         ("new", tmp_path / "full", "changed weights of the encoder itself.*Export it by itself"),
         ("new", tmp_path / "cased" / "task", "do_lower_case=False"),
         ("new", tmp_path / "words", "is for token-classification: a bank holds tasks on texts"),

@@ -151,6 +151,34 @@ def test_directory_of_another_backbone_is_refused(checkpoint, tmp_path):
     assert adapter_names(model) == []
 
 
+@pytest.mark.parametrize("change", [{"hidden_act": "gelu_new"}, {"layer_norm_eps": 1e-5}])
+def test_directory_of_an_encoder_that_computes_otherwise_is_refused(checkpoint, tmp_path, change):
+    save_adapter(trained(checkpoint), tmp_path / "a")
+    write_checkpoint(tmp_path / "other", **change)  # the same weights
+    model = load_backbone(tmp_path / "other")
+    with pytest.raises(InputError, match="encoder of these weights with .*its answers would be others"):
+        load_adapter(model, tmp_path / "a")
+    assert adapter_names(model) == []
+
+
+def test_activation_has_one_name_however_transformers_calls_it(tmp_path):
+    write_checkpoint(tmp_path / "encoder", hidden_act="gelu_new")
+    save_adapter(trained(tmp_path / "encoder"), tmp_path / "a")
+    settings = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
+    assert settings["backbone"]["activation"] == "gelu_tanh"
+    write_checkpoint(tmp_path / "other", hidden_act="gelu_fast")
+    load_adapter(load_backbone(tmp_path / "other"), tmp_path / "a")
+
+
+def test_directory_of_a_version_that_kept_no_activation_loads(checkpoint, tmp_path):
+    model = trained(checkpoint)
+    save_adapter(model, tmp_path)
+    settings = json.loads((tmp_path / "tf_adapters.json").read_text())
+    del settings["backbone"]["activation"], settings["backbone"]["layer_norm_eps"]
+    (tmp_path / "tf_adapters.json").write_text(json.dumps(settings))
+    assert np.array_equal(load_trained(tmp_path)[0](INPUTS).logits, model(INPUTS).logits)
+
+
 def test_head_of_another_shape_is_the_adapters_own_unless_left_out(checkpoint, tmp_path):
     save_adapter(trained(checkpoint), tmp_path)
     model = load_backbone(checkpoint, num_labels=5)

@@ -158,6 +158,22 @@ def test_activation_and_epsilon_are_the_checkpoints(tmp_path, changes):
     np.testing.assert_allclose(hidden[1:], expected[1:], atol=1e-5)
 
 
+def test_adapter_does_not_go_to_a_backbone_that_computes_another_gelu(checkpoints, tmp_path):
+    source = checkpoints("bert")
+    model = load_backbone(source)
+    tf_adapters.add_adapters(model, AdapterConfig(**SMALL), seed=0)
+    fill(model)
+    tf_adapters.save_adapter(tf_adapters.set_trainable(model), tmp_path)
+    family = get_family("bert")
+    plain = family.backbone(**family.arguments(json.loads((source / "config.json").read_text())))
+    plain.set_weights(load_backbone(source, head="none").get_weights())
+    assert tf_adapters.models.backbone_digest(plain) == tf_adapters.models.backbone_digest(model)
+    own = keras_hub.models.BertTextClassifier(plain, num_classes=2)
+    with pytest.raises(InputError, match="with activation='gelu', and this model computes with activation='gelu_tanh'"):
+        tf_adapters.load_adapter(own, tmp_path)
+    assert adapter_names(own) == []
+
+
 # Through one door and out of the other
 
 

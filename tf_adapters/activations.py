@@ -9,6 +9,17 @@ NAMES = (
 # Those that fast blocks compute with their biases; `gelu_new` is what transformers calls `gelu_tanh`.
 FUSED = ("gelu", "gelu_tanh", "gelu_new", "relu", "swish", "silu", "tanh")
 
+# transformers' other names for them.
+_OTHERS = {
+    "gelu_python": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
+    "swish": "silu",
+}  # fmt: skip
+
+
+def one_name(name):
+    """The one name, of `NAMES` where it is there, of an activation that transformers may call by several."""
+    return _OTHERS.get(name, name)
+
 
 def check_activation(name):
     """Raise InputError unless `name` is one of `NAMES`: `"gelu"` is the exact one, `"gelu_tanh"` its tanh

@@ -387,6 +387,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
             "num_hidden_layers": config.num_hidden_layers,
             "sha256": state.digest(model),
             "weights_saved": bool(encoder),
+            **state.door.computes(model),
         },
         "parameters": {
             "total": counts.total,
@@ -417,6 +418,7 @@ def check_backbone(model, state, settings, directory, arrays=()):
             f"this model's ({state.source}, digest {origin.digest[:12]}...): its shape is the same, its weights are "
             "not."
         )
+    check_computes(saved, state.door.computes(model), directory)
     brought = {id(variable) for key, (variable, _) in _targets(model, state, None).items() if key in arrays}
     changed = [variable.name for variable in state.changed(model) if id(variable) not in brought]
     if changed:
@@ -424,6 +426,22 @@ def check_backbone(model, state, settings, directory, arrays=()):
             f"{directory} was trained on the pretrained encoder, and {len(changed)} weights of this model's were "
             f"changed since, by training or by another directory ({changed[0]} the first): load the encoder again."
         )
+
+
+def check_computes(saved, computes, directory):
+    """Raise InputError if an encoder of the same weights computes something else with them.
+
+    Args:
+        saved: dict, `backbone` of a directory's settings.
+        computes: dict of what the encoder computes; see `models.door`.
+    """
+    for key, value in computes.items():
+        if value is not None and saved.get(key) is not None and saved[key] != value:
+            raise InputError(
+                f"{directory} was trained on an encoder of these weights with {key}={saved[key]!r}, and this model "
+                f"computes with {key}={value!r}: its answers would be others. Load an encoder whose config.json says "
+                f"{saved[key]!r}; KerasHub's own presets compute by what their class says, and not by that file."
+            )
 
 
 def _check_numbers(model, state, config, arrays, directory):

@@ -33,6 +33,8 @@ _CONTENT = {
     "parameters": {name: int for name in ("total", "trained", "adapter", "layer_norm", "head", "backbone")},
     "weights": {"sha256": str},
 }
+# What directories of earlier versions lack.
+_OF_A_BACKBONE = {"activation": (str, type(None)), "layer_norm_eps": (int, float)}
 # The same of a task, of which all may be left out.
 _TASK = {"name": (str, type(None)), "kind": str, "metric": (str, type(None)), "text_pairs": bool, "reading": dict}
 
@@ -75,6 +77,8 @@ def read_settings(directory):
             "upgrade it."
         )
     _check(settings, _CONTENT, path, "")
+    backbone = settings["backbone"]
+    _check(backbone, {key: types for key, types in _OF_A_BACKBONE.items() if key in backbone}, path, "backbone.")
     if settings["text"] is not None:
         _check(settings["text"], {"max_length": int}, path, "text.")
     if settings["task"] is not None:

@@ -9,7 +9,7 @@ from tf_adapters.methods import config_from_dict
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.names import pytorch_name
 from tf_adapters.models.transformers.routing import norm_layers
-from tf_adapters.saving.directory import read_adapter
+from tf_adapters.saving.directory import check_computes, read_adapter
 from tf_adapters.serving.answers import KINDS
 from tf_adapters.text.wordpiece import WordPiece
 
@@ -23,6 +23,7 @@ class Encoder:
         hidden_size, depth: ints.
         norm_names: list of str, the keys of its LayerNorms in a directory.
         norms: float32 array `(LayerNorms, 2, hidden_size)`, gamma and beta of each.
+        computes: dict of what it computes beside its weights; see `models.door`.
     """
 
     digest: str
@@ -32,6 +33,7 @@ class Encoder:
     depth: int
     norm_names: list
     norms: np.ndarray
+    computes: dict
 
     @classmethod
     def of(cls, model):
@@ -47,6 +49,7 @@ class Encoder:
             depth=config.num_hidden_layers,
             norm_names=[_saved_name(model, norm.gamma).rpartition(".")[0] for norm in norms],
             norms=np.stack([[norm.gamma.numpy(), norm.beta.numpy()] for norm in norms]),
+            computes=state.door.computes(model),
         )  # fmt: skip
 
 
@@ -77,6 +80,7 @@ def read_task(directory, encoder):
             f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than "
             f"the bank's ({encoder.source}, digest {encoder.digest[:12]}...)."
         )
+    check_computes(saved, encoder.computes, directory)
     if saved["weights_saved"]:
         raise InputError(
             f"{directory} changed weights of the encoder itself ({settings['trainable']}): only what was trained "

@@ -13,6 +13,7 @@ from tf_adapters._keras3_internals import (
     set_trainable_alone,
     tracker_state,
 )
+from tf_adapters.activations import NAMES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.heads import Head, HeadShape
@@ -44,6 +45,19 @@ def config_of(model):
             backbone.max_sequence_length,
         )
     return config
+
+
+def computes(model):
+    block = family_of(model).blocks(backbone_of(model))[0]
+    # KerasHub's own backbones have a function without a name.
+    points = np.linspace(-4, 4, 9, dtype="float32")[None]
+    values = np.asarray(block.activation(points))
+    same = (name for name in NAMES if np.allclose(ops.activation(name)(points), values, rtol=0, atol=1e-5))
+    activation = next(same, None)
+    return {
+        "activation": activation and one_name(activation),
+        "layer_norm_eps": float(block.layer_norm_epsilon),
+    }
 
 
 def named_weights(model, variables):

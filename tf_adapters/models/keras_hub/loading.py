@@ -1,7 +1,7 @@
 """Pretrained encoders as models of KerasHub, with the checkpoint's own numbers."""
 
 from tf_adapters._keras3_internals import dense_place, part
-from tf_adapters.activations import NAMES
+from tf_adapters.activations import NAMES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.layers.ops import keras3
@@ -12,9 +12,6 @@ from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family
 from tf_adapters.models.sources import find_here
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights
-
-# transformers' names of activations -> this package's.
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "swish": "silu"}
 
 
 def load_backbone(source, *, head="classification", num_labels=2, labels=None, dtype=None):
@@ -79,7 +76,7 @@ def _build(family, config, head, num_labels, dtype, directory):
 
 def _activation(config):
     activation = config.get("hidden_act") or config.get("activation") or "gelu"
-    name = _ACTIVATIONS.get(activation, activation)
+    name = one_name(activation)
     if name not in NAMES:
         raise ValueError(f"the activation {activation!r} is unknown")
     return keras3.activation(name)

@@ -17,6 +17,7 @@ from tf_adapters._keras_internals import (
     traced_once,
     train_what_is_chosen,
 )
+from tf_adapters.activations import one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models.transformers import names
@@ -36,6 +37,16 @@ NAME = "transformers"
 
 def config_of(model):
     return model.config
+
+
+def computes(model):
+    config = model.config
+    # DistilBERT's configuration calls the one otherwise, and does not have the other.
+    activation = getattr(config, "hidden_act", None) or getattr(config, "activation", None)
+    return {
+        "activation": one_name(activation) if isinstance(activation, str) else None,
+        "layer_norm_eps": float(getattr(config, "layer_norm_eps", 1e-12)),
+    }
 
 
 def named_weights(model, variables):
