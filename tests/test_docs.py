@@ -1,5 +1,6 @@
 """What the texts name is there."""
 
+import csv
 import json
 import pathlib
 import re
@@ -69,6 +70,24 @@ def test_what_is_said_of_similarity_is_what_was_recorded():
     )
     lower = max(abs(adapters[block]["mean"] - full[block]["mean"]) for block in (1, 2, 3))
     assert f"in the lower three blocks they differ by {lower:.2f} at most" in text
+
+
+def test_what_is_said_of_curves_is_what_was_recorded():
+    folder = ROOT / "benchmarks" / "results" / "studies" / "curves"
+    ends, least = {"adapters": [], "full": []}, []
+    with open(folder / "values.csv", encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            places = sorted(int(key.split(".")[1]) for key in row if key.endswith(".loss") and row[key])
+            losses = [float(row[f"validation.{place}.loss"]) for place in places]
+            ends[row["arm"]].append(losses[-1])
+            least.append(min(losses))
+    adapters, full = (f"{min(ends[arm]):.2f} to {max(ends[arm]):.2f}" for arm in ("adapters", "full"))
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    assert f"ends at {adapters} with adapters, at {full} with full fine-tuning" in text
+    assert f"both were at {min(least):.2f} to {max(least):.2f} before" in text
+    arms = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["summary"]["tasks"]["glue/cola"]
+    scores = [f"{100 * arms[arm]['mean']:.1f} ({100 * arms[arm]['best']:.1f})" for arm in ("adapters", "full")]
+    assert f"every 20 steps: {scores[0]} and {scores[1]} |" in text
 
 
 def test_what_is_said_of_ablation_is_what_was_recorded():

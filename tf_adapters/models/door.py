@@ -8,8 +8,8 @@ that is done with models of its Keras. It has
     family_of(model)                        the model's family: where blocks, LayerNorms, pooler and head are
     config_of(model)                        an object with `model_type`, `hidden_size`, `num_hidden_layers`,
                                             `num_labels`, `id2label` and `label2id`, which may be assigned
-    computes(model)                         dict of what the encoder computes beside its weights: `activation`, a name or
-                                            None for one without, and `layer_norm_eps`
+    computes(model)                         dict of what the encoder computes with, beside its weights: `activation`, a
+                                            name or None for one without, and `layer_norm_eps`
     named_weights(model, variables)         dict from PyTorch's name to `(variable, whether PyTorch transposes it)`
     array(variable, value=None)             a variable's value, or another of its shape, as a NumPy array in the layout
                                             of directories

@@ -54,10 +54,7 @@ def computes(model):
     values = np.asarray(block.activation(points))
     same = (name for name in NAMES if np.allclose(ops.activation(name)(points), values, rtol=0, atol=1e-5))
     activation = next(same, None)
-    return {
-        "activation": activation and one_name(activation),
-        "layer_norm_eps": float(block.layer_norm_epsilon),
-    }
+    return {"activation": activation and one_name(activation), "layer_norm_eps": float(block.layer_norm_epsilon)}
 
 
 def named_weights(model, variables):
