@@ -28,6 +28,23 @@ RATIOS = (
     ("checkpointed-full", "full"),
     ("checkpointed-fast", "fast"),
     ("fast-upper", "fast-upper-cached"),
+    *(
+        (f"{backend}-hub-{what}", other)
+        for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
+        for what, other in (
+            ("adapters", "adapters"),
+            ("adapters", "fast"),
+            ("adapters", "torch-adapters"),
+            ("full", "full"),
+        )
+    ),
+    *(
+        (f"{backend}-hub-{other}", f"{backend}-hub-adapters")
+        for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
+        for other in ("full", "lora")
+    ),
+    ("tensorflow-hub-fast", "fast"),
+    ("torch-adapters", "tensorflow-hub-fast"),
     ("routed", "forward-adapters"),
     ("routed-single", "routed"),
     ("torch-switch", "routed"),

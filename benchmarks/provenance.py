@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import resource
 import shlex
 import subprocess
 import sys
@@ -114,6 +115,11 @@ def resident_mib():
     """Resident memory of this process, MiB."""
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def peak_mib():
+    """The most resident memory that this process has had, MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def _cpu_ticks():

@@ -90,3 +90,10 @@ def write_result(path, result):
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "x", encoding="utf-8") as file:
         file.write(json.dumps(result, indent=1) + "\n")
+
+
+def write_whole(path, values):
+    """Write JSON in one stroke, over what is there: what a run that goes on later has so far."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(values), encoding="utf-8")
+    os.replace(temporary, path)

@@ -6,12 +6,12 @@ import os
 import pathlib
 import sys
 
-from benchmarks.campaigns import conformance, fuzz, kills, load, options, soak
+from benchmarks.campaigns import conformance, doors, fuzz, int8, kills, load, options, soak, tokens, versions
 from benchmarks.peers import adapterhub_parity
 from benchmarks.provenance import ROOT, log
 from benchmarks.result_file import RESULTS
 from benchmarks.steps import costs, padding, pipeline, profile_step, repeated, scale_out, step_table
-from benchmarks.studies import methods, pretraining, quality, search, tasks
+from benchmarks.studies import claims, methods, pretraining, quality, search, tasks
 from benchmarks.table_parts import NOTES, RESULTS_PAGE
 
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
@@ -20,7 +20,9 @@ TABLES = {
     "adapterhub-parity": adapterhub_parity.TABLE,
     "conformance": conformance.TABLE,
     "costs": costs.TABLE,
+    "doors": doors.TABLE,
     "fuzz": fuzz.TABLE,
+    "int8": int8.TABLE,
     "kills": kills.TABLE,
     "load": load.TABLE,
     "methods": methods.TABLE,
@@ -36,6 +38,8 @@ TABLES = {
     "soak": soak.TABLE,
     "step": step_table.TABLE,
     "tasks": tasks.TABLE,
+    "tokens": tokens.TABLE,
+    "versions": versions.TABLE,
 }
 
 
@@ -78,20 +82,24 @@ def replace_section(text, tables):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=f"{__doc__} They stand in {RESULTS_PAGE} and {NOTES} between the lines {START} and {END}; "
-        "everything else there stays as it is."
+        description=f"{__doc__} They stand in {RESULTS_PAGE}, {NOTES} and {claims.PAGE} between the lines {START} and "
+        f"{END}; everything else there stays as it is."
     )
     parser.add_argument(
-        "--root", type=pathlib.Path, default=ROOT, help="folder of the two pages; default: the repository"
+        "--root", type=pathlib.Path, default=ROOT, help="folder of the three pages; default: the repository"
     )
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="default: benchmarks/results")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a table is out of date")
     options = parser.parse_args()
     changed = {}
-    for file in (RESULTS_PAGE, NOTES):
+    for file in (RESULTS_PAGE, NOTES, claims.PAGE):
         try:
             old = (options.root / file).read_text(encoding="utf-8")
-            new = replace_section(old, make_tables(read_results(options.results), file))
+            if file == claims.PAGE:
+                made = claims.make(options.results / "studies")
+            else:
+                made = make_tables(read_results(options.results), file)
+            new = replace_section(old, made)
         except (OSError, ValueError) as error:
             log(f"{options.root / file}: {error}")
             sys.exit(2)

@@ -177,6 +177,32 @@ def sentences(tmp_path_factory):
     return folder
 
 
+def squad_file(path, articles):
+    """SQuAD v1.1 JSON of {title: [(context, [(id, question, [(text, start), ...]), ...]), ...]}."""
+    data = [
+        {
+            "title": title,
+            "paragraphs": [
+                {
+                    "context": context,
+                    "qas": [
+                        {
+                            "id": id,
+                            "question": question,
+                            "answers": [{"text": text, "answer_start": start} for text, start in answers],
+                        }
+                        for id, question, answers in questions
+                    ],
+                }
+                for context, questions in paragraphs
+            ],
+        }
+        for title, paragraphs in articles.items()
+    ]
+    path.write_text(json.dumps({"version": "1.1", "data": data}), encoding="utf-8")
+    return path
+
+
 def minilm_directory():
     """Folder of all-MiniLM-L6-v2, or skip the test."""
     import importlib.util
@@ -231,3 +257,18 @@ def adapter_directory(train_arguments, tmp_path_factory):
     with contextlib.redirect_stdout(io.StringIO()):
         assert main([*train_arguments, f"--output={directory}"]) == 0
     return directory
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """Function of a family that returns the directory of a tiny encoder, for the second door."""
+    from tests.keras_hub_models import write_checkpoint
+
+    made = {}
+
+    def get(family):
+        if family not in made:
+            made[family] = write_checkpoint(family, tmp_path_factory.mktemp(family))
+        return made[family]
+
+    return get

@@ -45,6 +45,9 @@ FAMILIES = {
     "xlm-roberta": _ROBERTA,
 }
 
+# What KerasHub's classes can compute of them.
+KERAS_HUB = {**FAMILIES, "deberta-v2": {**FAMILIES["deberta-v2"], "conv_kernel_size": 0}}
+
 
 def family_model(family, head="classification", *, seed=0, **changes):
     """A built model with random weights, every bias included, so that none passes for untrained."""

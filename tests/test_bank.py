@@ -843,67 +843,6 @@ def test_a_request_may_leave_out_the_pair_the_mask_and_the_types(bank, served):
         assert ask("serving_default", "label", text=["a", "b"], task=["film", "?"])[1] == b""
 
 
-@pytest.mark.slow
-def test_a_new_version_shares_the_encoder_on_disk_and_stands_alone(bank, served, checkpoint, directories):
-    more = AdapterBank(str(checkpoint))
-    for name in (*TASKS, "new"):
-        more.add(name, directories / ("film" if name == "new" else name))
-    export_bank(more, served / "2")
-    first, second = (served / version / "variables" / "variables.data-00000-of-00002" for version in "12")
-    assert os.path.samefile(first, second)
-    size = {
-        version: (served / version / "variables" / "variables.data-00001-of-00002").stat().st_size for version in "12"
-    }
-    assert 0 < size["2"] - size["1"] < 2 * 4 * (8 * (2 * 8 * 32 + 40) + 9 * 64 + 66)
-    shutil.copytree(served / "2", served.parent / "copy" / "2")
-    answers = [
-        tf.saved_model.load(str(path)).signatures["serving_default"](
-            text=tf.constant(TEXTS), task=tf.constant(["new"] * 3 + ["three"] * 3), text_pair=tf.constant(PAIRS)
-        )["logits"]
-        for path in (served / "2", served.parent / "copy" / "2")
-    ]
-    np.testing.assert_array_equal(*answers)
-    np.testing.assert_allclose(answers[0][:3, :2], alone(directories, "film")[:3], atol=1e-6)
-    # Weights kept in half the space are others, and are not shared with whole ones.
-    export_bank(more, served / "3", storage="bfloat16")
-    third = served / "3" / "variables" / "variables.data-00000-of-00002"
-    assert not os.path.samefile(second, third) and third.stat().st_size < 0.65 * second.stat().st_size
-
-
-@pytest.mark.slow
-def test_a_large_bank_lies_in_files_that_are_written_one_after_the_other(bank, served, monkeypatch):
-    monkeypatch.setattr("tf_adapters.serving.shards._FILE_BYTES", 2**13)
-    export_bank(bank, served / "4")
-    first, *others = sorted((served / "4" / "variables").glob("variables.data-*"))
-    assert len(others) > 2 and os.path.samefile(
-        first, next((served / "1" / "variables").glob("variables.data-00000-*"))
-    )
-    requests = {
-        "text": tf.constant(TEXTS),
-        "task": tf.constant(["film"] * 3 + ["three"] * 3),
-        "text_pair": tf.constant(PAIRS),
-    }
-    one, other = (
-        tf.saved_model.load(str(served / version)).signatures["serving_default"](**requests) for version in "14"
-    )
-    np.testing.assert_array_equal(one["logits"], other["logits"])
-
-
-@pytest.mark.slow
-def test_a_full_disk_leaves_no_version_and_the_older_ones_whole(bank, served, monkeypatch):
-    import errno
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    before = sorted(path.name for path in served.iterdir())
-    monkeypatch.setattr("tf_adapters.serving.shards._copy", full)
-    with pytest.raises(InputError, match="9 cannot be written: No space left on device"):
-        export_bank(bank, served / "9")
-    assert sorted(path.name for path in served.iterdir()) == before
-    assert bank.answer(["a great film"], "film")["error"].numpy().tolist() == [b""]
-
-
 def test_an_encoder_of_another_family_is_refused(tmp_path):
     from tests.families import family_model, write_family_checkpoint
 

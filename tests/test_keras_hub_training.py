@@ -4,6 +4,10 @@ On another backend: `KERAS_BACKEND=jax python -m pytest tests/test_keras_hub_tra
 """
 
 import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,9 +15,9 @@ import pytest
 keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
 pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
 
-from tests.conftest import VOCABULARY  # noqa: E402
+from tests.conftest import VOCABULARY, squad_file  # noqa: E402
+from tests.keras_hub_models import write_checkpoint  # noqa: E402
 from tests.runs import KillAt, Killed, content, seven_seconds_a_look  # noqa: E402
-from tests.test_keras_hub import write_checkpoint  # noqa: E402
 from tf_adapters import (  # noqa: E402
     AdapterConfig,
     InputError,
@@ -68,9 +72,11 @@ def task(sentences):
 def new_model(encoder, config=None, mode="adapters"):
     keras.utils.set_random_seed(0)
     model = load_backbone(encoder, labels=["negative", "positive"], door="keras-hub")
-    if mode == "adapters":
-        add_adapters(model, config or AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0)
-    return set_trainable(model, mode)
+    if mode in ("adapters", "fast"):
+        # Adapters with a dropout of their own are no part of a fast block.
+        own = AdapterConfig(bottleneck_size=8, dropout=0.1 if mode == "adapters" else 0.0)
+        add_adapters(model, config or own, seed=0, fast=mode == "fast")
+    return set_trainable(model, "adapters" if mode == "fast" else mode)
 
 
 def train(model, task, output, **changes):
@@ -120,8 +126,10 @@ def test_the_directory_answers_through_the_first_door(encoder, task, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["adapters", "full"])
+@pytest.mark.parametrize("mode", ["adapters", "full", "fast"])
 def test_a_killed_run_goes_on_bit_equal(encoder, task, tmp_path, mode):
+    if mode == "fast" and BACKEND != "tensorflow":
+        pytest.skip("fast blocks are TensorFlow's")
     settings = {"dropout": 0.1, "weight_decay": 0.01, "clip_norm": 1.0, "epochs": 2}
     train(new_model(encoder, mode=mode), task, tmp_path / "whole", **settings)
     for index, step in enumerate((3, 8)):
@@ -131,6 +139,82 @@ def test_a_killed_run_goes_on_bit_equal(encoder, task, tmp_path, mode):
                 reporter=KillAt(step),
             )  # fmt: skip
     train(new_model(encoder, mode=mode), task, tmp_path / "killed", **settings, resume=True)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+@pytest.fixture(scope="module")
+def other_tasks(tmp_path_factory):
+    """Tasks of words, of questions and of choices, whose answers follow from one word, by the heads' names."""
+    folder, random = tmp_path_factory.mktemp("other"), np.random.default_rng(0)
+    fillers, tags = ("the", "film", "is", "plot", "cast"), {"good": "B-P", "great": "B-P", "bad": "B-N", "dull": "B-N"}
+    lines, paragraphs, rows = [], [], []
+    for number in range(90):
+        words, word = list(random.choice(fillers, random.integers(1, 7))), random.choice(list(tags))
+        words.insert(random.integers(0, len(words) + 1), word)
+        lines += [f"{each} {tags.get(each, 'O')}" for each in words] + [""]
+        context = " ".join(words)
+        paragraphs.append((context, [(str(number), "is the film fun", [(str(word), context.index(word))])]))
+        endings, label = ["a bad plot", "an awful dull film", "not fun"], int(random.integers(3))
+        endings[label] = "good"
+        rows.append(json.dumps({"text": context, "choices": endings, "label": label}) + "\n")
+    (folder / "words.txt").write_text("\n".join(lines) + "\n")
+    squad_file(folder / "questions.json", {"films": paragraphs})
+    (folder / "choices.jsonl").write_text("".join(rows))
+    return {
+        kind: task_from_files(train=folder / name, validation=folder / name, kind=kind)
+        for kind, name in (
+            ("token-classification", "words.txt"),
+            ("question-answering", "questions.json"),
+            ("multiple-choice", "choices.jsonl"),
+        )
+    }
+
+
+ASKED = {
+    "token-classification": ([["the", "film", "is", "good"]], None),
+    "question-answering": (["is the film fun"], ["the film is good"]),
+    "multiple-choice": (["the film is"], [["a bad plot", "good", "not fun"]]),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", ["token-classification", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(ASKED)[1:])]
+)
+def test_words_questions_and_choices_train_and_answer_through_either_door(encoder, other_tasks, tmp_path, kind):
+    task = other_tasks[kind]
+    keras.utils.set_random_seed(0)
+    about = {"labels": list(task.labels)} if task.labels else {"num_labels": get_kind(kind).num_labels(())}
+    model = load_backbone(encoder, head=kind, door="keras-hub", **about)
+    set_trainable(model, "full")
+    result = train(model, task, tmp_path / "a", epochs=3, learning_rate=1e-2)
+    losses = [float(line.split(",")[2]) for line in (tmp_path / "a" / "log.csv").read_text().splitlines()[1:]]
+    assert losses[-1] < 0.7 * losses[0] and result.steps == 9
+    first_ops()
+    second, first = (evaluate(tmp_path / "a", task.validation, door=door) for door in ("keras-hub", "transformers"))
+    assert second == pytest.approx(first, abs=1e-3) and second == pytest.approx(result.metrics, abs=1e-3)
+    answers = [predict(tmp_path / "a", *ASKED[kind], door=door)[0] for door in ("keras-hub", "transformers")]
+    if kind == "question-answering":
+        answers = [answer["n_best"] for answer in answers]
+        numbers = [[each.pop("probability") for each in answer] for answer in answers]
+    else:
+        numbers = [answer.pop("probabilities") for answer in answers]
+    assert answers[0] == answers[1] and answers[0]
+    np.testing.assert_allclose(*numbers, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["question-answering", "multiple-choice"])
+def test_a_killed_run_of_questions_or_choices_goes_on_bit_equal(encoder, other_tasks, tmp_path, kind):
+    def new():
+        keras.utils.set_random_seed(0)
+        model = load_backbone(encoder, head=kind, door="keras-hub")
+        return set_trainable(add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0))
+
+    task = other_tasks[kind]
+    train(new(), task, tmp_path / "whole", epochs=2)
+    with seven_seconds_a_look(), pytest.raises(Killed):
+        train(new(), task, tmp_path / "killed", epochs=2, reporter=KillAt(4))
+    train(new(), task, tmp_path / "killed", epochs=2, resume=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
@@ -150,6 +234,44 @@ def test_a_run_is_not_resumed_by_the_other_door_or_on_another_backend(encoder, t
     set_trainable(add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0))
     with pytest.raises(InputError, match="a run with another door \\('keras-hub', now 'transformers'\\)"):
         train(model, task, tmp_path / "a", resume=True, jit_compile=BACKEND == "jax")
+
+
+GO_ON = """
+import sys
+import numpy as np
+from tf_adapters.models import load_keras_file
+
+model = load_keras_file(sys.argv[1])
+data = dict(np.load(sys.argv[2]))
+labels = data.pop("labels")
+np.savez(sys.argv[3], answers=model.predict(data, verbose=0), loss=model.evaluate(data, labels, verbose=0))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["adapters", "full"])
+def test_a_model_that_was_trained_goes_into_a_keras_file(encoder, task, tmp_path, mode):
+    model = new_model(encoder, mode=mode)
+    # Neither the smoothed loss nor the schedule is Keras' own.
+    train(model, task, tmp_path / "a", epochs=1, label_smoothing=0.1, bias_correction=False)
+    data, labels = inputs(model), np.array([0, 1])
+    answers, loss = model.predict(data, verbose=0), model.evaluate(data, labels, verbose=0)
+    model.save(tmp_path / "all.keras")
+    np.savez(tmp_path / "data.npz", **data, labels=labels)
+    words = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        GO_ON,
+        *(tmp_path / name for name in ("all.keras", "data.npz", "b.npz")),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+    done = subprocess.run([str(word) for word in words], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "b.npz")
+    np.testing.assert_allclose(found["answers"], answers, atol=2e-6)
+    np.testing.assert_allclose(found["loss"], loss, atol=2e-6)
 
 
 @pytest.mark.slow
@@ -173,10 +295,12 @@ def test_what_the_second_door_does_not_train_is_refused_and_changes_nothing(enco
             train(model, task, tmp_path / "a", **{name: value})
     assert not (tmp_path / "a").exists()
     first_ops()  # which the kind needs
-    with pytest.raises(InputError, match="kind='token-classification'.*heads of classification alone"):
+    from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
+
+    with pytest.raises(InputError, match="kind='masked-lm'.*models of KerasHub do not have here"):
         fit(
             model, task, load_tokenizer(model), tmp_path / "a", TrainingSettings(epochs=1, learning_rate=1e-3),
-            kind=get_kind("token-classification"),
+            kind=MaskedLanguageModelling(),
         )  # fmt: skip
     assert not (tmp_path / "a").exists()
 
@@ -197,7 +321,7 @@ def test_dropout_follows_from_the_seed_alone_and_adapters_keep_their_own_rate(en
         model = new_model(encoder, AdapterConfig(4, dropout=0.3))
         seeds = _seed_dropout(model, seed, 0.2)
         assert sorted(set(rates(model))) == [0.2, 0.3] and len(seeds) == len(rates(model))
-        drawn.append(np.array(model(inputs(model), training=True)))
+        drawn.append(keras.ops.convert_to_numpy(model(inputs(model), training=True)))
     assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
     _seed_dropout(model, 1, 0.0)
     assert sorted(set(rates(model))) == [0.0, 0.3]
@@ -258,6 +382,33 @@ def test_losses_are_the_first_doors(kind, changes):
     assert values[0][0] == pytest.approx(values[0][1], rel=1e-6) and values[0][0] > 0
 
 
+def test_losses_of_words_answers_and_choices_are_the_first_doors():
+    first, random = first_ops(), np.random.default_rng(0)
+    words = random.normal(size=(3, 5, 4)).astype("float32"), np.array([[-1, 0, 3, -1, -1], [2] * 5, [-1] * 5], "int32")
+    positions = random.normal(size=(3, 5)).astype("float32"), np.array([[2, 4], [0, 5], [0, 1]], "int32")
+    of_kinds = {
+        "token-classification": words,
+        "question-answering": positions,
+        "multiple-choice": (positions[0], np.array([2, 0, 4], "int32")),
+    }
+    for kind, (logits, targets) in of_kinds.items():
+        values = []
+        for ops in (first, keras3):
+            losses = get_kind(kind).losses(ops=ops)
+            loss, metrics = losses["loss"], losses["metrics"]
+            if kind == "question-answering":
+                loss, metrics = loss["start_logits"], metrics["start_logits"]
+            (metric,) = metrics
+            assert isinstance(loss, ops.keras.losses.Loss) and isinstance(metric, ops.keras.metrics.Metric)
+            arguments = ops.value(targets), ops.value(logits)
+            metric.update_state(*arguments)
+            # A shorter batch, of which the mean counts tokens.
+            metric.update_state(ops.value(targets[:1]), ops.value(logits[:1]))
+            values.append([float(ops.mean(getattr(loss, "call", loss)(*arguments))), float(metric.result())])
+        np.testing.assert_allclose(*values, rtol=1e-6)
+        assert values[0][0] > 0
+
+
 class Counted:
     """Labelled rows without texts."""
 
@@ -283,7 +434,7 @@ def test_schedule_and_optimizers_are_the_first_doors():
             for gradient in gradients:
                 pairs = [(ops.value(gradient), matrix), (ops.value(gradient[0]), vector)]
                 optimizer.apply_gradients(pairs)
-            ends.append([np.array(ops.value(variable)) for variable in (matrix, vector)])
+            ends.append([keras.ops.convert_to_numpy(ops.value(variable)) for variable in (matrix, vector)])
         for one, other in zip(*ends):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
         assert np.abs(ends[0][0] - start).max() > 0.01
@@ -320,7 +471,10 @@ def test_the_commands_train_score_and_answer(encoder, sentences, tmp_path, capsy
     data += ["--test", sentences / "test.csv"]
     assert main([str(word) for word in [*words, *data, *options]]) == 0
     trained = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
-    assert f"Through keras-hub, on {BACKEND}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"Through keras-hub, on {BACKEND}" in shown
+    following = shown.partition("Next:")[2].split("\n")[1]  # the same door, whichever else is installed
+    assert "| tf-adapters predict" in following and following.endswith(f" --door keras-hub --backend {BACKEND}")
     score = ["evaluate", tmp_path / "a", "--input", sentences / "test.csv", "--door", "keras-hub", "--output"]
     assert main([str(word) for word in [*score, tmp_path / "numbers.json"]]) == 0
     numbers = json.loads((tmp_path / "numbers.json").read_text())
@@ -337,7 +491,7 @@ def test_the_commands_train_score_and_answer(encoder, sentences, tmp_path, capsy
         (["--backend", "jax"], "--backend jax is of --door keras-hub"),
         (["--door", "kerashub"], "--door kerashub is unknown: use 'transformers' or 'keras-hub'"),
         (["--door", "keras-hub", "--backend", "mxnet"], "--backend mxnet is unknown"),
-        (["--door", "keras-hub", "--fast"], "--fast is of --door transformers"),
+        (["--door", "keras-hub", "--backend", "jax", "--fast"], "--fast is of --backend tensorflow, and not of jax"),
         (["--door", "keras-hub", "--accumulate", "2"], "--accumulate 2 is for --door transformers"),
         (["--door", "keras-hub", "--strategy", "mirrored"], "--strategy mirrored is of --door transformers"),
     ],

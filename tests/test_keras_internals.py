@@ -22,6 +22,7 @@ from tf_adapters._keras_internals import (
     layers_of,
     line_to_chief,
     loss_scale_variables,
+    one_pass,
     own_weights,
     reference_counts,
     registered_gradients,
@@ -509,6 +510,30 @@ def test_the_search_for_it_names_file_and_line(tmp_path):
         "9 _raise", "10 __internal__", "11 _get_noise_shape", "12 _kept",
     ]  # fmt: skip
     assert sorted(touched_in(tmp_path)) == sorted(f"{bad}:{line}" for line in expected)
+
+
+@pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1, "global_clipnorm": 0.5, "epsilon": 1e-6}])
+def test_one_pass_is_keras_adam(settings):
+    """Dense and sparse gradients, against Keras' own update of ten operations."""
+    kind = keras.optimizers.AdamW if settings else keras.optimizers.Adam
+    start = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
+    rows = np.array([3, 1, 3])
+    gradients = np.random.default_rng(1).normal(size=(4, 5, 3)).astype("float32")
+    ends = []
+    for made in (kind, one_pass(kind)):
+        variables = [tf.Variable(start), tf.Variable(start)]
+        optimizer = made(0.01, **settings)
+        optimizer.build(variables)
+        for gradient in gradients:
+            sparse = tf.IndexedSlices(tf.constant(gradient[:3]), tf.constant(rows), tf.constant([5, 3]))
+            optimizer.apply_gradients(zip([tf.constant(gradient), sparse], variables))
+        ends.append([variable.numpy() for variable in [*variables, *optimizer.variables[1:]]])
+    assert len(ends[0]) == len(ends[1]) >= 6
+    for one, other in zip(*ends):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    assert np.abs(ends[0][1] - start).max() > 0.01
+
+    assert type(keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))) is kind
 
 
 def test_each_function_is_tried_here_and_says_why_it_is_needed():

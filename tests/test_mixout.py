@@ -63,6 +63,29 @@ def test_inference_and_an_unmoved_model_are_as_without():
     assert all(np.array_equal(variable, value) for variable, value in zip(model.weights, values))
 
 
+@pytest.mark.parametrize("mode, fast", [("full", False), ("adapters", False), ("adapters", True)])
+def test_masks_are_float32_under_mixed_precision(mode, fast, monkeypatch):
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        model, mixout, _ = trained(mode, shift=1e-4, fast=fast)
+        drawn, real = [], type(mixout.dropouts[0]).call
+
+        def call(self, moved, training=None):
+            drawn.append((moved, real(self, moved, training)))
+            return drawn[-1][1]
+
+        monkeypatch.setattr(type(mixout.dropouts[0]), "call", call)
+        outputs = TrainingStep(model, [mixout])(INPUTS, training=True)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    assert outputs.dtype == tf.float32 and np.all(np.isfinite(outputs))
+    mixed = [(moved, kept) for moved, kept in drawn if moved.shape.rank == 2]
+    assert len(mixed) == len(mixout.dropouts)
+    for moved, kept in mixed:
+        assert moved.dtype == kept.dtype == tf.float32
+        assert np.all(np.isclose(kept, 0) | np.isclose(kept, 4 * moved, rtol=1e-6))
+
+
 def test_gradients_reach_the_weights_themselves():
     model, mixout, _ = trained("adapters")
     with tf.GradientTape() as tape:

@@ -118,6 +118,17 @@ def test_files_that_are_none_of_choices_are_named(tmp_path):
         read_choices(rows, text_column="q", text_pair_column="options")
 
 
+def test_where_shapes_are_compiled_choices_have_one_of_few_lengths(tmp_path):
+    rows, _ = read_choices(write(tmp_path / "rows.jsonl", learnable(5, seed=0)))
+    tokenizer = WordPiece(VOCABULARY, max_length=23)
+    examples = KIND.examples(rows, tokenizer)
+    (batch,) = training_batches(examples, KIND.padder(tokenizer, examples), batch_size=5, epochs=1, seed=0)
+    for lengths in ((5, 23), (17, 23)):
+        inputs, _ = KIND.batch(*batch, None, tokenizer, lengths)
+        assert inputs["input_ids"].shape == (5, 3, 17 if 17 in lengths else 23)
+        assert inputs["attention_mask"].numpy().sum() == batch[0]["attention_mask"].numpy().sum()
+
+
 def test_a_batch_has_each_choice_behind_its_text(tmp_path):
     rows, _ = read_choices(write(tmp_path / "rows.jsonl", learnable(5, seed=0)))
     tokenizer = WordPiece(VOCABULARY, max_length=12)

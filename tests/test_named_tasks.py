@@ -138,13 +138,14 @@ def test_mnli_has_matched_and_mismatched_splits_in_original_files(tmp_path):
     assert texts(read("diagnostic")) == ["c"] and read("diagnostic").labels is None
 
 
-def test_metric_and_rows_that_choose_the_best_epoch_may_be_others(cli, tmp_path):
+def test_metric_and_rows_that_choose_the_best_epoch_may_be_others(cli, checkpoint, tmp_path):
     write_glue(tmp_path)
     task = load_task("glue/mnli", data_dir=tmp_path, metric="macro-f1", validation_split="validation_mismatched")
     assert task.metric == "macro-f1" and texts(task.validation) == ["mismatched"]
     assert load_task("glue/stsb", data_dir=tmp_path, metric="spearman").metric == "spearman"
     assert load_task("glue/stsb", data_dir=tmp_path).metric == "pearson-spearman"
-    refused = cli("train", "--task", "glue/stsb", "--data-dir", tmp_path, "--metric", "matthews", "--output", "x")
+    given = ("--task", "glue/stsb", "--data-dir", tmp_path, "--metric", "matthews", "--model", checkpoint)
+    refused = cli("train", *given, "--output", "x")
     assert refused.status == 2 and "metric 'matthews' is not for regression tasks: use one of pearson-" in refused.err
     with pytest.raises(InputError, match="no split 'validation_other'"):
         load_task("glue/mnli", data_dir=tmp_path, validation_split="validation_other")

@@ -45,6 +45,14 @@ SHOWN = {
         r"test: {'f1': ([\d.]+), 'exact_match': ([\d.]+)}": (0.5, 1),
         r"exact: ([\d.]+)": (0, 0.3),
     },
+    "through_keras_hub": {
+        "Keras runs on jax": None,
+        "the frozen weights are the same bits: True": None,
+        r"test accuracy: ([\d.]+)": (0.58, 0.9),
+        "the same probabilities: True": None,
+        "the same answers: True": None,
+        "the same in plain TensorFlow: True": None,
+    },
     "served_with_raw_text": {
         r"test accuracy: ([\d.]+)": (0.58, 0.9),
         r"test accuracy of the exported model: ([\d.]+)": (0.58, 0.9),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import SHARED, VOCABULARY, WORDS, minilm_directory, tiny_model, write_checkpoint
+from tests.conftest import SHARED, VOCABULARY, WORDS, minilm_directory, squad_file, tiny_model, write_checkpoint
 from tests.runs import KillAt, Killed, content, seven_seconds_a_look
 from tf_adapters import (
     AdapterConfig,
@@ -70,32 +70,6 @@ def random_rows(count, *, seed, words=(20, 60)):
         context[place] = answer
         questions.append(("who is it", " ".join(context), answer))
     return rows_of(*questions)
-
-
-def squad_file(path, articles):
-    """SQuAD v1.1 JSON of {title: [(context, [(id, question, [(text, start), ...]), ...]), ...]}."""
-    data = [
-        {
-            "title": title,
-            "paragraphs": [
-                {
-                    "context": context,
-                    "qas": [
-                        {
-                            "id": id,
-                            "question": question,
-                            "answers": [{"text": text, "answer_start": start} for text, start in answers],
-                        }
-                        for id, question, answers in questions
-                    ],
-                }
-                for context, questions in paragraphs
-            ],
-        }
-        for title, paragraphs in articles.items()
-    ]
-    path.write_text(json.dumps({"version": "1.1", "data": data}), encoding="utf-8")
-    return path
 
 
 ARTICLES = {

@@ -1,6 +1,7 @@
 """Exported models answer in other runtimes as in TensorFlow: its C API and command line, ONNX Runtime, OpenVINO,
 LiteRT."""
 
+import collections
 import json
 import os
 import pathlib
@@ -12,7 +13,10 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import randomize, tiny_inputs
-from tf_adapters import AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, load_backbone
+from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
+from tests.test_bank import TASKS as BANKED
+from tests.test_bank import save_task
+from tf_adapters import AdapterBank, AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, load_backbone
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
 from tf_adapters.serving import convert
@@ -74,9 +78,194 @@ def test_onnx_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, tmp_
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, atol=1e-4)
             assert np.abs(found[name] - values).max() < 2e-6
-    about = {entry.key: entry.value for entry in onnx.load(str(path)).metadata_props}
+    loaded = onnx.load(str(path))
+    about = {entry.key: entry.value for entry in loaded.metadata_props}
     assert json.loads(about["labels"]) == ([] if head == "question-answering" else ["x", "y", "z"])
     assert json.loads(about["text"]) == wordpiece.settings()
+    # Four blocks with two LayerNorms, two adapters and a GELU between them each, and the embeddings' LayerNorm.
+    operations = collections.Counter(node.op_type for node in loaded.graph.node)
+    assert (operations["LayerNormalization"], operations["Gelu"], operations["Erf"]) == (9, 12, 0)
+    sizes = {
+        value.name: [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
+        for value in loaded.graph.input
+    }
+    assert sizes == dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ["batch", "length"])
+
+
+@pytest.mark.slow
+def test_openvino_reads_onnx_and_computes_new_shapes_right(checkpoint, tmp_path):
+    openvino = pytest.importorskip("openvino")
+    pytest.importorskip("tf2onnx")
+    model = adapted(checkpoint)
+    path = export_file(model, tmp_path / "model.onnx", format="onnx")
+    bank = AdapterBank(str(checkpoint))
+    for seed, (name, values) in enumerate(BANKED.items()):
+        bank.add(name, save_task(checkpoint, tmp_path / name, *values, seed=seed))
+    many = export_file(bank, tmp_path / "bank.onnx", format="onnx")
+    one, several = (
+        openvino.compile_model(openvino.Core().read_model(str(file)), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        for file in (path, many)
+    )
+    for batch, length in ((3, 10), (1, 5), (4, 12), (3, 10), (2, 7)):
+        inputs = {name: value.numpy() for name, value in tiny_inputs(batch=batch, length=length).items()}
+        np.testing.assert_allclose(one(inputs)["logits"], model(inputs).logits, atol=5e-6)
+        places = np.arange(batch, dtype=np.int32)
+        expected = bank({**inputs, "task": tf.constant(list(BANKED)[:batch])})
+        np.testing.assert_allclose(several({**inputs, "task": places})["logits"], expected["logits"], atol=5e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_has_whole_operations_in_onnx(family, tmp_path):
+    onnxruntime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
+    write_family_checkpoint(family_model(family), tmp_path / "encoder")
+    model = load_backbone(tmp_path / "encoder", num_labels=3)
+    add_adapters(model, AdapterConfig(bottleneck_size=8, activation="gelu_tanh", init_stddev=0.3), seed=1)
+    randomize(model, scale=0.1)
+    path = export_file(model, tmp_path / "model.onnx", format="onnx")
+    operations = collections.Counter(node.op_type for node in onnx.load(str(path)).graph.node)
+    assert operations["Gelu"] > 2 and operations["LayerNormalization"] > 4
+    assert not {"Erf", "Pow", "Reciprocal"} & set(operations)
+    inputs = family_inputs(family)
+    names = [value.name for value in onnxruntime.InferenceSession(str(path)).get_inputs()]
+    found = onnxruntime.InferenceSession(str(path)).run(["logits"], {name: inputs[name].numpy() for name in names})[0]
+    np.testing.assert_allclose(found, model(inputs).logits, atol=5e-6)
+
+
+@pytest.mark.parametrize("format", ["onnx", pytest.param("litert", marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+def test_a_bank_in_another_runtime_answers_each_row_by_its_task(checkpoint, tmp_path, format):
+    bank = AdapterBank(str(checkpoint))
+    for seed, (name, values) in enumerate(BANKED.items()):
+        bank.add(name, save_task(checkpoint, tmp_path / name, *values, seed=seed))
+    bank.add("gone", tmp_path / "film").remove("gone")
+    path = export_file(bank, tmp_path / "bank", format=format)
+    inputs = {name: value.numpy() for name, value in tiny_inputs(batch=len(BANKED), length=10).items()}
+    names = list(reversed(BANKED))
+    expected = bank({**inputs, "task": tf.constant(names)})
+    places = np.array([list(BANKED).index(name) for name in names], np.int32)
+    if format == "onnx":
+        onnxruntime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
+        session = onnxruntime.InferenceSession(str(path))
+        logits, outputs = session.run(["logits", "outputs"], {**inputs, "task": places})
+        about = {
+            entry.key: json.loads(entry.value) for entry in onnx.load(str(path)).metadata_props if entry.key[0] != "b"
+        }
+        upper = about["tasks"].index("upper")
+        assert about["tasks"] == list(BANKED) and about["labels"][upper] == list("abcde")
+        assert about["kinds"][upper] == "multi-label"
+        with pytest.raises(Exception, match="out of bounds|indices element"):
+            session.run(["logits"], {**inputs, "task": places + 1})
+    else:
+        runner = tf.lite.Interpreter(str(path)).get_signature_runner("serving_default")
+        found = runner(**inputs, task=places)
+        logits, outputs = found["logits"], found["outputs"]
+    np.testing.assert_allclose(logits, expected["logits"], atol=2e-6)
+    np.testing.assert_array_equal(outputs, expected["outputs"])
+    assert len(set(outputs.tolist())) > 2 and np.abs(logits).max() > 0.01
+
+
+@pytest.fixture(scope="module")
+def int8(checkpoint, tmp_path_factory):
+    """A model, and a session of it in eight bits."""
+    onnxruntime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("tf2onnx")
+    model = adapted(checkpoint)
+    path = export_file(model, tmp_path_factory.mktemp("int8") / "model.onnx", format="onnx", quantize="int8")
+    return model, path, onnxruntime.InferenceSession(str(path))
+
+
+def test_products_in_eight_bits_are_near_and_of_each_row_alone(int8):
+    onnx = pytest.importorskip("onnx")
+    model, path, session = int8
+    inputs = {name: value.numpy() for name, value in tiny_inputs(batch=4, length=10).items()}
+    (found,), expected = session.run(["logits"], inputs), model(inputs).logits.numpy()
+    difference = np.abs(found - expected).max()
+    assert 1e-6 < difference < 0.02 * np.abs(expected).max() + 0.01
+    for row in range(4):
+        (alone,) = session.run(["logits"], {name: value[row : row + 1] for name, value in inputs.items()})
+        np.testing.assert_allclose(alone, found[row : row + 1], atol=1e-6)
+    graph = onnx.load(str(path)).graph
+    operations = collections.Counter(node.op_type for node in graph.node)
+    # Four blocks with query, key, value, output and two of the feed-forward part; the rest is as it was.
+    assert operations["MatMulInteger"] == 24
+    kept = {onnx.numpy_helper.to_array(tensor).tobytes() for tensor in graph.initializer}
+    for variable in state_of(model).adapter_variables():
+        assert variable.shape.rank != 2 or variable.numpy().tobytes() in kept
+
+
+def test_a_product_in_eight_bits_by_hand():
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    from tf_adapters.serving.onnx_int8 import in_integers
+
+    x = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0], [100.0, 1.0, 0.4]], np.float32)
+    w = np.array([[1.0, 10.0], [2.0, -5.0], [-4.0, 0.0]], np.float32)
+    make, kind = onnx.helper.make_node, onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        [make("MatMul", ["x", "w"], ["y"])], "one", [onnx.helper.make_tensor_value_info("x", kind, [3, 3])],
+        [onnx.helper.make_tensor_value_info("y", kind, [3, 2])], [onnx.numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    opset = [onnx.helper.make_opsetid("", 20)]
+    model, count = in_integers(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), [])
+    (found,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    rows, columns = np.array([[2], [1e-18], [100]]) / 127, np.array([[4, 10]]) / 127
+    expected = (np.round(x / rows) * rows) @ (np.round(w / columns) * columns)
+    assert count == 1 and np.abs(found[0] - x[0] @ w).max() > 1e-3
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    model, count = in_integers(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), [w])
+    assert count == 0
+
+
+@pytest.mark.slow
+def test_an_export_is_checked_on_labelled_rows(cli, adapter_directory, sentences, tmp_path):
+    rows = sentences / "validation.csv"
+    for format, name, more in (
+        ("onnx", "a.onnx", ("--quantize", "int8")), ("onnx", "b.onnx", ()), ("litert", "c.tflite", ()),
+        ("saved-model", "1", ()), ("saved-model", "2", ("--storage", "bfloat16")),
+    ):  # fmt: skip
+        done = cli("export", adapter_directory, "--format", format, "--output", tmp_path / name, "--check", rows, *more)
+        assert done.status == 0 and "labels are others; logits are at most" in done.out, done.err
+        assert ("Checked on" in done.out) and "validation.csv" in done.out
+    for arguments, message in (
+        (("--quantize", "int4"), "--quantize int4 is unknown: use one of none, int8"),
+        (("--quantize", "int8"), "--quantize int8 is for --format onnx: add it"),
+        (("--quantize", "int8", "--format", "onnx"), "was trained on files: give labelled rows by --check FILE"),
+        (("--check", tmp_path / "none.csv"), "none.csv"),
+        (("--adapters", "--check", rows), "are for one task: leave out --adapters"),
+    ):
+        done = cli("export", adapter_directory, "--output", tmp_path / "9", *arguments)
+        assert done.status == 2 and message in done.err and "Traceback" not in done.err, done.err
+        assert not (tmp_path / "9").exists()
+
+
+def test_a_check_compares_scores_labels_and_logits(checkpoint, wordpiece):
+    from tf_adapters.serving.check import check_export
+    from tf_adapters.tasks.rows import Rows
+
+    scorer = Scorer(adapted(checkpoint), wordpiece, batch_size=2)
+    texts = tf.constant(["a great film", "dull", "the cast", "awful fun"])
+    logits = scorer.logits(texts)
+    rows = Rows(texts, None, logits.argmax(-1).astype(np.int32))
+    same = check_export(scorer, scorer.forward, rows, kind="classification", metric="accuracy")
+    assert (same.before, same.after, same.changed, same.largest_difference) == (1.0, 1.0, 0, 0.0)
+    turned = check_export(
+        scorer, lambda inputs: -scorer.forward(inputs), rows, kind="classification", metric="accuracy"
+    )
+    assert turned.after == 0.0 and turned.changed == 4 and turned.rows == 4
+    np.testing.assert_allclose(turned.largest_difference, 2 * np.abs(logits).max(), rtol=1e-5)
+    with pytest.raises(InputError, match="not all of them finite"):
+        check_export(
+            scorer, lambda inputs: np.nan * scorer.forward(inputs), rows, kind="classification", metric="accuracy"
+        )
+
+
+def test_a_bank_that_no_file_holds_is_refused(checkpoint, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="is an empty bank: add"):
+        export_file(AdapterBank(str(checkpoint)), tmp_path / "a", format="onnx")
+    bank = AdapterBank(str(checkpoint)).add("film", save_task(checkpoint, tmp_path / "film", *BANKED["film"]))
+    monkeypatch.setattr(convert, "_MOST_BYTES", 1000)
+    with pytest.raises(InputError, match="take 0.0 GiB, and a file holds 2: make banks of fewer tasks"):
+        export_file(bank, tmp_path / "a", format="onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["film"]
 
 
 @pytest.mark.slow
@@ -194,7 +383,7 @@ def test_a_file_is_written_by_the_command_and_what_cannot_be_is_named(
         (("--format", "torch", "--output", tmp_path / "1"), "--format torch is unknown"),
         (
             ("--format", "onnx", "--output", tmp_path / "1", "--storage", "float16"),
-            "leave out --adapters and --storage",
+            "leave out --storage and --adapter-storage",
         ),
     ):
         done = cli("export", adapter_directory, *arguments)

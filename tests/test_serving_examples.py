@@ -46,16 +46,22 @@ def served(checkpoint, tmp_path_factory):
         feeds = {signature.inputs[key].name: value for key, value in inputs.items()}
         return session.run({key: info.name for key, info in signature.outputs.items()}, feeds)
 
-    yield run, bank
+    yield run, bank, directory.parent
     session.close()
 
 
 @pytest.fixture
 def rest(served):
     """The address of a server of the REST API's columnar `predict`."""
-    run, _ = served
+    run = served[0]
 
     class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            # A server is there before its model is.
+            Handler.asked = getattr(Handler, "asked", 0) + 1
+            state = "LOADING" if Handler.asked < 3 or self.path != "/v1/models/all" else "AVAILABLE"
+            self.answer(200, {"model_version_status": [{"version": "1", "state": state, "status": {}}]})
+
         def do_POST(self):
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             assert set(request) == {"signature_name", "inputs"}
@@ -68,6 +74,9 @@ def rest(served):
                     name: (decoded(value) if value.dtype == object else value).tolist() for name, value in found.items()
                 }
                 status, answer = 200, {"outputs": lists}
+            self.answer(status, answer)
+
+        def answer(self, status, answer):
             body = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -94,7 +103,7 @@ def grpc_server(served):
     from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
     assert apis
-    run, _ = served
+    run = served[0]
 
     class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
         def Predict(self, request, context):
@@ -131,6 +140,35 @@ def test_rest(served, rest):
         client.ask_rest(rest, "other", {"text": TEXTS, "task": NAMES})
     with pytest.raises(RuntimeError, match="does not answer"):
         client.ask_rest("http://127.0.0.1:9", "all", {"text": TEXTS, "task": NAMES})
+
+
+def test_a_client_waits_until_the_model_is_available(rest):
+    client = load_client()
+    client.wait_until_ready(rest, "all", 20)
+    with pytest.raises(RuntimeError, match="no version of other that is available after 0.1 s: LOADING"):
+        client.wait_until_ready(rest, "other", 0.1)
+    with pytest.raises(RuntimeError, match="after 0 s: .*refused"):
+        client.wait_until_ready("http://127.0.0.1:9", "all", 0)
+
+
+def test_a_server_can_answer_the_requests_for_warming_up(served):
+    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    run, directory = served[0], served[2]
+    (version,) = directory.iterdir()
+    records = tf.data.TFRecordDataset(str(version / "assets.extra" / "tf_serving_warmup_requests"))
+    requests = [logs.PredictionLog.FromString(record.numpy()).predict_log.request for record in records]
+    asked = [(request.model_spec.signature_name, tf.make_ndarray(request.inputs["task"]).size) for request in requests]
+    assert asked == [("serving_default", 1), ("serving_default", 8), ("tokens", 1), ("tokens", 8)]
+    for request in requests:
+        assert "text_pair" not in request.inputs
+        found = run(
+            request.model_spec.signature_name,
+            {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()},
+        )
+        assert set(found["error"].tolist()) == {b""} and np.ptp(found["logits"]) > 0
+    # Of several rows each task, and texts as long as may be.
+    assert set(tf.make_ndarray(requests[1].inputs["task"]).tolist()) == {b"film", b"upper"}
+    assert min(map(len, tf.make_ndarray(requests[1].inputs["text"]).tolist())) > 1000
 
 
 def test_grpc(served, grpc_server):
@@ -171,6 +209,16 @@ def test_the_configuration_is_what_the_server_reads():
     assert config.model_version_policy.latest.num_versions == 1
 
 
+def test_the_batching_parameters_have_the_servers_names():
+    lines = (EXAMPLES / "batching_parameters.txt").read_text().splitlines()
+    found = dict(
+        re.fullmatch(r"(\w+)(?: \{ value: (?:\d+) \}|: true)", line).group(1, 0) for line in lines if line[0] != "#"
+    )
+    # tensorflow_serving/servables/tensorflow/session_bundle_config.proto
+    known = {"max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"}
+    assert set(found) == known | {"pad_variable_length_inputs"}
+
+
 def test_the_container_file_has_known_instructions_and_its_files_are_there():
     lines = [
         line for line in (EXAMPLES / "Containerfile").read_text().splitlines() if line and not line.startswith("#")
@@ -180,11 +228,12 @@ def test_the_container_file_has_known_instructions_and_its_files_are_there():
     values = {}
     for name, value in instructions:
         values.setdefault(name, []).append(value)
-    assert [copy.split()[0] for copy in values["COPY"]] == ["serving", "models.config"] and (
-        EXAMPLES / "models.config"
-    ).is_file()
+    first, (*files, target) = (copy.split() for copy in values["COPY"])
+    assert first == ["serving", "/models"] and files == ["models.config", "batching_parameters.txt"]
+    assert all((EXAMPLES / name).is_file() for name in files)
     command = json.loads(values["ENTRYPOINT"][0]) + json.loads(values["CMD"][0])
     assert all(re.fullmatch(r"--\w+=\S+", option) for option in command[1:])
-    assert f"--model_config_file={values['COPY'][1].split()[1]}" in command
+    for option, name in (("model_config_file", files[0]), ("batching_parameters_file", files[1])):
+        assert f"--{option}={target}{name}" in command
     ports = {option.partition("=")[2] for option in command if "port" in option}
     assert ports == set(values["EXPOSE"][0].split())

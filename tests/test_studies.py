@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -104,7 +105,7 @@ def test_each_study_runs_in_its_smoke_size(name, cli, task, model, tmp_path, mon
         pytest.importorskip("nltk")
         monkeypatch.setattr("tf_adapters.studies.attack.read_wordnet", lambda folder: Thesaurus())
     outcome = cli(
-        *("study", name, "--smoke", "--tasks", task, "--model", model, "--validation-rows", 16),
+        *("study", name, "--smoke", "--fast", "--tasks", task, "--model", model, "--validation-rows", 16),
         *("--output", tmp_path / name),
     )
     assert outcome.status == 0, outcome.err
@@ -361,6 +362,31 @@ def test_missing_wordnet_is_named_with_the_command_that_gets_it(cli, task, model
     assert refused.status == 2 and "WordNet is missing: run `python -m nltk.downloader wordnet`" in refused.err
     refused = cli(*arguments, "--wordnet", tmp_path)
     assert refused.status == 2 and "has no file data.noun: give the folder of WordNet's files" in refused.err
+
+
+def test_wordnet_is_read_from_a_folder_that_nltk_does_not_know(tmp_path, monkeypatch):
+    nltk = pytest.importorskip("nltk")
+    monkeypatch.setattr(nltk.data, "path", [])
+    # As where the folder for temporary files is shared, from which nltk opens nothing.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
+    from tf_adapters.studies.attack import read_wordnet
+
+    for part in ("noun", "verb", "adj", "adv"):
+        for name in (f"data.{part}", f"index.{part}", f"{part}.exc"):
+            (tmp_path / name).write_text("")
+    (tmp_path / "data.adj").write_text("  1 WordNet 3.0 Copyright\n")
+    (tmp_path / "lexnames").write_text("00\tadj.all\t3\n")
+    (tmp_path / "data.noun").write_text("00000000 00 n 02 film 0 movie 0 000 | moving pictures\n")
+    (tmp_path / "index.noun").write_text("film n 1 0 1 0 00000000\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it has no other languages
+        (found,) = read_wordnet(tmp_path).synsets("film")
+    assert found.lemma_names() == ["film", "movie"]
+    if not hasattr(nltk, "pathsec"):
+        return  # before 3.10 it looks at no permissions
+    (tmp_path / "lexnames").chmod(0o666)
+    with pytest.raises(InputError, match=r"wordnet='.*': NLTK will not read .*chmod go-w"):
+        read_wordnet(tmp_path)
 
 
 def test_similarity_is_that_of_the_matrices_of_cosines_by_hand():

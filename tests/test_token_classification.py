@@ -30,7 +30,7 @@ from tf_adapters import (
 from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
-from tf_adapters.kinds.tokens import WordCrossentropy, WordCrossentropyMean, WordOutputs
+from tf_adapters.kinds.tokens import WordOutputs
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS, check_metric
 from tf_adapters.tasks.named_entities import ENTITY_TASKS, wikiann
@@ -456,9 +456,9 @@ def test_loss_is_the_mean_over_labelled_tokens_alone():
     logits = np.log(np.float32([[[0.5, 0.25, 0.25]] * 3, [[0.1, 0.1, 0.8]] * 3]))
     labels = np.int32([[-1, 0, 1], [2, -1, -1]])
     expected = -(np.log(0.5) + np.log(0.25) + np.log(0.8)) / 3
-    assert WordCrossentropy()(labels, logits).numpy() == pytest.approx(expected, rel=1e-6)
+    assert KIND.losses()["loss"](labels, logits).numpy() == pytest.approx(expected, rel=1e-6)
     # A running mean counts tokens, not batches: three of the first batch and one of the second.
-    mean = WordCrossentropyMean(name="loss_mean")
+    (mean,) = KIND.losses()["metrics"]
     mean.update_state(labels, logits)
     mean.update_state(np.int32([[-1, -1, 2]]), logits[:1])
     assert mean.result().numpy() == pytest.approx((3 * expected - np.log(0.25)) / 4, rel=1e-6)
@@ -468,7 +468,7 @@ def test_loss_is_the_mean_over_labelled_tokens_alone():
 @pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_loss_of_a_batch_without_labels_is_zero_and_so_is_its_gradient(compiled, dtype):
-    loss = WordCrossentropy()
+    loss = KIND.losses()["loss"]
 
     @tf.function(jit_compile=compiled)
     def step(labels, logits):

@@ -5,8 +5,11 @@ hold, and refuses new ones once the layer is built.
 """
 
 import contextlib
+import sys
 
 import keras
+from keras.src.backend import AutocastScope, get_keras_mask
+from keras_hub.src.models.deberta_v3.disentangled_attention_encoder import DisentangledAttentionEncoder
 
 
 @contextlib.contextmanager
@@ -109,9 +112,42 @@ def set_dropout(layer, rate):
             layer.seed_generator = keras.random.SeedGenerator(0)
 
 
+def seed_generator(generator, seed):
+    """Let what a SeedGenerator draws follow from a seed, `[seed, calls so far]`.
+
+    PyTorch's dropout asks a generator that was made without a seed for nothing, and there is no public way to give it
+    one later.
+    """
+    generator._initial_seed = seed
+    generator.state.assign(keras.ops.convert_to_tensor([seed, 0], generator.state.dtype))
+
+
+def attention_dropout(attention):
+    """The rate at which a MultiHeadAttention drops its weights, and the SeedGenerator that decides which, or None."""
+    layer = attention._dropout_layer
+    return (layer.rate if attention._dropout else 0.0), getattr(layer, "seed_generator", None)
+
+
+def uncast(variable):
+    """A variable's value in its own dtype; within a layer's `call`, what is public is cast."""
+    with AutocastScope(None):
+        return variable.value
+
+
+def has_mask(tensor):
+    """Whether Keras carries a mask beside a tensor, which its layers look for."""
+    return get_keras_mask(tensor) is not None
+
+
 def let_attention_drop(attention):
     """Let a MultiHeadAttention ask its Dropout: one that was built without never does."""
     attention._dropout = attention._dropout_layer.rate
+
+
+def let_compiler_recurse():
+    """Let PyTorch's compiler follow the calls of layers within layers, for which Python's usual limit is too low."""
+    if keras.backend.backend() == "torch":
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 4000))
 
 
 def sync_state(model):
@@ -124,7 +160,8 @@ def sync_state(model):
 # KerasHub's blocks
 
 
-# What a block calls its parts, and its attention those of its own; nothing public leads to them.
+# What a block calls its parts, and its attention those of its own; nothing public leads to them. TransformerEncoder and
+# DisentangledAttentionEncoder have the same names.
 _PARTS = {
     "attention": "_self_attention_layer", "attention_dropout": "_self_attention_dropout",
     "attention_norm": "_self_attention_layer_norm", "intermediate": "_feedforward_intermediate_dense",
@@ -138,8 +175,8 @@ _DENSES = {
 
 
 def part(block, name):
-    """A part of a TransformerEncoder: `"attention"`, `"attention_dropout"`, `"attention_norm"`, `"intermediate"`,
-    `"output"`, `"ffn_dropout"` or `"ffn_norm"`."""
+    """A part of a block: `"attention"`, `"attention_dropout"`, `"attention_norm"`, `"intermediate"`, `"output"`,
+    `"ffn_dropout"` or `"ffn_norm"`."""
     return getattr(block, _PARTS[name])
 
 
@@ -147,3 +184,17 @@ def dense_place(block, place):
     """Where a block keeps a dense layer: `(owner, attribute)`; `place` is one of `config.DENSE_PLACES`."""
     owner, attribute = _DENSES[place]
     return (block if owner is None else part(block, owner)), attribute
+
+
+# What KerasHub's head of masked words calls its parts.
+_OF_MASKED_WORDS = {"dense": "_intermediate_dense", "norm": "_intermediate_layer_norm", "bias": "_bias"}
+
+
+def masked_words_part(model, name):
+    """A part of the head of a task model of masked words: `"dense"`, `"norm"`, or the variable `"bias"`."""
+    return getattr(model.masked_lm_head, _OF_MASKED_WORDS[name])
+
+
+def disentangled_encoder():
+    """The class of DeBERTa's blocks; KerasHub exports the backbone that is made of them, and not the class."""
+    return DisentangledAttentionEncoder

@@ -115,7 +115,7 @@ def load(options, folder):
     served = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
 
     def call(text, task):
-        return served(text=tf.constant(text), task=tf.constant(task), text_pair=tf.fill([len(text)], ""))
+        return served(text=tf.constant(text), task=tf.constant(task))
 
     return {"bank": of_bank, "export": Load(options, tasks.at_rest(), texts, expected, call).run()}
 

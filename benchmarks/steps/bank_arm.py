@@ -159,7 +159,7 @@ import tensorflow as tf, tensorflow_text
 started = time.perf_counter()
 function = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 loaded = time.perf_counter()
-answer = function(text=tf.constant(["a quiet film"]), task=tf.constant(["task 0"]), text_pair=tf.constant([""]))
+answer = function(text=tf.constant(["a quiet film"]), task=tf.constant(["task 0"]))
 if answer["error"].numpy()[0]:
     sys.exit(answer["error"].numpy()[0])
 answered = time.perf_counter()

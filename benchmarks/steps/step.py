@@ -32,6 +32,11 @@ TF_ARMS = (
     "fast-lora",
     "products",
 )
+HUB_ARMS = tuple(
+    f"{backend}-hub-{what}"
+    for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
+    for what in ("adapters", "full", "lora")
+) + ("tensorflow-hub-fast",)
 TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters", "torch-switch")
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
 PRECISIONS = ("float32", "mixed_bfloat16")
@@ -80,9 +85,9 @@ def _arm(text):
             split_routed(kind)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
-    elif kind not in (*TF_ARMS, *TORCH_ARMS):
+    elif kind not in (*TF_ARMS, *HUB_ARMS, *TORCH_ARMS):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is none of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-N, routed-single"
+            f"{text!r} is none of {', '.join((*TF_ARMS, *HUB_ARMS, *TORCH_ARMS))}, routed, routed-N, routed-single"
         )
     if precision not in (None, *PRECISIONS) or text.endswith("@"):
         raise argparse.ArgumentTypeError(f"{text!r}: a precision of its own is @{' or @'.join(PRECISIONS)}")
@@ -117,14 +122,17 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
         try:
             for arm in settings["arms"]:
                 kind, precision = split_arm(arm, settings["precision"])
-                is_torch = kind in TORCH_ARMS
-                if is_torch:
+                own = dict(environment)
+                if kind in TORCH_ARMS:
                     words = command("peers.torch_worker", python=torch_python)
+                elif kind in HUB_ARMS:
+                    backend = own["KERAS_BACKEND"] = kind.partition("-")[0]
+                    words = command("steps.hub_worker", python=torch_python if backend == "torch" else sys.executable)
                 elif arm.startswith(BEFORE):
                     words = command("steps.tf_worker", checkout=before)
                 else:
                     words = command("steps.tf_worker")
-                workers[arm] = Worker(arm, words, environment=environment, log=folder / f"{arm}.log")
+                workers[arm] = Worker(arm, words, environment=own, log=folder / f"{arm}.log")
                 log(f"{arm}: building ...")
                 arms[arm] = workers[arm].ask(
                     "build",
@@ -148,7 +156,9 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
                 worker.close()
     versions = {"tensorflow": {}, "torch": {}}
     for arm, row in arms.items():
-        versions["torch" if split_arm(arm)[0] in TORCH_ARMS else "tensorflow"] = row.pop("versions")
+        kind, _ = split_arm(arm)
+        where = f"keras on {kind.partition('-')[0]}" if kind in HUB_ARMS else "tensorflow"
+        versions["torch" if kind in TORCH_ARMS else where] = row.pop("versions")
         row |= {**summarise_steps(turns[arm], settings["batch_size"]), "turns_ms": _rounded(turns[arm])}
     result["versions"] = versions
     result["arms"] = arms
@@ -251,8 +261,8 @@ def parse(arguments=None):
         type=_arm,
         default=list(DEFAULT_ARMS),
         metavar="ARM",
-        help=f"of {', '.join((*TF_ARMS, *TORCH_ARMS))}, routed, routed-single, routed-N; full@float32 has a precision "
-        "of its own",
+        help=f"of {', '.join((*TF_ARMS, *HUB_ARMS, *TORCH_ARMS))}, routed, routed-single, routed-N; full@float32 has "
+        "a precision of its own",
     )
     parser.add_argument(
         "--before",
@@ -312,7 +322,10 @@ def main():
         log("Tracked files differ from the commit; the result will say so.")
     try:
         torch_python = options.torch_python
-        if torch_python is None and {split_arm(arm)[0] for arm in options.arms} & set(TORCH_ARMS):
+        kinds = {split_arm(arm)[0] for arm in options.arms}
+        if torch_python is None and any(kind.startswith("torch-hub") for kind in kinds):
+            parser.error("torch-hub arms need --torch-python, a Python that has PyTorch beside this package.")
+        if torch_python is None and kinds & set(TORCH_ARMS):
             from benchmarks.peers.torch_environment import torch_python as make_environment
 
             torch_python = make_environment()

@@ -10,6 +10,21 @@ ARMS = {
     "checkpointed-fast": "the same, gradient checkpointing",
     "fast-upper": "adapters in the upper half, fast, no dropout",
     "fast-upper-cached": "the same on stored outputs of the lower half",
+    **{
+        f"{backend}-hub-{what}": f"{title}, KerasHub, Keras 3 on {keras}"
+        for what, title in {
+            "adapters": "**adapters**",
+            "full": "full fine-tuning",
+            "lora": "KerasHub's own LoRA r=8",
+        }.items()
+        for backend, keras in {
+            "tensorflow": "TensorFlow",
+            "tensorflow-jit": "TensorFlow, XLA",
+            "jax": "JAX",
+            "torch": "PyTorch",
+        }.items()
+    },
+    "tensorflow-hub-fast": "**adapters, fast**, KerasHub, Keras 3 on TensorFlow",
     "full": "full fine-tuning, TensorFlow",
     "checkpointed-full": "the same, gradient checkpointing",
     "torch-adapters": "adapters, PyTorch `adapters`",
@@ -128,6 +143,10 @@ def _is_of_checkpointing(result):
     return any("checkpointed" in arm for arm in result["arms"])
 
 
+def _is_of_doors(result):
+    return any("-hub-" in arm for arm in result["arms"])
+
+
 def _residents(result):
     """How many adapters the banks of a result hold."""
     return sorted({row["resident"] for row in result["arms"].values() if "resident" in row})
@@ -141,6 +160,7 @@ TABLE = Table(
         _is_of_lora(result),
         _is_of_checkpointing(result),
         _is_of_a_change(result),
+        _is_of_doors(result),
         *_residents(result),
     ),
     lambda result: (

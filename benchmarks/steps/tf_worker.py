@@ -25,6 +25,7 @@ class TrainingArm:
 
         from tf_adapters import save_adapter
         from tf_adapters._keras import keras
+        from tf_adapters.layers.ops import keras2
         from tf_adapters.training.checkpointing import GradientCheckpointing
         from tf_adapters.training.step import TrainingStep
 
@@ -38,7 +39,7 @@ class TrainingArm:
             trained, [GradientCheckpointing(self.whole)] if settings["arm"].startswith("checkpointed") else []
         )
         self.model.compile(
-            optimizer=keras.optimizers.Adam(settings["learning_rate"]),
+            optimizer=keras2.Adam(settings["learning_rate"]),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile=settings["xla"],
         )

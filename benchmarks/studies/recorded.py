@@ -1,6 +1,7 @@
 """The papers' studies that are recorded: the commands, run one after the other, and what is kept of each.
 
-A study goes on where it stopped, so that a list of many hours is done in parts.
+A study goes on where it stopped, so that a list of many hours is done in parts. What an unfinished one has measured is
+kept too, from where another checkout goes on.
 """
 
 import argparse
@@ -18,15 +19,21 @@ import threading
 from benchmarks.provenance import ROOT, log, provenance
 
 KEPT = ROOT / "benchmarks" / "results" / "studies"
-# Both arms: rates a decade around the best of earlier runs on this encoder, three each.
-_RATES = "--learning-rates 3e-4,1e-3,3e-3 --full-learning-rates 5e-5,1e-4,3e-4"
+# Both arms: as many rates, around the best of earlier runs on this encoder.
+_RATES = "--learning-rates 1e-4,3e-4,1e-3,3e-3 --full-learning-rates 2e-5,5e-5,1e-4,3e-4"
+_TWO = "--learning-rates 3e-4,1e-3 --full-learning-rates 5e-5,1e-4"
 _BEST = "--learning-rates 1e-3 --full-learning-rates 1e-4"
+_WIDE = "--learning-rates 1e-4,3e-4,1e-3,3e-3,1e-2 --full-learning-rates 2e-5,5e-5,1e-4,3e-4,1e-3"
 _FAST = "--fast"
 _HELD_OUT = "--validation-rows 500"
 _SHARING = f"sharing {_HELD_OUT} {_RATES} {_FAST}"
+_PARTS = ("study.json", "values.jsonl")  # of a study that is not finished
 _FEW = f"low-resource --batch-size 32 {_HELD_OUT} {_FAST}"
 _LOOKS = f"--tasks glue/cola --rows 2000 {_HELD_OUT} --epochs 10 {_BEST}"
+_LOOKS_MRPC = f"--tasks glue/mrpc --rows 1000 {_HELD_OUT} --epochs 10 {_BEST}"
 _FIVE = f"--tasks glue/cola --rows 2000 {_HELD_OUT} --epochs 5 --seeds 3"
+_FIVE_MRPC = f"--tasks glue/mrpc --rows 1000 {_HELD_OUT} --epochs 5 --seeds 3"
+_SIZES = f"--sizes 1,8,64,512 --top 1,2,4,6 {_BEST} {_FAST}"
 
 # Folder -> the words after `tf-adapters study`. What says most an hour first.
 PLAN = {
@@ -38,25 +45,35 @@ PLAN = {
     "curves": f"curves {_LOOKS} --batch-size 16 --seeds 3 {_FAST}",
     "sharing-cola": f"{_SHARING} --tasks glue/cola --rows 2000 --epochs 10 --seeds 5",
     "low-resource-cola-sst2": f"{_FEW} {_RATES} --tasks glue/cola,glue/sst2 --counts 1000 --seeds 5",
-    "size": f"size {_FIVE} --sizes 1,8,64,512 --top 1,2,4,6 {_BEST} {_FAST}",
+    "size": f"size {_FIVE} {_SIZES}",
     "init": f"init {_FIVE} --learning-rates 1e-3 --fast",
     "attack": f"attack --tasks glue/sst2 --texts 500 --rows 4000 {_HELD_OUT} --epochs 3 {_BEST} {_FAST}"
     " --checkpoints 1000",
-    "mixout": f"mixout --tasks glue/cola --rows 1000 {_HELD_OUT} --epochs 10 --batch-size 32 --seeds 5 {_BEST}",
-    "stability-cola": f"stability --tasks glue/cola --rows 1000 {_HELD_OUT} --epochs 5 --batch-size 32"
-    f" --learning-rates 3e-4,6e-4,1e-3,2e-3,3e-3 --full-learning-rates 5e-5,1e-4,2e-4,3e-4,5e-4 --seeds 20 {_FAST}",
-    "pretraining-tae": f"pretraining --tasks tae/acl-arc,tae/scierc --rows 1000 {_HELD_OUT}"
-    f" --max-length 128 --epochs 10 --checkpoints 1000 --seeds 3 {_BEST} {_FAST}",
+    "stability-cola": f"stability --tasks glue/cola --rows 1000 {_HELD_OUT} --epochs 5 --batch-size 16"
+    f" {_WIDE} --seeds 20 {_FAST}",
+    "sharing-sst2": f"{_SHARING} --tasks glue/sst2 --rows 2000 --epochs 3 --seeds 3",
+    "sharing-stsb": f"{_SHARING} --tasks glue/stsb --rows 1000 --epochs 10 --seeds 3",
+    "pretraining-tae": f"pretraining --tasks tae/acl-arc,tae/scierc,tae/chemprot --rows 1000 {_HELD_OUT}"
+    f" --max-length 128 --epochs 10 --checkpoints 500 --fit-head-steps 500 --seeds 3 {_BEST} {_FAST}",
+    "mixout": f"mixout --tasks glue/cola --rows 1000 {_HELD_OUT} --epochs 10 --batch-size 32 --seeds 3 {_BEST}",
     "cross-lingual": f"cross-lingual --rows 2000 {_HELD_OUT} --epochs 3 --seeds 3 {_BEST}",
-    "sharing-sst2-stsb": f"{_SHARING} --tasks glue/sst2,glue/stsb --rows 1000 --epochs 10 --seeds 3",
-    "sharing-mrpc-rte": f"{_SHARING} --tasks glue/mrpc,glue/rte --rows 1000 --epochs 5 --seeds 5",
-    "stability-rte": f"stability --tasks glue/rte --rows 1000 {_HELD_OUT} --epochs 3 --batch-size 32 {_BEST} --seeds 10"
+    "stability-rte": f"stability --tasks glue/rte --rows 1000 {_HELD_OUT} --epochs 5 --batch-size 16 {_BEST} --seeds 10"
     f" {_FAST}",
-    "low-resource-5000": f"{_FEW} {_BEST} --tasks glue/cola,glue/sst2 --counts 5000 --epochs 5 --seeds 5",
-    "low-resource-mrpc-stsb-rte": f"{_FEW} {_BEST} --tasks glue/mrpc,glue/stsb,glue/rte --counts 1000 --epochs 10"
+    "sharing-mrpc": f"{_SHARING} --tasks glue/mrpc --rows 1000 --epochs 10 --seeds 5",
+    "low-resource-mrpc-stsb-rte": f"{_FEW} {_TWO} --tasks glue/mrpc,glue/stsb,glue/rte --counts 1000 --epochs 10"
     " --seeds 5",
+    "low-resource-5000": f"{_FEW} {_TWO} --tasks glue/cola,glue/sst2 --counts 5000 --epochs 5 --seeds 5",
+    "similarity-mrpc": f"similarity {_LOOKS_MRPC} --seeds 3 --fast",
+    "curves-mrpc": f"curves {_LOOKS_MRPC} --batch-size 16 --seeds 3 {_FAST}",
+    "landscape-mrpc": f"landscape {_LOOKS_MRPC} --seeds 1 --fast",
+    "gradients-mrpc": f"gradients {_LOOKS_MRPC} --seeds 1 --fast",
+    "size-mrpc": f"size {_FIVE_MRPC} {_SIZES}",
+    "init-mrpc": f"init {_FIVE_MRPC} --learning-rates 1e-3 --fast",
+    "sharing-rte": f"{_SHARING} --tasks glue/rte --rows 1000 --epochs 10 --seeds 5",
     "sharing-additional": f"{_SHARING} --tasks crowdflower/airline,crowdflower/corporate-messaging,"
     f"crowdflower/emotion,crowdflower/global-warming,sms-spam --rows 1000 --epochs 5 --seeds 3",
+    "training-size-sst2": f"{_FEW} {_TWO} --tasks glue/sst2 --counts 250,1000,4000 --epochs 5 --seeds 3",
+    "training-size-imdb": f"{_FEW} {_TWO} --tasks tae/imdb --counts 250,1000,4000 --epochs 3 --seeds 3",
 }
 
 
@@ -64,7 +81,7 @@ def main(arguments=None):
     options = _options(arguments)
     if options.list:
         for name in options.studies:
-            print(f"{name}: tf-adapters study {PLAN[name]}")
+            print(f"{name}: {command(name, options.precision)}")
         return
     # Before results are written: they would count as changes.
     options.made = provenance()
@@ -104,6 +121,7 @@ def _options(arguments):
     parser.add_argument("--data-dir", help="folder that holds the tasks' files in its folders")
     parser.add_argument("--wordnet", help="folder with WordNet's files, for attack")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("studies"), help="where they go on")
+    parser.add_argument("--precision", default="float32", help="of a machine whose processor has it: mixed_bfloat16")
     parser.add_argument("--lanes", type=int, default=2, help="studies at once, each with its share of the cores")
     parser.add_argument("--list", action="store_true", help="print the commands and do nothing")
     options = parser.parse_args(arguments)
@@ -115,10 +133,17 @@ def _options(arguments):
     return options
 
 
+def command(name, precision="float32"):
+    """What a person types to run a study of the plan."""
+    return f"tf-adapters study {PLAN[name]}" + (f" --precision {precision}" if precision != "float32" else "")
+
+
 def _study(name, options, cores, running):
     """Run a study to its end, or as far as it gets; its exit status."""
     folder = options.folder / name
-    words = ["study", *shlex.split(PLAN[name]), "--data-dir", options.data_dir, "--output", str(folder)]
+    take_up(name, folder)
+    words = [*shlex.split(command(name, options.precision))[1:], "--data-dir", options.data_dir]
+    words += ["--output", str(folder)]
     if name.startswith("attack") and options.wordnet:
         words += ["--wordnet", options.wordnet]
     words += ["--resume"] if (folder / "study.json").exists() else []
@@ -135,8 +160,34 @@ def _study(name, options, cores, running):
         running.discard(process)
     log(f"{name}: {'finished' if status == 0 else f'ended with {status}, see {folder}.log'}")
     if status == 0:
-        keep(name, folder, options.made)
+        keep(name, folder, {**options.made, "command": command(name, options.precision)})
+    else:
+        keep_parts(name, folder)
     return status
+
+
+def take_up(name, folder, kept=KEPT):
+    """Let a study of which nothing is here go on from what is kept of it."""
+    if (kept / name / _PARTS[0]).exists() and not (folder / _PARTS[0]).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in _PARTS:
+            shutil.copyfile(kept / name / part, folder / part)
+
+
+def keep_parts(name, folder, kept=KEPT):
+    """Keep what an unfinished study has measured."""
+    if not (folder / _PARTS[1]).exists():
+        return
+    (kept / name).mkdir(parents=True, exist_ok=True)
+    begun = json.loads((folder / _PARTS[0]).read_text(encoding="utf-8"))
+    begun["settings"] = _without_folders(begun["settings"])
+    (kept / name / _PARTS[0]).write_text(json.dumps(begun, indent=1) + "\n", encoding="utf-8")
+    shutil.copyfile(folder / _PARTS[1], kept / name / _PARTS[1])
+
+
+def _without_folders(settings):
+    """A study's settings but for the folders of this machine."""
+    return {option: value for option, value in settings.items() if option not in ("data_dir", "wordnet")}
 
 
 def keep(name, folder, made, kept=KEPT):
@@ -146,10 +197,8 @@ def keep(name, folder, made, kept=KEPT):
         if path.suffix in (".csv", ".svg"):
             shutil.copyfile(path, kept / name / path.name)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    # Folders of this machine.
-    summary["settings"] = {
-        option: value for option, value in summary["settings"].items() if option not in ("data_dir", "wordnet")
-    }
+    summary["settings"] = _without_folders(summary["settings"])
     (kept / name / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    made = {**made, "command": f"tf-adapters study {PLAN[name]}"}
     (kept / name / "made.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    for part in _PARTS:
+        (kept / name / part).unlink(missing_ok=True)

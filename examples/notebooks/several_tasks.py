@@ -180,9 +180,7 @@ for name in tasks:
 # %%
 tf_adapters.export_bank(bank, "serving/all/1")
 served = tf.saved_model.load("serving/all/1")
-found = served.signatures["serving_default"](
-    text=tf.constant(texts), task=tf.constant(names), text_pair=tf.constant([""] * len(texts))
-)
+found = served.signatures["serving_default"](text=tf.constant(texts), task=tf.constant(names))
 print([label.decode() for label in found["label"].numpy()])
 print("as the bank:", np.allclose(found["probabilities"], answers["probabilities"], atol=1e-5))
 

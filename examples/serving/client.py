@@ -2,6 +2,7 @@
 
     python examples/serving/client.py --task film "a quiet film" --task spam "win a prize now"
     python examples/serving/client.py --grpc localhost:8500 --task film "a quiet film"
+    python examples/serving/client.py --wait 60 --task film "a quiet film"
 
 REST needs Python alone; gRPC needs `pip install tensorflow-serving-api`. The model is one that
 `tf-adapters export --adapters` wrote; of a single task on texts, leave out --task.
@@ -10,6 +11,7 @@ REST needs Python alone; gRPC needs `pip install tensorflow-serving-api`. The mo
 import argparse
 import json
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -41,6 +43,30 @@ def ask_rest(server, model, inputs, signature="serving_default"):
     if not isinstance(outputs, dict):  # a signature of one output
         outputs = {"output": outputs}
     return [dict(zip(outputs, row)) for row in zip(*outputs.values())]
+
+
+def wait_until_ready(server, model, seconds):
+    """Wait until a server says over REST that a version of the model is available: its warm-up requests are answered.
+
+    Args:
+        server, model: as of `ask_rest`.
+        seconds: float, after which a RuntimeError says what the server said last.
+    """
+    end, said = time.monotonic() + seconds, "nothing"
+    while True:
+        try:
+            with urllib.request.urlopen(f"{server.rstrip('/')}/v1/models/{model}", timeout=SECONDS) as response:
+                states = [status["state"] for status in json.load(response)["model_version_status"]]
+        except urllib.error.HTTPError as error:
+            states, said = [], f"{error.code}: {error.read().decode(errors='replace')}"
+        except OSError as error:
+            states, said = [], str(error)
+        if "AVAILABLE" in states:
+            return
+        said = ", ".join(states) or said
+        if time.monotonic() >= end:
+            raise RuntimeError(f"{server} has no version of {model} that is available after {seconds:g} s: {said}")
+        time.sleep(0.2)
 
 
 def ask_grpc(server, model, inputs, signature="serving_default"):
@@ -79,6 +105,9 @@ def main():
     parser.add_argument("--rest", default="http://localhost:8501", metavar="URL")
     parser.add_argument("--grpc", metavar="HOST:PORT", help="ask over gRPC instead")
     parser.add_argument("--model", default="all", help="its name on the server")
+    parser.add_argument(
+        "--wait", type=float, metavar="SECONDS", help="first wait over REST until the model is available"
+    )
     options = parser.parse_args()
     inputs = {"text": options.texts}
     if options.task:
@@ -89,6 +118,8 @@ def main():
             )
         inputs["task"] = tasks
     try:
+        if options.wait is not None:
+            wait_until_ready(options.rest, options.model, options.wait)
         answers = (
             ask_grpc(options.grpc, options.model, inputs)
             if options.grpc

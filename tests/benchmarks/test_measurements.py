@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import provenance, tables
-from benchmarks.campaigns import conformance, load
+from benchmarks.campaigns import conformance, doors, load, tokens
 from benchmarks.peers import adapterhub_parity
 from benchmarks.steps import padding, profile_step, repeated, scale_out
 from benchmarks.table_parts import NOTES
@@ -38,6 +38,8 @@ def test_provenance_says_where_a_result_comes_from():
         "tasks.py",
         "methods.py",
         "conformance.py",
+        "doors.py",
+        "tokens.py",
         "pipeline.py",
         "costs.py",
         "padding.py",
@@ -264,3 +266,78 @@ def test_conformance_keeps_what_each_test_said(tmp_path):
     assert one.returncode == 0 and "2 tests" in one.stdout and "Written" not in one.stdout
     none = run_script("conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--smoke", "--select", "nothing")
     assert none.returncode == 1 and "there is no result" in none.stderr
+
+
+ON_BACKENDS = """
+import os
+import pathlib
+
+import pytest
+
+
+@pytest.mark.parametrize("variant", ["plain", "deep"])
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_both_doors(family, variant, record_property):
+    backend, mark = os.environ["KERAS_BACKEND"], pathlib.Path(__file__).with_suffix(".runs")
+    with open(mark, "a") as runs:
+        runs.write(f"{backend} {family} {variant}\\n")
+    record_property("checks", "equal")
+    record_property("differences", {"logits": {"plain": 2e-7, "deep": 3e-6}[variant]})
+    if (family, variant) == ("albert", "deep"):
+        record_property("refused", "one block")
+    assert (backend, family, variant) != ("jax", "bert", "deep") or mark.with_suffix(".mended").exists()
+"""
+
+
+@pytest.mark.slow
+def test_conformance_has_a_row_for_each_backend_and_runs_again_what_failed(tmp_path):
+    (tmp_path / "test_suite.py").write_text(ON_BACKENDS)
+    words = ["conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--backends", "tensorflow", "jax"]
+    words += ["--folder", str(tmp_path / "folder"), "--output"]
+    done = run_script(*words, str(tmp_path / "a.json"))
+    assert done.returncode == 1 and "7 passed, 1 failed" in done.stdout, done.stdout + done.stderr
+    text = conformance.table({**json.loads((tmp_path / "a.json").read_text()), "file": "a.json", "link": "a.json"})
+    assert (
+        "| **tensorflow**: of 2 variants hold | 1, 1 refused | 2 |\n| tensorflow: logits | 3.0e-06 | 3.0e-06 |" in text
+    )
+    assert "| **jax**: of 2 variants hold | 1, 1 refused | 1 |\n" in text
+    assert "- bert, deep, jax: failed: equal: " in text
+    assert "- albert, deep, jax: refused by both doors: one block" in text
+    (tmp_path / "test_suite.mended").touch()
+    done = run_script(*words, str(tmp_path / "b.json"))
+    assert done.returncode == 0 and "8 passed" in done.stdout, done.stdout + done.stderr
+    runs = (tmp_path / "test_suite.runs").read_text().splitlines()
+    assert len(runs) == 9 and runs.count("jax bert deep") == 2
+
+
+def test_doors_are_compared_in_points():
+    arms = {
+        "transformers": {"metric": "accuracy", "scores": [0.8, 0.82], "mean": 0.81, "sd": 0.0141},
+        "keras-hub-jax": {
+            "metric": "accuracy", "scores": [0.81, 0.82], "mean": 0.815, "sd": 0.0071,
+            "minus_first": {"mean": 0.005, "interval": [-0.01, 0.02]},
+        },
+    }  # fmt: skip
+    about = {"kind": "doors", "file": "a.json", "link": "a.json", "versions": {}, "date": "2026-11-25"}
+    about |= {"machine": {"cores": 2, "cpu": "made up"}, "git": {"commit": "0" * 40, "dirty": False}}
+    text = doors.table({**about, "settings": {"seeds": 2, "options": "--epochs 1"}, "arms": arms})
+    assert "| transformers | 81.00 ± 1.41 |  |\n| keras-hub-jax | 81.50 ± 0.71 | +0.50 (-1.00 to +2.00) |" in text
+    assert "`tf-adapters train`, `--epochs 1`, 2 seeds" in text
+
+
+def test_texts_that_are_cut_differently_are_told_apart():
+    def cut(texts, length):
+        ids = np.array([[len(text) % 7 + place for place in range(3)] for text in texts])
+        return {"input_ids": ids, "attention_mask": np.array([[1, 1, length]] * len(texts))}
+
+    texts = ["a film", "caf\u00e9", "the film 's plot", "1\u00bd hours", "a\u0007b"]
+    assert tokens.compare(texts, lambda part: cut(part, 0), lambda part: cut(part, 0), tokens.of_byte_bpe) == {}
+    found = tokens.compare(texts, lambda part: cut(part, 0), lambda part: cut(part, 1), tokens._accents)
+    assert found == {
+        "anything else": 2,
+        "accents": 1,
+        "characters with a compatible form, such as ½ and …": 1,
+        "control characters, U+FFFD": 1,
+    }
+    assert tokens.of_byte_bpe(texts[2]) == "'s and its like behind a space or a sign"
+    assert tokens.of_byte_bpe("it's") == "anything else"

@@ -39,13 +39,36 @@ def test_what_is_kept_of_a_study(tmp_path):
     folder.mkdir(parents=True)
     for name in ("values.csv", "summary.json", "curves.svg", "curves.png", "values.jsonl"):
         (folder / name).write_text('{"settings": {"data_dir": "mine", "seeds": 3}}')
-    recorded.keep("curves", folder, {"date": "today", "command": "this"}, tmp_path / "kept")
+    made = {"date": "today", "command": recorded.command("curves", "mixed_bfloat16")}
+    recorded.keep("curves", folder, made, tmp_path / "kept")
     found = sorted(path.name for path in (tmp_path / "kept" / "curves").iterdir())
     assert found == ["curves.svg", "made.json", "summary.json", "values.csv"]
     made = json.loads((tmp_path / "kept" / "curves" / "made.json").read_text())
     summary = json.loads((tmp_path / "kept" / "curves" / "summary.json").read_text())
     assert summary == {"settings": {"seeds": 3}}
-    assert made == {"date": "today", "command": f"tf-adapters study {recorded.PLAN['curves']}"}
+    command = f"tf-adapters study {recorded.PLAN['curves']} --precision mixed_bfloat16"
+    assert made == {"date": "today", "command": command}
+
+
+def test_an_unfinished_study_goes_on_elsewhere(tmp_path):
+    here, there, kept = (tmp_path / name for name in ("here", "there", "kept"))
+    here.mkdir()
+    (here / "study.json").write_text('{"study": "curves", "settings": {"data_dir": "mine", "seeds": 3}}')
+    recorded.keep_parts("curves", here, kept)
+    assert not kept.exists()  # nothing is measured yet
+    (here / "values.jsonl").write_text('{"seed": 0}\n')
+    recorded.keep_parts("curves", here, kept)
+    recorded.take_up("curves", there, kept)
+    assert json.loads((there / "study.json").read_text()) == {"study": "curves", "settings": {"seeds": 3}}
+    assert (there / "values.jsonl").read_text() == '{"seed": 0}\n'
+    # What has been measured there since is not lost.
+    (there / "values.jsonl").write_text('{"seed": 0}\n{"seed": 1}\n')
+    recorded.take_up("curves", there, kept)
+    assert (there / "values.jsonl").read_text().count("seed") == 2
+    for name in ("values.csv", "summary.json"):
+        (there / name).write_text('{"settings": {}}')
+    recorded.keep("curves", there, {"command": "this"}, kept)
+    assert sorted(path.name for path in (kept / "curves").iterdir()) == ["made.json", "summary.json", "values.csv"]
 
 
 @pytest.mark.parametrize(("words", "message"), [(["nothing"], "is no recorded study"), ([], "give --data-dir")])

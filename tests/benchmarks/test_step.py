@@ -1,5 +1,6 @@
 """step.py: its workers, its arms and what they compute; no time is measured here."""
 
+import importlib.util
 import json
 import math
 import sys
@@ -217,6 +218,8 @@ def test_an_environment_that_is_there_is_not_made_again(tmp_path):
 def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
     """The real workers on a real model; the PyTorch arm too where its environment was made."""
     arms = ["adapters", "forward-adapters", "fast@mixed_bfloat16", "fast-upper-cached", "routed-3"]
+    hub = ["tensorflow-hub-adapters", "jax-hub-lora"]
+    arms += hub if all(map(importlib.util.find_spec, ("keras_hub", "jax"))) else []
     environment = torch_environment.FOLDER / "bin" / "python"
     if environment.exists():
         arms.append("torch-adapters")
@@ -227,7 +230,7 @@ def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
     assert {
         row["trained_parameters"]
         for arm, row in result["arms"].items()
-        if arm.startswith(("adapters", "fast@", "torch"))
+        if arm.startswith(("adapters", "fast@", "torch", "tensorflow-hub"))
     } == {753_026}
     assert 0 < result["arms"]["fast-upper-cached"]["trained_parameters"] < 753_026
     assert result["arms"]["routed-3"]["bytes_per_adapter"] < 1.05 * result["arms"]["routed-3"]["weights_per_adapter"]

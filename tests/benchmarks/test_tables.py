@@ -29,6 +29,7 @@ def test_table_of_a_step_result(tmp_path):
 
 def test_the_pages_are_checked_and_written(tmp_path):
     page, notes, results = tmp_path / "docs" / "results.md", tmp_path / "benchmarks" / "README.md", tmp_path / "results"
+    claims = page.with_name("studies.md")
     for folder in (results, page.parent, notes.parent):
         folder.mkdir()
     (results / "a.json").write_text(json.dumps(step_result()))
@@ -45,13 +46,17 @@ def test_the_pages_are_checked_and_written(tmp_path):
     page.write_text("no markers")
     done = run_script(*arguments)
     assert done.returncode == 2 and "benchmarks:start" in done.stderr
-    for path in (page, notes):
+    for path in (page, notes, claims):
         path.write_text(f"before\n{tables.START}\nold\n{tables.END}\nafter\n")
     assert run_script(*arguments, "--check").returncode == 1
     assert "old" in page.read_text()
     assert run_script(*arguments).returncode == 0
     assert page.read_text() == f"before\n{tables.START}\n{STEP_TABLE}\n{tables.END}\nafter\n"
     assert "| 16 | sorted | 12.5 | 3 |" in notes.read_text() and "[b.json](results/b.json)" in notes.read_text()
+    assert (
+        claims.read_text()
+        == f"before\n{tables.START}\n| claim | found here | verdict |\n| --- | --- | --- |\n{tables.END}\nafter\n"
+    )
     assert run_script(*arguments, "--check").returncode == 0
     page.write_text(page.read_text().replace("5 rounds", "6 rounds"))
     done = run_script(*arguments, "--check")

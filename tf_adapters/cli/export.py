@@ -1,9 +1,10 @@
 """`tf-adapters export`."""
 
+import importlib.util
 import json
 import pathlib
 import shlex
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
@@ -18,6 +19,15 @@ from tf_adapters.serving.places import check_export_file, check_version_director
 
 STORAGES = ("float32", "bfloat16", "float16")
 FORMATS = ("saved-model", "onnx", "litert")
+QUANTIZED = ("none", "int8")
+LOST = 0.005  # of the metric, above which an export is not recommended
+_EXAMPLES = {
+    "text": "a quiet , moving film",
+    "text_pair": "it moves",
+    "question": "Who sang?",
+    "context": "Ada sang, Bob danced.",
+    "choices": ["It moves.", "It rests."],
+}
 # TensorFlow Serving's newest release when this version was written.
 NEWEST_SERVER = (2, 20)
 
@@ -60,6 +70,21 @@ def export(
     adapter_storage: Annotated[
         str, typer.Option(help="With `--adapters`: how adapters are stored, likewise.")
     ] = "float32",
+    quantize: Annotated[
+        str,
+        typer.Option(
+            help="`int8`: an ONNX file whose products and embeddings are in eight bits, but for adapters and head. It "
+            "is checked on labelled rows: `--check`, or the task's own."
+        ),
+    ] = "none",
+    check: Annotated[
+        Optional[pathlib.Path],
+        typer.Option(
+            help="Labelled rows, as of `evaluate --input`: the export is scored beside the model, and how many labels "
+            "are others and how far the logits are apart is said."
+        ),
+    ] = None,
+    data_dir: options.DataDir = None,
     model: options.Source = None,
 ):
     """Write a SavedModel for TensorFlow Serving: raw text in, label and probabilities out.
@@ -76,47 +101,69 @@ def export(
     `tf-adapters export --adapters adapters/* spam=adapters/sms --output serving/all/1`
 
     For other runtimes, without the tokenizer: `tf-adapters export adapters/rotten-tomatoes --format onnx --output
-    film.onnx`
+    film.onnx`; with `--adapters` of many tasks, which a request names by their numbers; with `--quantize int8` in eight
+    bits, and `--check FILE` says of any export what it scores on labelled rows beside the model.
 
     In Python: `tf.saved_model.load("serving/film/1").signatures["serving_default"](text=tf.constant(["a quiet
     film"]))`, after `import tensorflow_text`.
     """
-    for option, value in (("--storage", storage), ("--adapter-storage", adapter_storage)):
-        if value not in STORAGES:
-            raise InputError(f"{option} {value} is unknown: use one of {', '.join(STORAGES)}.")
+    _check_options(format, adapters, storage, adapter_storage, quantize, check, len(directories))
+    check_writable(output)
+    if format == "saved-model":
+        check_version_directory(output)
+    else:
+        check_export_file(output, format)
+    if adapters:
+        _export_bank(directories, output, format, storage, adapter_storage, model)
+        return
+    directory = local(directories[0])
+    rows = _rows_to_check(directory, check, quantize, data_dir)
+    _export_one(directory, output, format, storage, quantize, rows, model)
+
+
+def _check_options(format, adapters, storage, adapter_storage, quantize, check, count):
+    for option, value, known in (
+        ("--storage", storage, STORAGES), ("--adapter-storage", adapter_storage, STORAGES),
+        ("--format", format, FORMATS), ("--quantize", quantize, QUANTIZED),
+    ):  # fmt: skip
+        if value not in known:
+            raise InputError(f"{option} {value} is unknown: use one of {', '.join(known)}.")
     if adapter_storage != "float32" and not adapters:
         raise InputError("--adapter-storage is for --adapters: add it, or use --storage.")
-    if format not in FORMATS:
-        raise InputError(f"--format {format} is unknown: use one of {', '.join(FORMATS)}.")
-    check_writable(output)
-    if format != "saved-model":
-        check_export_file(output, format)
-        if adapters or len(directories) > 1 or storage != "float32":
-            raise InputError(f"--format {format} is for one task in float32: leave out --adapters and --storage.")
-        _export_file(local(directories[0]), output, format, model)
-        return
-    check_version_directory(output)
-    if adapters:
-        inputs = _export_bank(directories, output, storage, adapter_storage, model)
-    elif len(directories) > 1:
-        raise InputError(f"{len(directories)} directories were given: give --adapters to write one model of them all.")
-    else:
-        inputs = _export_one(local(directories[0]), output, storage, model)
-    files = [path for path in output.rglob("*") if path.is_file()]
-    shared = sum(path.stat().st_size for path in files if path.stat().st_nlink > 1)
-    note = f", of which {shared / 1e6:.1f} MB are shared with another version" if shared else ""
-    console = terminal()
-    console.print(f"Written to {output} ({sum(path.stat().st_size for path in files) / 1e6:.1f} MB{note}).")
-    code = (
-        "import tensorflow as tf, tensorflow_text; "
-        f'print(tf.saved_model.load({json.dumps(str(output))}).signatures["serving_default"]({inputs}))'
-    )
-    import tensorflow as tf
+    if format != "saved-model" and (storage != "float32" or adapter_storage != "float32"):
+        raise InputError(f"--format {format} is for float32: leave out --storage and --adapter-storage.")
+    if quantize != "none" and format != "onnx":
+        raise InputError(f"--quantize {quantize} is for --format onnx: add it.")
+    if adapters and (quantize != "none" or check is not None):
+        raise InputError("--quantize and --check are for one task: leave out --adapters.")
+    checked = quantize != "none" or check is not None
+    if checked and format == "onnx" and importlib.util.find_spec("onnxruntime") is None:
+        raise InputError('ONNX files are checked by ONNX Runtime: run `pip install "tf_adapters[onnx]"`.')
+    if count > 1 and not adapters:
+        raise InputError(f"{count} directories were given: give --adapters to write one model of them all.")
 
-    note = server_note(tf.__version__)
-    if note:
-        console.print(note)
-    console.print(f"Try it:\n  python -c {shlex.quote(code)}", soft_wrap=True)
+
+def _rows_to_check(directory, file, quantize, data_dir):
+    """`(name, labelled rows)` to check an export on, or None."""
+    from tf_adapters.saving.settings import read_settings
+
+    settings = read_settings(directory)
+    if file is None and quantize == "none":
+        return None
+    named = (settings["task"] or {}).get("name") not in (None, "files")
+    if file is None and not named:
+        raise InputError(
+            f"--quantize {quantize} loses something, and {directory} was trained on files: give labelled rows by "
+            "--check FILE, on which it is measured."
+        )
+    _load_tensorflow()
+    from tf_adapters.pipeline import labelled_rows
+    from tf_adapters.tasks.own_files import rows_from_file
+
+    if file is None:
+        return labelled_rows(directory, data_dir=data_dir)
+    kind, labels = task_of(settings)
+    return file.name, rows_from_file(file, kind=kind, labels=labels)
 
 
 def server_note(version):
@@ -131,57 +178,87 @@ def server_note(version):
     )
 
 
-def _export_one(directory, output, storage, model):
-    from tf_adapters.saving.settings import read_settings
-
-    read_settings(directory)
+def _export_one(directory, output, format, storage, quantize, rows, model):
     console = _load_tensorflow()
     from tf_adapters.kinds import get_kind
     from tf_adapters.pipeline import load_pipeline
+    from tf_adapters.serving.convert import export_file
     from tf_adapters.serving.export import export_saved_model
 
     with console.status("Loading the encoder ..."):
         scorer, settings = load_pipeline(directory, backbone=model)
-    with console.status("Tracing and writing ..."):
-        export_saved_model(scorer.model, output, text=scorer.tokenizer, task=settings["task"], storage=storage)
-    kind, _ = task_of(settings)
-    examples = {
-        "text": "a quiet , moving film",
-        "text_pair": "it moves",
-        "question": "Who sang?",
-        "context": "Ada sang, Bob danced.",
-        "choices": ["It moves.", "It rests."],
-    }
-    names = get_kind(kind).served_texts(settings["task"] or {})
-    return ", ".join(f"{name}=tf.constant([{json.dumps(examples[name])}])" for name in names)
+    about, (kind, _) = {"text": scorer.tokenizer, "task": settings["task"]}, task_of(settings)
+    if format == "saved-model":
+        with console.status("Tracing and writing ..."):
+            export_saved_model(scorer.model, output, storage=storage, **about)
+        names = get_kind(kind).served_texts(settings["task"] or {})
+        _say_version(output, ", ".join(f"{name}=tf.constant([{json.dumps(_EXAMPLES[name])}])" for name in names))
+    else:
+        with console.status("Converting and writing ..."):
+            export_file(scorer.model, output, format=format, quantize=quantize, **about)
+        console.print(f"Written to {output} ({output.stat().st_size / 1e6:.1f} MB): ids in, logits out.")
+    if rows is not None:
+        _say_check(console, scorer, settings, rows, output, format)
 
 
-def _export_file(directory, output, format, model):
-    from tf_adapters.saving.settings import read_settings
+def _say_check(console, scorer, settings, named_rows, output, format):
+    from tf_adapters.cli.progress import counting
+    from tf_adapters.serving.check import check_export, runner_of
+    from tf_adapters.tasks.readers import metric_of
 
-    read_settings(directory)
-    console = _load_tensorflow()
-    from tf_adapters.pipeline import load_pipeline
-    from tf_adapters.serving.convert import export_file
+    (kind, labels), (name, rows) = task_of(settings), named_rows
+    metric = metric_of(kind, (settings["task"] or {}).get("metric"), labels)
+    run = runner_of(output, format)
+    with counting(console, f"checking on {name}", total=2 * len(rows)) as advance:
+        found = check_export(scorer, run, rows, kind=kind, metric=metric, progress=advance)
+    changed = "" if found.changed is None else f"{found.changed:,} labels are others; "
+    console.print(
+        f"Checked on {found.rows:,} rows of {name}: {found.metric} {100 * found.after:.2f} %, of the model "
+        f"{100 * found.before:.2f} %; {changed}logits are at most {found.largest_difference:.2g} apart; "
+        f"{found.seconds_after:.1f} s, in TensorFlow {found.seconds_before:.1f} s.",
+        markup=False,
+    )
+    if found.before - found.after > LOST:
+        console.print(f"It loses more than {100 * LOST:g} points: do not use it without another thought.")
 
-    with console.status("Loading the encoder ..."):
-        scorer, settings = load_pipeline(directory, backbone=model)
-    with console.status("Converting and writing ..."):
-        export_file(scorer.model, output, format=format, text=scorer.tokenizer, task=settings["task"])
-    console.print(f"Written to {output} ({output.stat().st_size / 1e6:.1f} MB): ids in, logits out.")
 
-
-def _export_bank(directories, output, storage, adapter_storage, model):
+def _export_bank(directories, output, format, storage, adapter_storage, model):
     named = named_directories(directories)
     source = encoder_source(named, model)
     console = _load_tensorflow()
+    from tf_adapters.serving.convert import export_file
     from tf_adapters.serving.export_bank import export_bank
 
     bank = load_bank(named, source, console, storage=adapter_storage)
+    if format != "saved-model":
+        with console.status("Converting and writing ..."):
+            export_file(bank, output, format=format)
+        size = output.stat().st_size / 1e6
+        console.print(f"Written to {output} ({size:.1f} MB): ids and the number of each row's task in, logits out.")
+        return
     with console.status("Tracing and writing ..."):
         export_bank(bank, output, storage=storage)
     task = json.dumps(next(iter(named)))
-    return f'text=tf.constant(["a quiet film"]), task=tf.constant([{task}]), text_pair=tf.constant([""])'
+    pair = ', text_pair=tf.constant([""])' if any(known.text_pairs for known in bank.tasks.values()) else ""
+    _say_version(output, f'text=tf.constant(["a quiet film"]), task=tf.constant([{task}]){pair}')
+
+
+def _say_version(output, inputs):
+    import tensorflow as tf
+
+    files = [path for path in output.rglob("*") if path.is_file()]
+    shared = sum(path.stat().st_size for path in files if path.stat().st_nlink > 1)
+    note = f", of which {shared / 1e6:.1f} MB are shared with another version" if shared else ""
+    console = terminal()
+    console.print(f"Written to {output} ({sum(path.stat().st_size for path in files) / 1e6:.1f} MB{note}).")
+    note = server_note(tf.__version__)
+    if note:
+        console.print(note)
+    code = (
+        "import tensorflow as tf, tensorflow_text; "
+        f'print(tf.saved_model.load({json.dumps(str(output))}).signatures["serving_default"]({inputs}))'
+    )
+    console.print(f"Try it:\n  python -c {shlex.quote(code)}", soft_wrap=True)
 
 
 def _load_tensorflow():

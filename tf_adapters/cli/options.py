@@ -249,6 +249,9 @@ def check_door(door, backend, fast=False):
     from tf_adapters.models.loading import choose_door
 
     door = choose_door(door)
+    chosen = backend or os.environ.get("KERAS_BACKEND", "tensorflow")
+    if fast and door == "keras-hub" and chosen != "tensorflow":
+        raise InputError(f"--fast is of --backend tensorflow, and not of {chosen}: leave one of them out.")
     if backend is not None:
         if door != "keras-hub":
             raise InputError(f"--backend {backend} is of --door keras-hub: add that, or leave it out.")
@@ -262,8 +265,6 @@ def check_door(door, backend, fast=False):
             raise InputError(
                 f"--backend {backend}: this process has Keras on {loaded.backend.backend()} already; start another."
             )
-    if fast and door == "keras-hub":
-        raise InputError("--fast is of --door transformers: leave one of them out.")
     return door
 
 

@@ -146,8 +146,10 @@ def show_report(console, model, task, output, result, counts, seconds, settings,
         right = kind.truth(rows, int(index), task.labels)
         console.print(f"  {prediction}  [{shorten(right)}]  {shorten(text)}", markup=False)
     console.print("Next:")
+    door = state_of(model).door
+    same = "" if door.NAME == "transformers" else f" --door {door.NAME} --backend {door.ops.keras.backend.backend()}"
     for command in (
-        kind.example_command(shlex.quote(str(output)), rows),
+        kind.example_command(shlex.quote(str(output)), rows) + same,
         f"tf-adapters info {shlex.quote(str(output))}",
         "tf-adapters train --help",
     ):

@@ -5,10 +5,11 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters._keras import keras
 from tf_adapters.kinds.kind import Kind
+from tf_adapters.layers import ops as each_keras
 from tf_adapters.tasks.choices import ChoiceRows
 from tf_adapters.tasks.metrics import probabilities
+from tf_adapters.text.batching import pad_to
 from tf_adapters.text.tokenizer import Tokenizer
 
 
@@ -48,6 +49,7 @@ class MultipleChoice(Kind):
     without = ("cache_frozen", "freeze_adapters")
 
     def losses(self, settings=None, examples=None, ops=None):
+        keras = (ops or each_keras.keras2).keras
         return {
             "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             "metrics": [keras.metrics.SparseCategoricalCrossentropy(name="loss_mean", from_logits=True)],
@@ -59,7 +61,7 @@ class MultipleChoice(Kind):
     def padder(self, tokenizer, examples):
         return tokenizer.with_max_length(tokenizer.max_length * examples.rows.choices.shape[1])
 
-    def batch(self, inputs, labels, seed, tokenizer):
+    def batch(self, inputs, labels, seed, tokenizer, lengths=None):
         """Tensors `(rows, choices, length)` of a batch whose rows have their choices one after the other."""
         real = inputs["attention_mask"] > 0
         ids = tf.boolean_mask(inputs["input_ids"], real)
@@ -68,7 +70,7 @@ class MultipleChoice(Kind):
         rows = tf.shape(labels, tf.int64)[0]
         encoded = {"input_ids": ids, "token_type_ids": tf.boolean_mask(inputs["token_type_ids"], real)}
         encoded = {name: tf.RaggedTensor.from_value_rowids(values, pair) for name, values in encoded.items()}
-        padded = tokenizer.pad(encoded)
+        padded = pad_to(encoded, tokenizer, lengths)
         return {
             name: tf.reshape(tensor, tf.stack([rows, -1, tf.shape(tensor, tf.int64)[1]]))
             for name, tensor in padded.items()

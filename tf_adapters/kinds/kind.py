@@ -41,7 +41,7 @@ class Kind:
 
         `settings` are `TrainingSettings`, or None where none of the kind's `choices` is given; `examples` are those
         that train, for what their labels decide. `ops` is the module of `layers.ops` whose Keras trains; None for the
-        first door's, which is all that kinds other than sentences' have.
+        first door's, which is all that masked words have.
 
         The metrics are the loss's means over an epoch: Keras' own running mean of it
         cannot be restored in the middle of one.
@@ -76,9 +76,9 @@ class Kind:
         """What the loss takes, from a batch's labels as `training_batches` gives them."""
         return labels
 
-    def batch(self, inputs, labels, seed, tokenizer):
+    def batch(self, inputs, labels, seed, tokenizer, lengths=None):
         """A batch of `training_batches` as the model and the loss take it; `seed`, int64 `(2,)`, is of this step
-        alone."""
+        alone, and `lengths` are those of `training_batches` for `tokenizer`'s own rows."""
         return inputs, self.targets(labels)
 
     def examples(self, rows, tokenizer):

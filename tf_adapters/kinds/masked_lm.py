@@ -55,7 +55,7 @@ class MaskedLanguageModelling(Kind):
         self._masking(tokenizer)  # which refuses a vocabulary without a mask
         return dataclasses.replace(rows, labels=np.zeros(len(rows), np.int8))
 
-    def batch(self, inputs, labels, seed, tokenizer):
+    def batch(self, inputs, labels, seed, tokenizer, lengths=None):
         inputs, targets = self._masking(tokenizer)(inputs, masking_noise(tf.shape(inputs["input_ids"]), seed))
         return {**inputs, "targets": targets}, targets
 

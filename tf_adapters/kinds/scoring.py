@@ -29,7 +29,7 @@ class Scorer:
         self.multiple_of = padding_multiple(fast=state_of(model).fast)
         # What is compiled for each shape should meet few.
         self.fill = jit_compile or always or state_of(model).fast
-        self._forward = door.forward(model, jit_compile=jit_compile)
+        self.forward = door.forward(model, jit_compile=jit_compile)
 
     def batches(self, encoded):
         """Logits of encoded examples, a batch at a time.
@@ -50,7 +50,7 @@ class Scorer:
             multiple_of=self.multiple_of,
             fill=self.fill,
         ):
-            yield positions, self._forward(inputs)[: len(positions)]
+            yield positions, self.forward(inputs)[: len(positions)]
 
     def logits(self, text, text_pair=None, *, progress=None):
         """Logits of a chunk of texts.

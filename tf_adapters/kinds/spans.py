@@ -1,13 +1,15 @@
 """Extractive question answering: the span of a context that answers a question."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.kinds.kind import Kind
+from tf_adapters.layers import ops as each_keras
+from tf_adapters.ranges import MOST_FLOAT
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.answers import Answers, n_best_spans
 from tf_adapters.tasks.metrics import METRICS
@@ -53,13 +55,12 @@ class QuestionAnswering(Kind):
         return 2
 
     def losses(self, settings=None, examples=None, ops=None):
-        outputs = ("start_logits", "end_logits")
+        outputs, ops = ("start_logits", "end_logits"), ops or each_keras.keras2
+        loss = position_loss(ops)(name="position_crossentropy")
         return {
-            "loss": {name: position_crossentropy for name in outputs},
+            "loss": {name: loss for name in outputs},
             "loss_weights": {name: 0.5 for name in outputs},
-            "metrics": {
-                name: [keras.metrics.MeanMetricWrapper(position_crossentropy, name="loss_mean")] for name in outputs
-            },
+            "metrics": {name: [ops.keras.metrics.MeanMetricWrapper(loss.call, name="loss_mean")] for name in outputs},
         }
 
     def running_loss(self, logs):
@@ -289,17 +290,29 @@ def served_n_best(row, start, end, score, *, rows, count):
     return start, end, tf.math.divide_no_nan(exponentials, total), tf.minimum(of_row, count)
 
 
-def position_crossentropy(targets, logits):
+@functools.cache
+def position_loss(ops):
+    """`position_crossentropy` as a class of the Keras of `ops`, a module of `layers.ops`."""
+
+    @ops.registered
+    class PositionCrossentropy(ops.keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return position_crossentropy(y_true, y_pred, ops=ops)
+
+    return PositionCrossentropy
+
+
+def position_crossentropy(targets, logits, *, ops=None):
     """Cross-entropy of a position among those of a window; padding is none of them.
 
     Args:
         targets: int tensor, `(batch, 2)`: the position, and how long the window is.
         logits: float tensor, `(batch, length)`.
+        ops: module of `layers.ops`; None for the first door's.
 
     Returns: float32 tensor, `(batch,)`.
     """
-    position, length = tf.unstack(tf.cast(targets, tf.int32), num=2, axis=1)
-    logits = tf.cast(logits, tf.float32)
-    inside = tf.sequence_mask(length, tf.shape(logits)[1])
-    logits = tf.where(inside, logits, logits.dtype.min)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(position, logits)
+    ops = ops or each_keras.keras2
+    targets, logits = ops.cast(targets, "int32"), ops.cast(logits, ops.float32)
+    inside = ops.before(targets[:, 1], logits)
+    return ops.crossentropy(targets[:, 0], ops.choose(inside, logits, -MOST_FLOAT))

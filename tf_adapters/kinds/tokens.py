@@ -1,12 +1,13 @@
 """A label for each word of a sentence: parts of speech, names."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters._keras import keras
 from tf_adapters.kinds.kind import Kind
+from tf_adapters.layers import ops as each_keras
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS, probabilities
 from tf_adapters.tasks.words_alone import word_lookup
@@ -50,7 +51,8 @@ class TokenClassification(Kind):
     head = "token-classification"
 
     def losses(self, settings=None, examples=None, ops=None):
-        return {"loss": WordCrossentropy(), "metrics": [WordCrossentropyMean(name="loss_mean")]}
+        loss, mean = word_crossentropy(ops or each_keras.keras2)
+        return {"loss": loss(name="word_crossentropy"), "metrics": [mean(name="loss_mean")]}
 
     def loss_weight(self, targets):
         return tf.reduce_sum(tf.cast(targets >= 0, tf.float32))
@@ -188,40 +190,41 @@ def _marked(words, numbers, labels):
     return shown or "(none)"
 
 
-class WordCrossentropy(keras.losses.Loss):
-    """Cross-entropy of the tokens that have a label, their mean over the batch.
+@functools.cache
+def word_crossentropy(ops):
+    """The classes `WordCrossentropy` and `WordCrossentropyMean` of the Keras of `ops`, a module of `layers.ops`."""
 
-    A batch without any has the loss 0.
+    @ops.registered
+    class WordCrossentropy(ops.keras.losses.Loss):
+        """Cross-entropy of the tokens that have a label, their mean over the batch.
 
-    Call arguments:
-        y_true: int tensor, `(batch, length)`, -1 where a token has no label.
-        y_pred: logits, `(batch, length, labels)`.
-    """
+        A batch without any has the loss 0.
 
-    def __init__(self, name="word_crossentropy"):
-        super().__init__(name=name)
+        Call arguments:
+            y_true: int tensor, `(batch, length)`, -1 where a token has no label.
+            y_pred: logits, `(batch, length, labels)`.
+        """
 
-    def call(self, y_true, y_pred):
-        losses, labelled = _crossentropy(y_true, y_pred)
-        # Keras takes the mean over rows, and rows have unequally many words.
-        rows = tf.cast(tf.shape(losses)[0], tf.float32)
-        return tf.reduce_sum(losses, axis=-1) * rows / tf.maximum(tf.reduce_sum(labelled), 1.0)
+        def call(self, y_true, y_pred):
+            losses, labelled = by_row(y_true, y_pred)
+            # Keras takes the mean over rows, and rows have unequally many words.
+            return losses / ops.maximum(ops.mean(labelled), 1e-9)
 
+    class WordCrossentropyMean(ops.keras.metrics.Mean):
+        """Mean of the same over all labelled tokens that came by."""
 
-class WordCrossentropyMean(keras.metrics.Mean):
-    """Mean of the same over all labelled tokens that came by."""
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            losses, labelled = by_row(y_true, y_pred)
+            return super().update_state(losses / ops.maximum(labelled, 1.0), sample_weight=labelled)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        losses, labelled = _crossentropy(y_true, y_pred)
-        return super().update_state(losses, sample_weight=labelled)
+    def by_row(y_true, y_pred):
+        """The cross-entropies' sum and how many tokens have a label, two float32 tensors `(batch,)`."""
+        y_true = ops.cast(y_true, "int32")
+        labelled = ops.cast(y_true >= 0, ops.float32)
+        losses = ops.crossentropy(ops.maximum(y_true, 0), ops.cast(y_pred, ops.float32))
+        return ops.sums(losses * labelled), ops.sums(labelled)
 
-
-def _crossentropy(y_true, y_pred):
-    """Cross-entropies and what counts (1.0) of them, two float32 tensors `(batch, length)`; the others are 0."""
-    y_true = tf.cast(y_true, tf.int32)
-    labelled = tf.cast(y_true >= 0, tf.float32)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(y_true, 0), tf.cast(y_pred, tf.float32))
-    return losses * labelled, labelled
+    return WordCrossentropy, WordCrossentropyMean
 
 
 def _token_labels(windows, labels):

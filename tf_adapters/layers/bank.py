@@ -1,10 +1,29 @@
 """Many adapters in a few variables, of which each example of a batch takes its own."""
 
+import contextlib
+import contextvars
+
 import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras2
+
+_STAND_INS = contextvars.ContextVar("stand_ins", default={})
+
+
+@contextlib.contextmanager
+def standing_in(variables):
+    """While it is open, this thread reads other variables than those of some `RowStore`s.
+
+    Args:
+        variables: dict from `id(store)` to the variable.
+    """
+    token = _STAND_INS.set(variables)
+    try:
+        yield
+    finally:
+        _STAND_INS.reset(token)
 
 
 class RowStore(tf.Module):
@@ -33,6 +52,11 @@ class RowStore(tf.Module):
         """Bytes of a row."""
         return int(np.prod(self.row_shape, dtype=np.int64)) * self.variable.dtype.size
 
+    @property
+    def read_from(self):
+        """The variable that graphs read: its own, or the one that `standing_in` names."""
+        return _STAND_INS.get().get(id(self), self.variable)
+
     def resize(self, rows):
         """Make room for `rows` rows in all; those before are kept."""
         missing = rows - self.capacity
@@ -56,7 +80,7 @@ class RowStore(tf.Module):
         """The rows of an int32 tensor, cast."""
         rows = tf.convert_to_tensor(rows)
         # TensorFlow forgets the shape of rows whose number it does not know.
-        found = tf.ensure_shape(tf.gather(self.variable, rows), [*rows.shape, *self.row_shape])
+        found = tf.ensure_shape(tf.gather(self.read_from, rows), [*rows.shape, *self.row_shape])
         return found if dtype is None else tf.cast(found, dtype)
 
 

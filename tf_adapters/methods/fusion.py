@@ -78,7 +78,9 @@ class FusionConfig(MethodConfig):
     def layer(self, place, shape, *, ops, **settings):
         """As of `MethodConfig`."""
         adapters = {
-            name: config.layer(place, shape, ops=ops, **{**settings, "name": f"{settings['name']}.{name}"})
+            name: config.layer(
+                place, shape, ops=ops, **{**settings, "name": settings["name"] + ops.weight_name(".") + name}
+            )
             for name, config in self.adapters.items()
         }
         return ops.layer(Fusion)(adapters, value_regularization=self.value_regularization, **settings)

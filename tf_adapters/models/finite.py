@@ -1,7 +1,7 @@
 """Numbers that a file may not hold: NaN and infinity answer a label, and no error."""
 
+import ml_dtypes
 import numpy as np
-import tensorflow as tf
 
 from tf_adapters.errors import InputError
 
@@ -14,8 +14,10 @@ def check_finite(arrays, source, *, dtype="float32"):
         source: path of what was read, for the message.
         dtype: str, that of the variables that are to hold it.
     """
+    # A float of Python would be cast to the array's own dtype, and float16 has infinity for what float32 holds.
+    largest = np.float64(ml_dtypes.finfo(dtype).max)
     for name, value in arrays.items():
-        if not (np.abs(value) <= tf.as_dtype(dtype).max).all():
+        if not (np.abs(value) <= largest).all():
             what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
             raise InputError(
                 f"{source}: {name} holds "

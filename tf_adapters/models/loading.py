@@ -28,7 +28,7 @@ def load_backbone(
             safetensors (float32, float16 or bfloat16, one file or sharded) and `tf_model.h5` are read.
         head: "classification" (also regression and multi-label), "token-classification",
             "question-answering", "multiple-choice", "masked-lm", "next-sentence", "none". KerasHub's have
-            "classification" and "none".
+            all but "next-sentence", and of ELECTRA neither "classification" nor "masked-lm".
         num_labels: int, outputs of the head; 1 for regression.
         labels: label names in index order, kept in the model's config, or None.
         head_layers: 1, or 2 for a dense layer with tanh before the classifier.

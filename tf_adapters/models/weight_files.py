@@ -1,6 +1,7 @@
 """Reads a checkpoint's tensors one at a time, under PyTorch names, from safetensors or h5."""
 
 import contextlib
+import importlib.util
 import pathlib
 
 import numpy as np
@@ -32,8 +33,8 @@ class SafetensorsFiles:
         for file in files:
             try:
                 self.size += file.stat().st_size
-                # TensorFlow's reader, because NumPy has no bfloat16.
-                handle = safe_open(str(file), framework="tf")
+                # TensorFlow's reader where there is one: older ones for NumPy have no bfloat16.
+                handle = safe_open(str(file), framework="tf" if importlib.util.find_spec("tensorflow") else "np")
                 names = list(handle.keys())
                 ours = (handle.metadata() or {}).get("format") == "tf"
             except FileNotFoundError:

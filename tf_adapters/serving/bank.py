@@ -23,6 +23,7 @@ from tf_adapters.text.tokenizer import Tokenizer
 
 # What a slot says, before the rows of its adapters at each site.
 _COLUMNS = ("pool", "norms", "pooler", "head_pool", "head", "kind", "outputs", "text")
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _LARGEST = np.finfo(np.float32).max
 
 
@@ -201,13 +202,25 @@ class AdapterBank(keras.Model):
         Returns: the bank.
         """
         with self._change():
-            self._drop(lambda pool: pool.table.used == 1)
-            width = max([2, *(pool.width for pool in self._head_pools)])
-            if width < self._labels.row_shape[0]:
-                self._set_width(width)
+            self._drop_unused()
             for table in self.tables:
                 table.trim()
             return self
+
+    def drop_sizes(self) -> "AdapterBank":
+        """Drop sizes of adapters and heads that no task has, whose part of each graph is for nothing.
+
+        Returns: the bank.
+        """
+        with self._change():
+            self._drop_unused()
+            return self
+
+    def _drop_unused(self):
+        self._drop(lambda pool: pool.table.used == 1)
+        width = max([2, *(pool.width for pool in self._head_pools)])
+        if width < self._labels.row_shape[0]:
+            self._set_width(width)
 
     def call(self, inputs, training=False):
         if not tf.executing_eagerly():
@@ -294,28 +307,87 @@ class AdapterBank(keras.Model):
 
     # Graphs
 
+    def unchanged(self):
+        """A context in which changes of the bank wait."""
+        return self._book.lock.shared()
+
     @contextlib.contextmanager
-    def fixed_tasks(self):
+    def fixed_tasks(self, slots, weights=contextlib.nullcontext):
         """While this thread traces graphs, task names are looked up in a table that never changes, which the context
         yields.
 
-        Changes of the bank wait until the context ends.
+        Args:
+            slots: dict from the name of each task to its row among the slots.
+            weights: function of a context in which the encoder's graph is traced.
         """
-        with self._book.lock.shared():
-            names = list(self._book.tasks)
-            slots = tf.constant([self._book.tasks[name].slot for name in names], tf.int32)
-            table = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(tf.constant(names), slots), default_value=-1
-            )
+        with self.unchanged():
+            keys, values = tf.constant(list(slots)), tf.constant(list(slots.values()), tf.int32)
+            table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default_value=-1)
+            here = self._book.here
             with contextlib.ExitStack() as end:
-                end.callback(setattr, self._book.here, "table", None)
-                self._book.here.table = table
+                end.callback(vars(here).clear)
+                here.table = table
+                # All graphs that are traced now call the encoder's, which is the largest part of each.
+                here.logits = self._shared_logits(weights)
                 yield table
 
-    @property
-    def tracing(self):
-        """The lock of whoever exchanges layers of the backbone while a graph is traced."""
-        return self._book.tracing
+    def _shared_logits(self, weights):
+        """`_logits_of` as a graph of its own."""
+
+        def logits(inputs, slots):
+            with self._book.tracing, weights():
+                return self._logits_of(inputs, slots)
+
+        ids = tf.TensorSpec([None, None], tf.int32)
+        slots = {
+            **dict.fromkeys((*_COLUMNS, "slot"), tf.TensorSpec([None], tf.int32)),
+            "sites": tf.TensorSpec([None, len(self._places)], tf.int32),
+        }
+        return tf.function(logits, input_signature=[dict.fromkeys(INPUTS, ids), slots], autograph=False)
+
+    def numbered_logits(self, inputs):
+        """Logits where `task`, int32 `(batch,)`, is the place of each row's task in `tasks`; for use inside a graph.
+
+        The graph has no strings, and no rows are sorted by their sizes: each size computes all rows, of which others'
+        have its identity.
+
+        Returns: dict of `logits`, float32 `(batch, widest)`, and `outputs`, int32 `(batch,)`.
+        """
+        places = tf.constant([task.slot for task in self._book.tasks.values()], tf.int32)
+        with self._book.tracing, contextlib.ExitStack() as end:
+            end.callback(vars(self._book.here).clear)
+            self._book.here.whole = True
+            slots = self._columns(tf.gather(places, inputs["task"]))
+            return {"logits": self._logits(inputs, slots), "outputs": slots["outputs"]}
+
+    def named_tables(self):
+        """The `RowTable`s of what tasks have of their own, by names that say what a row is; a dict."""
+        pools = {f"adapters_{pool.bottleneck_size}_{pool.activation}_{self.storage}": pool for pool in self._pools}
+        heads = {f"heads_{pool.layers}_{pool.width}": pool for pool in self._head_pools}
+        tables = {name: pool.table for name, pool in {**pools, **heads}.items()}
+        return {**tables, "norms": self._norms, "poolers": self._poolers}
+
+    def slots_as(self, moved):
+        """The rows of the slots' stores if the tasks were in their order, and their rows elsewhere.
+
+        Args:
+            moved: dict from a task's name to a dict from `(id(table), row)` to the row that it would have.
+
+        Returns: list of `(store, array)`.
+        """
+        places = [0, *(task.slot for task in self._book.tasks.values())]
+        arrays = {store: tf.gather(store.variable, places).numpy() for store in self._rows.stores}
+        column = {name: number for number, name in enumerate(_COLUMNS)}
+        for row, name in zip(arrays[self._slots][1:], self._book.tasks):
+            new = moved[name]
+            head = self._head_pools[row[column["head_pool"]]].table
+            of = {"norms": self._norms, "pooler": self._poolers, "head": head}
+            for field in ("norms", "pooler", "head"):
+                row[column[field]] = new.get((id(of[field]), row[column[field]]), 0)
+            if self._pools:
+                pool = self._pools[row[column["pool"]]].table
+                row[len(_COLUMNS) :] = [new.get((id(pool), place), 0) for place in row[len(_COLUMNS) :]]
+        return list(arrays.items())
 
     def label_names(self, task):
         """The names of each task's labels, strings `(batch, widest)`, for use inside a graph."""
@@ -358,9 +430,12 @@ class AdapterBank(keras.Model):
         if fixed is None:
             # -2 in a graph of another structure.
             slot = tf.where(tf.equal(self._structure, self._book.structure), slot, -2)
+        return self._columns(slot), slot >= 0
+
+    def _columns(self, slot):
         found = self._slots.gather(tf.maximum(slot, 0))
         columns = dict(zip(_COLUMNS, tf.unstack(found[:, : len(_COLUMNS)], axis=1)))
-        return {**columns, "sites": found[:, len(_COLUMNS) :], "slot": slot}, slot >= 0
+        return {**columns, "sites": found[:, len(_COLUMNS) :], "slot": slot}
 
     def _encode(self, text, text_pair, slots):
         """Texts as ids, each by its task's length and with its pair if its task has pairs; ragged."""
@@ -376,15 +451,19 @@ class AdapterBank(keras.Model):
         return {name: tf.gather(tf.concat([part[name] for part in parts], 0), order) for name in parts[0]}
 
     def _encoder_outputs(self, inputs, slots):
-        inputs = {name: inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in inputs}
+        inputs = {name: inputs[name] for name in INPUTS}
         # The rows keep their order, on which a product's rounding depends.
         places = [tf.where(slots["pool"] == number)[:, 0] for number in range(len(self._pools))]
-        norms = self._norms.stores[0].gather(slots["norms"])
+        norms, whole = self._norms.stores[0].gather(slots["norms"]), getattr(self._book.here, "whole", False)
 
         def adapt(hidden_states, site):
             # Without this all weights are gathered first, and have left the processor's caches when they are used.
             with tf.control_dependencies([hidden_states]):
                 rows = slots["sites"][:, site]
+            if whole:
+                for number, pool in enumerate(self._pools):
+                    hidden_states = pool(hidden_states, tf.where(slots["pool"] == number, rows, 0))
+                return hidden_states
             if len(self._pools) < 2:
                 return self._pools[0](hidden_states, rows) if self._pools else hidden_states
             parts = [
@@ -395,7 +474,7 @@ class AdapterBank(keras.Model):
 
         def pool(first):
             if self._poolers.used == 1:
-                kernel, bias = (store.variable[0] for store in self._poolers.stores)
+                kernel, bias = (store.read_from[0] for store in self._poolers.stores)
                 return self._pooler_activation(tf.matmul(first, kernel) + bias)
             kernel, bias = (store.gather(slots["pooler"]) for store in self._poolers.stores)
             return self._pooler_activation(tf.squeeze(tf.matmul(first[:, tf.newaxis], kernel), 1) + bias)
@@ -408,6 +487,10 @@ class AdapterBank(keras.Model):
 
     def _logits(self, inputs, slots):
         """Logits `(batch, widest)` of each row's head, zeros behind the last one."""
+        inputs = {name: inputs[name] for name in INPUTS}
+        return getattr(self._book.here, "logits", self._logits_of)(inputs, slots)
+
+    def _logits_of(self, inputs, slots):
         _, pooled = self._encoder_outputs(inputs, slots)
         widest = self._labels.row_shape[0]
         logits = tf.zeros([tf.shape(pooled)[0], widest])
@@ -415,6 +498,11 @@ class AdapterBank(keras.Model):
             if len(self._head_pools) == 1:
                 logits = _widen(pool(pooled, slots["head"]), widest)
                 break
+            if getattr(self._book.here, "whole", False):
+                # Row 0 of a head's size has no weights, and adds nothing.
+                rows = tf.where(slots["head_pool"] == number, slots["head"], 0)
+                logits += _widen(pool(pooled, rows), widest)
+                continue
             places = tf.where(slots["head_pool"] == number)
             index = places[:, 0]
             found = pool(tf.gather(pooled, index), tf.gather(slots["head"], index))

@@ -1,4 +1,4 @@
-"""Files for ONNX Runtime and LiteRT: ids in, logits out, one task."""
+"""Files for ONNX Runtime and LiteRT: ids in, logits out, of one task or of a bank."""
 
 import json
 import re
@@ -13,15 +13,18 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.merging import merged
 from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.saving.atomic import replacing
+from tf_adapters.serving.bank import INPUTS, AdapterBank
 from tf_adapters.serving.places import check_export_file
 from tf_adapters.tasks.readers import get_reader
 
 FORMATS = ("onnx", "litert")
-# The newest set of operations that current runtimes all have.
+QUANTIZED = ("none", "int8")
+# The newest set of operations that tf2onnx writes.
 ONNX_OPSET = 18
+_MOST_BYTES = 2**31 - 2**20  # of a file's message
 
 
-def export_file(model, path, *, format, text=None, task=None):
+def export_file(model, path, *, format, text=None, task=None, quantize="none"):
     """Write one file that another runtime loads.
 
     Its inputs are `input_ids`, `attention_mask` and, if the encoder has them, `token_type_ids`, int32 `(batch, length)`
@@ -29,22 +32,41 @@ def export_file(model, path, *, format, text=None, task=None):
     be cut into ids outside: neither runtime has BERT's tokenizer among its operations. An ONNX file has the labels and
     the text settings in its metadata.
 
+    Of an `AdapterBank` each row names its task: `task`, int32 `(batch,)`, is its place in the metadata's `tasks`. The
+    outputs are `logits`, float32 `(batch, widest)`, and `outputs`, int32 `(batch,)`, how many of them are the task's.
+
     Args:
-        model: a model with a head, its active adapter included; plain blocks (`fast=False`).
+        model: a model with a head, its active adapter included, of plain blocks (`fast=False`); or an `AdapterBank`.
         path: of a new file.
         format: `"onnx"`, which needs tf2onnx (`pip install "tf_adapters[onnx]"`), or `"litert"`.
         text: `WordPiece` of training, whose settings are kept, or None.
         task: as in `export_saved_model`.
+        quantize: `"int8"` for an ONNX file whose products and embeddings are in eight bits (see `onnx_int8`), but for
+            the adapters, the head and the pooler; or `"none"`. `check_export` says what that loses.
 
     Returns: the path.
 
     Raises:
         InputError: the file is there or cannot be written, tf2onnx is missing, or an operation of the model has no
-            counterpart, which the message names.
+            counterpart, which the message names; a bank is empty, or larger than the 2 GiB that a file may have.
     """
     if format not in FORMATS:
         raise InputError(f"{{format}} is unknown: use one of {', '.join(map(repr, FORMATS))}.", format=format)
+    if quantize not in QUANTIZED:
+        raise InputError(f"{{quantize}} is unknown: use one of {', '.join(map(repr, QUANTIZED))}.", quantize=quantize)
+    if quantize != "none" and format != "onnx":
+        raise InputError("{quantize} is for {format} 'onnx': leave it out.", quantize=quantize, format=format)
     path = check_export_file(path, format)
+    if isinstance(model, AdapterBank):
+        content = _of_bank(model, format, quantize)
+    else:
+        content = _of_model(model, format, text, task, quantize)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return path
+
+
+def _of_model(model, format, text, task, quantize):
     if state_of(model).fast:
         raise InputError(
             "A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False."
@@ -55,7 +77,7 @@ def export_file(model, path, *, format, text=None, task=None):
             f"{{task}} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.",
             task=task,
         )
-    names = list(state_of(model).family.inputs(dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"))))
+    names = list(state_of(model).family.inputs(dict.fromkeys(INPUTS)))
     specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
 
     @tf.function(input_signature=specs, autograph=state_of(model).family.autograph)
@@ -73,19 +95,54 @@ def export_file(model, path, *, format, text=None, task=None):
         "text": json.dumps(None if text is None else text.settings()),
         "backbone_sha256": state_of(model).digest(model),
     }
+    state = state_of(model)
+    kept = [*state.adapter_variables(), *state.head_variables(model), *_pooler(state.family, model)]
     with merged(model):
-        content = _onnx(function, specs, about) if format == "onnx" else _litert(function, model)
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
-    return path
+        return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
 
 
-def _onnx(function, specs, about):
+def _pooler(family, model):
+    return [] if family.pooler(model) is None else family.pooler(model).weights
+
+
+def _of_bank(bank, format, quantize):
+    if not bank.tasks:
+        raise InputError("{model} is an empty bank: add(name, directory) a task first.", model=bank)
+    size = bank.nbytes + sum(weight.shape.num_elements() * weight.dtype.size for weight in bank.backbone.weights)
+    if size > _MOST_BYTES:
+        raise InputError(
+            f"The bank and its encoder take {size / 2**30:.1f} GiB, and a file holds 2: make banks of fewer tasks, or "
+            "a SavedModel."
+        )
+    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS]
+    specs.append(tf.TensorSpec([None], tf.int32, name="task"))
+    with bank.unchanged():
+        function = tf.function(
+            lambda *inputs: bank.numbered_logits(dict(zip((*INPUTS, "task"), inputs))), input_signature=specs,
+            autograph=False,
+        )  # fmt: skip
+        about = {
+            "tasks": json.dumps(list(bank.tasks)),
+            "kinds": json.dumps([task.kind for task in bank.tasks.values()]),
+            "labels": json.dumps([task.labels for task in bank.tasks.values()]),
+            "text_pairs": json.dumps([task.text_pairs for task in bank.tasks.values()]),
+            "max_length": json.dumps([task.max_length for task in bank.tasks.values()]),
+            "text": json.dumps(bank.tokenizer.settings()),
+            "backbone_sha256": bank.digest,
+        }
+        kept = _pooler(state_of(bank.backbone).family, bank.backbone)
+        return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
+
+
+def _onnx(function, specs, about, quantize, kept):
     import logging
 
     try:
         import onnx
         import tf2onnx
+
+        from tf_adapters.serving.onnx_graph import tidied
+        from tf_adapters.serving.onnx_int8 import in_integers
     except ImportError as error:
         raise InputError(f'ONNX files need tf2onnx ({error}): run `pip install "tf_adapters[onnx]"`.') from None
 
@@ -103,6 +160,9 @@ def _onnx(function, specs, about):
         name = value.name.partition(":")[0]
         _rename(model.graph, value.name, name)
         value.name = name
+    model = tidied(model)
+    if quantize == "int8":
+        model, _ = in_integers(model, [variable.numpy() for variable in kept if variable.shape.rank == 2])
     onnx.helper.set_model_props(model, about)
     onnx.checker.check_model(model)
     return model.SerializeToString()
@@ -127,7 +187,7 @@ def _rename(graph, old, new):
                     names[place] = new
 
 
-def _litert(function, model):
+def _litert(function):
     root = tf.Module(name="model")
     root.function = function
     root.read = list(function.get_concrete_function().variables)

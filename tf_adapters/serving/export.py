@@ -20,6 +20,7 @@ from tf_adapters.models.transformers.merging import merged
 from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.models.transformers.site import replaced
 from tf_adapters.saving.atomic import folder_beside, reason
+from tf_adapters.serving import warm_up
 from tf_adapters.serving.answers import NOT_UTF8, is_utf8
 from tf_adapters.serving.places import check_version_directory
 from tf_adapters.tasks.readers import get_reader
@@ -102,7 +103,7 @@ def export_saved_model(
         return write_version(directory, root, functions, about)
 
 
-def write_version(directory, root, functions, about, finish=None):
+def write_version(directory, root, functions, about, finish=None, **values):
     """Write a SavedModel as a version directory that appears when it is complete.
 
     Args:
@@ -111,6 +112,7 @@ def write_version(directory, root, functions, about, finish=None):
         functions: dict from signature to `tf.function`.
         about: dict for JSON, written to `assets.extra/tf_adapters.json`.
         finish: function of the SavedModel's path, called before the directory appears, or None.
+        values: as of `write_requests`.
 
     Returns: the directory.
 
@@ -123,8 +125,9 @@ def write_version(directory, root, functions, about, finish=None):
             tf.saved_model.save(root, str(complete), signatures=functions)
             extra = complete / "assets.extra"
             extra.mkdir()
-            text = json.dumps({"tf_adapters": __version__, **about}, indent=1, ensure_ascii=False)
+            text = json.dumps({"tf_adapters": __version__, **about}, ensure_ascii=False)
             (extra / "tf_adapters.json").write_text(text + "\n", encoding="utf-8")
+            warm_up.write_requests(extra / warm_up.FILE, functions, **values)
             if finish is not None:
                 finish(complete)
             os.rename(complete, directory)

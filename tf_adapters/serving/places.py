@@ -36,8 +36,9 @@ def check_export_file(path, format):
 
     Raises: InputError, if something is there, or the package that writes the format is not installed.
     """
-    if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
-        raise InputError('ONNX files need tf2onnx: run `pip install "tf_adapters[onnx]"`.')
+    for package in ("tf2onnx", "onnxscript") if format == "onnx" else ():
+        if importlib.util.find_spec(package) is None:
+            raise InputError(f'ONNX files need {package}: run `pip install "tf_adapters[onnx]"`.')
     path = pathlib.Path(path)
     if path.exists():
         raise InputError(f"{path} is there already: give another name.")

@@ -78,7 +78,7 @@ class Attack(Pretraining, OfTrained):
         strings = [text.decode() for text in rows.text.numpy()]
         texts, labels = [Text.of(text) for text in strings], rows.labels.tolist()
         candidates = self._candidates(texts, labels, task)
-        scorer, _ = load_pipeline(directory, batch_size=self.batch_size, fast=self.fast or None)
+        scorer, _ = load_pipeline(directory, batch_size=self.batch_size, fast=experiment.fast or None)
 
         def answers(variants):
             text = tf.constant([text for _, text in variants])
@@ -235,8 +235,19 @@ def read_wordnet(folder=None):
             raise InputError(
                 "{wordnet} has no file data.noun: give the folder of WordNet's files.", wordnet=str(folder)
             )
+        # nltk opens nothing elsewhere.
+        if str(root.resolve()) not in nltk.data.path:
+            nltk.data.path.append(str(root.resolve()))
         root = nltk.data.FileSystemPathPointer(str(root.resolve()))
-    return WordNetCorpusReader(root, None)
+
+    class EnglishAlone(WordNetCorpusReader):
+        def map_wn(self, version="wordnet"):
+            """None; other languages need it, of a WordNet in nltk's own places."""
+
+    try:
+        return EnglishAlone(root, None)
+    except PermissionError as error:
+        raise InputError(f"{{wordnet}}: {error}", wordnet=str(folder or root)) from None
 
 
 def tags_of(directory, sentences):

@@ -11,8 +11,8 @@ _STYLE = {
     "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
     "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "0.9", "grid.linewidth": 0.6, "axes.axisbelow": True, "lines.linewidth": 1.4,
-    "lines.markersize": 4, "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "tf_adapters",
-    "savefig.dpi": 200,
+    "lines.markersize": 4, "legend.framealpha": 0.85, "legend.edgecolor": "none", "svg.fonttype": "none",
+    "svg.hashsalt": "tf_adapters", "savefig.dpi": 200,
 }  # fmt: skip
 
 
@@ -56,18 +56,27 @@ def look(number):
 
 
 def band(panel, places, rows, number, label):
-    """Draw means, with a band of one standard error where there is one.
+    """Draw means, with a band of one standard error where there is one, and of a single mean with a bar.
 
     Args:
         rows: list of dicts of `comparison.spread`; those without a mean are passed over.
         number: int, the series'.
     """
+    import matplotlib.transforms
     import numpy as np
 
     known = [(place, row["mean"], row["sem"] or 0.0) for place, row in zip(places, rows) if row["mean"] is not None]
     if not known:
         return
     x, means, errors = map(np.asarray, zip(*known))
+    if len(x) == 1:
+        # Side by side, for series often stand at one place; in points, whatever the axis.
+        shift = matplotlib.transforms.ScaledTranslation((number - 0.5) / 10, 0, panel.figure.dpi_scale_trans)
+        panel.errorbar(
+            x, 100 * means, 100 * errors, label=label, capsize=3, transform=panel.transData + shift, **look(number)
+        )
+        panel.update_datalim([(x[0], 100 * (means - errors)[0]), (x[0], 100 * (means + errors)[0])])
+        return
     panel.plot(x, 100 * means, label=label, **look(number))
     panel.fill_between(x, 100 * (means - errors), 100 * (means + errors), color=look(number)["color"], alpha=0.2, lw=0)
 

@@ -30,12 +30,14 @@ class OfTrained(Comparison):
         best = next(iter(rank([lab.find(identity) for identity in runs.values()])), None)
         if best is not None and not is_failed(best):
             identity = runs[id(best)]
-            lab.value(
-                {**identity, "measured": self.name},
-                lambda: self.look_into(
-                    lab, lab.model_of(identity), *self.experiment(lab, task, arm, identity)[:2], identity
-                ),
-            )
+
+            def look():
+                directory = lab.model_of(identity)
+                if not directory.is_dir():  # values alone were brought here
+                    self.train(lab, task, arm, identity)
+                return self.look_into(lab, directory, *self.experiment(lab, task, arm, identity)[:2], identity)
+
+            lab.value({**identity, "measured": self.name}, look)
         for identity in runs.values():
             remove_folder(lab.model_of(identity))
 

@@ -168,7 +168,7 @@ def training_batches(
     @tf.autograph.experimental.do_not_convert
     def padded_batch(encoded, index, window_labels, start):
         batch = {name: ragged[start : start + batch_size] for name, ragged in encoded.items()}
-        inputs, batch_labels = _pad(batch, tokenizer, lengths, multiple_of), window_labels[start : start + batch_size]
+        inputs, batch_labels = pad_to(batch, tokenizer, lengths, multiple_of), window_labels[start : start + batch_size]
         if per_token:
             batch_labels = batch_labels.to_tensor(-1, shape=tf.shape(inputs["input_ids"]))
         if inputs_of is not None:
@@ -262,10 +262,10 @@ def _sorted_batches(encoded, batch_size, tokenizer, lengths, multiple_of, fill):
         if fill and missing:
             empty = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), tf.zeros([missing], tf.int64))
             batch = {name: tf.concat([ragged, empty], axis=0) for name, ragged in batch.items()}
-        yield positions, _pad(batch, tokenizer, lengths, multiple_of)
+        yield positions, pad_to(batch, tokenizer, lengths, multiple_of)
 
 
-def _pad(encoded, tokenizer, lengths, multiple_of):
+def pad_to(encoded, tokenizer, lengths, multiple_of=8):
     """Pad to the smallest of `lengths` that fits; without, to the next multiple."""
     if lengths is None or len(lengths) == 1:
         return tokenizer.pad(encoded, length=lengths and lengths[0], multiple_of=multiple_of)

@@ -52,7 +52,8 @@ class Mixout(Change):
             )
         self.dropouts, self._mixed = [], []
         for number, owners in enumerate(places.values()):
-            dropout = SeededDropout(rate, seed=(seed * 1_000_033 + number) % 2**31)
+            # float32 under mixed precision too, where rounding would hide what a weight moved.
+            dropout = SeededDropout(rate, seed=(seed * 1_000_033 + number) % 2**31, dtype="float32")
             self.dropouts.append(dropout)
             self._mixed.append((owners, tf.Variable(owners[0][2], trainable=False, dtype=tf.float32), dropout))
 

@@ -4,13 +4,22 @@ import dataclasses
 
 import keras
 
-from tf_adapters._keras3_internals import layers_of, let_attention_drop, set_dropout, sync_state
+from tf_adapters._keras3_internals import (
+    layers_of,
+    let_attention_drop,
+    let_compiler_recurse,
+    seed_generator,
+    set_dropout,
+    sync_state,
+)
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.keras_hub.door import Called, compiles_shapes
+from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.keras_hub.site import Site
 from tf_adapters.text.batching import default_lengths
-from tf_adapters.training.optimizer import make_optimizer
+from tf_adapters.training.optimizer import make_optimizer, uncorrected_adamw
 from tf_adapters.training.schedules import warmup_linear_decay
 from tf_adapters.training.settings import check_door
 
@@ -29,10 +38,10 @@ class Trained:
     @classmethod
     def checked(cls, settings, kind, strategy):
         """The settings as they act; InputError for what this Keras does not train."""
-        if kind.head != "classification":
+        if kind.head not in ("classification", *HEADS):
             raise InputError(
-                f"{{kind}}: models of KerasHub have heads of classification alone, and {kind.name} needs the head "
-                f"{kind.head!r}: take {{door}}.",
+                f"{{kind}}: {kind.name} needs the head {kind.head!r}, which models of KerasHub do not have here: take "
+                "{door}.",
                 kind=kind.name,
                 door="transformers",
             )
@@ -68,17 +77,20 @@ class Trained:
         trains = self.model.trainable_variables
         names = ("weight_decay", "clip_norm", "epsilon", "bias_correction")
         optimizer = make_optimizer(ops, rate, trains, **{name: getattr(settings, name) for name in names})
+        if settings.jit_compile:
+            let_compiler_recurse()
         self.keras_model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **losses)
         optimizer = self.keras_model.optimizer
         optimizer.build(trains)
-        # `evaluate` works afterwards.
-        losses_of_model = self.kind.losses(settings, self.examples, ops)
-        self.model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **losses_of_model)
+        # `evaluate` works afterwards, and so does Keras' `save`, which can write down the plain loss alone.
+        plain = self.kind.losses(ops=ops)
+        del plain["metrics"]
+        self.model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **plain)
         return {
             "trainable": list(trains),
             "optimizer": list(optimizer.variables),
             "dropout": [seeds.state for seeds in self._seeds],
-            "metric": [variable for metric in losses["metrics"] for variable in metric.variables],
+            "metric": [variable for metric in keras.tree.flatten(losses["metrics"]) for variable in metric.variables],
         }
 
     def callback(self, run):
@@ -91,6 +103,14 @@ class Trained:
 
     def end(self):
         """Training is over."""
+
+
+def make_classes():
+    """Make the classes with which a run compiles a model, so that Keras finds those that its files name."""
+    warmup_linear_decay(ops)
+    uncorrected_adamw(ops)
+    for name in ("token-classification", "question-answering"):
+        get_kind(name).losses(ops=ops)
 
 
 class _Callback(keras.callbacks.Callback):
@@ -125,6 +145,5 @@ def _seed_dropout(model, seed, rate):
     found += [drop.seeds for site in sites for drop in site.drops.values() if drop.seeds is not None]
     distinct = list({id(one): one for one in found}.values())
     for number, one in enumerate(distinct):
-        state = one.state
-        state.assign(keras.ops.convert_to_tensor([(seed * 1_000_003 + number) % 2**31, 0], state.dtype))
+        seed_generator(one, (seed * 1_000_003 + number) % 2**31)
     return distinct

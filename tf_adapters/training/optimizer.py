@@ -12,7 +12,8 @@ _LATE = 2**24
 def uncorrected_adamw(ops):
     """The class `UncorrectedAdamW` of the Keras of `ops`, a module of `layers.ops`."""
 
-    class UncorrectedAdamW(ops.keras.optimizers.AdamW):
+    @ops.registered
+    class UncorrectedAdamW(ops.AdamW):
         """AdamW that takes its moments as they are, though they began at zero: early steps are longer than AdamW's.
 
         Reference: Devlin et al. 2019 and Houlsby et al. 2019, published code (`AdamWeightDecayOptimizer`).
@@ -62,8 +63,8 @@ def make_optimizer(
     clip_norm = None if clip_norm is None else checked("clip_norm", clip_norm)
     common = {"learning_rate": learning_rate, "epsilon": checked("epsilon", epsilon), "global_clipnorm": clip_norm}
     if bias_correction and not weight_decay:
-        return ops.keras.optimizers.Adam(**common)
-    adam = ops.keras.optimizers.AdamW if bias_correction else uncorrected_adamw(ops)
+        return ops.Adam(**common)
+    adam = ops.AdamW if bias_correction else uncorrected_adamw(ops)
     optimizer = adam(weight_decay=weight_decay, **common)
     optimizer.exclude_from_weight_decay(var_list=[variable for variable in variables if len(variable.shape) < 2])
     return optimizer

@@ -229,7 +229,8 @@ class Run:
     @tf.autograph.experimental.do_not_convert
     def _batch(self, seed, step, batch):
         # Negative: other numbers than those that shuffle.
-        inputs, targets = self.kind.batch(*batch, tf.stack([tf.constant(seed, tf.int64), -1 - step]), self.tokenizer)
+        seed, lengths = tf.stack([tf.constant(seed, tf.int64), -1 - step]), self.trained.lengths(self.tokenizer)
+        inputs, targets = self.kind.batch(*batch, seed, self.tokenizer, lengths)
         return state_of(self.whole).family.inputs(inputs), targets
 
     def _out_of_patience(self):

@@ -10,6 +10,7 @@ from tf_adapters.ranges import checked, is_int
 def warmup_linear_decay(ops):
     """The class `WarmupLinearDecay` of the Keras of `ops`, a module of `layers.ops`."""
 
+    @ops.registered
     class WarmupLinearDecay(ops.keras.optimizers.schedules.LearningRateSchedule):
         """Linear rise from zero over the first steps, then linear fall to zero.
 

@@ -164,7 +164,6 @@ class TrainingSettings:
     epsilon: float = _choice(
         1e-7,
         "What Adam adds to the root of the second moment.",
-        range=Real(above=0, such_as=1e-7),
         of_recipe=True,
         kept=True,
         unit="root of the second moment",

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import one_pass
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm as _layer_norm
 
@@ -15,6 +16,7 @@ matmul, cast, einsum, stop_gradient = tf.matmul, tf.cast, tf.einsum, tf.stop_gra
 bias_add, softmax = tf.nn.bias_add, tf.nn.softmax
 value, stack, scope = tf.convert_to_tensor, tf.stack, tf.name_scope
 take, choose, maximum = tf.gather, tf.where, tf.maximum
+Adam, AdamW = one_pass(keras.optimizers.Adam), one_pass(keras.optimizers.AdamW)
 
 # Keras spells these otherwise, or leaves the choice to a default argument.
 _NAMED = {
@@ -28,6 +30,10 @@ _NAMED = {
 def layer(mixin):
     about = {"ops": sys.modules[__name__], "__module__": mixin.__module__, "__doc__": mixin.__doc__}
     return type(mixin.layer_name or mixin.__name__, (mixin, keras.layers.Layer), about)
+
+
+def registered(made):
+    return made
 
 
 def weight_name(part):
@@ -76,6 +82,18 @@ def of_label(values, labels):
 
 def flat_labels(labels):
     return tf.reshape(tf.cast(labels, tf.int32), [-1])
+
+
+def crossentropy(labels, logits):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def sums(values):
+    return tf.reduce_sum(values, -1)
+
+
+def before(ends, rows):
+    return tf.sequence_mask(ends, tf.shape(rows)[1])
 
 
 def binary_crossentropy(logits, targets):

@@ -11,13 +11,17 @@ from keras import ops
 float32 = "float32"
 cast, einsum, stop_gradient, stack = ops.cast, ops.einsum, ops.stop_gradient, ops.stack
 value, choose, maximum = ops.convert_to_tensor, ops.where, ops.maximum
+Adam, AdamW = keras.optimizers.Adam, keras.optimizers.AdamW
 
 
 @functools.cache
 def layer(mixin):
     about = {"ops": sys.modules[__name__], "__module__": mixin.__module__, "__doc__": mixin.__doc__}
-    made = type(mixin.layer_name or mixin.__name__, (mixin, keras.layers.Layer), about)
-    return keras.saving.register_keras_serializable("tf_adapters")(made)
+    return registered(type(mixin.layer_name or mixin.__name__, (mixin, keras.layers.Layer), about))
+
+
+# A class that Keras' files name.
+registered = keras.saving.register_keras_serializable("tf_adapters")
 
 
 def weight_name(part):
@@ -28,9 +32,28 @@ def scope(name):
     return contextlib.nullcontext()
 
 
+_by_erf = []
+
+
+@contextlib.contextmanager
+def gelu_by_erf():
+    """While it lasts, graphs that are traced have GELU's erf in place of erfc, which ONNX lacks."""
+    _by_erf.append(True)
+    try:
+        yield
+    finally:
+        _by_erf.pop()
+
+
+def _gelu(inputs):
+    if _by_erf:
+        return 0.5 * inputs * (1.0 + ops.erf(inputs * 0.5**0.5))
+    return keras.activations.gelu(inputs, approximate=False)
+
+
 def activation(name):
     return {
-        "gelu": functools.partial(keras.activations.gelu, approximate=False),
+        "gelu": _gelu,
         "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
         # Keras 2's, with which directories were trained.
         "hard_sigmoid": lambda inputs: ops.clip(0.2 * inputs + 0.5, 0.0, 1.0),
@@ -38,7 +61,9 @@ def activation(name):
 
 
 def dropout(rate, seed):
-    return keras.layers.Dropout(rate, seed=seed)
+    layer = keras.layers.Dropout(rate, seed=seed)
+    layer.autocast = False  # what it is given has the type in which the adapter computes
+    return layer
 
 
 def matmul(a, b, transpose_b=False):
@@ -92,6 +117,18 @@ def of_label(values, labels):
 
 def flat_labels(labels):
     return ops.reshape(ops.cast(labels, "int32"), (-1,))
+
+
+def crossentropy(labels, logits):
+    return -ops.take_along_axis(log_softmax(logits), labels[..., None], axis=-1)[..., 0]
+
+
+def sums(values):
+    return ops.sum(values, -1)
+
+
+def before(ends, rows):
+    return ops.arange(ops.shape(rows)[1], dtype="int32") < ends[:, None]
 
 
 def binary_crossentropy(logits, targets):

@@ -3,7 +3,7 @@
 import keras_hub
 
 from tf_adapters.models.keras_hub.bert import arguments
-from tf_adapters.models.keras_hub.family import BERT_EMBEDDINGS, Family
+from tf_adapters.models.keras_hub.family import BERT_EMBEDDINGS, Family, kerashub_tasks
 
 
 def _arguments(config):
@@ -29,7 +29,7 @@ FAMILY = Family(
     model_type="albert",
     backbone=keras_hub.models.AlbertBackbone,
     arguments=_arguments,
-    classifier=keras_hub.models.AlbertTextClassifier,
+    tasks=kerashub_tasks("Albert"),
     prefix_name="albert",
     embeddings={**BERT_EMBEDDINGS, "embeddings_projection": "encoder.embedding_hidden_mapping_in"},
     block={
@@ -38,6 +38,9 @@ FAMILY = Family(
         "output": "ffn_output", "ffn_norm": "full_layer_layer_norm",
     },
     block_name=_block_names,
+    heads={
+        "masked-lm": {"dense": "predictions.dense", "norm": "predictions.LayerNorm", "bias": "predictions.decoder"}
+    },
     pooler_name="pooler",
     tokenizer="albert-sentencepiece",
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import keras_hub
 
-from tf_adapters.models.keras_hub.family import Family
+from tf_adapters.models.keras_hub.family import Family, kerashub_tasks
 
 
 def _arguments(config):
@@ -17,13 +17,19 @@ def _arguments(config):
     }
 
 
+_HEAD = {"pooled_dense": "pre_classifier", "output_dense": "classifier"}
+
 FAMILY = Family(
     model_type="distilbert",
     backbone=keras_hub.models.DistilBertBackbone,
     arguments=_arguments,
-    classifier=keras_hub.models.DistilBertTextClassifier,
+    tasks=kerashub_tasks("DistilBert"),
     prefix_name="distilbert",
-    head={"pooled_dense": "pre_classifier", "output_dense": "classifier"},
+    heads={
+        "classification": _HEAD,
+        "multiple-choice": _HEAD,
+        "masked-lm": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector"},
+    },
     embeddings={
         "embeddings.token_embedding": "embeddings.word_embeddings",
         "embeddings.position_embedding": "embeddings.position_embeddings",
@@ -35,4 +41,7 @@ FAMILY = Family(
         "output": "ffn.lin2", "ffn_norm": "output_layer_norm",
     },
     block_name=lambda backbone: [f"transformer.layer.{index}" for index in range(backbone.num_layers)],
+    choice_arguments=lambda config, backbone: {
+        "dropout": config.get("seq_classif_dropout", 0.2), "activation": "relu",
+    },
 )  # fmt: skip

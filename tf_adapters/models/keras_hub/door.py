@@ -8,17 +8,18 @@ import numpy as np
 from tf_adapters._keras3_internals import (
     go_on_with,
     layers_of,
+    let_compiler_recurse,
     replace_tracked,
     set_tracker_state,
     set_trainable_alone,
     tracker_state,
 )
-from tf_adapters.activations import NAMES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.heads import Head, HeadShape
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of, family_of
-from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site
+from tf_adapters.models.keras_hub.heads import HEADS
+from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
 
 __all__ = ["Acting", "RandomDrop", "family_of", "ops"]
 
@@ -31,7 +32,9 @@ def config_of(model):
     config = getattr(model, "_tf_adapters_config", None)
     if config is None:
         backbone = backbone_of(model)
-        outputs = 2 if model is backbone else int(getattr(model, "num_classes", 0) or model.output_shape[-1])
+        # Where a model has no labels, as many as transformers' configurations have then.
+        bare = model is backbone or family_of(model).head_of(model) == "masked-lm"
+        outputs = 2 if bare else int(getattr(model, "num_classes", 0) or model.output_shape[-1])
         names = {index: f"LABEL_{index}" for index in range(outputs)}
         config = model._tf_adapters_config = EncoderConfig(
             family_of(model).model_type,
@@ -49,12 +52,7 @@ def config_of(model):
 
 def computes(model):
     block = family_of(model).blocks(backbone_of(model))[0]
-    # KerasHub's own backbones have a function without a name.
-    points = np.linspace(-4, 4, 9, dtype="float32")[None]
-    values = np.asarray(block.activation(points))
-    same = (name for name in NAMES if np.allclose(ops.activation(name)(points), values, rtol=0, atol=1e-5))
-    activation = next(same, None)
-    return {"activation": activation and one_name(activation), "layer_norm_eps": float(block.layer_norm_epsilon)}
+    return {"activation": name_of_activation(block.activation), "layer_norm_eps": float(block.layer_norm_epsilon)}
 
 
 def named_weights(model, variables):
@@ -101,20 +99,42 @@ def constant(value, variable):
 
 def adapt(model, state):
     """Make every sub-layer a site, so that a second adapter may stand where the first does not."""
-    if state.fast:
-        state.fast = False
-        raise InputError("{fast}: models of KerasHub have no fast blocks; leave it out.", fast=True)
     _refuse_changed(model, state)
+    block_class = _fast_class(state) if state.fast else state.family.block_class
     for index, block in enumerate(state.original_blocks):
         state.original_parts.append((block, "__class__", type(block), None))
-        block.__class__ = AdapterEncoder
+        block.__class__ = block_class
         for place, site in block.make_sites(index).items():
             state.sites[index, place] = site
+    if state.fast and _reads_first_token_only(model, state.family):
+        backbone = backbone_of(model)
+        # ALBERT may compute a block several times.
+        times = backbone.num_layers * getattr(backbone, "num_inner_repetitions", 1)
+        state.original_blocks[-1].is_last = len(state.original_blocks) == times
     # Every graph of the model reads it, and all that it computes depends on it.
     state.sites[0, "attention"].acting = state.acting
     for one in {id(one): one for one in (model, backbone_of(model))}.values():
-        vars(one).update(quantize=_no_quantize, enable_lora=_no_lora, adapted_in=type(model).__name__)
+        vars(one).update(quantize=_no_quantize, enable_lora=_no_lora)
+        vars(one).update(adapters_of=state, adapted_in=type(model).__name__)
         _files().keep(one)
+
+
+def _reads_first_token_only(model, family):
+    """Whether a head is one of those that are known to; a subclass may read other tokens too."""
+    head = family.head_of(model)
+    return head in ("classification", "multiple-choice") and type(model) in (family.tasks.get(head), HEADS.get(head))
+
+
+def _fast_class(state):
+    """The class of a fast block; InputError where there is none."""
+    why = None
+    if keras.backend.backend() != "tensorflow":
+        why = f"fast blocks are TensorFlow's, and Keras is on {keras.backend.backend()}"
+    elif state.family.block_class is not AdapterEncoder:
+        why = f"{state.family.model_type} has no fast blocks"
+    if why is not None:
+        raise InputError(f"{{fast}}: {why}; leave it out (on the command line --fast).", fast=True)
+    return importlib.import_module("tf_adapters.models.keras_hub.fast").FastEncoder
 
 
 def _files():
@@ -168,7 +188,8 @@ def site(model, state, block, place):
 
 def build_layer(config, place, site, name, seed):
     """A MethodLayer with weights, seeded by its key, whatever the order."""
-    layer = config.layer(place, site.shape, ops=ops, seed=seed, name=name.replace("/", "_"), dtype=site.dtype_policy)
+    name = name.replace("/", "_").replace(".", "_")  # PyTorch has no dots in a weight's name
+    layer = config.layer(place, site.shape, ops=ops, seed=seed, name=name, dtype=site.dtype_policy)
     try:
         layer.build((None, None, site.shape[0]))
     except (MemoryError, ValueError, OverflowError) as error:
@@ -179,7 +200,7 @@ def build_layer(config, place, site, name, seed):
 def restore(model, state):
     """Put back the original layers and what trains."""
     for one in {id(one): one for one in (model, backbone_of(model))}.values():
-        for name in ("quantize", "enable_lora", "adapted_in"):
+        for name in ("quantize", "enable_lora", "adapters_of", "adapted_in", "origin_in_file"):
             vars(one).pop(name, None)
         if not hasattr(one, "_tf_adapters_checkpoint"):
             _files().forget(one)
@@ -200,7 +221,7 @@ def restore(model, state):
 
 
 def head_shape(model, family):
-    return HeadShape(family.head_of(model), config_of(model).num_labels)
+    return HeadShape(family.head_of(model), getattr(model, "units", config_of(model).num_labels))
 
 
 def head_on(model, family, holder, number=0):
@@ -257,7 +278,9 @@ def follow(model):
 
 
 def forget_traces(model):
-    model.train_function = model.test_function = model.predict_function = None
+    # Keras has traced the backbone by itself where somebody asked it alone.
+    for one in (model, backbone_of(model)):
+        one.train_function = one.test_function = one.predict_function = None
 
 
 # Calls
@@ -286,11 +309,19 @@ def compiles_shapes():
 def forward(model, *, jit_compile=False):
     """Function of the tensors that a tokenizer makes, which returns float32 logits as a NumPy array."""
     called, family = Called(model), family_of(model)
+    # Where a row has choices, each row given is the only one of a text.
+    alone = family.head_of(model) == "multiple-choice"
     called.jit_compile = jit_compile or compiles_shapes()
+    if called.jit_compile:
+        let_compiler_recurse()
 
     def logits(inputs):
         inputs = {name: np.asarray(value) for name, value in family.inputs(inputs).items()}
-        return np.asarray(called.predict_on_batch(inputs), np.float32)
+        inputs = {name: value[:, None] for name, value in inputs.items()} if alone else inputs
+        outputs = called.predict_on_batch(inputs)
+        if isinstance(outputs, dict):  # which JAX sorts
+            outputs = np.stack([outputs[name] for name in ("start_logits", "end_logits")], -1)
+        return np.asarray(outputs, np.float32)
 
     return logits
 

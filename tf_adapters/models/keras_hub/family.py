@@ -5,15 +5,20 @@ import functools
 import importlib
 from typing import Callable, Dict, Optional
 
+import keras
 import keras_hub
 
-from tf_adapters._keras3_internals import dense_place, layers_of, part
-from tf_adapters.errors import InputError
+from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_part, part
+from tf_adapters.activations import NAMES, one_name
+from tf_adapters.errors import InputError, shown
+from tf_adapters.models.keras_hub.heads import HEADS, HeadModel
+from tf_adapters.models.keras_hub.site import AdapterEncoder
 
 # Name of a backbone's class -> module with a FAMILY. A new family is a file, where it has none, and a line here.
 _MODULES = {
     "AlbertBackbone": "albert",
     "BertBackbone": "bert",
+    "DebertaV3Backbone": "deberta_v2",
     "DistilBertBackbone": "distilbert",
     "ElectraBackbone": "electra",
     "RobertaBackbone": "roberta",
@@ -35,6 +40,61 @@ BERT_BLOCK = {
 }  # fmt: skip
 _INPUTS = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
 _NORMS = ("attention_norm", "ffn_norm")
+# PyTorch's usual names of the heads' layers.
+_HEADS = {
+    "classification": {"output_dense": "classifier"},
+    "masked-lm": {
+        "dense": "cls.predictions.transform.dense",
+        "norm": "cls.predictions.transform.LayerNorm",
+        "bias": "cls.predictions",
+    },
+    **{head: made.head_names for head, made in HEADS.items()},
+}
+
+
+def encoder_arguments(config):
+    """KerasHub's arguments of most encoders, from the dict of a `config.json`."""
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["num_hidden_layers"],
+        "num_heads": config["num_attention_heads"],
+        "hidden_dim": config["hidden_size"],
+        "intermediate_dim": config["intermediate_size"],
+        "dropout": config.get("hidden_dropout_prob", 0.1),
+        "max_sequence_length": config["max_position_embeddings"],
+    }
+
+
+def head_arguments(config, backbone):
+    """KerasHub's arguments of a head of classification beside its size, from the dict of a `config.json`."""
+    rates = [config.get(key) for key in ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob")]
+    return {"dropout": next((rate for rate in rates if rate is not None), backbone.dropout)}
+
+
+def activation_named(config):
+    """transformers' name of the activation of an encoder, from the dict of a `config.json`."""
+    return config.get("hidden_act") or config.get("activation") or "gelu"
+
+
+def known_activation(config, key, usual):
+    """The name in `activations.NAMES` of what a `config.json` names, `usual` where it names none, and `"linear"` where
+    it says that there is none.
+
+    Raises:
+        InputError: an activation that this package does not know.
+    """
+    name = one_name(config.get(key, usual) or "linear")
+    if name not in NAMES:
+        raise refused_setting("this package", key, config[key], ", ".join(NAMES))
+    return name
+
+
+def refused_setting(what, name, value, computed):
+    """An InputError for a setting of `config.json` of which `what` computes other values alone."""
+    return InputError(
+        f"config.json has {name}={shown(value)}, and {what} computes {computed} alone: use {{door}}.",
+        door="transformers",
+    )
 
 
 @dataclasses.dataclass
@@ -63,31 +123,44 @@ class Family:
     Attributes:
         model_type: str, as in `config.json`.
         backbone: KerasHub's backbone class.
-        arguments: function from the dict of a `config.json` to the arguments of that class.
-        classifier: KerasHub's class for a head of classification, or None.
-        head: dict from the names of the classifier's dense layers to PyTorch's.
+        arguments: function from the dict of a `config.json` to the arguments of that class; it raises InputError for
+            a setting that the class cannot compute.
+        tasks: dict from the name of a head, as in `load_backbone`, to KerasHub's own class of a model with it.
+        heads: dict from the name of a head to a dict from the names of its layers to PyTorch's, where these are not the
+            usual ones; those of masked words as in `masked_words_part`.
         embeddings: dict from the backbone's attributes to PyTorch's names.
         block: dict from the parts of a block to PyTorch's names.
+        block_class: what a block becomes, an `AdapterBlock`.
         block_name: function from a backbone to the PyTorch names of its blocks.
-        pooler: PyTorch's name of the dense layer of the first token, or None where only the head has one.
+        pooler_name: PyTorch's name of the encoder's dense layer of the first token, or None where only heads have one.
         prefix_name: str, what PyTorch's names of the encoder begin with.
         tokenizer: str, a key of `text.loading`.
         first_position: int, the first row of the positions that a text has.
+        epsilon: float, of the LayerNorms where `config.json` has none.
+        masked_words_activation: function from the dict of a `config.json` to transformers' name of the activation in
+            the head of masked words.
+        head_arguments: as of the function `head_arguments`; it raises InputError as `arguments` does.
+        choice_arguments: the same of `heads.ChoiceClassifier`.
         prepare: function of a backbone that was built for a checkpoint, and the dict of its `config.json`.
     """
 
     model_type: str
     backbone: type
     arguments: Callable
-    classifier: Optional[type]
+    tasks: Dict[str, type]
     prefix_name: str
-    head: Dict[str, str] = dataclasses.field(default_factory=lambda: {"output_dense": "classifier"})
+    heads: Dict[str, Dict[str, str]] = dataclasses.field(default_factory=dict)
     embeddings: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_EMBEDDINGS)
     block: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_BLOCK)
+    block_class: type = AdapterEncoder
     block_name: Callable = lambda backbone: [f"encoder.layer.{index}" for index in range(backbone.num_layers)]
     pooler_name: Optional[str] = None
     tokenizer: str = "wordpiece"
     first_position: int = 0
+    epsilon: float = 1e-12
+    masked_words_activation: Callable = activation_named
+    head_arguments: Callable = head_arguments
+    choice_arguments: Callable = lambda config, backbone: {"dropout": backbone.dropout}
     prepare: Callable = lambda backbone, config: None
 
     def prefix(self, model):
@@ -134,15 +207,21 @@ class Family:
 
     def reads_pooler(self, model):
         """Whether the pretrained encoder has a pooler and something reads it."""
-        return self.pooler_name is not None and self.pooler(model) is not None and self.head_of(model) != "tokens"
+        if self.pooler_name is None or self.pooler(model) is None:
+            return False
+        head = self.head_of(model)
+        if head in HEADS:
+            return HEADS[head].reads_pooler
+        # One that a head brought along is none of the backbone's outputs.
+        return head != "masked-lm" and isinstance(backbone_of(model).output, dict)
 
     def head_of(self, model):
-        """`"classification"`, `"none"`, or None of another model."""
+        """As of the first door's `Family`."""
         if model is backbone_of(model):
             return "none"
-        if self.classifier is not None and isinstance(model, self.classifier):
-            return "classification"
-        return None
+        if isinstance(model, HeadModel):
+            return model.head
+        return next((head for head, kind in self.tasks.items() if isinstance(model, kind)), None)
 
     def intermediate_size(self, config):
         """Units between the two feed-forward layers."""
@@ -167,14 +246,17 @@ class Family:
                 named += _of_layer(getattr(layer, "dense", layer), f"{self.prefix_name}.{start}.{name}")
         if self.pooler_name is not None and self.pooler(model) is not None:
             named += _of_layer(self.pooler(model), f"{self.prefix_name}.{self.pooler_name}")
-        if self.head_of(model) == "classification":
-            for attribute, name in self.head.items():
-                named += _of_layer(getattr(model, attribute), name)
+        head = self.head_of(model)
+        own = masked_words_part if head == "masked-lm" else getattr
+        for attribute, name in {**_HEADS, **self.heads}.get(head, {}).items():
+            named += _of_layer(own(model, attribute), name)
         return named
 
 
 def _of_layer(layer, name):
-    """The weights of a dense layer, a LayerNorm or an embedding."""
+    """The weights of a dense layer, a LayerNorm or an embedding, which may be a variable alone, as a bias may be."""
+    if isinstance(layer, keras.Variable):
+        return [(layer, f"{name}.{'bias' if len(layer.shape) == 1 else 'weight'}", False)]
     if hasattr(layer, "kernel"):
         return [(layer.kernel, f"{name}.weight", True), (layer.bias, f"{name}.bias", False)]
     if hasattr(layer, "gamma"):
@@ -201,6 +283,12 @@ def backbone_of(model):
     return found[0]
 
 
+def kerashub_tasks(name):
+    """`Family.tasks` of which KerasHub has each; `name` is what its classes begin with."""
+    kinds = {"classification": "TextClassifier", "masked-lm": "MaskedLM"}
+    return {head: getattr(keras_hub.models, f"{name}{kind}") for head, kind in kinds.items()}
+
+
 def get_family(module):
     """The FAMILY of a module's name."""
     return importlib.import_module(f"tf_adapters.models.keras_hub.{module}").FAMILY
@@ -209,6 +297,13 @@ def get_family(module):
 def family_of(model):
     """The Family of a model; raises InputError if there is none."""
     backbone = backbone_of(model)
+    state = getattr(backbone, "adapters_of", None)
+    if model is not backbone and state is not None and state is not getattr(model, "_tf_adapters", None):
+        raise InputError(
+            "{model} was built around a backbone that has adapters already: give model.backbone to the functions of "
+            "this package, or remove_adapters(model.backbone) and then add adapters to the whole model.",
+            model=type(model).__name__,
+        )
     names = [base.__name__ for base in type(backbone).__mro__ if base.__name__ in _MODULES]
     if not names:
         raise InputError(
@@ -217,10 +312,11 @@ def family_of(model):
         )
     known_as = getattr(backbone, "_tf_adapters_model_type", None)
     family = get_family(_MODULES[names[0]] if known_as is None else MODEL_TYPES[known_as])
-    blocks = family.blocks(model)
-    if any(not isinstance(block, keras_hub.layers.TransformerEncoder) or block.normalize_first for block in blocks):
+    kind = family.block_class.original
+    # Of the kinds of blocks one alone can have its LayerNorms elsewhere.
+    if any(not isinstance(one, kind) or getattr(one, "normalize_first", False) for one in family.blocks(model)):
         raise InputError(
-            "{model} has blocks that are no TransformerEncoder with its LayerNorms behind the sub-layers.",
+            f"{{model}} has blocks that are no {kind.__name__} with its LayerNorms behind the sub-layers.",
             model=type(backbone).__name__,
         )
     return family

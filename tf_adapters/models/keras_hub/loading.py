@@ -1,6 +1,8 @@
 """Pretrained encoders as models of KerasHub, with the checkpoint's own numbers."""
 
-from tf_adapters._keras3_internals import dense_place, part
+import keras_hub
+
+from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_part, part
 from tf_adapters.activations import NAMES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
@@ -8,7 +10,9 @@ from tf_adapters.layers.ops import keras3
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.heads import check_head
 from tf_adapters.models.keras_hub import door, files
-from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family
+from tf_adapters.models.keras_hub.family import MODEL_TYPES, activation_named, get_family
+from tf_adapters.models.keras_hub.heads import HEADS
+from tf_adapters.models.keras_hub.positions import OpenPositions
 from tf_adapters.models.sources import find_here
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights
@@ -22,7 +26,8 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
 
     Args:
         source: as of `tf_adapters.load_backbone`; not the hub.
-        head: `"classification"` or `"none"`, which is the backbone.
+        head: `"classification"`, `"token-classification"`, `"question-answering"`, `"multiple-choice"`, `"masked-lm"`
+            or `"none"`, which is the backbone.
         num_labels, labels: as of `tf_adapters.load_backbone`.
         dtype: dtype or dtype policy of Keras for the backbone; None for the global one.
 
@@ -40,16 +45,17 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
             model_type=model_type,
         )
     family = get_family(MODEL_TYPES[model_type])
-    if head not in ("classification", "none") or (head == "classification" and family.classifier is None):
-        known = ["none"] if family.classifier is None else ["classification", "none"]
-        raise InputError(f"{{head}}: {model_type} of this door has {' and '.join(map(repr, known))}.", head=head)
+    known = [*family.tasks, *HEADS, "none"]
+    if head not in known:
+        raise InputError(f"{{head}}: {model_type} of this door has {', '.join(map(repr, known))}.", head=head)
     model = _build(family, config, head, num_labels if labels is None else len(labels), dtype, directory)
-    lacks_pooler = _read_weights(model, family, directory)
+    lacks_pooler, found = _read_weights(model, family, directory)
     if labels is not None:
         about = door.config_of(model)
         about.id2label = dict(enumerate(labels))
         about.label2id = {label: index for index, label in enumerate(labels)}
     state = state_of(model)
+    state.pretrained_head = all(id(variable) in found for variable in state.head_variables(model))
     state.source, state.directory = str(source), str(directory)
     if lacks_pooler and family.reads_pooler(model):
         state.newly_initialized = [family.pooler(model)]
@@ -61,6 +67,8 @@ def _build(family, config, head, num_labels, dtype, directory):
     try:
         backbone = family.backbone(**family.arguments(config), dtype=dtype)
         _activation(config)
+    except InputError:
+        raise
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{directory / 'config.json'} describes no encoder that KerasHub can build ({str(error)[:200]}): restore "
@@ -69,13 +77,17 @@ def _build(family, config, head, num_labels, dtype, directory):
     follow(backbone, family, {**config, "model_type": family.model_type})
     if head == "none":
         return backbone
-    rates = [config.get(key) for key in ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob")]
-    rate = next((rate for rate in rates if rate is not None), backbone.dropout)
-    return family.classifier(backbone, num_classes=num_labels, dropout=rate)
+    if head == "masked-lm":
+        model = family.tasks[head](backbone)
+        follow_in_head(model, family, backbone._tf_adapters_checkpoint)
+        return model
+    if head == "classification":
+        return family.tasks[head](backbone, num_classes=num_labels, **family.head_arguments(config, backbone))
+    return HEADS[head](backbone, num_labels, **HEADS[head].arguments(family, config, backbone))
 
 
-def _activation(config):
-    activation = config.get("hidden_act") or config.get("activation") or "gelu"
+def _activation(config, named=activation_named):
+    activation = named(config)
     name = one_name(activation)
     if name not in NAMES:
         raise ValueError(f"the activation {activation!r} is unknown")
@@ -91,7 +103,10 @@ def follow(backbone, family, config):
     Raises:
         ValueError: an activation that is unknown.
     """
-    function, epsilon = _activation(config), config.get("layer_norm_eps", 1e-12)
+    function, epsilon = _activation(config), config.get("layer_norm_eps", family.epsilon)
+    for layer in layers_of(backbone):
+        if type(layer) is keras_hub.layers.PositionEmbedding:
+            layer.__class__ = OpenPositions
     family.prepare(backbone, config)
     backbone._tf_adapters_model_type = family.model_type
     backbone._tf_adapters_checkpoint = {name: config[name] for name in files.CHECKPOINT if name in config}
@@ -104,13 +119,21 @@ def follow(backbone, family, config):
     files.keep(backbone)
 
 
+def follow_in_head(model, family, config):
+    """Let a fresh task model of masked words compute what a checkpoint means; arguments as of `follow`."""
+    masked_words_part(model, "dense").activation = _activation(config, family.masked_words_activation)
+    masked_words_part(model, "norm").epsilon = config.get("layer_norm_eps", family.epsilon)
+    model._tf_adapters_checkpoint = dict(config)
+    files.keep(model)
+
+
 def _read_weights(model, family, directory):
     """Assign every weight of the checkpoint, one tensor in memory at a time.
 
-    Returns: whether it lacks the pooler.
+    Returns: whether it lacks the pooler, and the ids of the variables that it has.
     """
     named = {name: (variable, transposed) for variable, name, transposed in family.names(model)}
-    prefix, missing = family.prefix_name + ".", []
+    prefix, missing, read = family.prefix_name + ".", [], set()
     with open_weights(directory, WEIGHT_FILES) as weights:
         bare = not any(key.startswith(prefix) for key in weights)
         keys = {prefix + key if bare else key: key for key in weights}
@@ -129,6 +152,7 @@ def _read_weights(model, family, directory):
             value = weights.read(keys[name])
             check_finite({keys[name]: value}, weights.path)
             variable.assign((value.T if turned else value).reshape(tuple(variable.shape)))
+            read.add(id(variable))
         pooler = f"{prefix}{family.pooler_name}." if family.pooler_name else None
         lost = [name for name in missing if name.startswith(prefix) and not (pooler and name.startswith(pooler))]
         if lost:
@@ -136,4 +160,4 @@ def _read_weights(model, family, directory):
                 f"{weights.path} lacks {len(lost)} weights of the encoder that config.json describes, {lost[0]} the "
                 "first: the file belongs to another architecture or is incomplete."
             )
-    return any(pooler and name.startswith(pooler) for name in missing)
+    return any(pooler and name.startswith(pooler) for name in missing), read

@@ -6,14 +6,15 @@ import keras_hub
 from keras import ops
 
 from tf_adapters._keras3_internals import unlocked
-from tf_adapters.models.keras_hub.family import Family
+from tf_adapters.models.keras_hub.family import Family, encoder_arguments, kerashub_tasks
+from tf_adapters.models.keras_hub.positions import OpenPositions
 
 # PyTorch's positions count from the number after that of padding.
 FIRST_POSITION = 2
 
 
-class OffsetPositions(keras_hub.layers.PositionEmbedding):
-    """PositionEmbedding whose first token has the position 2, as RoBERTa's checkpoints number them."""
+class OffsetPositions(OpenPositions):
+    """Positions whose first token has the position 2, as RoBERTa's checkpoints number them."""
 
     def call(self, inputs, start_index=0, positions=None):
         return super().call(inputs, start_index=start_index + FIRST_POSITION, positions=positions)
@@ -43,19 +44,6 @@ def prepare(backbone, config):
     embeddings.make_types(config["type_vocab_size"])
 
 
-def arguments(config):
-    """KerasHub's arguments, from the dict of a `config.json`."""
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["num_hidden_layers"],
-        "num_heads": config["num_attention_heads"],
-        "hidden_dim": config["hidden_size"],
-        "intermediate_dim": config["intermediate_size"],
-        "dropout": config.get("hidden_dropout_prob", 0.1),
-        "max_sequence_length": config["max_position_embeddings"],
-    }
-
-
 class Roberta(Family):
     """A family of RoBERTa's shape."""
 
@@ -68,24 +56,33 @@ class Roberta(Family):
         return named
 
 
-def family(model_type, backbone, classifier, tokenizer):
-    """A Family of RoBERTa's shape."""
+def family(model_type, name, tokenizer):
+    """A Family of RoBERTa's shape; `name` is what KerasHub's classes begin with."""
     return Roberta(
         model_type=model_type,
-        backbone=backbone,
-        arguments=arguments,
-        classifier=classifier,
+        backbone=getattr(keras_hub.models, f"{name}Backbone"),
+        arguments=encoder_arguments,
+        tasks=kerashub_tasks(name),
         prefix_name="roberta",
-        head={"pooled_dense": "classifier.dense", "output_dense": "classifier.out_proj"},
+        heads={
+            "classification": {"pooled_dense": "classifier.dense", "output_dense": "classifier.out_proj"},
+            "masked-lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head"},
+        },
+        masked_words_activation=lambda config: "gelu",
         embeddings={
             "embeddings.token_embedding": "embeddings.word_embeddings",
             "embeddings.position_embedding": "embeddings.position_embeddings",
             "embeddings_layer_norm": "embeddings.LayerNorm",
         },
+        # Of transformers' heads that are here, multiple choice alone reads it.
+        pooler_name="pooler.dense",
         tokenizer=tokenizer,
         first_position=FIRST_POSITION,
+        choice_arguments=lambda config, backbone: {
+            "dropout": backbone.dropout, "activation": "tanh", "in_encoder": True,
+        },
         prepare=prepare,
-    )
+    )  # fmt: skip
 
 
-FAMILY = family("roberta", keras_hub.models.RobertaBackbone, keras_hub.models.RobertaTextClassifier, "byte-level-bpe")
+FAMILY = family("roberta", "Roberta", "byte-level-bpe")

@@ -1,12 +1,15 @@
-"""The places inside a TransformerEncoder where adapters stand, on Keras 3."""
+"""The places inside a block where adapters stand, on Keras 3."""
 
 import math
 
 import keras
 import keras_hub
+import numpy as np
 from keras import ops
 
 from tf_adapters._keras3_internals import part, replace_tracked, untracked
+from tf_adapters.activations import NAMES, one_name
+from tf_adapters.layers.ops import keras3
 
 
 class Acting(keras.layers.Layer):
@@ -140,7 +143,15 @@ class Site(keras.layers.Layer):
 
 
 class AdapterSite(Site):
-    """What follows a sub-layer: the adapter, the sum with the sub-layer's input, the LayerNorm."""
+    """What follows a sub-layer: the adapter, the sum with the sub-layer's input, the LayerNorm.
+
+    Call arguments:
+        hidden_states: `(batch, length, hidden)`, what the sub-layer made, after its dropout.
+        input_tensor: of the same shape, what it was made of.
+        norm: the LayerNorm.
+
+    Returns: the same shape.
+    """
 
     @classmethod
     def beside(cls, norm, name):
@@ -150,18 +161,7 @@ class AdapterSite(Site):
         site.make_site()
         return site
 
-    def finish(self, hidden_states, input_tensor, norm, training):
-        """The sub-layer's end.
-
-        Args:
-            hidden_states: `(batch, length, hidden)`, what the sub-layer made, after its dropout.
-            input_tensor: of the same shape, what it was made of.
-            norm: the LayerNorm.
-            training: bool or None.
-
-        Returns: the same shape.
-        """
-
+    def call(self, hidden_states, input_tensor, norm, training=None):
         def act(name, gate):
             return self._act(name, hidden_states, input_tensor, norm, training, gate)
 
@@ -265,11 +265,17 @@ class _Flat:
         return self._compute(inputs)
 
 
-class AdapterEncoder(keras_hub.layers.TransformerEncoder):
-    """KerasHub's TransformerEncoder whose sub-layers may be followed by adapters.
+class AdapterBlock:
+    """Before KerasHub's class of a block: its sub-layers may be followed by adapters.
 
-    A built block becomes one by its class, so that the graph of its backbone keeps it.
+    A built block becomes one by its class, so that the graph of its backbone keeps it. The signature of `call` must be
+    that of KerasHub's class, because Keras noted it when the block was made.
+
+    Attributes:
+        original: KerasHub's class.
     """
+
+    original: type
 
     def make_sites(self, index):
         """Begin without an adapter; `index` is the block's, from the bottom.
@@ -289,17 +295,57 @@ class AdapterEncoder(keras_hub.layers.TransformerEncoder):
             untracked(self, getattr(self, name))
             delattr(self, name)
 
+    def finish(self, attended, inputs, **training):
+        """What follows the attention.
+
+        Args:
+            attended: `(batch, length, hidden)`, what the attention made.
+            inputs: of the same shape, the block's.
+            training: `training`, where `call` has it; left out, layers take it from the call that is at work, and with
+                None they do not.
+
+        Returns: the block's outputs.
+        """
+        attended = part(self, "attention_dropout")(attended, **training)
+        hidden = self.attention_site(attended, inputs, norm=part(self, "attention_norm"), **training)
+        outputs = part(self, "output")(part(self, "intermediate")(hidden))
+        outputs = part(self, "ffn_dropout")(outputs, **training)
+        return self.ffn_site(outputs, hidden, norm=part(self, "ffn_norm"), **training)
+
+
+class AdapterEncoder(AdapterBlock, keras_hub.layers.TransformerEncoder):
+    """KerasHub's TransformerEncoder with sites."""
+
+    original = keras_hub.layers.TransformerEncoder
+
     def call(self, inputs, padding_mask=None, attention_mask=None, training=None, return_attention_scores=False):
-        mask = None if padding_mask is None else ops.expand_dims(ops.cast(padding_mask, "bool"), 1)
-        if attention_mask is not None:
-            attention_mask = ops.cast(attention_mask, "bool")
-            mask = attention_mask if mask is None else ops.logical_and(mask, attention_mask)
+        mask = joined_mask(padding_mask, attention_mask)
         scores = {"return_attention_scores": True} if return_attention_scores else {}
         attended = part(self, "attention")(query=inputs, value=inputs, attention_mask=mask, training=training, **scores)
         attended, *scores = attended if return_attention_scores else (attended,)
-        attended = part(self, "attention_dropout")(attended, training=training)
-        hidden = self.attention_site.finish(attended, inputs, part(self, "attention_norm"), training)
-        outputs = part(self, "output")(part(self, "intermediate")(hidden))
-        outputs = part(self, "ffn_dropout")(outputs, training=training)
-        outputs = self.ffn_site.finish(outputs, hidden, part(self, "ffn_norm"), training)
+        outputs = self.finish(attended, inputs, training=training)
         return (outputs, *scores) if scores else outputs
+
+
+def name_of_activation(function):
+    """The name, as of `one_name`, of an activation; None for one that is unknown."""
+    # KerasHub's own backbones have a function without a name. Some are another one's equal near zero alone.
+    points = np.array([[*np.linspace(-4, 4, 9), -100, -20, -8, 8, 20, 100]], "float32")
+    values = np.asarray(function(points))
+    same = (name for name in NAMES if np.allclose(keras3.activation(name)(points), values, rtol=0, atol=1e-5))
+    found = next(same, None)
+    return found and one_name(found)
+
+
+def joined_mask(padding_mask, attention_mask):
+    """What a block's attention takes: `(batch, 1 or length, length)` booleans, or None where nothing is masked.
+
+    Args:
+        padding_mask: `(batch, length)`, or None.
+        attention_mask: `(batch, length, length)`, or None.
+    """
+    mask = None if padding_mask is None else ops.expand_dims(ops.cast(padding_mask, "bool"), 1)
+    if attention_mask is None:
+        return mask
+    attention_mask = ops.cast(attention_mask, "bool")
+    return attention_mask if mask is None else ops.logical_and(mask, attention_mask)

@@ -34,8 +34,7 @@ def quantize_frozen(model):
             state.cast.append(variable)
     # What adapters found here cannot come back any more.
     state.freezing = None
-    for one in (model, backbone):
-        forget_traces(one)
+    forget_traces(model)
     return model
 
 

@@ -12,30 +12,10 @@ from transformers.modeling_tf_outputs import TFBaseModelOutputWithPastAndCrossAt
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import uncast
 from tf_adapters.layers.dropout import SeededDropout
-from tf_adapters.layers.fused.activation import ACTIVATIONS, biased_activation
-from tf_adapters.layers.fused.attention import dot_product_attention
-from tf_adapters.layers.fused.dropout import biased_dropout
-from tf_adapters.layers.fused.layer_norm import sum_norm
+from tf_adapters.layers.fused import parts
+from tf_adapters.layers.fused.activation import ACTIVATIONS
 from tf_adapters.models.transformers.dense_site import DenseSite
 from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite
-
-
-def _value(variable, dtype):
-    """A variable as a tensor, cast once from float32 whatever Keras would cast it to."""
-    return tf.cast(uncast(variable), dtype)
-
-
-def _rows(tensor):
-    return tf.reshape(tensor, [-1, tensor.shape[-1]])
-
-
-def _is_known(training):
-    return training is None or isinstance(training, (bool, int))
-
-
-def _keeps(training):
-    # What cannot be known is kept.
-    return bool(training) if _is_known(training) else True
 
 
 def _are_dense(*layers):
@@ -43,23 +23,22 @@ def _are_dense(*layers):
     return all(type(layer) is keras.layers.Dense for layer in layers)
 
 
-def _dense_and_update(layer, training):
-    """A Dense and what is known to be added to it: `(dense, ())`, or `(dense, (LoraLayer, gate))`; None for anything
-    else."""
+def _dense(layer, training):
+    """A Dense layer, with LoRA's update where one is around it, as `parts.Dense`; None for anything else."""
     if _are_dense(layer):
-        return layer, ()
-    if (
-        not isinstance(layer, DenseSite)
-        or not _are_dense(layer.dense)
-        or (len(layer.adapters) > 1 and layer.merged is None)
-    ):
+        return parts.Dense(uncast(layer.kernel), uncast(layer.bias))
+    if not isinstance(layer, DenseSite) or not _are_dense(layer.dense):
         return None
     if layer.merged is not None or not layer.adapters:
-        return layer.merged or layer.dense, ()
+        return _dense(layer.merged or layer.dense, training)
+    if len(layer.adapters) > 1:
+        return None
     ((name, adapter),) = layer.adapters.items()
     if not adapter.low_rank or (adapter.dropout and training):
         return None
-    return layer.dense, (adapter, tf.convert_to_tensor(layer.switch.gates[name]))
+    factor = tf.convert_to_tensor(layer.switch.gates[name]) * adapter.scaling
+    dense = _dense(layer.dense, training)
+    return parts.Dense(dense.kernel, dense.bias, (uncast(adapter.a), uncast(adapter.b), factor))
 
 
 def _draw_seed(dropout):
@@ -89,63 +68,24 @@ class FastSelfAttention:
     ):  # fmt: skip
         """As the original; with `queries`, an int, only that many first tokens ask, and the others are asked."""
         others = (head_mask, encoder_hidden_states, past_key_value)
-        fits = all(_dense_and_update(layer, training) is not None for layer in (self.query, self.key, self.value))
+        denses = [_dense(layer, training) for layer in (self.query, self.key, self.value)]
         if (
-            not fits
+            any(dense is None for dense in denses)
             or any(other is not None for other in others)
             or self.is_decoder
             or output_attentions
-            or not _is_known(training)
+            or not parts.is_known(training)
         ):
             outputs = super().call(
                 hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask,
                 past_key_value, output_attentions, training=training,
             )  # fmt: skip
             return outputs if queries is None else (outputs[0][:, :queries], *outputs[1:])
-        if queries is None:
-            query, key, value = self._project(hidden_states, (self.query, self.key, self.value))
-        else:
-            (query,) = self._project(hidden_states[:, :queries], (self.query,))
-            key, value = self._project(hidden_states, (self.key, self.value))
         rate = self.dropout.rate if training else 0.0
         seed = _draw_seed(self.dropout) if rate else None
-        context = dot_product_attention(rate)(query, key, value, attention_mask, seed)
-        context = tf.transpose(context, [0, 2, 1, 3])
-        return (tf.reshape(context, tf.concat([tf.shape(context)[:2], [self.all_head_size]], 0)),)
-
-    def _project(self, states, layers):
-        """Query, key or value as `(batch, heads, length, width)`, by one product; the scores' scale is in the query.
-
-        LoRA's updates take two narrow products for all of them.
-        """
-        denses, updates = zip(*(_dense_and_update(layer, False) for layer in layers))
-        scale = self.attention_head_size**-0.5 if layers[0] is self.query else 1.0
-        scales = [scale] + [1.0] * (len(layers) - 1)
-        weights = [
-            tf.cast(
-                tf.concat(
-                    [_value(getattr(dense, name), tf.float32) * scale for dense, scale in zip(denses, scales)], -1
-                ),
-                states.dtype,
-            )
-            for name in ("kernel", "bias")
-        ]
-        rows = _rows(states)
-        joint = tf.nn.bias_add(tf.matmul(rows, weights[0]), weights[1])
-        down, up = [], []
-        for number, (update, scale) in enumerate(zip(updates, scales)):
-            if update:
-                (lora, gate), size = update, self.all_head_size
-                down.append(_value(lora.a, states.dtype))
-                wide = _value(lora.b, tf.float32) * (gate * lora.scaling * scale)
-                up.append(
-                    tf.pad(tf.cast(wide, states.dtype), [[0, 0], [number * size, (len(layers) - 1 - number) * size]])
-                )
-        if down:
-            joint += tf.matmul(tf.matmul(rows, tf.concat(down, 1)), tf.concat(up, 0))
-        batch, length = tf.unstack(tf.shape(states)[:2])
-        shape = [batch, length, len(layers), self.num_attention_heads, self.attention_head_size]
-        return tf.unstack(tf.transpose(tf.reshape(joint, shape), [2, 0, 3, 1, 4]))
+        drops = {"rate": rate, "seed": seed}
+        heads = self.num_attention_heads
+        return (parts.attend(hidden_states, *denses, heads=heads, mask=attention_mask, queries=queries, **drops),)
 
 
 class FastIntermediate:
@@ -165,12 +105,10 @@ class FastIntermediate:
         return layer
 
     def call(self, hidden_states, training=None):
-        if not _are_dense(self.dense):
+        dense = _dense(self.dense, training) if _are_dense(self.dense) else None
+        if dense is None:
             return super().call(hidden_states)
-        dtype = hidden_states.dtype
-        product = tf.matmul(_rows(hidden_states), _value(self.dense.kernel, dtype))
-        outputs = biased_activation(self.config.hidden_act, _keeps(training))(product, _value(self.dense.bias, dtype))
-        return tf.reshape(outputs, tf.concat([tf.shape(hidden_states)[:-1], [self.dense.units]], 0))
+        return parts.expand(hidden_states, dense, self.config.hidden_act, parts.keeps(training))
 
 
 class FastSite(AdapterSite):
@@ -178,31 +116,28 @@ class FastSite(AdapterSite):
 
     def call(self, hidden_states, input_tensor, training=False):
         name, adapter = next(iter(self.adapters.items()), (None, None))
-        is_plain = len(self.adapters) < 2 and _is_known(training) and _are_dense(self.dense)
+        is_plain = len(self.adapters) < 2 and parts.is_known(training) and _are_dense(self.dense)
         if is_plain and training and self.switch.drops:
             is_plain = False
         if is_plain and adapter is not None:
             is_plain = self.configs[name].insertion == "sequential" and adapter.is_fused(training)
         if not is_plain:
             return super().call(hidden_states, input_tensor, training=training)
-        dtype, rate = hidden_states.dtype, self.dropout.rate if training else 0.0
-        product = tf.matmul(_rows(hidden_states), _value(self.dense.kernel, dtype))
-        bias = _value(self.dense.bias, dtype)
-        if rate:
-            dense = biased_dropout(rate)(product, bias, _draw_seed(self.dropout))
-        else:
-            dense = tf.nn.bias_add(product, bias)
-        terms, bias = [dense, _rows(input_tensor)], tf.zeros([self.dense.units])
         if adapter is not None:
+            weights = (getattr(adapter, name) for name in ("down_kernel", "down_bias", "up_kernel", "up_bias"))
             (gate,) = map(tf.convert_to_tensor, self.switch.gates.values())
-            squeezed = tf.matmul(dense, _value(adapter.down_kernel, dtype))
-            inner = biased_activation(adapter.activation, _keeps(training))(squeezed, _value(adapter.down_bias, dtype))
-            # On the kernel the gate costs m*d products; on the activations it would cost tokens*d.
-            kernel, bias = (_value(weight, tf.float32) * gate for weight in (adapter.up_kernel, adapter.up_bias))
-            terms.append(tf.matmul(inner, tf.cast(kernel, dtype)))
-        gamma, beta = self.guarded(_value(self.LayerNorm.gamma, tf.float32)), _value(self.LayerNorm.beta, tf.float32)
-        outputs = sum_norm(self.LayerNorm.epsilon, len(terms), self.dense.units)(gamma, beta, bias, *terms)
-        return tf.reshape(outputs, tf.shape(input_tensor))
+            adapter = parts.Adapter(*map(uncast, weights), adapter.activation, gate)
+        norm, rate = self.LayerNorm, self.dropout.rate if training else 0.0
+        return parts.close(
+            hidden_states,
+            input_tensor,
+            _dense(self.dense, training),
+            parts.Norm(self.guarded(uncast(norm.gamma)), uncast(norm.beta), norm.epsilon),
+            adapter=adapter,
+            rate=rate,
+            seed=_draw_seed(self.dropout) if rate else None,
+            training=parts.keeps(training),
+        )
 
 
 class FastBlock(AdapterBlock):

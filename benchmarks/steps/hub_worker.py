@@ -1,0 +1,92 @@
+"""The arms of the second door, on the backend that KERAS_BACKEND names; started by step.py.
+
+A step is `train_on_batch` of the model that `fit` trains: its inputs are tensors, and Keras 3 wraps no data set around
+them.
+"""
+
+import numpy as np
+
+from benchmarks.peers.worker_protocol import serve
+from benchmarks.provenance import installed_versions
+
+BACKENDS = ("tensorflow", "jax", "torch")
+# KerasHub's own LoRA trains four matrices of each block: rank 8 of query and value.
+_LORA_RANK = 8
+
+
+class HubArm:
+    """Adapters, full fine-tuning or KerasHub's own LoRA: one optimiser step on one batch."""
+
+    def __init__(self, settings):
+        import keras
+
+        import tf_adapters
+        from tf_adapters.layers.ops import keras3
+        from tf_adapters.models.keras_hub.door import Called
+
+        what = settings["arm"].rpartition("-")[2]
+        fast = what == "fast"
+        what = "adapters" if fast else what
+        model = tf_adapters.load_backbone(settings["directory"], num_labels=2, door="keras-hub")
+        if what == "adapters":
+            config = tf_adapters.AdapterConfig(bottleneck_size=settings["bottleneck"], train_layer_norm="encoder")
+            tf_adapters.add_adapters(model, config, seed=settings["seed"], fast=fast)
+        if what == "lora":
+            model.backbone.enable_lora(_LORA_RANK)
+        else:
+            tf_adapters.set_trainable(model, what)
+        self.model, self._what = model, what
+        self.called = Called(model)
+        self.called.compile(
+            optimizer=keras3.Adam(settings["learning_rate"]),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile="-jit-" in settings["arm"] or keras.backend.backend() == "jax",
+        )
+        with np.load(settings["batches"]) as arrays:
+            self.batches = [
+                (
+                    {
+                        "token_ids": arrays[f"input_ids_{index}"],
+                        "padding_mask": arrays[f"attention_mask_{index}"],
+                        "segment_ids": np.zeros_like(arrays[f"input_ids_{index}"]),
+                    },
+                    arrays[f"labels_{index}"],
+                )
+                for index in range(len(arrays.files) // 3)
+            ]
+        self.batch_count = len(self.batches)
+        self.trained_parameters = int(sum(np.prod(weight.shape) for weight in model.trainable_variables))
+        names = ("keras", "keras-hub", keras.backend.backend(), "numpy", "tf_adapters")
+        self.details = {"versions": installed_versions(*names)}
+
+    def step(self, index):
+        float(self.called.train_on_batch(*self.batches[index]))  # reading the loss waits for the step
+
+    def save(self, directory):
+        if self._what == "adapters":
+            import tf_adapters
+
+            tf_adapters.save_adapter(self.model, directory)
+
+
+def make_arm(settings):
+    """The arm that `settings["arm"]` names: `BACKEND-hub-WHAT`, `tensorflow-jit-hub-WHAT`."""
+    import keras
+
+    backend = keras.backend.backend()
+    if backend == "torch":
+        import torch
+
+        torch.set_num_threads(settings["threads"])
+    else:
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(settings["threads"])
+        tf.config.threading.set_inter_op_parallelism_threads(settings["threads"])
+    keras.utils.set_random_seed(settings["seed"])
+    keras.config.set_dtype_policy(settings["precision"])
+    return HubArm(settings)
+
+
+def main():
+    serve(make_arm)

@@ -1,0 +1,163 @@
+"""Tiny encoders and models of KerasHub, what they are asked, and the adapters that the second door's tests put in."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
+keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
+
+import tf_adapters  # noqa: E402
+from tests.conftest import VOCABULARY  # noqa: E402
+from tests.families import KERAS_HUB as SIZES  # noqa: E402
+from tf_adapters import AdapterConfig, LoraConfig  # noqa: E402
+from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config  # noqa: E402
+from tf_adapters.models.keras_hub import door  # noqa: E402
+from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family  # noqa: E402
+from tf_adapters.models.state import state_of  # noqa: E402
+
+FAMILIES = ("albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta")
+CLASSIFIERS = tuple(family for family in FAMILIES if family != "electra")  # KerasHub has no head for it
+SMALL = {"bottleneck_size": 4}
+MODES = ("full", "top-1", "layer-norm", "bias", "head", "adapters")
+CONFIGS = {
+    "houlsby": AdapterConfig(**SMALL),
+    "one a block": AdapterConfig(**SMALL, sharing="layer", activation="tanh", train_layer_norm="none"),
+    "shared": AdapterConfig(**SMALL, sharing=2, train_layer_norm="encoder"),
+    "upper": AdapterConfig(**SMALL, blocks=(1, 2), placement="ffn", train_layer_norm="adapted"),
+    "after norm": AdapterConfig(**SMALL, insertion="after-norm", placement="ffn"),
+    "parallel": AdapterConfig(**SMALL, insertion="parallel", scaling=4.0),
+    "deep": AdapterConfig(**SMALL, hidden_layers=2, inner_norm="before", scaling="learned"),
+    "multiply": AdapterConfig(**SMALL, interaction="multiply", inner_norm="after"),
+    "dropped": AdapterConfig(**SMALL, random_drop=2, dropout=0.1),
+    "lora": LoraConfig(rank=2, targets=("query", "key", "value", "attention_output", "intermediate", "output")),
+    "dora": DoraConfig(rank=2, targets=("value", "attention_output", "intermediate")),
+    "ia3": IA3Config(),
+    "fusion": FusionConfig(adapters={"a": AdapterConfig(**SMALL), "b": AdapterConfig(bottleneck_size=3)}),
+}
+OF_DEBERTA = [("deberta-v2", "houlsby"), ("deberta-v2", "lora")]  # whose blocks are of a class of their own
+
+
+def write_checkpoint(family, directory, **changes):
+    """A tiny encoder with random weights, every bias included, as transformers would write it."""
+    usual = {"type_vocab_size": 2, "hidden_act": "gelu", "activation": "gelu"}
+    config = {**usual, **SIZES[family], **changes, "model_type": family}
+    (directory / "config.json").write_text(json.dumps(config))
+    if family not in MODEL_TYPES:
+        return directory
+    described, random = get_family(MODEL_TYPES[family]), np.random.default_rng(0)
+    backbone = described.backbone(**described.arguments(config))
+    described.prepare(backbone, config)
+    arrays = {}
+    for variable, name, transposed in described.names(backbone):
+        shape = door.shape(variable)[::-1] if transposed else door.shape(variable)
+        scale = random.normal(0, 0.05, shape).astype("float32")
+        arrays[name] = scale + 1 if name.endswith("LayerNorm.weight") or "layer_norm.weight" in name else scale
+    save_file(arrays, str(directory / "model.safetensors"))
+    return directory
+
+
+def first(checkpoint, **settings):
+    """A model of the first door."""
+    pytest.importorskip("tf_keras", reason="needs the first door")
+    return tf_adapters.load_backbone(str(checkpoint), door="transformers", **settings)
+
+
+def inputs(family):
+    """The same three rows of nine tokens for each door, the first padded."""
+    random, pad = np.random.default_rng(0), SIZES[family].get("pad_token_id", 0)
+    ids, mask = random.integers(5, len(VOCABULARY), (3, 9)).astype("int32"), np.ones((3, 9), "int32")
+    ids[0, 5:], mask[0, 5:] = pad, 0
+    ours = {"input_ids": ids, "attention_mask": mask}
+    if family not in ("distilbert", "roberta", "xlm-roberta", "camembert"):
+        ours["token_type_ids"] = np.zeros((3, 9), "int32")
+    theirs = {"token_ids": ids, "padding_mask": mask, "segment_ids": np.zeros((3, 9), "int32")}
+    return ours, theirs
+
+
+PLACES = [1, 4, 2]  # of words to guess, in each row
+
+
+def choices(given):
+    """Each row of inputs as a text with three choices: itself, and the rows behind it."""
+    return {name: np.stack([np.roll(value, -shift, 0) for shift in range(3)], 1) for name, value in given.items()}
+
+
+def answers(model, family):
+    """Logits of either door, or of the second one's backbone the hidden states."""
+    ours, theirs = inputs(family)
+    head = state_of(model).family.head_of(model)
+    if head == "multiple-choice":
+        ours, theirs = choices(ours), choices(theirs)
+    if not isinstance(model, keras.Model):
+        logits = model(ours, training=False).logits.numpy()
+        return logits[:, PLACES] if head == "masked-lm" else logits
+    theirs["mask_positions"] = np.tile(np.array(PLACES, "int32"), (3, 1))
+    outputs = model.predict({name: theirs[name] for name in model.input}, verbose=0)
+    return outputs["sequence_output"] if isinstance(outputs, dict) else outputs
+
+
+def hidden_states(model, family):
+    """What the encoder makes of the tokens that are no padding, through either door."""
+    ours, theirs = inputs(family)
+    encoder, real = state_of(model).family.main_layer(model), theirs["padding_mask"].astype(bool)
+    found = answers(encoder, family) if isinstance(encoder, keras.Model) else encoder(ours, training=False)[0].numpy()
+    return found[real]
+
+
+def fill(model, seed=0):
+    """Values as after training: every weight of the acting adapter, its LayerNorms and the head is another."""
+    random, state = np.random.default_rng(seed), state_of(model)
+    state.origin(model)
+    adapter = state.adapters[state.active]
+    variables = [weight for layer in adapter.layers.values() for weight in layer.weights]
+    variables += state.head_variables(model)
+    if adapter.config.train_layer_norm != "none":
+        variables += state.layer_norm_variables(model, adapter.config.train_layer_norm, adapter.config.blocks)
+    for variable in variables:
+        variable.assign(
+            np.asarray(state.door.read(variable)) + random.normal(0, 0.1, tuple(variable.shape)).astype("float32")
+        )
+
+
+def learn(model, given, targets, epochs=6, **options):
+    """Train a compiled model; the loss falls. It is that without dropout, which may hide what a few steps gain."""
+    before = model.evaluate(given, targets, verbose=0, **options)
+    model.fit(given, targets, epochs=epochs, verbose=0, **options)
+    assert model.evaluate(given, targets, verbose=0, **options) < before
+
+
+def bits(model):
+    return {weight.path: keras.ops.convert_to_numpy(weight).tobytes() for weight in model.weights}
+
+
+def some(names, quick, slow=None):
+    """The cases of a test, each a value or a tuple of them, of which all but a few are slow, or if some of these are
+    named, of the conformance."""
+    marks = {name: pytest.mark.slow if slow is None or name in slow else pytest.mark.conformance for name in names}
+    values = {name: name if isinstance(name, tuple) else (name,) for name in names}
+    return [pytest.param(*values[name], marks=() if name in quick else marks[name]) for name in names]
+
+
+def small_backbone(kind="Bert"):
+    own = {"embedding_dim": 8} if kind == "Albert" else {}
+    return getattr(keras_hub.models, f"{kind}Backbone")(
+        vocabulary_size=50, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=20, **own
+    )
+
+
+def words_to_guess(model):
+    """Inputs of a task model of masked words, and the words at the places."""
+    random = np.random.default_rng(0)
+    ids = random.integers(1, 50, (4, 9)).astype("int32")
+    given = {
+        "token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids),
+        "mask_positions": np.tile(np.array(PLACES, "int32"), (4, 1)),
+    }  # fmt: skip
+    return {name: given[name] for name in model.input}, random.integers(1, 50, (4, 3))
+
+
+def hidden(backbone):
+    return backbone.predict(inputs("bert")[1], verbose=0)

@@ -1,0 +1,290 @@
+"""Fast blocks of KerasHub's models compute what plain ones compute, on TensorFlow; other backends refuse them."""
+
+import numpy as np
+import pytest
+
+keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
+keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
+
+import tf_adapters  # noqa: E402
+from tests.keras_hub_models import CONFIGS, answers, bits, fill, inputs, small_backbone, some, write_checkpoint  # noqa: E402
+from tf_adapters import AdapterConfig, InputError, LoraConfig  # noqa: E402
+from tf_adapters.models import cast_frozen, load_keras_file  # noqa: E402
+from tf_adapters.models.injection import adapter_names  # noqa: E402
+from tf_adapters.models.keras_hub import door  # noqa: E402
+from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
+from tf_adapters.models.state import state_of  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="needs TensorFlow, as fast blocks do themselves"
+)
+FAMILIES = ("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "albert")
+LABELS = np.array([0, 1, 1])
+
+
+def adapted(checkpoint, fast, config=CONFIGS["houlsby"], mode="adapters", **settings):
+    keras.utils.set_random_seed(0)  # of the head
+    model = load_backbone(checkpoint, **settings)
+    tf_adapters.add_adapters(model, config, seed=1, fast=fast)
+    fill(model)
+    return tf_adapters.set_trainable(model, mode)
+
+
+def given(model, family):
+    theirs = inputs(family)[1]
+    return {name: theirs[name] for name in model.input}
+
+
+def logits_and_gradients(model, family, training=False):
+    import tensorflow as tf
+
+    @tf.function
+    def compute():
+        with tf.GradientTape() as tape:
+            logits = tf.cast(model(given(model, family), training=training), tf.float32)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, logits))
+        return logits, tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+
+    logits, gradients = compute()
+    return logits.numpy(), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+
+
+@pytest.mark.parametrize(
+    "family, config, mode",
+    some(
+        [
+            *((family, "houlsby", "adapters") for family in FAMILIES),
+            *(("bert", config, "adapters") for config in CONFIGS if config != "dropped"),
+            ("bert", "houlsby", "full"),
+            ("roberta", "lora", "full"),
+        ],
+        [("bert", "houlsby", "adapters"), ("roberta", "houlsby", "adapters"), ("bert", "lora", "adapters")],
+        [("albert", "houlsby", "adapters"), ("bert", "houlsby", "full"), ("bert", "upper", "adapters")],
+    ),
+)
+def test_fast_logits_and_gradients_are_those_of_plain_blocks(checkpoints, family, config, mode):
+    plain, fast = (adapted(checkpoints(family), fast, CONFIGS[config], mode) for fast in (False, True))
+    (logits, gradients), (found, of_fast) = (logits_and_gradients(model, family) for model in (plain, fast))
+    np.testing.assert_allclose(found, logits, atol=2e-6)
+    whole = np.sqrt(sum(np.square(gradient).sum() for gradient in gradients))
+    for one, other in zip(of_fast, gradients, strict=True):
+        assert np.linalg.norm(one - other) < 2e-5 * max(np.linalg.norm(other), 1e-2 * whole)
+
+
+def test_only_what_a_head_reads_is_computed_and_the_backbone_answers_every_token(checkpoints, monkeypatch):
+    plain, fast = (adapted(checkpoints("bert"), fast) for fast in (False, True))
+    expected = answers(plain.backbone, "bert")
+    asked = []
+    attend = tf_adapters.layers.fused.parts.attend
+    monkeypatch.setattr(
+        tf_adapters.layers.fused.parts,
+        "attend",
+        lambda *given, queries, **named: asked.append(queries) or attend(*given, queries=queries, **named),
+    )
+    np.testing.assert_allclose(answers(fast, "bert"), answers(plain, "bert"), atol=2e-6)
+    assert asked[-1] == 1 and set(asked[:-1]) == {None}
+    np.testing.assert_allclose(answers(fast.backbone, "bert"), expected, atol=2e-6)
+    assert asked[-1] is None
+
+
+@pytest.mark.parametrize(
+    "family, head",
+    some(
+        [
+            ("bert", "token-classification"),
+            ("bert", "masked-lm"),
+            *((family, "multiple-choice") for family in ("bert", "roberta", "electra", "distilbert")),
+        ],
+        [("bert", "token-classification")],
+        [("bert", "masked-lm"), ("roberta", "multiple-choice")],
+    ),
+)
+def test_every_head_gets_the_tokens_that_it_reads(checkpoints, family, head):
+    plain, fast = (adapted(checkpoints(family), fast, head=head) for fast in (False, True))
+    expected = answers(plain, family)
+    assert np.abs(expected).max() > 0.01
+    np.testing.assert_allclose(answers(fast, family), expected, atol=3e-6)
+
+
+def test_dropout_is_drawn_anew_and_follows_the_models_own_seeds(checkpoints):
+    model = adapted(checkpoints("bert"), True)
+    generators = [
+        layer.seed_generator
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.Dropout) and layer.rate
+    ]
+    assert len(generators) == 3 * model.backbone.num_layers + 2
+    before = [np.array(one.state) for one in generators]
+    given_here = given(model, "bert")
+    first, second = (np.asarray(model(given_here, training=True)) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+    for one, state in zip(generators, before):
+        np.testing.assert_array_equal(np.array(one.state), state + [0, 2])
+        one.state.assign(state)
+    np.testing.assert_array_equal(model(given_here, training=True), first)
+    np.testing.assert_allclose(
+        np.mean([model(given_here, training=True) for _ in range(200)], 0), model(given_here), atol=0.05
+    )
+
+
+def test_adapters_are_switched_in_traced_graphs_and_removed_bit_for_bit(checkpoints):
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(0)
+    model = load_backbone(checkpoints("bert"))
+    before, kinds = bits(model), [type(block) for block in state_of(model).family.blocks(model)]
+    plain, encoded = answers(model, "bert"), answers(model.backbone, "bert")
+    tf_adapters.add_adapters(model, CONFIGS["houlsby"], name="a", seed=1, fast=True)
+    fill(model, 1)
+    one = tf.function(lambda: model(given(model, "bert"), training=False))
+    of_a = one().numpy()
+    with tf_adapters.disable_adapters(model):
+        hidden = answers(model.backbone, "bert")
+        np.testing.assert_allclose(one(), answers(model, "bert"), atol=2e-6)
+    np.testing.assert_allclose(hidden, encoded, atol=2e-6)
+    tf_adapters.add_adapters(model, CONFIGS["one a block"], name="b", seed=2)
+    fill(model, 2)
+    assert np.isnan(one()).all()
+    two = tf.function(lambda: model(given(model, "bert"), training=False))
+    of_b = two().numpy()
+    assert np.abs(of_a - of_b).max() > 1e-3
+    tf_adapters.set_active(model, "a")
+    np.testing.assert_allclose(two(), of_a, atol=2e-6)
+    np.testing.assert_allclose(one(), of_a, atol=2e-6)
+    tf_adapters.remove_adapters(model)
+    assert bits(model) == before and [type(block) for block in state_of(model).family.blocks(model)] == kinds
+    np.testing.assert_array_equal(answers(model, "bert"), plain)
+
+
+def test_an_encoder_without_dropout_trains(tmp_path):
+    model = adapted(write_checkpoint("albert", tmp_path, hidden_dropout_prob=0.0), True)
+    model.compile(optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = [np.array(variable) for variable in model.trainable_variables]
+    model.train_on_batch(given(model, "albert"), LABELS)
+    assert not any(map(np.array_equal, before, model.trainable_variables))
+
+
+@pytest.mark.parametrize("groups, inner, last", [(1, 2, False), pytest.param(2, 2, True, marks=pytest.mark.slow)])
+def test_a_block_that_is_computed_several_times_computes_every_token(tmp_path, groups, inner, last):
+    changes = {"num_hidden_layers": 2, "num_hidden_groups": groups, "inner_group_num": inner}
+    source = write_checkpoint("albert", tmp_path, **changes)
+    plain, fast = (adapted(source, fast) for fast in (False, True))
+    assert state_of(fast).original_blocks[-1].is_last == last
+    np.testing.assert_allclose(answers(fast, "albert"), answers(plain, "albert"), atol=2e-6)
+
+
+def test_values_that_keras_hands_over_are_those_that_compute(checkpoints):
+    model = adapted(checkpoints("bert"), True)
+    own = {id(variable) for variable in state_of(model).adapter_variables()}
+    values = [variable.value + 0.3 * (id(variable) in own) for variable in model.trainable_variables]
+    rest = [variable.value for variable in model.non_trainable_variables]
+    found, _ = model.stateless_call(values, rest, given(model, "bert"), training=False)
+    for variable, value in zip(model.trainable_variables, values):
+        variable.assign(value)
+    np.testing.assert_allclose(found, model(given(model, "bert")), atol=2e-6)
+
+
+@pytest.mark.parametrize("dropout", [0.1, pytest.param(0.0, marks=pytest.mark.slow)])
+def test_a_row_of_padding_alone_gets_the_same_answer(tmp_path, dropout):
+    source = write_checkpoint("bert", tmp_path, hidden_dropout_prob=dropout)
+    plain, fast = (adapted(source, fast) for fast in (False, True))
+    rows = given(plain, "bert")
+    rows["padding_mask"] = rows["padding_mask"] * np.array([[0], [1], [1]], "int32")
+    np.testing.assert_allclose(fast(rows), plain(rows), atol=2e-6)
+
+
+def test_what_fast_blocks_do_not_know_computes_as_it_is(checkpoints):
+    models = []
+    for fast in (False, True):
+        keras.utils.set_random_seed(0)
+        model = load_backbone(checkpoints("bert"))
+        for block in state_of(model).family.blocks(model):
+            dense = block._feedforward_intermediate_dense
+            block.activation = dense.activation = keras.activations.relu6  # relu's equal up to 6
+            dense.kernel.assign(60 * dense.kernel)
+        tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1, fast=fast)
+        models.append(model)
+    np.testing.assert_allclose(*(answers(model, "bert") for model in models), atol=2e-6)
+    dense.activation = keras.activations.tanh  # of the fast one, after its adapters came
+    before = answers(models[1], "bert")
+    models[1].predict_function = None
+    assert np.abs(answers(models[1], "bert") - before).max() > 1e-3
+
+
+def test_a_classifier_of_your_own_may_read_every_token():
+    class Mean(keras_hub.models.BertTextClassifier):
+        def __init__(self, backbone, num_classes):
+            dense = keras.layers.Dense(num_classes)
+            mean = keras.layers.GlobalAveragePooling1D()(backbone(backbone.input)["sequence_output"])
+            super(keras_hub.models.BertTextClassifier, self).__init__(inputs=backbone.input, outputs=dense(mean))
+            self.backbone, self.output_dense, self.num_classes = backbone, dense, num_classes
+
+    found = []
+    for fast in (False, True):
+        keras.utils.set_random_seed(0)
+        model = Mean(small_backbone(), 2)
+        tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1, fast=fast)
+        found.append(np.asarray(model({name: value % 50 for name, value in given(model, "bert").items()})))
+    np.testing.assert_allclose(*found, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_files_keep_fast_blocks_and_exports_have_no_compiled_parts(checkpoints, tmp_path):
+    import tensorflow as tf
+
+    model = adapted(checkpoints("bert"), True)
+    expected = answers(model, "bert")
+    model.save(str(tmp_path / "all.keras"))
+    again = load_keras_file(str(tmp_path / "all.keras"))
+    assert state_of(again).fast
+    np.testing.assert_allclose(answers(again, "bert"), expected, atol=2e-6)
+    model.export(str(tmp_path / "serving"), verbose=False)
+    written = (tmp_path / "serving" / "saved_model.pb").read_bytes()
+    assert b"_XlaMustCompile\x12\x02(\x01" not in written
+    served = tf.saved_model.load(str(tmp_path / "serving"))
+    np.testing.assert_allclose(served.serve(given(model, "bert")), expected, atol=2e-6)
+    model.export(str(tmp_path / "model.tflite"), format="litert", verbose=False)
+    assert b"FlexErf" not in (tmp_path / "model.tflite").read_bytes()
+
+
+@pytest.mark.slow
+def test_weights_in_other_types_give_the_answers_of_plain_blocks(checkpoints):
+    plain, fast = (adapted(checkpoints("bert"), fast) for fast in (False, True))
+    for model in (plain, fast):
+        cast_frozen(model, "int8")
+    np.testing.assert_allclose(answers(fast, "bert"), answers(plain, "bert"), atol=2e-6)
+    exact = answers(adapted(checkpoints("bert"), False), "bert")
+    for fast in (False, True):
+        found = answers(adapted(checkpoints("bert"), fast, dtype="mixed_bfloat16"), "bert")
+        np.testing.assert_allclose(found, exact, atol=0.1 * np.abs(exact).max())
+
+
+@pytest.mark.slow
+def test_masks_of_pairs_of_tokens_are_kept(checkpoints):
+    import tensorflow as tf
+
+    from tf_adapters.models.keras_hub.fast import first_token_only
+
+    plain, fast = (adapted(checkpoints("bert"), fast) for fast in (False, True))
+    random = np.random.default_rng(0)
+    states = tf.constant(random.normal(size=(3, 9, plain.backbone.hidden_dim)), tf.float32)
+    pairs = tf.constant(random.random((3, 9, 9)) > 0.4)
+    blocks = [state_of(model).original_blocks[-1] for model in (plain, fast)]
+    one, other = (block(states, attention_mask=pairs) for block in blocks)
+    np.testing.assert_allclose(other, one, atol=1e-5)
+    with first_token_only():
+        np.testing.assert_allclose(blocks[1](states, attention_mask=pairs)[:, 0], one[:, 0], atol=1e-5)
+    other, scores = blocks[1](states, attention_mask=pairs, return_attention_scores=True)
+    assert scores.shape == (3, plain.backbone.num_heads, 9, 9)
+    np.testing.assert_allclose(other, one, atol=1e-5)
+
+
+def test_what_has_no_fast_blocks_says_so_and_stays_as_it_was(checkpoints, monkeypatch):
+    model = load_backbone(checkpoints("deberta-v2"))
+    with pytest.raises(InputError, match="fast=True: deberta-v2 has no fast blocks; leave it out"):
+        tf_adapters.add_adapters(model, AdapterConfig(), fast=True)
+    model = load_backbone(checkpoints("bert"))
+    monkeypatch.setattr(door.keras.backend, "backend", lambda: "jax")
+    with pytest.raises(InputError, match="fast=True: fast blocks are TensorFlow's, and Keras is on jax"):
+        tf_adapters.add_adapters(model, LoraConfig(), fast=True)
+    assert adapter_names(model) == [] and not state_of(model).fast
