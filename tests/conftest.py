@@ -1,13 +1,17 @@
 """A BERT small enough to build in a moment, in memory and on disk."""
 
 import contextlib
+import gc
 import importlib.util
 import io
 import json
 import os
 import pathlib
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Packages that a run of the tests is to go without: importing one fails as if it were not installed.
+sys.modules.update(dict.fromkeys(os.environ.get("TESTS_WITHOUT", "").split()))
 if importlib.util.find_spec("tf_keras") is not None:
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
@@ -26,6 +30,19 @@ VOCABULARY = [
     *"bcdefghijklmnopqrstuvwxyz0123456789.,!?'-",
     *("##" + c for c in "abcdefghijklmnopqrstuvwxyz"),
 ]
+
+
+def pytest_collection_finish():
+    """What the packages hold stays until the end: the garbage collector need not look at it again and again."""
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """What is drawn without a seed of its own follows from the test, not from those that its process ran before."""
+    for name in {"keras", "tf_keras"} & sys.modules.keys():
+        if sys.modules[name] is not None:
+            sys.modules[name].utils.set_random_seed(0)
 
 
 @pytest.fixture

@@ -133,14 +133,6 @@ def bits(model):
     return {weight.path: keras.ops.convert_to_numpy(weight).tobytes() for weight in model.weights}
 
 
-def some(names, quick, slow=None):
-    """The cases of a test, each a value or a tuple of them, of which all but a few are slow, or if some of these are
-    named, of the conformance."""
-    marks = {name: pytest.mark.slow if slow is None or name in slow else pytest.mark.conformance for name in names}
-    values = {name: name if isinstance(name, tuple) else (name,) for name in names}
-    return [pytest.param(*values[name], marks=() if name in quick else marks[name]) for name in names]
-
-
 def small_backbone(kind="Bert"):
     own = {"embedding_dim": 8} if kind == "Albert" else {}
     return getattr(keras_hub.models, f"{kind}Backbone")(

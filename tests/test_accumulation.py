@@ -38,16 +38,17 @@ WORDS = np.where(np.arange(10) < np.array([[9], [1], [3], [10], [2], [5], [4]]),
 SPANS = np.array([[number, number + 1, 10] for number in range(ROWS)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, head, targets",
     [
         ("classification", "classification", np.array([0, 1, 1, 0, 1, 1, 1])),
         # Rows with unequally many words: the mean is over words.
-        pytest.param("token-classification", "token-classification", WORDS, marks=pytest.mark.slow),
-        pytest.param("question-answering", "question-answering", SPANS, marks=pytest.mark.slow),
+        pytest.param("token-classification", "token-classification", WORDS, marks=pytest.mark.nightly),
+        pytest.param("question-answering", "question-answering", SPANS, marks=pytest.mark.nightly),
     ],
 )
-@pytest.mark.parametrize("parts", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("parts", [3, pytest.param(20, marks=pytest.mark.nightly)])
 def test_a_step_in_parts_is_that_of_the_whole_batch(kind, head, targets, parts):
     targets = tf.constant(targets, tf.int32)
     whole, in_parts = stepped(1, kind, head, targets), stepped(parts, kind, head, targets)
@@ -67,6 +68,7 @@ def test_the_regularisation_of_weights_counts_once_for_all_parts():
         np.testing.assert_allclose(one, other, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_weight_that_nothing_reads_stays_as_it_is_and_does_not_decay():
     """In transformers ALBERT's head of masked words has a bias that it does not add."""
     kind, inputs = MaskedLanguageModelling(), family_inputs("albert")
@@ -87,7 +89,7 @@ def test_a_weight_that_nothing_reads_stays_as_it_is_and_does_not_decay():
         np.testing.assert_allclose(other, one, atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fast_blocks_and_float16_with_its_scaled_loss_do_it_too(float32_policy):
     targets = tf.constant([0, 1, 1, 0, 1, 1, 1])
     whole, in_parts = (stepped(parts, "classification", "classification", targets, fast=True)[0] for parts in (1, 4))
@@ -98,7 +100,7 @@ def test_fast_blocks_and_float16_with_its_scaled_loss_do_it_too(float32_policy):
         np.testing.assert_allclose(one, other, atol=5e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_graph_holds_one_part():
     model = tiny_model()
     set_trainable(add_adapters(model, AdapterConfig(4), seed=0))

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_model
 from tests.families import family_model
 from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone
@@ -179,9 +180,7 @@ def as_flexible(directory, layers, **settings):
     (directory / "head_config.json").write_text(json.dumps(described))
 
 
-@pytest.mark.parametrize(
-    "family, head", [pytest.param(*key, marks=() if key in QUICK else pytest.mark.slow) for key in DENSE]
-)
+@pytest.mark.parametrize("family, head", nightly_but(QUICK, DENSE))
 def test_heads_of_every_family_are_written_under_pytorchs_names_and_read_as_flexible_ones_too(family, head, tmp_path):
     config = AdapterConfig(bottleneck_size=5, placement="ffn", train_layer_norm="none", init_stddev=0.3)
     model, inputs = family_model(family, head), {"input_ids": tf.constant([[5, 6, 7]])}

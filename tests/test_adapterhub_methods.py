@@ -14,6 +14,7 @@ import safetensors.tensorflow
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_model
 from tests.families import family_inputs, family_model
 from tests.test_adapterhub import FILES, check
@@ -100,14 +101,7 @@ def test_lora_computes_what_it_did_in_pytorch_and_goes_back_as_the_file_that_it_
 
 
 @pytest.mark.parametrize(
-    "family",
-    [
-        "distilbert",
-        *(
-            pytest.param(family, marks=pytest.mark.slow)
-            for family in ("albert", "deberta-v2", "electra", "roberta", "xlm-roberta")
-        ),
-    ],
+    "family", nightly_but(["distilbert"], ["distilbert", "albert", "deberta-v2", "electra", "roberta", "xlm-roberta"])
 )
 def test_lora_of_every_family_comes_back_bit_for_bit(family, tmp_path):
     model, inputs = adapted(LoraConfig(rank=2, alpha=3, targets=IN_BOTH), family_model(family)), family_inputs(family)

@@ -39,6 +39,7 @@ def test_keys_of_json_may_be_missing_and_hold_anything():
     assert [row[0] for row in rows] == ["a", "c"] and header == ["text", *OF_ANSWER]
 
 
+@pytest.mark.slow
 def test_no_more_than_a_chunk_is_held():
     file = types.SimpleNamespace(write=lambda text: None)
     chunks = (([{"text": f"text {n}"} for n in range(100)], [dict(ANSWER) for n in range(100)]) for _ in range(1000))
@@ -56,6 +57,7 @@ def table(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_predict_carries_the_columns_of_every_kind_of_file(cli, adapter_directory, tmp_path):
     texts = ["a great film", "dull", "naïve, and long"]
     lines = [json.dumps({"id": n, "text": text, "label": "?"}, ensure_ascii=False) for n, text in enumerate(texts)]

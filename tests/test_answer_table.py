@@ -121,7 +121,7 @@ def test_predict_shows_a_table_on_a_terminal_and_json_lines_elsewhere(cli, check
     assert cli(*given, stdin=b"a great film\n").rows() == records
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_terminal_gets_a_table_and_a_pipe_gets_json(checkpoint, tmp_path):
     save_task(checkpoint, tmp_path / "film", *TASKS["film"], seed=0)
     (tmp_path / "t.txt").write_text("a great film\n" + "dull " * 60 + "\n")

@@ -92,6 +92,7 @@ def test_nan_for_a_text_is_refused(refused, work):
     refused(*train(train="train.jsonl"), says="train.jsonl, line 1: column 'text' is empty")
 
 
+@pytest.mark.slow
 def test_label_that_training_has_not_is_refused(refused, work, adapter):
     (work / "dev.csv").write_text("text,label\na,positive\nb,neutral\n")
     says = "dev.csv, line 3: the label 'neutral' is not among those of the training rows ('negative', 'positive')"

@@ -118,6 +118,7 @@ def numpy_of(answer):
     return {name: value.numpy() for name, value in answer.items()}
 
 
+@pytest.mark.slow
 def test_a_mixed_batch_is_answered_as_by_each_task_alone(bank, directories):
     random = np.random.default_rng(0)
     expected = {name: alone(directories, name) for name in TASKS}
@@ -204,6 +205,7 @@ def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, direct
         assert np.isnan(values[0]).all() and np.isfinite(values[1]).all()
 
 
+@pytest.mark.slow
 def test_it_is_a_keras_model(bank, directories):
     inputs = {**tiny_inputs(batch=3, length=8), "task": tf.constant(["film", "shared", "film"])}
     called = numpy_of(bank(inputs))
@@ -271,7 +273,7 @@ def test_memory_of_many_like_adapters_is_that_of_their_weights(checkpoint, direc
 
 
 @pytest.mark.parametrize(
-    "storage, tolerance", [("bfloat16", 0.1), pytest.param("float16", 0.01, marks=pytest.mark.slow)]
+    "storage, tolerance", [("bfloat16", 0.1), pytest.param("float16", 0.01, marks=pytest.mark.nightly)]
 )
 def test_adapters_can_be_kept_in_half_the_space(checkpoint, directories, storage, tolerance):
     bank = AdapterBank(str(checkpoint), storage=storage).add("film", directories / "film")
@@ -390,6 +392,7 @@ def test_room_for_tasks_with_more_labels_leaves_the_others_as_they_are(checkpoin
     np.testing.assert_allclose(bank.answer(TEXTS, "film")["logits"][:, :2], alone(directories, "film"), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_graph_of_the_users_is_right_or_says_that_it_is_old(checkpoint, directories):
     bank = AdapterBank(str(checkpoint)).add("film", directories / "film")
     ids = tf.constant([[2, 7, 8, 3, 0, 0]])
@@ -446,7 +449,7 @@ def test_a_new_graph_is_run_by_one_thread_before_others_come(checkpoint, directo
     assert len(ended) == 8 and ended[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_no_task_has_any_more_is_dropped(checkpoint, directories, tmp_path):
     """Sizes, numbers of labels and lengths that come and go leave nothing, and what stays answers as before."""
     bank = AdapterBank(str(checkpoint))
@@ -494,7 +497,7 @@ def test_room_that_was_reserved_is_kept_until_it_is_given_back(checkpoint, direc
     assert [pool.bottleneck_size for pool in bank.trim()._pools] == [5]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directories, tmp_path):
     """Each answer is that of the one or the other adapter, never of a mixture, and the bystander's never changes."""
     versions = [save_task(checkpoint, tmp_path / str(seed), *TASKS["film"], seed=seed + 20) for seed in range(2)]
@@ -548,6 +551,7 @@ def test_rows_are_reused_grown_and_trimmed():
     assert table.put(np.full((1, 3), 5.0), [1]) == [2]
 
 
+@pytest.mark.slow
 def test_what_fails_halfway_gives_no_row_out(checkpoint, directories, monkeypatch):
     bank = AdapterBank(str(checkpoint)).add("film", directories / "film")
     used = [table.used for table in bank.tables]
@@ -758,7 +762,7 @@ def test_a_change_that_is_interrupted_anywhere_leaves_the_bank_as_it_was(bank, c
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_change_that_is_interrupted_at_any_line_of_the_package_leaves_the_bank_as_it_was(
     bank, checkpoint, directories
 ):
@@ -795,6 +799,7 @@ def served(bank, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_served_bank_answers_as_the_bank(bank, served):
     loaded = tf.saved_model.load(str(served / "1"))
     names = [*TASKS, "nobody"]
@@ -822,6 +827,7 @@ def test_a_served_bank_answers_as_the_bank(bank, served):
     }
 
 
+@pytest.mark.slow
 def test_a_request_may_leave_out_the_pair_the_mask_and_the_types(bank, served):
     """As a server does it: a session on the graph, defaults filled in."""
     ids = np.array([[2, 7, 8, 3, 0, 0], [2, 9, 10, 11, 12, 3]], np.int32)
@@ -861,7 +867,7 @@ def test_what_cannot_be_exported_is_named(bank, checkpoint, served, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_loads_where_only_tensorflow_and_tensorflow_text_are(bank, served):
     code = f"""
 import json, sys, tensorflow as tf, tensorflow_text

@@ -80,6 +80,7 @@ def bytes_of(directories, name):
     return (directories / name / "adapter.safetensors").stat().st_size
 
 
+@pytest.mark.nightly
 def test_a_version_writes_what_is_new_alone(export, directories):
     first = export(1, "film", "shared", "head", "three")
     added = export(2, "film", "shared", "head", "three", "new=film-7")
@@ -96,7 +97,7 @@ def test_a_version_writes_what_is_new_alone(export, directories):
     right(directories, removed, "three", "renamed=film-8", "shared")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_encoder_is_linked_and_a_copy_elsewhere_is_whole(export, directories, tmp_path):
     first, second = export(1, "film"), export(2, "film", "shared")
     encoders = [next((version / "variables").glob("variables.data-00000-*")) for version in (first, second)]
@@ -111,7 +112,7 @@ def test_the_encoder_is_linked_and_a_copy_elsewhere_is_whole(export, directories
     assert own_bytes(tmp_path / "all" / "3") == third.stat().st_size
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tasks_that_are_alike_are_written_once(export, directories):
     one, two = export(1, "film", "shared"), export(2, "film", "again=film", "shared", "thrice=film")
     assert own_bytes(two) == 0
@@ -119,7 +120,7 @@ def test_tasks_that_are_alike_are_written_once(export, directories):
     assert own_bytes(one) == 0  # all are linked from the second
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_where_there_are_no_links_files_are_copied(export, directories, monkeypatch):
     first = export(1, "film", "shared")
     monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EPERM, "no links")))
@@ -129,7 +130,7 @@ def test_where_there_are_no_links_files_are_copied(export, directories, monkeypa
     right(directories, second, "film", "shared", "head")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_small_files_become_one_and_half_unused_ones_are_left(export, directories, monkeypatch):
     monkeypatch.setattr(bank_files, "_SMALL_FILES", 2)
     tasks, counts = ["film"], []
@@ -147,7 +148,7 @@ def test_many_small_files_become_one_and_half_unused_ones_are_left(export, direc
     right(directories, last, "film")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_large_bank_lies_in_files_that_are_written_one_after_the_other(export, directories, monkeypatch):
     monkeypatch.setattr(bank_files, "_FILE_BYTES", int(1.5 * bytes_of(directories, "film")))
     version = export(1, "film", "film-7", "film-8", "shared", "pooler")
@@ -155,11 +156,12 @@ def test_a_large_bank_lies_in_files_that_are_written_one_after_the_other(export,
     right(directories, version, "film", "film-7", "film-8", "shared", "pooler")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "damage",
     [
         "short",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("index", "rows", "format", "foreign", "missing")),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("index", "rows", "format", "foreign", "missing")),
     ],
 )
 def test_of_a_version_that_cannot_be_read_nothing_is_taken(export, directories, damage):
@@ -184,7 +186,7 @@ def test_of_a_version_that_cannot_be_read_nothing_is_taken(export, directories, 
     right(directories, second, "film", "shared")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_full_disk_leaves_no_version_and_the_older_ones_whole(export, directories, monkeypatch, tmp_path):
     first = export(1, "film")
 
@@ -200,6 +202,7 @@ def test_a_full_disk_leaves_no_version_and_the_older_ones_whole(export, director
     right(directories, first, "film")
 
 
+@pytest.mark.nightly
 def test_the_bank_answers_as_before_while_a_version_is_written(checkpoint, directories, monkeypatch, tmp_path):
     # Its rows are others in the version.
     bank = AdapterBank(str(checkpoint)).add("gone", directories / "pooler").add("film", directories / "pooler")

@@ -93,8 +93,8 @@ def test_with_drop_remainder_batches_are_full_and_the_dropped_rows_change(wordpi
 @pytest.mark.parametrize(
     "count, batch_size, pair, drop_remainder",
     [
-        pytest.param(90, 4, False, False, marks=pytest.mark.slow),
-        pytest.param(91, 4, True, False, marks=pytest.mark.slow),
+        pytest.param(90, 4, False, False, marks=pytest.mark.nightly),
+        pytest.param(91, 4, True, False, marks=pytest.mark.nightly),
         (91, 4, False, True),
         (5, 8, False, False),
     ],
@@ -119,7 +119,7 @@ def test_the_stream_from_step_k_is_the_tail_of_the_stream_from_0(wordpiece, coun
         assert_same_batches(stream(start_step), whole[start_step:])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_resuming_at_every_step_of_windows_of_several_batches(wordpiece):
     rows = some_rows(17)  # an epoch: four windows of 2 batches of 2 rows, and one of a single row
     arguments = dict(batch_size=2, epochs=2, seed=0, lengths=(16, 40))
@@ -130,7 +130,7 @@ def test_resuming_at_every_step_of_windows_of_several_batches(wordpiece):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_epochs_and_seeds_give_different_orders(wordpiece):
     rows = some_rows(64)
 

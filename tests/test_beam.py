@@ -38,7 +38,7 @@ def bank(checkpoint, tmp_path_factory):
     return bank, folder / "all" / "1"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_pipeline_answers_every_line_as_the_bank_does(example, bank, tmp_path):
     bank, version = bank
     lines = [json.dumps(row) for row in ROWS] + ["not JSON", '{"text": "no task"}', '{"text": 5, "task": "film"}']
@@ -63,10 +63,12 @@ def test_the_pipeline_answers_every_line_as_the_bank_does(example, bank, tmp_pat
     assert sorted(unreadable.splitlines()) == sorted(lines[len(ROWS) :])
 
 
+@pytest.mark.nightly
 def test_a_line_needs_what_the_signature_takes(example, bank):
     assert example.needed_inputs(bank[1]) == ["task", "text"]
 
 
+@pytest.mark.nightly
 def test_the_example_says_what_it_takes(example, capsys):
     with pytest.raises(SystemExit) as stopped:
         example.main(["--help"])

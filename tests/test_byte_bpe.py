@@ -245,7 +245,7 @@ def roberta(files, tmp_path_factory):
     return directory
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_roberta_trains_predicts_and_is_served_from_raw_text(cli, roberta, sentences, tmp_path):
     saved = tmp_path / "adapters"
     given = [
@@ -293,7 +293,7 @@ def test_a_tokenizer_without_files_is_named(tmp_path):
         load_tokenizer(tiny_model())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not GRANITE.is_dir(), reason="needs ../shared/weights")
 def test_a_real_vocabulary_on_real_text_in_seven_languages():
     from tokenizers import Tokenizer

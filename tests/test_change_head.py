@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.cases import nightly_but
 from tests.conftest import randomize
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tf_adapters import (
@@ -30,10 +31,7 @@ def new(make, *arguments, **options):
     return make(*arguments, **options)
 
 
-@pytest.mark.parametrize(
-    "family",
-    [name if name in ("bert", "distilbert") else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
-)
+@pytest.mark.parametrize("family", nightly_but(["distilbert"], FAMILIES))
 def test_it_is_what_loading_would_give_on_the_same_variables(family, tmp_path):
     write_family_checkpoint(family_model(family), tmp_path)
     model = load_backbone(tmp_path, head="classification", num_labels=2)

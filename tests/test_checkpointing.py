@@ -77,30 +77,31 @@ ROUNDING = 1e-6
     "mode, config, of_largest",
     [
         ("full", None, 0),
-        ("top-2", None, 0),
-        ("adapters", None, 0),
+        pytest.param("top-2", None, 0, marks=pytest.mark.nightly),
+        pytest.param("adapters", None, 0, marks=pytest.mark.nightly),
         # One adapter draws for two places of a block.
         ("adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing="layer"), 0),
         # For places of two blocks: the sum of their gradients has another order.
         pytest.param(
-            "adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing=2), ROUNDING, marks=pytest.mark.slow
+            "adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing=2), ROUNDING, marks=pytest.mark.nightly
         ),
-        pytest.param("adapters", AdapterConfig(4, init_stddev=0.3, random_drop=3), 0, marks=pytest.mark.slow),
+        pytest.param("adapters", AdapterConfig(4, init_stddev=0.3, random_drop=3), 0, marks=pytest.mark.nightly),
     ],
 )
 def test_gradients_with_dropout_are_bit_equal_to_those_without_checkpointing(mode, config, of_largest):
     assert_gradients_agree(adapted(tiny_model(), mode, config), tiny_inputs(), graph=False, of_largest=of_largest)
 
 
-@pytest.mark.parametrize("mode", ["adapters", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["adapters", pytest.param("full", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
-    "family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "bert")]
+    "family", ["bert", *(pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES if name != "bert")]
 )
 def test_a_graph_of_every_family_has_the_same_gradients(family, mode):
     assert_gradients_agree(adapted(family_model(family), mode), family_inputs(family), of_largest=ROUNDING)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "policy, fast, jit_compile, of_largest",
     [
@@ -121,7 +122,7 @@ def test_fast_blocks_xla_and_half_precision_have_the_same_gradients(
     assert_gradients_agree(model, tiny_inputs(), of_largest=of_largest, jit_compile=jit_compile)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_several_adapters_on_a_model_are_checkpointed_too():
     model = adapted(tiny_model(), "adapters")
     add_adapters(model, AdapterConfig(4, init_stddev=0.3, dropout=0.2), name="other", seed=1)
@@ -180,7 +181,7 @@ print(peaks[1] - peaks[0])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/status"), reason="needs Linux, which tells a process's peak of memory"
 )
@@ -213,14 +214,14 @@ def test_what_cannot_be_checkpointed_is_named(checkpoint, sentences, tmp_path, c
     assert outcome.status == 2 and "--mixout 0.5 and --gradient-checkpointing exclude each other" in outcome.err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_line_trains_with_it(tmp_path, cli, train_arguments):
     options = ["--gradient-checkpointing", "--dropout", "0.1", "--accumulate", "2", "--epochs", "1"]
     outcome = cli(*train_arguments, "--output", tmp_path / "out", *options)
     assert outcome.status == 0 and (tmp_path / "out" / "adapter.safetensors").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_in_parts_is_stopped_and_goes_on_to_the_same_end_as_without_checkpointing(
     checkpoint, sentences, tmp_path
 ):

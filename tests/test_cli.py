@@ -80,6 +80,7 @@ def test_importing_the_package_imports_nothing_heavy():
     assert shell([sys.executable, "-c", code]).stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_the_package_is_the_command_line_too():
     outcome = shell([sys.executable, "-m", "tf_adapters", "--version"])
     assert (outcome.returncode, outcome.stderr) == (0, "") and outcome.stdout.startswith("tf-adapters ")
@@ -87,13 +88,12 @@ def test_the_package_is_the_command_line_too():
     assert outcome.returncode == 2 and outcome.stderr.startswith("error: ")
 
 
-@pytest.mark.parametrize("command", [[SCRIPT], [sys.executable, "-m", "tf_adapters"]], ids=["script", "module"])
-def test_command_line_with_transformers_5_says_what_to_install(tmp_path, command):
+def test_command_line_with_transformers_5_says_what_to_install(tmp_path):
     metadata = tmp_path / "transformers-5.1.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 5.1.0\n")
     paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    result = shell([*command, "info", "minilm"], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+    result = shell([SCRIPT, "info", "minilm"], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
     assert result.returncode == 2
     assert result.stderr == (
         "error: tf_adapters needs the TensorFlow classes of transformers 4, and transformers 5.1.0 has none: "
@@ -168,6 +168,7 @@ def test_train_writes_an_adapter_directory_and_reports_the_test_rows(cli, train_
     assert settings["head"]["labels"] == ["negative", "positive"]
 
 
+@pytest.mark.slow
 def test_options_override_the_recipe(cli, train_arguments, tmp_path):
     options = "--recipe report-3-shared --epochs 1 --adapter-size 3 --sharing 2 --blocks 0-1 --activation tanh"
     options = [*options.split(), "--placement", "ffn"]
@@ -181,6 +182,7 @@ def test_options_override_the_recipe(cli, train_arguments, tmp_path):
     assert settings["parameters"]["adapter"] == 227
 
 
+@pytest.mark.slow
 def test_interrupted_run_refuses_other_options_and_resumes_to_the_same_bytes(
     cli, train_arguments, adapter_directory, tmp_path, monkeypatch
 ):
@@ -246,7 +248,7 @@ def test_evaluate_agrees_with_the_predicted_labels(cli, adapter_directory, sente
     assert numbers["rows"] == 40 and f"{numbers['metrics']['accuracy']:.4f}" in outcome.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_input_format_gives_the_same_predictions_in_order(cli, adapter_directory, sentences, tmp_path):
     texts = [row["text"] for row in read_csv(sentences / "test.csv")]
     (tmp_path / "t.txt").write_text("".join(text + "\n" for text in texts))
@@ -432,7 +434,7 @@ def test_console_script_is_quiet_and_survives_head(adapter_directory, tmp_path):
     assert json.loads(row)["label"] in ("negative", "positive") and status == "1"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_full_disk_behind_standard_output_is_one_sentence(adapter_directory):
     with open("/dev/full", "w") as full:
         result = subprocess.run(
@@ -445,7 +447,7 @@ def test_full_disk_behind_standard_output_is_one_sentence(adapter_directory):
     assert result.stderr == b"error: the standard output cannot be written: No space left on device.\n"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_predict_needs_the_same_memory_for_ten_times_the_rows(adapter_directory, tmp_path):
     code = (
         "import resource, sys; from tf_adapters.cli.main import main; status = main(sys.argv[1:]); "
@@ -483,6 +485,7 @@ def test_fast_trains_the_same_task_and_is_for_adapters(cli, train_arguments, tmp
     assert outcome.status == 2 and "--fast is for adapters, and --trainable head trains none" in outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--fast"], ["--fast", "--precision=mixed_bfloat16"]])
 def test_fast_scoring_gives_the_same_up_to_rounding(cli, adapter_directory, sentences, float32_policy, options):
     predict = ["predict", adapter_directory, "--input", sentences / "test.csv"]

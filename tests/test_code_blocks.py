@@ -226,7 +226,7 @@ def run_where_it_can(function, path):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", LONG_PAGES)
 def test_a_page_runs_from_top_to_bottom(folder, page):
     run_where_it_can(run_page, page)
@@ -282,7 +282,7 @@ def test_examples_in_docstrings_run(folder, path):
     run_docstrings(path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("path", [one for one in MODULES if one.id.endswith(LONG_MODULES)])
 def test_long_examples_in_docstrings_run(folder, path):
     run_where_it_can(run_docstrings, path)

@@ -131,6 +131,7 @@ def values(outputs):
     return [one.get("value") for one in plain if one.get("visible", True) and "value" in one]
 
 
+@pytest.mark.slow
 @needs_gradio
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_endpoint_answers_on_loopback_with_every_kind_and_the_page_names_no_other_place():
@@ -254,7 +255,7 @@ def spread(folder, name):
 
 
 @needs_gradio
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_serves_what_predict_answers_until_it_is_interrupted(cli, trained, tmp_path):
     shutil.copytree(trained / "film", tmp_path / "broken")
     spread(tmp_path, "broken")
@@ -290,7 +291,7 @@ def browser():
 
 
 @needs_gradio
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["desktop", "phone"])
 def test_the_page_in_a_browser_shows_answers_and_asks_no_other_machine(browser, size):
     from playwright import sync_api

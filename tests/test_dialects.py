@@ -457,7 +457,7 @@ def headless(tmp_path):
     return tmp_path / "rows.csv"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_directory_reads_files_like_its_training_file_without_being_told(cli, checkpoint, headless, tmp_path):
     words = ["--encoding=cp1252", "--header=none", "--delimiter=semicolon", "--text-column=3", "--label-column=2"]
     run = [f"--model={checkpoint}", f"--train={headless}", "--max-length=16", "--epochs=1"]

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.cases import nightly_but
 from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
 from tests.runs import Killed
 from tf_adapters import (
@@ -48,10 +49,10 @@ def trained(directory, mode="adapters", config=None, **options):
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        pytest.param(name, marks=() if name in ("report-unshared", "report-3-shared", "hu-2022") else pytest.mark.slow)
-        for name, recipe in sorted(RECIPES.items()) if recipe.trainable == "adapters"
-    ],
+    nightly_but(
+        ["report-unshared", "report-3-shared", "hu-2022"],
+        [name for name, recipe in sorted(RECIPES.items()) if recipe.trainable == "adapters"],
+    ),
 )  # fmt: skip
 def test_loading_into_a_fresh_backbone_gives_bit_equal_logits(checkpoint, tmp_path, recipe):
     recipe = get_recipe(recipe)
@@ -63,9 +64,7 @@ def test_loading_into_a_fresh_backbone_gives_bit_equal_logits(checkpoint, tmp_pa
     assert config_from_dict(settings["adapter"]) == recipe.adapter
 
 
-@pytest.mark.parametrize(
-    "mode", ["full", "top-2", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("layer-norm", "bias", "head"))]
-)
+@pytest.mark.parametrize("mode", nightly_but(["full", "top-2"], ["full", "top-2", "layer-norm", "bias", "head"]))
 def test_everything_that_trained_is_saved(checkpoint, tmp_path, mode):
     model = trained(checkpoint, mode)
     save_adapter(model, tmp_path)
@@ -105,7 +104,7 @@ def test_saved_directory_holds_no_backbone_weights_and_is_small(checkpoint, tmp_
     assert "Trained parameters" in card and "tf-adapters predict" in card
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_houlsby_2019_on_bert_base_is_under_ten_megabytes(tmp_path):
     model = tiny_model(
         vocab_size=30522,
@@ -120,7 +119,6 @@ def test_houlsby_2019_on_bert_base_is_under_ten_megabytes(tmp_path):
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 10_000_000
 
 
-@pytest.mark.slow
 def test_several_directories_on_one_backbone_keep_their_own_predictions(checkpoint, tmp_path):
     expected = {}
     for index, name in enumerate(("one", "two")):
@@ -190,7 +188,7 @@ def test_head_of_another_shape_is_the_adapters_own_unless_left_out(checkpoint, t
     assert adapter_names(model) == ["default"] and model.config.num_labels == 5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_head_for_an_adapter_that_is_there_or_for_none_is_refused(checkpoint, tmp_path):
     save_adapter(trained(checkpoint), tmp_path / "adapter")
     save_adapter(train(set_trainable(load_backbone(checkpoint), "head")), tmp_path / "head")
@@ -258,6 +256,16 @@ def test_adapter_of_the_same_name_takes_the_weights_only_if_its_config_is_equal(
         load_adapter(other, tmp_path)
 
 
+def test_an_adapter_of_the_same_name_loses_the_layer_norms_that_the_directory_does_not_have(checkpoint, tmp_path):
+    config = AdapterConfig(bottleneck_size=4, train_layer_norm="all", init_stddev=0.3)
+    fresh = set_trainable(add_adapters(load_backbone(checkpoint), config, seed=5), "head")
+    save_adapter(fresh, tmp_path)
+    assert not [key for key in read_adapter(tmp_path)[1] if "LayerNorm" in key]
+    model = trained(checkpoint, config=config)
+    load_adapter(model, tmp_path)
+    assert np.array_equal(model(INPUTS).logits, fresh(INPUTS).logits)
+
+
 def edit(directory, **changes):
     path = directory / "tf_adapters.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
@@ -321,11 +329,11 @@ def test_unwritable_places_are_named_and_nothing_is_lost(checkpoint, tmp_path):
 
 @pytest.mark.parametrize(
     "killed_before",
-    [
-        pytest.param("os.replace:README.md", marks=pytest.mark.slow), "os.replace:tf_adapters.json",
-        pytest.param("os.replace:adapter.safetensors", marks=pytest.mark.slow),
-    ],
-)  # fmt: skip
+    nightly_but(
+        ["os.replace:tf_adapters.json"],
+        [f"os.replace:{name}" for name in ("README.md", "tf_adapters.json", "adapter.safetensors")],
+    ),
+)
 def test_save_killed_at_any_step_leaves_the_old_or_the_new_adapter_whole(checkpoint, tmp_path, killed_before):
     old = trained(checkpoint)
     save_adapter(old, tmp_path / "a")

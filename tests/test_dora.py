@@ -104,7 +104,7 @@ def test_a_model_starts_as_it_was_trains_is_switched_and_merged(fast, tmp_path):
     np.testing.assert_allclose(logits(merge_adapter(model)), trained, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_is_trained_exported_and_searched_by_the_commands(cli, train_arguments, tmp_path):
     words = [word for word in train_arguments if "adapter-size" not in word and "epochs" not in word]
     recipe = ["--recipe=liu-2024-dora", "--rank=2", "--epochs=1"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.families import FAMILIES, family_inputs, family_model
 from tests.runs import KillAt, Killed, content
 from tf_adapters import (
@@ -22,10 +23,7 @@ from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import frozen_depth
 
 # DeBERTa's is a class of its own, the others' is Keras'.
-EVERY_FAMILY = [
-    "deberta-v2",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "deberta-v2"),
-]
+EVERY_FAMILY = nightly_but(["deberta-v2"], FAMILIES)
 
 
 def one_block(family):
@@ -98,7 +96,7 @@ def test_debertas_dropout_stands_against_stored_outputs_of_frozen_blocks():
     assert frozen_depth(model) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family, checkpoint_gradients", [*((name, False) for name in FAMILIES), ("deberta-v2", True)])
 def test_a_killed_run_with_dropout_ends_bit_equal(family, checkpoint_gradients, checkpoint, sentences, tmp_path):
     task = task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})

@@ -103,7 +103,7 @@ def test_evaluate_takes_several_files_in_one_command(cli, adapter_directory, sen
     assert [(result["data"], result["rows"]) for result in results] == [("validation.csv", 40), ("test.csv", 40)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rows_that_are_left_out_are_counted_by_train_and_evaluate(cli, train_arguments, sentences, tmp_path):
     text = (sentences / "test.csv").read_text() + 'three,fields,here\n"open\ngood fun,unheard-of\n'
     (tmp_path / "bad.csv").write_text(text)
@@ -123,7 +123,7 @@ def test_rows_that_are_left_out_are_counted_by_train_and_evaluate(cli, train_arg
     assert outcome.status == 0 and "2 unusable rows were left out" in outcome.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_arguments, sentences, tmp_path):
     output = tmp_path / "a"
     outcome = cli(*train_arguments, f"--output={output}", "--seeds=3", "--seed=7")
@@ -148,7 +148,7 @@ def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_argu
     assert f"This is seed {best['seed']}, the best by validation of 3, whose test accuracy has mean" in shown.out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_seeds_that_are_done_are_not_repeated(cli, train_arguments, tmp_path, monkeypatch):
     from tf_adapters.training.experiment import Experiment
 

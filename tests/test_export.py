@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import VOCABULARY, randomize, tiny_inputs
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, set_trainable
 from tf_adapters.kinds import get_kind
@@ -52,6 +53,7 @@ def call(loaded, signature, **inputs):
     return {name: value.numpy() for name, value in loaded.signatures[signature](**inputs).items()}
 
 
+@pytest.mark.slow
 def test_a_text_that_is_not_utf8_has_an_error_and_the_other_rows_their_answers(exported):
     loaded = exported[2]
     whole = call(loaded, "serving_default", text=tf.constant(["a great film", "dull"]))
@@ -117,10 +119,7 @@ def test_requests_for_warming_up_leave_out_what_compiles_for_each_shape(exported
         assert np.isfinite(call(loaded, request.model_spec.signature_name, **inputs)["logits"]).all()
 
 
-@pytest.mark.parametrize(
-    "storage, tolerance",
-    [pytest.param("bfloat16", 0.1, marks=pytest.mark.slow), pytest.param("float16", 0.01, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("storage, tolerance", nightly_but([], [("bfloat16", 0.1), ("float16", 0.01)]))
 def test_frozen_weights_can_be_stored_in_half_the_space(checkpoint, exported, wordpiece, tmp_path, storage, tolerance):
     model, whole, _ = exported
     names = [weight.name for weight in model.weights]
@@ -133,7 +132,7 @@ def test_frozen_weights_can_be_stored_in_half_the_space(checkpoint, exported, wo
     assert names == [weight.name for weight in model.weights] and model.dtype == "float32"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pairs_regression_and_several_labels(checkpoint, wordpiece, tmp_path):
     two = tf.constant(TEXTS), tf.constant(PAIRS)
     model = adapted(checkpoint, labels=None)
@@ -173,13 +172,10 @@ def broken_word():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    [
-        "classification",
-        *(
-            pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("regression", "multi-label", "token-classification", "question-answering")
-        ),
-    ],
+    nightly_but(
+        ["classification"],
+        ["classification", "regression", "multi-label", "token-classification", "question-answering"],
+    ),
 )
 def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, wordpiece, broken_word, tmp_path, kind):
     labels = [] if kind in ("regression", "question-answering") else LABELS
@@ -239,7 +235,8 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize("signature", ["serving_default", pytest.param("serving_jit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("signature", ["serving_default", pytest.param("serving_jit", marks=pytest.mark.nightly)])
 def test_words_are_labelled_as_by_predict_whatever_the_length(checkpoint, wordpiece, tagger, signature):
     model, loaded = tagger
     words = tf.strings.split(tf.constant(SENTENCES))
@@ -270,7 +267,7 @@ def tagger(checkpoint, wordpiece, tmp_path_factory):
     return model, tf.saved_model.load(str(directory))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ids_of_words_and_of_questions_have_logits(tagger, asker):
     inputs = tiny_inputs(batch=2, length=9)
     model, loaded = tagger
@@ -295,6 +292,7 @@ def asker(checkpoint, wordpiece, tmp_path_factory):
     return model, tf.saved_model.load(str(directory))
 
 
+@pytest.mark.slow
 def test_questions_are_answered_as_by_predict_whatever_the_length(wordpiece, asker):
     model, loaded = asker
     contexts = [
@@ -343,7 +341,7 @@ def test_n_best_spans_in_a_graph_are_those_of_predict():
         np.testing.assert_allclose(one, np.minimum(other, 7) if other.ndim == 1 else other, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fast_blocks_are_exported_as_plain_ones_for_servers_that_compile_nothing(checkpoint, wordpiece, tmp_path):
     model = adapted(checkpoint, fast=True)
     set_trainable(model, "adapters")
@@ -390,6 +388,7 @@ def compiled_functions(directory, signature):
     return found
 
 
+@pytest.mark.slow
 def test_it_loads_where_only_tensorflow_and_tensorflow_text_are(exported, wordpiece):
     model, directory, _ = exported
     code = f"""

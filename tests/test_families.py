@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import VOCABULARY, randomize
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_variants import VARIANTS
@@ -41,36 +42,19 @@ STARTS_AS_IT_WAS = ("lora", "ia3")
 ALIKE = ("bert", "camembert", "xlm-roberta")
 
 
-def slow_if(condition, *values):
-    return pytest.param(*values, marks=pytest.mark.slow if condition else ())
-
-
-def pairs(quick, slow):
-    """Every family with every variant; what is in neither set is for benchmarks/conformance.py alone, since the whole
-    product takes long."""
-    marks = {**{pair: pytest.mark.slow for pair in slow}, **{pair: () for pair in quick}}
-    every = [(family, variant) for family in FAMILIES for variant in CONFIGS]
-    assert set(marks) <= set(every)
-    return [pytest.param(*pair, marks=marks.get(pair, pytest.mark.conformance)) for pair in every]
-
-
-def product(families, variants):
-    return {(family, variant) for family in families for variant in variants}
-
-
-EACH = [slow_if(family not in ("distilbert", "roberta"), family) for family in FAMILIES]
-TRAINED = pairs(
-    {("albert", "pfeiffer"), ("distilbert", "lora"), ("roberta", "scaled")},
-    product(["roberta"], CONFIGS) | product(FAMILIES, ["pfeiffer", "lora", "ia3", "fusion"]),
+EVERY = [(family, variant) for family in FAMILIES for variant in CONFIGS]
+EACH = nightly_but(["distilbert", "roberta"], FAMILIES)
+TRAINED = nightly_but([("albert", "pfeiffer"), ("distilbert", "lora"), ("roberta", "scaled")], EVERY)
+COMPILED = nightly_but([("distilbert", "houlsby")], EVERY)
+_HEADS = [(family, head) for family in FAMILIES for head in get_family(family).heads]
+HEADS = nightly_but(
+    [
+        (family, head)
+        for family, head in _HEADS
+        if family == "distilbert" or (family not in ALIKE and head in ("classification", "masked-lm"))
+    ],
+    _HEADS,
 )
-COMPILED = pairs(
-    {("distilbert", "houlsby")}, product(["roberta"], ["lora", "fusion", "norm-after"]) | product(FAMILIES, ["houlsby"])
-)
-HEADS = [
-    slow_if(family in ALIKE or (family in ("deberta-v2", "electra") and head != "classification"), family, head)
-    for family in FAMILIES
-    for head in get_family(family).heads
-]
 FAST = [family for family in FAMILIES if get_family(family).fast_block_class is not None]
 
 
@@ -234,7 +218,7 @@ def with_strong_adapter(family, variant):
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family, variant", COMPILED)
 def test_every_variant_is_compiled_and_served_computes_in_bfloat16_and_goes_without_a_trace(
     family, variant, tmp_path, float32_policy, record_property
@@ -293,7 +277,7 @@ def test_families_without_fast_blocks_say_so_and_stay_usable(family, record_prop
     assert len(state_of(model).adapters) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", ["distilbert", "electra", "mpnet"])
 def test_the_commands_train_predict_and_export_families_with_berts_vocabulary(family, cli, sentences, tmp_path):
     write_family_checkpoint(family_model(family), tmp_path / "encoder", bare=True)

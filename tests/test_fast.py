@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tf_adapters import (
     AdapterConfig,
@@ -24,6 +25,7 @@ from tf_adapters.models.transformers.bert import FAMILY, TFBertFastEncoder, TFBe
 INPUTS = tiny_inputs(batch=4, length=12)
 LABELS = tf.constant([0, 1, 1, 0])
 CONFIG = AdapterConfig(bottleneck_size=8, init_stddev=0.3, train_layer_norm="all")
+SHARED = AdapterConfig(bottleneck_size=4, sharing=3, activation="swish", init_stddev=0.3)
 
 
 def adapted(fast, *, head="classification", config=CONFIG, mode="adapters", **changes):
@@ -52,17 +54,20 @@ def relative_errors(found, expected):
 
 @pytest.mark.parametrize(
     "config, mode",
-    [
-        (CONFIG, "adapters"),
-        (CONFIG, "full"),
-        (CONFIG, "top-2"),
-        (AdapterConfig(bottleneck_size=4, sharing=3, activation="swish", init_stddev=0.3), "adapters"),
-        (
-            AdapterConfig(bottleneck_size=4, placement="ffn", blocks=(1, 3), activation="relu", init_stddev=0.3),
-            "adapters",
-        ),
-        (AdapterConfig(bottleneck_size=4, activation="softplus", init_stddev=0.3), "adapters"),
-    ],
+    nightly_but(
+        [(CONFIG, "full"), (SHARED, "adapters")],
+        [
+            (CONFIG, "adapters"),
+            (CONFIG, "full"),
+            (CONFIG, "top-2"),
+            (SHARED, "adapters"),
+            (
+                AdapterConfig(bottleneck_size=4, placement="ffn", blocks=(1, 3), activation="relu", init_stddev=0.3),
+                "adapters",
+            ),
+            (AdapterConfig(bottleneck_size=4, activation="softplus", init_stddev=0.3), "adapters"),
+        ],
+    ),
     ids=["adapters", "full", "top-2", "shared", "some-blocks", "softplus"],
 )
 def test_fast_logits_and_gradients_are_those_of_plain_blocks(config, mode):
@@ -105,7 +110,7 @@ def test_blocks_are_subclasses_of_transformers_own_and_go_when_the_adapters_go()
     assert np.array_equal(model(INPUTS).logits, before) and backbone_digest(model) == digest
 
 
-@pytest.mark.parametrize("rows, length", [(0, 12), (1, 12), (3, 1)])
+@pytest.mark.parametrize("rows, length", nightly_but([(3, 1)], [(0, 12), (1, 12), (3, 1)]))
 def test_batches_of_any_size_compute_under_one_signature(rows, length):
     model, plain = adapted(True), adapted(False)
     specs = {name: tf.TensorSpec((None, None), tf.int32) for name in INPUTS}
@@ -204,7 +209,7 @@ def test_adapters_are_switched_and_disabled_in_graphs_already_traced(tmp_path):
         load_adapter(model, tmp_path / "a", fast=False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_dropout_of_sites_and_steps_differs_and_follows_its_seed():
     def losses(seed):
         from tf_adapters.training.dropout import seed_dropout
@@ -247,7 +252,7 @@ def test_dropout_gives_the_logits_of_plain_blocks_on_average():
     assert (np.abs(spread / of_fast - 1) < 4.5 * (1 / 400) ** 0.5).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_half_precision_is_at_least_as_exact_as_plain_blocks(float32_policy):
     _, exact = logits_and_gradients(adapted(False))
 
@@ -276,7 +281,7 @@ def test_a_fast_model_trains_under_keras_and_its_directory_loads_into_a_plain_on
     np.testing.assert_allclose(plain(INPUTS).logits, model(INPUTS).logits, atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_whole_steps_compile_with_dropout_too(float32_policy):
     float32_policy("mixed_float16")
     model = adapted(True, num_hidden_layers=2)

@@ -204,6 +204,7 @@ def test_a_mistake_in_the_second_chunk_comes_after_the_first_chunk(tmp_path):
         next(chunks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])
 def test_a_large_file_is_read_in_bounded_memory(tmp_path, name):
     count = 200_000 if name == "a.csv" else 50_000

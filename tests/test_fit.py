@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import tiny_inputs, tiny_model
 from tests.runs import KillAt, Killed, content, seven_seconds_a_look
 from tests.whole import assert_same, picture
@@ -118,7 +119,7 @@ def test_training_learns_logs_and_keeps_the_best_epoch(checkpoint, task, wordpie
     assert settings["task"]["name"] == "files" and settings["text"] == wordpiece.settings()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_learning_curve_has_a_point_every_few_steps_and_goes_on_after_a_kill(checkpoint, task, wordpiece, tmp_path):
     settings, record = {**SETTINGS, "period": 3}, Record()
     result = fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "whole", **settings, reporter=record)
@@ -134,6 +135,7 @@ def test_a_learning_curve_has_a_point_every_few_steps_and_goes_on_after_a_kill(c
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "b", **settings, freeze_adapters=0.1)
 
 
+@pytest.mark.slow
 def test_training_stops_where_validation_gets_no_better(checkpoint, task, wordpiece, tmp_path):
     record = Record()
     # Nothing moves at this rate, so the first epoch stays the best.
@@ -147,6 +149,7 @@ def test_training_stops_where_validation_gets_no_better(checkpoint, task, wordpi
         fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path / "b", **{**settings, "patience": 0})
 
 
+@pytest.mark.slow
 def test_tensorboard_logs_are_written_or_the_package_is_named(checkpoint, task, wordpiece, tmp_path, monkeypatch):
     import importlib.util
 
@@ -160,7 +163,7 @@ def test_tensorboard_logs_are_written_or_the_package_is_named(checkpoint, task, 
         fit(model, task, wordpiece, output=tmp_path, **SETTINGS, tensorboard=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_runs_with_one_seed_agree_and_another_seed_differs(checkpoint, task, wordpiece, tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path / name, **{**SETTINGS, "seed": seed})
@@ -168,13 +171,10 @@ def test_two_runs_with_one_seed_agree_and_another_seed_differs(checkpoint, task,
     assert content(tmp_path / "a")["adapter.safetensors"] != content(tmp_path / "c")["adapter.safetensors"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy, fast",
-    [
-        pytest.param("float32", False, marks=pytest.mark.slow),
-        pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow),
-        pytest.param("mixed_float16", False, marks=pytest.mark.slow),
-    ],
+    nightly_but([("float32", False)], [("float32", False), ("mixed_bfloat16", True), ("mixed_float16", False)]),
 )
 def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(
     checkpoint, task, wordpiece, tmp_path, policy, fast, float32_policy
@@ -204,7 +204,7 @@ def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_resume_after_real_kill_9_ends_bit_equal(checkpoint, sentences, tmp_path):
     """The console script, killed from outside at several moments."""
 
@@ -264,7 +264,7 @@ def test_resume_after_real_kill_9_ends_bit_equal(checkpoint, sentences, tmp_path
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_signal_saves_the_state_and_stops_and_resume_finishes_bit_equal(checkpoint, task, wordpiece, tmp_path):
     fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "whole", **SETTINGS)
 
@@ -282,6 +282,7 @@ def test_signal_saves_the_state_and_stops_and_resume_finishes_bit_equal(checkpoi
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_resume_refuses_another_runs_settings(checkpoint, task, wordpiece, tmp_path):
     with pytest.raises(InputError, match="no run to resume"):
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **SETTINGS, resume=True)
@@ -296,6 +297,7 @@ def test_resume_refuses_another_runs_settings(checkpoint, task, wordpiece, tmp_p
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **SETTINGS, resume=True)
 
 
+@pytest.mark.slow
 def test_divergence_is_named_and_the_previous_best_stays(checkpoint, task, wordpiece, tmp_path):
     class Break(Reporter):
         def epoch(self, epoch, numbers, best):
@@ -316,7 +318,7 @@ def test_bad_settings_are_named(checkpoint, task, wordpiece, tmp_path, changes, 
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **{**SETTINGS, **changes})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["full", "top-1"])
 def test_full_and_top_n_training_keep_what_they_trained(checkpoint, task, wordpiece, tmp_path, mode):
     model = new_model(checkpoint, mode)
@@ -331,7 +333,7 @@ def test_seconds_of_long_steps_by_hand():
     assert seconds_of_long_steps([0.1, 0.2, 0.3]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_xla_compiles_once_per_batch_shape(checkpoint, tmp_path):
     """Counts the programs that XLA dumps while two epochs train on batches of three lengths."""
     script = tmp_path / "script.py"
@@ -393,7 +395,7 @@ def test_dropout_of_encoder_and_head_is_overridden_and_comes_back_and_the_adapte
     assert sorted(layer.rate for layer in seed_dropout(model, 1)) == [0.1] * (2 + 3 * 4) + [0.2] * 8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_plain_keras_fit_trains_adapters_with_xla_and_mixed_precision(float32_policy):
     for policy, xla in (("float32", True), ("mixed_bfloat16", False)):
         float32_policy(policy)

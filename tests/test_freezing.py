@@ -83,7 +83,7 @@ def test_the_threshold_rises_by_the_cube_between_two_epochs():
         AdapterConfig(4, init_stddev=0.3, sharing="layer", insertion="parallel"),
         pytest.param(
             AdapterConfig(4, init_stddev=0.3, sharing=2, insertion="after-norm", placement="ffn"),
-            marks=pytest.mark.slow,
+            marks=pytest.mark.nightly,
         ),
     ],
 )
@@ -124,7 +124,7 @@ def test_fast_blocks_have_the_same_importances(task, wordpiece):
     assert fast == pytest.approx(plain, rel=1e-4) and len(set(plain.values())) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", FAMILIES)
 def test_adapters_of_every_family_have_importances_and_without_them_the_head_alone_trains(family, task, wordpiece):
     model = add_adapters(family_model(family), AdapterConfig(4, init_stddev=0.3, train_layer_norm="all"), seed=0)
@@ -171,7 +171,7 @@ def test_what_freezes_stays_frozen_and_takes_its_layer_norms_along(task, wordpie
     assert names(model.trainable_variables) == all_names
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nothing_below_the_lowest_adapter_that_trains_is_differentiated(task, wordpiece):
     model, freezing = freezing_of(task, wordpiece, AdapterConfig(4, init_stddev=0.3))
 
@@ -245,7 +245,7 @@ def moved(watch, epoch):
     "settings",
     [
         *(
-            pytest.param(settings, marks=pytest.mark.slow)
+            pytest.param(settings, marks=pytest.mark.nightly)
             for settings in (
                 {},
                 {"accumulate": 2, "checkpoint_gradients": True},
@@ -278,7 +278,7 @@ def test_frozen_weights_are_bit_equal_from_then_on_and_the_others_move(
     assert (training["freeze_adapters"], training["freeze_epochs"]) == (0.7, [1, 3])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy, fast", [("float32", False), ("mixed_bfloat16", True), ("mixed_float16", False)])
 def test_a_killed_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_path, float32_policy, policy, fast):
     float32_policy(policy)
@@ -302,7 +302,7 @@ def test_a_killed_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_p
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_stored_outputs_of_lower_blocks_go_with_it(checkpoint, task, wordpiece, tmp_path, monkeypatch):
     monkeypatch.setattr(
         AdapterFreezing, "importances", lambda self: {key: IMPORTANCES[key] for key in IMPORTANCES if key > "layer.2"}
@@ -341,7 +341,7 @@ def test_what_cannot_be_frozen_is_named(task, wordpiece, cli, train_arguments, t
         assert outcome.status == 2 and message in outcome.err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_line_says_what_froze(tmp_path, cli, train_arguments):
     outcome = cli(*train_arguments, f"--output={tmp_path / 'a'}", "--freeze-adapters=1", "--freeze-epochs=0-1")
     assert outcome.status == 0 and "Epoch 1: 4 adapters are frozen" in outcome.out + outcome.err

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
+from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
 from tests.runs import KillAt, Killed
@@ -65,12 +66,15 @@ def examples(count):
 
 @pytest.mark.parametrize(
     "head, fast, policy",
-    [
-        ("classification", True, "float32"),
-        ("classification", True, "mixed_bfloat16"),
-        ("token-classification", False, "mixed_bfloat16"),
-        ("question-answering", False, "float32"),
-    ],
+    nightly_but(
+        [("classification", True, "float32"), ("token-classification", False, "mixed_bfloat16")],
+        [
+            ("classification", True, "float32"),
+            ("classification", True, "mixed_bfloat16"),
+            ("token-classification", False, "mixed_bfloat16"),
+            ("question-answering", False, "float32"),
+        ],
+    ),
 )
 def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, wordpiece, tmp_path, float32_policy):
     float32_policy(policy)
@@ -98,6 +102,7 @@ def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, word
     assert [v.ref() for v in upper.trainable_variables] == [v.ref() for v in model.trainable_variables]
 
 
+@pytest.mark.nightly
 def test_debertas_convolution_is_computed_once():
     # Right above the lowest block, in larger encoders.
     model, inputs = family_model("deberta-v2", num_hidden_layers=2, conv_kernel_size=3), family_inputs("deberta-v2")
@@ -109,7 +114,7 @@ def test_debertas_convolution_is_computed_once():
     assert model.deberta.encoder.conv is not None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "mode, fast, xla",
     [("adapters", False, False), ("adapters", True, False), ("top-1", False, True), ("head", False, False)],
@@ -149,7 +154,7 @@ def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp
         np.testing.assert_allclose(trained[name], plain[name], atol=1e-3, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stopped_run_goes_on_to_the_same_end(checkpoint, task, wordpiece, tmp_path):
     class Begin(Reporter):
         def start(self, steps, done):

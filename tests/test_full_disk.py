@@ -6,6 +6,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import write_csv
 from tests.disks import FULL, READ_ONLY, failing, tree
 from tests.runs import KillAt, Killed
@@ -27,10 +28,11 @@ from tf_adapters.training.leftovers import discard_seeds
 from tf_adapters.training.run import Reporter
 
 REASONS = {FULL: "No space left on device", READ_ONLY: "Read-only file system"}
+EITHER = pytest.mark.parametrize("code", nightly_but([FULL], [FULL, READ_ONLY]), ids=["full", "read-only"])
 BOTH = pytest.mark.parametrize("code", [FULL, READ_ONLY], ids=["full", "read-only"])
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     "words, output",
     [
@@ -40,7 +42,7 @@ BOTH = pytest.mark.parametrize("code", [FULL, READ_ONLY], ids=["full", "read-onl
         pytest.param(["export", "--output={output}"], "2", id="export"),
         pytest.param(["export", "--adapters", "--output={output}"], "2", id="bank"),
         pytest.param(
-            ["export", "--format=litert", "--output={output}"], "film.tflite", id="file", marks=pytest.mark.slow
+            ["export", "--format=litert", "--output={output}"], "film.tflite", id="file", marks=pytest.mark.nightly
         ),
     ],
 )
@@ -118,7 +120,7 @@ class Fail(Reporter):
 
 
 @pytest.mark.slow
-@BOTH
+@EITHER
 def test_a_run_stops_with_a_sentence_and_goes_on_when_there_is_room_again(run, tmp_path, code):
     run(tmp_path / "whole")
     for number in (1, 4):  # within an epoch, and before the end
@@ -132,7 +134,7 @@ def test_a_run_stops_with_a_sentence_and_goes_on_when_there_is_room_again(run, t
         assert tree(output) == tree(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["log.csv", "tensorboard"])
 def test_a_log_that_cannot_be_written_is_named(run, tmp_path, name):
     (tmp_path / name).mkdir() if name == "log.csv" else (tmp_path / name).write_text("a file")
@@ -140,7 +142,7 @@ def test_a_log_that_cannot_be_written_is_named(run, tmp_path, name):
         run(tmp_path, tensorboard=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_log_that_cannot_be_cut_is_named(run, tmp_path):
     with pytest.raises(Killed):
         run(tmp_path, reporter=KillAt(3), checkpoint_seconds=0)

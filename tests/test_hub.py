@@ -397,6 +397,7 @@ def test_a_repository_of_adapterhub_is_imported(hub, tmp_path):
         assert (found / name).read_bytes() == (source / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_convert_gives_of_a_repository_what_it_gives_of_its_folder(hub, cli, tmp_path):
     model = shutil.copytree(ADAPTERHUB / "bert" / "model", tmp_path / "model")
     (model / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(str, range(56))]) + "\n")
@@ -453,6 +454,7 @@ def test_what_is_fused_or_trained_on_may_be_on_the_hub(hub, adapter, encoder, tm
     assert Experiment("minilm", None, fused={"a": "someone/film", "b": adapter}).fused["a"] == folder
 
 
+@pytest.mark.slow
 def test_the_commands_take_the_id_in_place_of_a_directory(hub, adapter, encoder, cli, tmp_path):
     hub.put("someone/small", encoder)
     outcome = cli("push", adapter, "someone/film", "--base-model=someone/small", "--license=mit", "--message=First")
@@ -498,7 +500,7 @@ def test_the_commands_refuse_in_a_sentence(hub, adapter, cli, monkeypatch):
     assert outcome.status == 2 and "refused the token (401)" in outcome.err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_environment_says_where_the_hub_is(adapter, encoder, tmp_path):
     """HF_ENDPOINT is read when huggingface_hub is imported, so in processes of their own."""
     with serving() as server:

@@ -11,6 +11,7 @@ keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra 
 keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
 
 import tf_adapters  # noqa: E402
+from tests.cases import nightly_but  # noqa: E402
 from tests.conftest import VOCABULARY  # noqa: E402
 from tests.keras_hub_models import (  # noqa: E402
     CLASSIFIERS,
@@ -22,7 +23,6 @@ from tests.keras_hub_models import (  # noqa: E402
     first,
     hidden_states,
     inputs,
-    some,
     write_checkpoint,
 )
 from tf_adapters import AdapterConfig, InputError  # noqa: E402
@@ -35,7 +35,7 @@ from tf_adapters.models.state import state_of  # noqa: E402
 # What a checkpoint means
 
 
-@pytest.mark.parametrize("family", some(FAMILIES, ("bert", "albert", "roberta", "deberta-v2")))
+@pytest.mark.parametrize("family", nightly_but(["bert", "albert", "roberta", "deberta-v2"], FAMILIES))
 def test_an_encoder_is_the_first_doors(checkpoints, family):
     head = "classification" if family in CLASSIFIERS else "none"
     model, other = load_backbone(checkpoints(family), head=head), first(checkpoints(family))
@@ -51,7 +51,7 @@ def test_an_encoder_is_the_first_doors(checkpoints, family):
     [
         ("bert", {"hidden_act": "gelu_new"}),
         ("bert", {"hidden_act": "relu", "layer_norm_eps": 1e-3}),
-        pytest.param("deberta-v2", {"hidden_act": "relu", "layer_norm_eps": 1e-3}, marks=pytest.mark.slow),
+        pytest.param("deberta-v2", {"hidden_act": "relu", "layer_norm_eps": 1e-3}, marks=pytest.mark.nightly),
     ],
 )
 def test_activation_and_epsilon_are_the_checkpoints(tmp_path, family, changes):
@@ -66,7 +66,7 @@ def test_activation_and_epsilon_are_the_checkpoints(tmp_path, family, changes):
     [
         ("roberta", "masked-lm", {"hidden_act": "relu"}),
         *(
-            pytest.param(family, head, changes, marks=pytest.mark.slow)
+            pytest.param(family, head, changes, marks=pytest.mark.nightly)
             for family, head, changes in (
                 ("bert", "classification", {}),
                 ("deberta-v2", "classification", {}),
@@ -79,7 +79,7 @@ def test_activation_and_epsilon_are_the_checkpoints(tmp_path, family, changes):
             )
         ),
         *(
-            pytest.param(family, "masked-lm", {}, marks=pytest.mark.conformance)
+            pytest.param(family, "masked-lm", {}, marks=pytest.mark.nightly)
             for family in ("camembert", "deberta-v2", "xlm-roberta")
         ),
     ],
@@ -100,7 +100,7 @@ def test_a_pretrained_head_is_the_first_doors(tmp_path, family, head, changes):
     np.testing.assert_allclose(answers(model, family), expected, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_debertas_head_drops_as_its_config_says(tmp_path):
     write_checkpoint("deberta-v2", tmp_path, hidden_dropout_prob=0.15)
     plain = load_backbone(tmp_path)
@@ -109,7 +109,7 @@ def test_debertas_head_drops_as_its_config_says(tmp_path):
     assert [(one.pooled_dropout.rate, one.output_dropout.rate) for one in (plain, told)] == [(0.0, 0.15), (0.25, 0.15)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("family", "changes", "rates"),
     [
@@ -126,7 +126,7 @@ def test_a_head_of_multiple_choice_drops_where_transformers_does(tmp_path, famil
         assert [layer.rate for layer in each.layers if isinstance(layer, keras.layers.Dropout)] == rates
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_relative_positions_are_the_first_doors_in_long_texts(tmp_path):
     # With the buckets of DeBERTa-v3, whose last ones hold several distances.
     write_checkpoint("deberta-v2", tmp_path, position_buckets=256, max_position_embeddings=512)
@@ -157,22 +157,13 @@ def test_adapter_does_not_go_to_a_backbone_that_computes_another_gelu(checkpoint
 
 @pytest.mark.parametrize(
     ("family", "config"),
-    [
-        ("bert", "dora"),
-        ("roberta", "houlsby"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                *(("bert", config) for config in ("houlsby", "fusion", "multiply", "ia3")),
-                *((family, "houlsby") for family in CLASSIFIERS if family not in ("bert", "roberta")),
-            )
-        ),
-        *(
-            pytest.param("bert", config, marks=pytest.mark.conformance)
-            for config in CONFIGS
-            if config not in ("dora", "houlsby", "fusion", "multiply", "ia3")
-        ),
-    ],
+    nightly_but(
+        [("bert", "dora"), ("roberta", "houlsby")],
+        [
+            *(("bert", config) for config in CONFIGS),
+            *((family, "houlsby") for family in CLASSIFIERS if family != "bert"),
+        ],
+    ),
 )
 def test_a_directory_goes_through_both_doors(checkpoints, tmp_path, family, config):
     ours, theirs = first(checkpoints(family), num_labels=3), load_backbone(checkpoints(family), num_labels=3)
@@ -205,7 +196,7 @@ def test_a_whole_model_comes_back_through_the_door_that_is_named(checkpoints, tm
     np.testing.assert_allclose(answers(again, "bert"), answers(model, "bert"), atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_alberts_head_of_masked_words_stays_in_its_door(checkpoints, tmp_path):
     source = checkpoints("albert")
     models = load_backbone(source, head="masked-lm"), first(source, head="masked-lm")
@@ -232,7 +223,7 @@ def test_an_encoder_without_a_head_takes_the_adapter_alone(checkpoints, tmp_path
 
 
 @pytest.mark.parametrize("head", ["token-classification", "question-answering"])
-@pytest.mark.parametrize("family", some(FAMILIES, ("bert",), ("roberta",)))
+@pytest.mark.parametrize("family", nightly_but(["bert"], FAMILIES))
 def test_heads_on_every_token_are_the_first_doors(checkpoints, tmp_path, family, head):
     settings = {"head": head, "num_labels": 2}
     model, other = load_backbone(checkpoints(family), **settings), first(checkpoints(family), **settings)
@@ -298,7 +289,7 @@ def check_both_ways(checkpoint, directory, family, head):
 
 
 @pytest.mark.filterwarnings("ignore:.*has no pooler weights")
-@pytest.mark.parametrize("family", some(FAMILIES, ("bert", "roberta"), ("electra", "deberta-v2")))
+@pytest.mark.parametrize("family", nightly_but(["bert"], FAMILIES))
 def test_a_head_of_multiple_choice_goes_through_both_doors(checkpoints, tmp_path, family):
     check_both_ways(checkpoints(family), tmp_path, family, "multiple-choice")
 
@@ -307,7 +298,7 @@ def test_a_head_of_multiple_choice_goes_through_both_doors(checkpoints, tmp_path
 MASKED = tuple(family for family in CLASSIFIERS if family != "albert")
 
 
-@pytest.mark.parametrize("family", some(MASKED, ("bert",), ("roberta",)))
+@pytest.mark.parametrize("family", nightly_but(["bert"], MASKED))
 def test_a_head_of_masked_words_goes_through_both_doors(checkpoints, tmp_path, family):
     assert len(check_both_ways(checkpoints(family), tmp_path, family, "masked-lm")) == 5
     again, settings = tf_adapters.load_trained(tmp_path / "0", door="keras-hub")
@@ -319,7 +310,7 @@ def first_trained(directory):
     return tf_adapters.load_trained(directory, door="transformers")[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("trained", [True, False])
 def test_choices_stand_on_the_pooler_that_a_roberta_has(checkpoints, tmp_path, trained):
     source = with_a_pooler(checkpoints("roberta"), tmp_path, trained)

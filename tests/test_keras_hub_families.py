@@ -2,7 +2,7 @@
 
     python benchmarks/conformance.py --backends tensorflow jax
 
-runs all on each backend; of these the slow tests are a few.
+runs all on each backend.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
 pytest.importorskip("tf_keras", reason="compares with the first door")
 
 import tf_adapters  # noqa: E402
+from tests.cases import nightly_but  # noqa: E402
 from tests.keras_hub_models import CONFIGS, FAMILIES, fill, hidden_states, inputs  # noqa: E402
 from tf_adapters import InputError  # noqa: E402
 from tf_adapters._keras3_internals import let_compiler_recurse  # noqa: E402
@@ -24,12 +25,7 @@ from tf_adapters.models.keras_hub.door import Called  # noqa: E402
 from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
 
-SLOW = [("bert", "parallel"), ("roberta", "lora"), ("albert", "fusion"), ("electra", "houlsby"), ("distilbert", "ia3")]
-CASES = [
-    pytest.param(family, variant, marks=pytest.mark.slow if (family, variant) in SLOW else pytest.mark.conformance)
-    for family in FAMILIES
-    for variant in CONFIGS
-]
+CASES = nightly_but([], [(family, variant) for family in FAMILIES for variant in CONFIGS])
 LABELS = np.array([0, 1, 1])
 
 
@@ -138,7 +134,7 @@ def test_every_variant_trains_alone_and_is_the_first_doors(checkpoints, family, 
     tf_adapters.load_adapter(again, tmp_path / "saved")
     np.testing.assert_array_equal(outputs(again, family), trained)
     # PyTorch's compiler takes a minute for each.
-    if keras.backend.backend() != "torch" or (family, variant) in SLOW:
+    if keras.backend.backend() != "torch" or (family, variant) in (("bert", "houlsby"), ("roberta", "lora")):
         record_property("checks", "compiled within 1e-5")
         let_compiler_recurse()
         called = Called(model)

@@ -15,6 +15,7 @@ keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra 
 keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
 
 import tf_adapters  # noqa: E402
+from tests.cases import nightly_but  # noqa: E402
 from tests.keras_hub_models import (  # noqa: E402
     CLASSIFIERS,
     CONFIGS,
@@ -26,7 +27,6 @@ from tests.keras_hub_models import (  # noqa: E402
     hidden,
     inputs,
     small_backbone,
-    some,
     write_checkpoint,
 )
 from tf_adapters import InputError  # noqa: E402
@@ -60,14 +60,9 @@ np.savez(sys.argv[3] + "/found.npz", one=one, two=two, plain=plain, removed=answ
 """
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in ("bert", "roberta") else pytest.mark.conformance)
-        for name in CLASSIFIERS
-    ],
-)
-@pytest.mark.parametrize("file", OPEN)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", nightly_but(["bert"], CLASSIFIERS))
+@pytest.mark.parametrize("file", nightly_but(["all.keras"], OPEN))
 def test_a_keras_file_or_preset_has_all_adapters_and_the_encoder_without_them(checkpoints, tmp_path, family, file):
     model = load_backbone(checkpoints(family), labels=["no", "yes", "perhaps"])
     plain = answers(model, family)
@@ -95,16 +90,16 @@ def test_a_keras_file_or_preset_has_all_adapters_and_the_encoder_without_them(ch
     assert about[0] == about[1] and about[1]["head"]["labels"] == ["no", "yes", "perhaps"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("family", "head"),
-    some(
+    nightly_but(
+        [("roberta", "multiple-choice")],
         [
             *((family, "multiple-choice") for family in FAMILIES),
             *((family, "masked-lm") for family in CLASSIFIERS),
             ("bert", "token-classification"),
         ],
-        [("roberta", "multiple-choice")],
-        [("bert", "token-classification"), ("electra", "multiple-choice"), ("albert", "masked-lm")],
     ),
 )
 def test_a_keras_file_has_every_head(checkpoints, tmp_path, family, head):
@@ -155,7 +150,8 @@ def two_adapters(directory):
     return model, expected
 
 
-@pytest.mark.parametrize("kind", some(("Backbone", "BertBackbone"), ("Backbone",)))
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", nightly_but(["Backbone"], ["Backbone", "BertBackbone"]))
 def test_a_preset_of_a_task_has_a_backbone_with_all_adapters(tmp_path, kind):
     model, expected = two_adapters(tmp_path)
     model.save_to_preset(str(tmp_path / "preset"))
@@ -170,7 +166,8 @@ def test_a_preset_of_a_task_has_a_backbone_with_all_adapters(tmp_path, kind):
     np.testing.assert_allclose(hidden(again)["sequence_output"], expected[None]["sequence_output"], atol=2e-6)
 
 
-@pytest.mark.parametrize("kind", some(("the family's", "the model's"), ("the family's",)))
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", nightly_but(["the family's"], ["the family's", "the model's"]))
 def test_a_preset_opens_by_its_own_class(tmp_path, kind):
     model, _ = two_adapters(tmp_path)
     one = answers(model, "bert")
@@ -200,6 +197,7 @@ def test_kerashub_finds_its_own_classes_for_its_own_presets(checkpoints):
     assert type(model.backbone) != keras_hub.models.RobertaBackbone
 
 
+@pytest.mark.nightly
 def test_texts_go_through_a_preset(tmp_path):
     tokenizer = keras_hub.models.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"])
     preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=7)
@@ -216,7 +214,7 @@ def test_texts_go_through_a_preset(tmp_path):
     assert keras_hub.tokenizers.Tokenizer.from_preset(directory).vocabulary_size() == 7
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["MaskedLM", "BertMaskedLM"])
 def test_a_preset_may_be_of_masked_words(tmp_path, kind):
     model = load_backbone(write_checkpoint("bert", tmp_path, hidden_act="relu"), head="masked-lm")
@@ -232,7 +230,7 @@ def test_a_preset_may_be_of_masked_words(tmp_path, kind):
     np.testing.assert_allclose(answers(again, "bert"), two, atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_preset_is_opened_as_kerashub_is_asked_to(tmp_path):
     model, _ = two_adapters(tmp_path)
     tf_adapters.models.freeze(model)
@@ -248,7 +246,7 @@ def test_a_preset_is_opened_as_kerashub_is_asked_to(tmp_path):
     assert tf_adapters.backbone_digest(empty) != tf_adapters.backbone_digest(model)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_backbone_opens_whose_task_trained_the_head_alone(checkpoints, tmp_path):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
@@ -260,7 +258,7 @@ def test_a_backbone_opens_whose_task_trained_the_head_alone(checkpoints, tmp_pat
     np.testing.assert_allclose(hidden(again)["sequence_output"], hidden(model.backbone)["sequence_output"], atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_task_around_a_backbone_of_a_preset_says_whose_the_adapters_are(tmp_path):
     model, expected = two_adapters(tmp_path)
     model.backbone.save_to_preset(str(tmp_path / "backbone"))
@@ -278,7 +276,7 @@ def test_a_task_around_a_backbone_of_a_preset_says_whose_the_adapters_are(tmp_pa
     np.testing.assert_allclose(hidden(again.backbone)["sequence_output"], expected[None]["sequence_output"], atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_this_package_kerashub_says_what_to_import(tmp_path):
     model, _ = two_adapters(tmp_path)
     model.save_to_preset(str(tmp_path / "preset"))
@@ -289,7 +287,7 @@ def test_without_this_package_kerashub_says_what_to_import(tmp_path):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_keras_file_of_a_model_that_trains_goes_on(tmp_path):
     from tf_adapters.models import load_keras_file
 
@@ -317,7 +315,7 @@ def test_a_keras_file_of_a_model_that_trains_goes_on(tmp_path):
         keras.models.clone_model(again)  # which copies a model layer by layer
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_keras_file_of_a_model_that_only_predicts_trains_nothing(checkpoints, tmp_path):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
@@ -327,7 +325,7 @@ def test_a_keras_file_of_a_model_that_only_predicts_trains_nothing(checkpoints, 
     assert not tf_adapters.models.load_keras_file(tmp_path / "all.keras").trainable_weights
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_keras_file_keeps_what_trains_and_what_trained_before_the_adapters(checkpoints, tmp_path):
     def trains(model):
         return [weight.path for weight in model.trainable_weights]
@@ -354,7 +352,7 @@ def test_a_keras_file_keeps_what_trains_and_what_trained_before_the_adapters(che
     assert trains(loaded) == []
 
 
-@pytest.mark.parametrize("family", ["roberta", pytest.param("deberta-v2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", ["roberta", pytest.param("deberta-v2", marks=pytest.mark.nightly)])
 def test_an_encoder_of_a_checkpoint_keeps_its_own_numbers_in_a_keras_file_or_preset(tmp_path, family):
     write_checkpoint(family, tmp_path, hidden_act="relu", layer_norm_eps=1e-3)
     model = load_backbone(tmp_path)
@@ -367,6 +365,7 @@ def test_an_encoder_of_a_checkpoint_keeps_its_own_numbers_in_a_keras_file_or_pre
         np.testing.assert_array_equal(answers(again, family), answers(model, family))
 
 
+@pytest.mark.slow
 def test_what_keras_files_cannot_hold_is_refused_and_leaves_no_file(checkpoints, tmp_path):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.set_trainable(tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1))
@@ -422,10 +421,7 @@ EXPORTS = {"tensorflow": ("tf_saved_model", "onnx", "litert"), "jax": ("tf_saved
 
 
 @pytest.mark.parametrize("format", ["tf_saved_model", "onnx", "litert"])
-@pytest.mark.parametrize(
-    "family",
-    [pytest.param(name, marks=pytest.mark.slow if name == "bert" else pytest.mark.conformance) for name in CLASSIFIERS],
-)
+@pytest.mark.parametrize("family", nightly_but([], CLASSIFIERS))
 def test_an_exported_model_answers_the_same_for_rows_of_any_length(checkpoints, tmp_path, family, format):
     if format not in EXPORTS.get(keras.backend.backend(), ()):
         pytest.skip(f"Keras writes no {format} on {keras.backend.backend()} with what is installed here")
@@ -446,7 +442,7 @@ def test_an_exported_model_answers_the_same_for_rows_of_any_length(checkpoints, 
         np.testing.assert_allclose(answer(given), expected, atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("format", EXPORTS.get(keras.backend.backend(), ()))
 @pytest.mark.parametrize("head", ["multiple-choice", "masked-lm"])
 def test_an_exported_model_answers_any_number_of_choices_or_places(checkpoints, tmp_path, head, format):

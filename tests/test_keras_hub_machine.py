@@ -203,7 +203,7 @@ class BothDoors(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "seed, examples, steps",
-    [(0, 2, 25), *(pytest.param(seed, 4, 50, marks=pytest.mark.conformance) for seed in range(1, 4))],
+    [(0, 2, 25), *(pytest.param(seed, 4, 50, marks=pytest.mark.nightly) for seed in range(1, 4))],
 )
 def test_operations_in_any_order_do_the_same_through_both_doors(seed, examples, steps):
     machine = hypothesis.seed(seed)(type("BothDoors", (BothDoors,), {}))

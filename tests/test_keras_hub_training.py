@@ -15,6 +15,7 @@ import pytest
 keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
 pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
 
+from tests.cases import nightly_but  # noqa: E402
 from tests.conftest import VOCABULARY, squad_file  # noqa: E402
 from tests.keras_hub_models import write_checkpoint  # noqa: E402
 from tests.runs import KillAt, Killed, content, seven_seconds_a_look  # noqa: E402
@@ -92,7 +93,7 @@ def test_nothing_frozen_changes_and_everything_chosen_does(encoder, task, tmp_pa
     assert not any(map(np.array_equal, before, model.trainable_variables))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_learns_and_keeps_the_best_epoch(encoder, task, tmp_path):
     # A random encoder learns this only as a whole; what adapters learn is measured on a pretrained one.
     model = new_model(encoder, mode="full")
@@ -115,7 +116,7 @@ def test_training_learns_and_keeps_the_best_epoch(encoder, task, tmp_path):
     assert model.compiled
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_directory_answers_through_the_first_door(encoder, task, tmp_path):
     first_ops()
     train(new_model(encoder), task, tmp_path / "a", epochs=1)
@@ -126,7 +127,7 @@ def test_the_directory_answers_through_the_first_door(encoder, task, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["adapters", "full", "fast"])
+@pytest.mark.parametrize("mode", nightly_but(["adapters"], ["adapters", "full", "fast"]))
 def test_a_killed_run_goes_on_bit_equal(encoder, task, tmp_path, mode):
     if mode == "fast" and BACKEND != "tensorflow":
         pytest.skip("fast blocks are TensorFlow's")
@@ -177,8 +178,9 @@ ASKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["token-classification", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(ASKED)[1:])]
+    "kind", ["token-classification", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in list(ASKED)[1:])]
 )
 def test_words_questions_and_choices_train_and_answer_through_either_door(encoder, other_tasks, tmp_path, kind):
     task = other_tasks[kind]
@@ -202,7 +204,7 @@ def test_words_questions_and_choices_train_and_answer_through_either_door(encode
     np.testing.assert_allclose(*numbers, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["question-answering", "multiple-choice"])
 def test_a_killed_run_of_questions_or_choices_goes_on_bit_equal(encoder, other_tasks, tmp_path, kind):
     def new():
@@ -248,7 +250,7 @@ np.savez(sys.argv[3], answers=model.predict(data, verbose=0), loss=model.evaluat
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["adapters", "full"])
 def test_a_model_that_was_trained_goes_into_a_keras_file(encoder, task, tmp_path, mode):
     model = new_model(encoder, mode=mode)
@@ -274,7 +276,7 @@ def test_a_model_that_was_trained_goes_into_a_keras_file(encoder, task, tmp_path
     np.testing.assert_allclose(found["loss"], loss, atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_divergence_is_named_and_the_best_before_stays(encoder, task, tmp_path):
     class Break(Reporter):
         def epoch(self, epoch, numbers, best):
@@ -451,7 +453,7 @@ def keras_variable(ops, value):
 # Experiments and the command line
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_experiment_over_seeds_keeps_the_best_and_goes_on(encoder, task, tmp_path):
     settings = TrainingSettings(epochs=1, learning_rate=3e-3, batch_size=30)
     experiment = Experiment(str(encoder), task, "default", settings, max_length=16, door="keras-hub")
@@ -531,7 +533,7 @@ fit(
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution is of JAX alone")
 def test_two_devices_train_what_one_does(encoder, sentences, tmp_path):
     import os
@@ -583,7 +585,7 @@ print("best", size)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="keras-tuner asks the backend for nothing")
 def test_tuners_of_keras_tuner_search_adapters(encoder, tmp_path):
     import os

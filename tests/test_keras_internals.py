@@ -279,6 +279,7 @@ def test_functions_that_are_traced_once_each_are_not_warned_of(caplog):
         logger.propagate = kept
 
 
+@pytest.mark.slow
 def test_a_file_that_a_repository_lacks_is_none_and_one_that_it_has_a_path(tmp_path):
     folder = tmp_path / "models--someone--tiny"
     snapshot = folder / "snapshots" / "0123abc"

@@ -19,7 +19,7 @@ def functional(model):
     return keras.Model(ids, keras.layers.Dense(2)(getattr(model, model.base_model_prefix)(ids)[0][:, 0]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family, fast", [("bert", True), ("bert", False), ("distilbert", False)])
 def test_a_functional_model_on_an_encoder_with_adapters_comes_back_with_them(family, fast, tmp_path):
     model = tiny_model("none", num_hidden_layers=2) if family == "bert" else family_model(family, "none")
@@ -41,7 +41,7 @@ def test_formats_that_would_lose_the_adapters_are_refused(file, tmp_path):
     functional(model).save(tmp_path / file)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_whole_model_comes_back_from_a_saved_model_with_its_adapters(tmp_path):
     model = train(add_adapters(tiny_model(num_hidden_layers=2), CONFIG, seed=0))
     model.save(tmp_path / "saved")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import tiny_inputs, tiny_model
 from tests.interrupts import interrupted_at
 from tests.whole import assert_same, outputs, picture, train
@@ -147,6 +148,7 @@ def test_layer_norms_that_are_trained_while_adapters_are_disabled_are_the_encode
     assert np.array_equal(norm.beta, own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_graph_older_than_a_removal_computes_what_the_model_does(fast):
     model, computed = two_trained(fast=fast)
@@ -236,14 +238,19 @@ HOSTILE = {
 }
 
 
+@pytest.fixture(scope="module")
+def refusing():
+    """A model that refuses what it is given, and its picture from before the first time."""
+    model = set_trainable(two_trained()[0], "top-1")
+    return model, picture(model)
+
+
 @pytest.mark.parametrize("name", ["a", "b", "new"])
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_directory_that_is_refused_changes_nothing(directories, tmp_path, what, name):
+def test_a_directory_that_is_refused_changes_nothing(refusing, directories, tmp_path, what, name):
     change, message = HOSTILE[what]
     copy = hostile(change, directories[0]["b"], tmp_path)
-    model, _ = two_trained()
-    set_trainable(model, "top-1")
-    before = picture(model)
+    model, before = refusing
     with pytest.raises(InputError, match=message):
         load_adapter(model, copy, name=name)
     assert_same(before, picture(model))
@@ -317,7 +324,7 @@ def plain_directory(tmp_path_factory):
     return save_adapter(set_trainable(model, "adapters"), tmp_path_factory.mktemp("plain") / "plain")
 
 
-@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.slow), 37])
+@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.nightly), 37])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_operation_that_is_interrupted_anywhere_changes_nothing(directories, operation, step):
     model, _ = two_trained()
@@ -325,7 +332,7 @@ def test_an_operation_that_is_interrupted_anywhere_changes_nothing(directories, 
     check_interruptions(model, lambda: OPERATIONS[operation](model, directories[0]), step, 1)
 
 
-@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.slow), 47])
+@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.nightly), 47])
 @pytest.mark.parametrize("operation", ALONE)
 def test_an_operation_on_a_model_with_one_adapter_or_none_changes_nothing_if_interrupted(
     directories, plain_directory, operation, step, float32_policy
@@ -369,7 +376,7 @@ def trained_as(mode, checkpoint, folder, *, seed=0):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("mode", ["full", "layer-norm", "top-2", "bias"])
+@pytest.mark.parametrize("mode", nightly_but(["full", "layer-norm"], ["full", "layer-norm", "top-2", "bias"]))
 def test_a_directory_is_not_loaded_into_an_encoder_that_another_one_changed(checkpoint, tmp_path, mode):
     changed, changed_outputs, _ = trained_as(mode, checkpoint, tmp_path)
     head, head_outputs, _ = trained_as("head", checkpoint, tmp_path, seed=1)
@@ -384,7 +391,7 @@ def test_a_directory_is_not_loaded_into_an_encoder_that_another_one_changed(chec
     assert np.array_equal(outputs(load_trained(head, backbone=checkpoint)[0]), head_outputs)
 
 
-@pytest.mark.parametrize("mode", ["full", "layer-norm", "top-2", "bias"])
+@pytest.mark.parametrize("mode", nightly_but(["full", "layer-norm"], ["full", "layer-norm", "top-2", "bias"]))
 def test_what_is_trained_on_a_changed_encoder_is_saved_with_the_changes(checkpoint, tmp_path, mode):
     _, _, model = trained_as(mode, checkpoint, tmp_path)
     add_adapters(model, STRONG, seed=0)

@@ -143,7 +143,7 @@ def test_a_merged_model_is_a_plain_one_that_computes_the_same(config, fast):
     assert backbone_digest(model) != digest
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_while_a_graph_is_traced_the_weights_may_hold_the_update_and_come_back_bit_for_bit():
     model, inputs = trained(LORA), tiny_inputs()
     before = {weight.name: weight.numpy() for weight in model.weights}
@@ -197,7 +197,8 @@ def test_methods_train_alone_are_saved_and_counted(config, tmp_path):
     np.testing.assert_array_equal(other(inputs).logits, model(inputs).logits)
 
 
-@pytest.mark.parametrize("fast", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fast", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_methods_and_adapters_on_one_model_are_switched_after_tracing(fast):
     model, inputs = tiny_model(), tiny_inputs()
     names, plain = [weight.name for weight in model.weights], model(inputs).logits

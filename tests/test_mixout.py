@@ -105,7 +105,7 @@ def test_what_cannot_be_mixed_is_named():
         Mixout(model, 1.0, seed=0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_with_mixout_is_stopped_and_goes_on_to_the_same_end(checkpoint, sentences, tmp_path):
     import signal
 

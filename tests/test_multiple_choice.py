@@ -221,7 +221,7 @@ def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
     assert served(text=tf.constant([], tf.string), choices=tf.zeros([0, 3], tf.string))["choice"].shape == (0,)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("settings", [{"jit_compile": True}, {"accumulate": 2}], ids=["xla", "parts"])
 def test_a_run_that_was_stopped_goes_on_as_without_it(settings, one_block, tmp_path):
     path = write(tmp_path / "rows.jsonl", learnable(40, seed=0))

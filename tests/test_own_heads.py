@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_model
 from tf_adapters import (
@@ -78,6 +79,7 @@ def test_each_adapter_has_its_head_in_any_order_of_switching(several):
     assert {value.shape[-1] for value in (expected["two"], expected["three"])} == {2, 3}
 
 
+@pytest.mark.slow
 def test_fast_blocks_compute_every_token_for_a_head_that_reads_them():
     model = add_adapters(tiny_model(), SMALL, name="first", seed=0, fast=True)
     plain = add_adapters(tiny_model(), SMALL, name="first", seed=0)
@@ -90,6 +92,7 @@ def test_fast_blocks_compute_every_token_for_a_head_that_reads_them():
         np.testing.assert_allclose(computed(model, name), computed(plain, name), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_texts_are_answered_under_the_labels_of_the_adapter_that_acts(checkpoint):
     model = load_backbone(checkpoint)
     add_adapters(model, SMALL, name="film", seed=0, labels=["bad", "fair", "good"])
@@ -111,14 +114,7 @@ def test_no_head_is_anothers(several):
 
 
 @pytest.mark.parametrize(
-    "family",
-    [
-        "bert",
-        *(
-            pytest.param(family, marks=pytest.mark.slow)
-            for family in ("albert", "deberta-v2", "distilbert", "electra", "mpnet", "roberta")
-        ),
-    ],
+    "family", nightly_but(["bert"], ["bert", "albert", "deberta-v2", "distilbert", "electra", "mpnet", "roberta"])
 )
 def test_a_saved_adapter_of_each_head_is_what_a_model_of_its_own_computes(family, tmp_path):
     model, expected = with_heads(family_model(family), ("two", "three", "words", "spans"))
@@ -178,13 +174,14 @@ class Stop(BaseException):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "operation",
     [
         lambda model: add_adapters(model, SMALL, name="new", seed=5, head="token-classification", num_labels=4),
-        pytest.param(lambda model: set_active(model, "three"), marks=pytest.mark.slow),
+        pytest.param(lambda model: set_active(model, "three"), marks=pytest.mark.nightly),
         lambda model: set_active(model, "spans"),
-        pytest.param(lambda model: remove_adapters(model, name="words"), marks=pytest.mark.slow),
+        pytest.param(lambda model: remove_adapters(model, name="words"), marks=pytest.mark.nightly),
         remove_adapters,
     ],
     ids=["add", "another number", "another kind", "remove one", "remove all"],
@@ -233,7 +230,7 @@ def test_the_last_adapter_takes_its_head_along():
     assert computed(model, "two").shape == plain.shape and not np.isnan(computed(model, "two")).any()
 
 
-@pytest.mark.parametrize("name", ["three", "words"])
+@pytest.mark.parametrize("name", nightly_but(["words"], ["three", "words"]))
 def test_an_adapter_is_merged_with_its_head(name):
     model, expected = with_heads(tiny_model(), (name,), LoraConfig(rank=2))
     labels, inputs = dict(model.config.id2label), inputs_for(name)
@@ -246,7 +243,7 @@ def test_an_adapter_is_merged_with_its_head(name):
     assert not np.isnan(traced()).any()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_only_what_was_chosen_trains_under_each_head():
     from tf_adapters._keras import keras
 

@@ -65,7 +65,6 @@ def test_a_directory_answers_as_the_command(cli, adapter_directory, sentences, t
     assert predict(adapter_directory, []) == []
 
 
-@pytest.mark.slow
 def test_the_active_adapter_of_a_model_answers(adapter_directory):
     model, _ = load_trained(adapter_directory)
     answers = predict(model, TEXTS, tokenizer=load_tokenizer(model, max_length=32))

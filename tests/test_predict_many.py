@@ -78,6 +78,7 @@ def test_several_tasks_give_what_each_gives_alone(cli, directories, pairs_file):
                 assert [found.get("label"), found.get("labels")] == [expected.get("label"), expected.get("labels")]
 
 
+@pytest.mark.slow
 def test_csv_has_the_columns_of_each_task(cli, directories, pairs_file, tmp_path):
     output = tmp_path / "labels.csv"
     given = ("predict", directories / "film", f"my={directories / 'upper'}", "--input", pairs_file)

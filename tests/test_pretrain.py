@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
+from tests.cases import nightly_but
 from tests.conftest import write_checkpoint
 from tests.families import FAMILIES, family_inputs, family_model
 from tests.runs import KillAt, Killed, content
@@ -103,7 +104,7 @@ def test_loss_is_the_mean_over_hidden_tokens_however_many_places_are_computed(sp
     assert float(HiddenCrossentropy()(tf.fill([3, 5], -1), tf.constant(logits))) == 0
 
 
-@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("xla", nightly_but([False], [False, True]))
 def test_perplexity_is_that_of_all_logits_and_does_not_depend_on_the_batches(checkpoint, wordpiece, texts, xla):
     model, kind = new_model(checkpoint), MaskedLanguageModelling()
     lengths = (16,) if xla else None
@@ -130,6 +131,7 @@ def test_perplexity_is_that_of_all_logits_and_does_not_depend_on_the_batches(che
         METRICS["perplexity"](None, np.zeros((2, 3)))
 
 
+@pytest.mark.slow
 def test_adapters_alone_learn_and_every_checkpoint_is_an_adapter_directory(checkpoint, pretrained):
     directory, result = pretrained
     fresh = new_model(checkpoint)
@@ -165,7 +167,7 @@ def named_head(model):
     return {name: to_pytorch(*target) for name, target in named_weights(state_of(model).head_variables(model)).items()}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_it(
     checkpoint, texts, wordpiece, sentences, tmp_path
 ):
@@ -202,7 +204,7 @@ def named_encoder(model):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("settings", [{}, {"whole_words": True, "jit_compile": True}], ids=["plain", "whole-words-xla"])
 def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wordpiece, tmp_path, settings):
     run = functools.partial(
@@ -221,7 +223,7 @@ def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wor
         assert content(tmp_path / "killed" / folder) == content(tmp_path / "whole" / folder), folder
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_goes_on_with_the_head_that_it_began_with_and_mixout_is_not_of_the_head(
     checkpoint, texts, wordpiece, tmp_path
 ):
@@ -241,7 +243,7 @@ def test_a_run_goes_on_with_the_head_that_it_began_with_and_mixout_is_not_of_the
         run(new_model(checkpoint), head_learning_rate=1e-2, resume=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_resume_of_the_command_after_real_kill_9_ends_bit_equal(checkpoint, sentences, tmp_path):
     """The console script, killed from outside twice in either part."""
 
@@ -291,6 +293,7 @@ def test_resume_of_the_command_after_real_kill_9_ends_bit_equal(checkpoint, sent
         assert content(killed / folder) == content(whole / folder), folder
 
 
+@pytest.mark.slow
 def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordpiece, tmp_path):
     write_checkpoint(tmp_path / "bare")
     source = load_backbone(tmp_path / "bare", head="masked-lm")
@@ -310,7 +313,8 @@ def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordp
         pretrain(bare, texts, wordpiece, output=tmp_path / "other", **{**SETTINGS, "fit_head_steps": 0})
 
 
-@pytest.mark.parametrize("rate", ["head_learning_rate", pytest.param("learning_rate", marks=pytest.mark.slow)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("rate", ["head_learning_rate", pytest.param("learning_rate", marks=pytest.mark.nightly)])
 def test_divergence_names_the_rate_that_was_too_high(checkpoint, texts, wordpiece, tmp_path, rate):
     settings = {**SETTINGS, rate: 1e19}
     with pytest.raises(DivergedError, match=f"training diverged. Try a lower {rate}[;,.]"):
@@ -319,6 +323,7 @@ def test_divergence_names_the_rate_that_was_too_high(checkpoint, texts, wordpiec
     assert len(list(tmp_path.rglob("adapter.safetensors"))) == len(heads) == (rate == "learning_rate")
 
 
+@pytest.mark.slow
 def test_masks_are_others_in_every_epoch(checkpoint, texts, wordpiece, tmp_path):
     seen = []
 
@@ -360,7 +365,7 @@ def texts_from_files_of(texts, count):
     return dataclasses.replace(texts, train=texts.train.take(range(count)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_mixed_precision_fast_blocks_accumulation_and_checkpointing_pretrain_too(
     checkpoint, texts, wordpiece, tmp_path, float32_policy
 ):
@@ -380,6 +385,7 @@ def test_mixed_precision_fast_blocks_accumulation_and_checkpointing_pretrain_too
     assert math.isfinite(result.run.metrics["perplexity"]) and (tmp_path / "run" / "step-8").is_dir()
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_checkpoint_with_its_adapter_and_a_new_head(checkpoint, pretrained):
     directory, _ = pretrained
     model = load_backbone(checkpoint)
@@ -395,7 +401,7 @@ def test_training_goes_on_from_a_checkpoint_with_its_adapter_and_a_new_head(chec
         np.testing.assert_array_equal(value, head[name])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_resumed_run_refuses_another_adapter_to_go_on_from(checkpoint, pretrained, sentences, wordpiece, tmp_path):
     task = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
 
@@ -540,7 +546,7 @@ def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sen
         assert outcome.status == 2 and message in outcome.err, (wrong, outcome.err)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_epochs_of_pretraining_are_whole_passes_over_the_texts(cli, arguments, tmp_path):
     given = [word for word in arguments if not word.startswith(("--steps", "--save-every"))]
     outcome = cli(*given, "--epochs=2", "--batch-size=48", f"--output={tmp_path / 'pre'}")
@@ -550,7 +556,7 @@ def test_epochs_of_pretraining_are_whole_passes_over_the_texts(cli, arguments, t
     assert sorted(path.name for path in (tmp_path / "pre").glob("step-*")) == ["step-3", "step-6"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_recipe_of_pretraining_decides_what_is_not_given(cli, arguments, tmp_path):
     given = [word for word in arguments if not word.startswith(("--steps", "--save-every", "--adapter-size"))]
     outcome = cli(*given, "--recipe=gururangan-2020", "--epochs=1", "--batch-size=48", f"--output={tmp_path / 'pre'}")

@@ -548,7 +548,7 @@ def test_loss_is_the_mean_cross_entropy_of_start_and_end_within_the_window():
 
 
 @pytest.mark.parametrize(
-    "policy, xla", [("float32", False), pytest.param("mixed_float16", True, marks=pytest.mark.slow)]
+    "policy, xla", [("float32", False), pytest.param("mixed_float16", True, marks=pytest.mark.nightly)]
 )
 def test_a_training_step_reports_half_the_sum_of_both_losses(policy, xla, float32_policy):
     float32_policy(policy)
@@ -759,7 +759,7 @@ def test_training_learns_and_resumes_bit_equal_and_the_saved_adapter_predicts_th
     assert KIND.score("squad", task.test, outputs[1])["f1"] > 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy, xla", [("float32", True), ("mixed_bfloat16", False), ("mixed_float16", True)])
 def test_training_works_under_xla_and_mixed_precision(one_block, task, tmp_path, policy, xla, float32_policy):
     float32_policy(policy)

@@ -28,6 +28,7 @@ def trained(cli, train_arguments, tmp_path):
     return tmp_path / "mine"
 
 
+@pytest.mark.slow
 def test_train_keeps_its_score_its_classes_and_its_curve(cli, trained):
     settings = read_settings(trained)
     result = settings["result"]
@@ -63,7 +64,7 @@ def test_train_keeps_its_score_its_classes_and_its_curve(cli, trained):
     assert content(trained) == after
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_several_seeds_the_best_one_s_log_stays(cli, train_arguments, tmp_path):
     outcome = cli(*train_arguments, "--epochs=2", "--seeds=2", f"--output={tmp_path / 'mine'}")
     assert outcome.status == 0, outcome.err

@@ -33,7 +33,7 @@ TASKS = {
 
 HEADS = [
     "classification",
-    *(pytest.param(head, marks=pytest.mark.slow) for head in ("token-classification", "question-answering")),
+    *(pytest.param(head, marks=pytest.mark.nightly) for head in ("token-classification", "question-answering")),
 ]
 
 
@@ -61,6 +61,7 @@ def outputs_of(model, inputs):
     return {name: outputs[name].numpy() for name in ("logits", "start_logits", "end_logits") if name in outputs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_onnx_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, tmp_path, head):
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -92,7 +93,7 @@ def test_onnx_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, tmp_
     assert sizes == dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ["batch", "length"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_openvino_reads_onnx_and_computes_new_shapes_right(checkpoint, tmp_path):
     openvino = pytest.importorskip("openvino")
     pytest.importorskip("tf2onnx")
@@ -114,7 +115,7 @@ def test_openvino_reads_onnx_and_computes_new_shapes_right(checkpoint, tmp_path)
         np.testing.assert_allclose(several({**inputs, "task": places})["logits"], expected["logits"], atol=5e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_family_has_whole_operations_in_onnx(family, tmp_path):
     onnxruntime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
@@ -132,7 +133,8 @@ def test_each_family_has_whole_operations_in_onnx(family, tmp_path):
     np.testing.assert_allclose(found, model(inputs).logits, atol=5e-6)
 
 
-@pytest.mark.parametrize("format", ["onnx", pytest.param("litert", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", pytest.param("litert", marks=pytest.mark.nightly)])
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_a_bank_in_another_runtime_answers_each_row_by_its_task(checkpoint, tmp_path, format):
     bank = AdapterBank(str(checkpoint))
@@ -174,6 +176,7 @@ def int8(checkpoint, tmp_path_factory):
     return model, path, onnxruntime.InferenceSession(str(path))
 
 
+@pytest.mark.slow
 def test_products_in_eight_bits_are_near_and_of_each_row_alone(int8):
     onnx = pytest.importorskip("onnx")
     model, path, session = int8
@@ -215,7 +218,7 @@ def test_a_product_in_eight_bits_by_hand():
     assert count == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_export_is_checked_on_labelled_rows(cli, adapter_directory, sentences, tmp_path):
     rows = sentences / "validation.csv"
     for format, name, more in (
@@ -268,7 +271,7 @@ def test_a_bank_that_no_file_holds_is_refused(checkpoint, tmp_path, monkeypatch)
     assert [path.name for path in tmp_path.iterdir()] == ["film"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_lora_takes_nothing_in_a_file_of_another_runtime(checkpoint, tmp_path):
     model = load_backbone(checkpoint, num_labels=3, labels=["x", "y", "z"])
     export_file(model, tmp_path / "plain.tflite", format="litert")
@@ -285,7 +288,7 @@ def test_lora_takes_nothing_in_a_file_of_another_runtime(checkpoint, tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_litert_computes_the_same_for_any_size(checkpoint, tmp_path, head):
@@ -299,7 +302,7 @@ def test_litert_computes_the_same_for_any_size(checkpoint, tmp_path, head):
             np.testing.assert_allclose(found[name], values, atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_openvino_computes_the_tokens_signature(served):
     """With fixed sizes: of dynamic ones OpenVINO 2026.4 computes the first request of each shape wrongly."""
     openvino = pytest.importorskip("openvino")
@@ -331,7 +334,7 @@ def run(*arguments):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_c_api_answers_texts(served, wordpiece):
     model, directory = served
     done = run(EXAMPLES / "c_api_client.py", directory, *(f"text={text}" for text in TEXTS))
@@ -350,7 +353,7 @@ def test_the_c_api_answers_texts(served, wordpiece):
         assert done.returncode == 2 and message in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_saved_model_cli_runs_ids_and_texts(served, wordpiece, tmp_path):
     model, directory = served
     # It does not know tensorflow-text's operations by itself.
@@ -400,7 +403,7 @@ def test_a_file_is_written_by_the_command_and_what_cannot_be_is_named(
     assert [path.name for path in tmp_path.iterdir()] == ["film.tflite"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_operation_without_a_counterpart_is_named(checkpoint, tmp_path, monkeypatch):
     pytest.importorskip("tf2onnx")
     model = adapted(checkpoint)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import SHARED, WORDS
 from tests.families import family_model, write_family_checkpoint
 from tf_adapters import SentencePiece, load_backbone, load_tokenizer
@@ -21,10 +22,6 @@ from tf_adapters.text.sentencepiece_model import NORMAL, USER_DEFINED, Model, Pi
 from tf_adapters.text.word_windows import word_windows
 
 CLASSES = {"xlm-roberta": "XLMRoberta", "camembert": "Camembert", "albert": "Albert", "deberta-v2": "DebertaV2"}
-
-
-def slow_but(quick):
-    return [pytest.param(family, marks=() if family == quick else pytest.mark.slow) for family in CLASSES]
 
 
 EACH = pytest.mark.parametrize("family", CLASSES)
@@ -219,7 +216,7 @@ def test_every_59th_character_is_cut_as_huggingface_cuts_it(tokenizers_of, famil
 
 
 @EACH
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_character_is_cut_as_huggingface_cuts_it(tokenizers_of, family):
     ours, theirs, _ = tokenizers_of(family)
     texts = list(every_character())
@@ -305,8 +302,8 @@ def test_the_model_outlives_seeds_and_cleared_sessions(tokenizers_of, family):
         assert function(tf.constant(["a great film"])).to_list() == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", slow_but("albert"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("family", nightly_but(["albert"], CLASSES))
 def test_it_runs_in_tf_data_in_a_graph_and_in_a_saved_model_without_files(tokenizers_of, family, tmp_path):
     ours, _, _ = tokenizers_of(family)
     module = tf.Module()
@@ -523,7 +520,7 @@ def test_the_tokenizer_of_an_encoder_is_found_and_checked(encoders, folders):
         load_tokenizer(model)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", CLASSES)
 def test_the_commands_train_predict_and_export_from_raw_text(cli, encoders, family, sentences, tmp_path):
     given = [
@@ -555,7 +552,7 @@ def test_the_commands_train_predict_and_export_from_raw_text(cli, encoders, fami
 
 
 @EACH
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not (SHARED / "data" / "xnli").is_dir(), reason="needs ../shared/data")
 def test_tokens_are_huggingfaces_on_real_text_in_six_languages(tokenizers_of, family):
     ours, slow, _ = tokenizers_of(family)

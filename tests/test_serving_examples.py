@@ -142,6 +142,7 @@ def test_rest(served, rest):
         client.ask_rest("http://127.0.0.1:9", "all", {"text": TEXTS, "task": NAMES})
 
 
+@pytest.mark.slow
 def test_a_client_waits_until_the_model_is_available(rest):
     client = load_client()
     client.wait_until_ready(rest, "all", 20)

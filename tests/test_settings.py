@@ -190,7 +190,7 @@ def test_balanced_classes_by_hand():
         settings.check_kind(get_kind("token-classification"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_rare_class_is_predicted_where_classes_count_alike(cli, checkpoint, tmp_path):
     # The rare label goes with a word that half of the other rows have too: alone it is never the more likely one.
     lines = ["a good film,often"] * 60 + ["a bad film,often"] * 60 + ["a bad film,rare"] * 30

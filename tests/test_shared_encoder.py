@@ -76,7 +76,7 @@ def assert_same_record(found, expected):
             assert found[key] == value
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_adapters_of_every_kind_give_on_one_encoder_what_each_gives_alone(directories):
     done = []
     encoder = SharedEncoder(read_tasks({name: directories / name for name in KINDS}), progress=done.append)
@@ -89,7 +89,7 @@ def test_adapters_of_every_kind_give_on_one_encoder_what_each_gives_alone(direct
         assert_same_record(record, expected)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_threads_that_ask_different_adapters_get_their_own_answers(directories):
     encoder = SharedEncoder(read_tasks({name: directories / name for name in ("film", "words", "tags")}))
     expected = {name: encoder.answer(name, *columns(name)) for name in encoder.tasks}
@@ -109,6 +109,7 @@ def test_threads_that_ask_different_adapters_get_their_own_answers(directories):
     assert not wrong
 
 
+@pytest.mark.slow
 def test_one_directory_may_hold_a_head_alone_and_of_several_each_has_an_adapter(checkpoint, directories, tmp_path):
     save_kind(checkpoint, tmp_path / "head", "film", adapter=False)
     tasks = read_tasks({"head": tmp_path / "head"})

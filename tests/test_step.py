@@ -59,11 +59,12 @@ def plain():
     return stepped([])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
         ("accumulation", "checkpointing", "freezing"),
-        pytest.param(("freezing", "checkpointing", "accumulation"), marks=pytest.mark.slow),
+        pytest.param(("freezing", "checkpointing", "accumulation"), marks=pytest.mark.nightly),
     ],
 )
 def test_changes_together_give_the_plain_step_but_for_what_is_frozen(changes, plain):

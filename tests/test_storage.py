@@ -25,7 +25,7 @@ INPUTS = tiny_inputs(batch=4, length=12)
 LABELS = tf.constant([0, 1, 1, 0])
 
 
-@pytest.fixture(params=["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)])
+@pytest.fixture(params=["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.nightly)])
 def half(request, float32_policy):
     float32_policy(request.param)
     return request.param.removeprefix("mixed_")
@@ -74,6 +74,7 @@ def test_nothing_keeps_the_float32_values_alive(half):
     assert [kernel() for kernel in kernels] == [None] * 4
 
 
+@pytest.mark.slow
 def test_training_and_saving_go_on(half, tmp_path):
     model = cast_frozen(adapted(fast=True))
     frozen = [variable.numpy() for variable in model.non_trainable_variables]
@@ -127,7 +128,7 @@ def test_what_is_not_chosen_yet_is_not_cast(half):
         save_adapter(freeze(adapted()), "nowhere")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_folding_the_scale_into_a_rounded_kernel_costs_less_than_rounding_does(float32_policy):
     def logits(policy, cast):
         float32_policy(policy)

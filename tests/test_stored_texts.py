@@ -119,7 +119,7 @@ def test_training_batches_of_rows_on_disk_are_those_in_memory(both):
         assert np.array_equal(labels, same_labels)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_rows_are_shuffled_without_a_permutation_in_memory(both, monkeypatch):
     wordpiece = WordPiece(VOCABULARY, max_length=16)
     monkeypatch.setattr(batching, "_MOST_ROWS_IN_MEMORY", 100)

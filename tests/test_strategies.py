@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import tiny_model, write_checkpoint
 from tests.runs import content
 from tests.strategy_runs import make_task
@@ -105,7 +106,7 @@ def run_on_virtual_devices(small, tmp_path, kind, devices=2, **settings):
     assert_same(tmp_path / "None", tmp_path / "mirrored")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_virtual_devices_train_as_one_by_words_and_by_odd_batches_and_with_regularisation(small, tmp_path):
     """Devices have unequal numbers of rows and words, and one has no row of the last batch."""
     run_on_virtual_devices(small, tmp_path, "token-classification", fusion=True)
@@ -114,24 +115,27 @@ def test_two_virtual_devices_train_as_one_by_words_and_by_odd_batches_and_with_r
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, devices",
-    [
-        ("classification", 2),
-        ("token-classification", 2),
-        ("question-answering", 2),
-        ("masked-lm", 2),
-        ("classification", 3),
-    ],
+    nightly_but(
+        [("classification", 2)],
+        [
+            ("classification", 2),
+            ("token-classification", 2),
+            ("question-answering", 2),
+            ("masked-lm", 2),
+            ("classification", 3),
+        ],
+    ),
 )
 def test_virtual_devices_train_as_one(small, tmp_path, kind, devices):
     run_on_virtual_devices(small, tmp_path, kind, devices)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fast_blocks_train_alike_on_two_devices(small, tmp_path):
     run_on_virtual_devices(small, tmp_path, "classification", fast=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_trains_on_two_devices_up_to_its_rounding(small, tmp_path, precision):
     runs = [
@@ -144,7 +148,7 @@ def test_mixed_precision_trains_on_two_devices_up_to_its_rounding(small, tmp_pat
     assert np.abs(one - two).max() < 2**-8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_resume_on_two_devices_ends_bit_equal(small, tmp_path):
     common = {"strategy": "mirrored", "checkpoint": str(small), "dropout": 0.1}
     stopped = {**common, "folder": str(tmp_path / "stopped")}
@@ -154,7 +158,7 @@ def test_resume_on_two_devices_ends_bit_equal(small, tmp_path):
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_ends_bit_equal(small, tmp_path):
     """One worker gets SIGTERM; both save at the same step, and go on together. Only the chief has an output."""
     finish(start([{"strategy": None, "folder": str(tmp_path / "one"), "checkpoint": str(small)}]))
@@ -187,7 +191,7 @@ def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_en
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_worker_that_dies_ends_the_other_with_a_sentence(small, tmp_path, killed):
     settings = {"strategy": "multi-worker", "folder": str(tmp_path / "out"), "checkpoint": str(small)}

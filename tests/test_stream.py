@@ -47,7 +47,7 @@ def streamed(folders, settings, tmp_path_factory):
     return output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_directory_is_the_one_that_train_writes_for_the_task_alone(cli, streamed, folders, settings, tmp_path):
     for folder in folders:
         files = [
@@ -58,7 +58,7 @@ def test_each_directory_is_the_one_that_train_writes_for_the_task_alone(cli, str
         assert content(tmp_path / folder.name) == content(streamed / folder.name), folder.name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_predictions_are_the_same_bits_at_the_end_and_parameters_are_counted(streamed):
     record = json.loads((streamed / "stream.json").read_text())
     assert list(record["tasks"]) == ["acme", "words", "globex"]
@@ -76,7 +76,7 @@ def test_predictions_are_the_same_bits_at_the_end_and_parameters_are_counted(str
     assert (streamed / "parameters.png").stat().st_size > 1000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_stream_goes_on_with_the_task_at_work(cli, streamed, folders, settings, tmp_path, monkeypatch):
     steps, real = [], Run.on_train_batch_end
 
@@ -104,7 +104,7 @@ def test_a_killed_stream_goes_on_with_the_task_at_work(cli, streamed, folders, s
         assert content(tmp_path / "out" / name) == content(streamed / name), name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", ["encoder", "predictions"])
 def test_a_change_is_found(cli, folders, settings, tmp_path, monkeypatch, what):
     real = module._verify
@@ -156,7 +156,7 @@ def test_mistakes_are_one_sentence(cli, folders, settings, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_other_columns_are_another_stream_and_a_mistake_removes_nothing(cli, streamed, folders, settings, tmp_path):
     shutil.copytree(streamed, tmp_path / "out")
     arguments = ["stream", *folders, *settings, f"--output={tmp_path / 'out'}"]
@@ -168,7 +168,7 @@ def test_other_columns_are_another_stream_and_a_mistake_removes_nothing(cli, str
     assert content(tmp_path / "out" / "acme") == content(streamed / "acme")
 
 
-@pytest.mark.parametrize("wrong", [["--sharing", 99], pytest.param(["--model", "nowhere"], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wrong", [["--sharing", 99], pytest.param(["--model", "nowhere"], marks=pytest.mark.nightly)])
 def test_a_mistake_that_shows_with_the_encoder_leaves_nothing(
     cli, wrong, train_arguments, sentences, tmp_path, monkeypatch
 ):

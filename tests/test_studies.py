@@ -93,7 +93,7 @@ class Thesaurus:
         return next((base for base in bases if base in names), None)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", STUDIES)
 def test_each_study_runs_in_its_smoke_size(name, cli, task, model, tmp_path, monkeypatch):
     if name == "cross-lingual":
@@ -414,6 +414,7 @@ def test_the_adapters_of_all_arms_are_those_of_houlsby_et_al():
     assert AdapterConfig(**Comparison.adapter) == get_recipe("houlsby-2019").adapter
 
 
+@pytest.mark.slow
 def test_gradient_norms_are_those_of_a_tape_and_reach_frozen_layers(checkpoint, sentences):
     import tensorflow as tf
 
@@ -500,7 +501,7 @@ def test_what_parameters_buy_is_told_by_the_best_run_of_each_task(model):
 
 
 @pytest.mark.parametrize(
-    "name", ["tf-idf", *(pytest.param(name, marks=pytest.mark.slow) for name in ("network", "layer-mix"))]
+    "name", ["tf-idf", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("network", "layer-mix"))]
 )
 def test_baselines_learn_words_without_fine_tuning(name, task, model):
     data, reported = held_out(load(task, None), rows=None, validation_rows=40, reported_rows=None, seed=0)

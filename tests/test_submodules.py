@@ -19,6 +19,7 @@ PACKAGES = [
 ]
 
 
+@pytest.mark.slow
 def test_every_name_in_the_texts_is_there_after_one_import():
     texts = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.py"))]
     names = set(

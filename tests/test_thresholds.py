@@ -111,7 +111,7 @@ def arguments(files, checkpoint, output, *more):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_label_that_was_never_predicted_is_predicted_by_its_own_threshold(cli, checkpoint, files, tmp_path):
     plain, tuned = tmp_path / "plain", tmp_path / "tuned"
     outcome = cli(*arguments(files, checkpoint, plain))

@@ -414,6 +414,14 @@ def test_a_long_sentence_is_cut_between_words_with_a_third_of_the_window_in_comm
     assert windows.position.tolist() == [*range(1, 13), *range(3, 15)]
 
 
+def test_the_last_window_reaches_back_to_be_full(letters):
+    words = "abcdefgh" * 2 + "abc"
+    windows = word_windows(word_rows([list(words)]).words, letters)
+    letter = {token: place for place, token in enumerate("abcdefgh", 4)}
+    # Of 19 words 4 would be in common: the last window would begin with the word 10 and have 9.
+    assert windows.input_ids.to_list()[1] == [2, *(letter[x] for x in words[5:]), 3]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_every_word_belongs_to_the_window_in_which_it_has_most_context(seed):
     random = np.random.default_rng(seed)
@@ -614,6 +622,7 @@ def some_sentences(rows, *, seed=0, longest=30):
     return word_rows(words, [[len(word) % 3 for word in row] for row in words])
 
 
+@pytest.mark.slow
 def test_each_word_is_predicted_from_the_window_it_belongs_to(wordpiece, monkeypatch):
     from tf_adapters.kinds import tokens
 
@@ -701,7 +710,7 @@ SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
 
 
 @pytest.mark.parametrize(
-    "policy", [pytest.param(policy, marks=pytest.mark.slow) for policy in ("float32", "mixed_float16")]
+    "policy", [pytest.param(policy, marks=pytest.mark.nightly) for policy in ("float32", "mixed_float16")]
 )
 def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
     checkpoint, task, wordpiece, tmp_path, policy, float32_policy
@@ -744,6 +753,7 @@ def test_training_learns_a_function_of_the_word(checkpoint, task, wordpiece, tmp
     assert result.metrics["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_own_files_train_with_the_metric_of_their_labels(checkpoint, wordpiece, tmp_path):
     write(tmp_path / "a.txt", "good B-X\nfilm I-X\nis O\n\nthe O\nplot B-X\n")
     task = task_from_files(train=tmp_path / "a.txt", validation=tmp_path / "a.txt", kind="token-classification")
@@ -764,7 +774,7 @@ def test_own_files_train_with_the_metric_of_their_labels(checkpoint, wordpiece, 
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_xla_compiles_once_per_batch_shape(checkpoint, tmp_path, policy):
     """Counts the programs that XLA dumps while two epochs train on batches of two lengths."""

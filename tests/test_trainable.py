@@ -188,7 +188,7 @@ def test_only_the_active_adapter_trains():
     "mode",
     [
         "adapters",
-        *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("top-2", "layer-norm", "bias", "head", "full")),
+        *(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("top-2", "layer-norm", "bias", "head", "full")),
     ],
 )
 def test_frozen_weights_are_bit_equal_after_a_real_fit_and_every_chosen_one_moves(mode):
@@ -238,7 +238,7 @@ def bert_base():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_counts_on_bert_base_equal_the_papers():
     last_classifier = 768 * 2 + 2
     model = bert_base()
@@ -317,12 +317,13 @@ def names_that_should(model):
     return {variable.name for variable in model.trainable_variables if "/key/bias" not in variable.name}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer, settings",
     [
         (keras.optimizers.Adam, {}),
-        pytest.param(keras.optimizers.AdamW, {"jit_compile": True}, marks=pytest.mark.slow),
-        pytest.param(lambda rate: keras.optimizers.SGD(rate, momentum=0.9), {}, marks=pytest.mark.slow),
+        pytest.param(keras.optimizers.AdamW, {"jit_compile": True}, marks=pytest.mark.nightly),
+        pytest.param(lambda rate: keras.optimizers.SGD(rate, momentum=0.9), {}, marks=pytest.mark.nightly),
     ],
 )
 def test_what_is_chosen_after_compile_and_after_fit_is_what_trains(optimizer, settings):
@@ -340,7 +341,7 @@ def test_what_is_chosen_after_compile_and_after_fit_is_what_trains(optimizer, se
         }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_goes_on_training_keeps_its_moments_and_the_optimizer_is_the_same_object():
     model = compiled("head", optimizer := keras.optimizers.Adam(0.01))
     names_that_move(model)
@@ -359,7 +360,7 @@ def test_what_goes_on_training_keeps_its_moments_and_the_optimizer_is_the_same_o
     assert names_that_move(model) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_loss_scale_does_not_hinder_another_choice(float32_policy):
     float32_policy("mixed_float16")
     model = compiled("head", keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(0.01)))

@@ -40,6 +40,7 @@ def test_each_trap_has_its_test(trap):
     assert callable(getattr(importlib.import_module(f"tests.{module}"), name))
 
 
+@pytest.mark.slow
 def test_the_notice_of_tensorflow_classes_is_silenced_and_no_other(tmp_path):
     write_checkpoint(tmp_path)
     script = (
@@ -54,7 +55,6 @@ def test_the_notice_of_tensorflow_classes_is_silenced_and_no_other(tmp_path):
     assert "another notice" in result.stderr
 
 
-@pytest.mark.slow
 def test_directory_saved_in_one_freeze_state_loads_in_another(checkpoint, tmp_path):
     config = AdapterConfig(4, init_stddev=0.5, train_layer_norm="all")
     model = set_trainable(add_adapters(load_backbone(checkpoint), config, seed=0), "adapters")
@@ -82,7 +82,7 @@ def test_shared_adapters_carry_no_users_path_and_are_saved_once(tmp_path):
     assert sum(key.startswith("layer") for key in load_file(tmp_path / "adapter.safetensors")) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_thin_saved_model_gives_the_same_numbers_and_a_smaller_graph(checkpoint, tmp_path):
     model = add_adapters(load_backbone(checkpoint), AdapterConfig(4, init_stddev=0.5), seed=0)
     wordpiece = WordPiece.from_directory(checkpoint, max_length=16)

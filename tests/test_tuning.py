@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import write_checkpoint, write_csv
 from tests.runs import Killed
 from tf_adapters import InputError, add_adapters, get_recipe, load_trained, task_from_files
@@ -307,7 +308,7 @@ def test_printed_command_trains_the_same_adapter(cli, search, folder, tmp_path):
     assert settings["metrics"] == json.loads((output / "best" / "tf_adapters.json").read_text())["metrics"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_several_seeds_count_by_mean_or_best_and_their_command_gives_the_same(cli, folder, new, tmp_path):
     space = {"bottleneck_size": (2, 3), "epochs": 2, "learning_rate": 3e-2, "activation": "tanh"}
     hypermodel = new(space, recipe="houlsby-2019", seed=5, seeds=3)
@@ -341,7 +342,7 @@ ORACLES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", nightly_but(["random"], ORACLES))
 def test_keras_tuner_s_oracles_search_from_a_script_and_go_on_after_a_kill(new, tmp_path, name):
     space = {"bottleneck_size": (2, 3), "sharing": ("none", 2), "epochs": 1, "trainable": ("adapters", "head")}
     if name == "hyperband":
@@ -385,7 +386,7 @@ def test_keras_tuner_s_oracles_search_from_a_script_and_go_on_after_a_kill(new, 
     assert again.table() == rows
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("file", ["oracle.json", "trial_1/trial.json"])
 def test_state_that_a_kill_cut_off_is_made_again_from_the_finished_trials(new, tmp_path, file):
     def start(hypermodel):
@@ -403,7 +404,7 @@ def test_state_that_a_kill_cut_off_is_made_again_from_the_finished_trials(new, t
     assert second.table() == first.table()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_path):
     def command(output, *more):
         options = [
@@ -455,7 +456,7 @@ def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_pat
     assert outcome.returncode == 2 and "holds a search with another seed (0, now 3)" in outcome.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, float32_policy):
     options = ["--vary=trainable=adapters,full,top-1", "--vary=epochs=1", "--vary=learning-rate=1e-4", "--tuner=grid"]
     outcome = cli(*words_of(folder, *options, "--precision=mixed_bfloat16"), f"--output={tmp_path / 's'}")

@@ -551,7 +551,7 @@ def whole(words, tmp_path_factory):
     return results
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SEARCHES)
 def test_chief_and_two_workers_come_to_what_one_process_does(processes, whole, tmp_path, name):
     search = processes(tmp_path / "a", SEARCHES[name])
@@ -579,7 +579,7 @@ def test_chief_and_two_workers_come_to_what_one_process_does(processes, whole, t
     assert (search.folder / "search" / "trials.csv").read_text().count("\n") == 7
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_worker_s_trial_is_retried_by_its_restart(processes, whole, tmp_path):
     search = processes(tmp_path / "a", SEARCHES["random"])
     # However long the restart takes.
@@ -596,7 +596,7 @@ def test_killed_worker_s_trial_is_retried_by_its_restart(processes, whole, tmp_p
     assert "Resuming after step" in again.path.read_text() and search.results() == whole("random")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_worker_s_trial_is_retried_by_another(processes, whole, tmp_path):
     search = processes(tmp_path / "a", SEARCHES["random"])
     chief, worker = search.start("chief", lost=3.0), search.start("tuner0")
@@ -611,7 +611,7 @@ def test_killed_worker_s_trial_is_retried_by_another(processes, whole, tmp_path)
     assert "Resuming after step" in other.path.read_text() and search.results() == whole("random")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_chief_goes_on_and_its_workers_with_it(processes, whole, tmp_path):
     search = processes(tmp_path / "a", SEARCHES["random"])
     chief, workers = search.start("chief"), [search.start("tuner0"), search.start("tuner1")]
@@ -623,7 +623,7 @@ def test_killed_chief_goes_on_and_its_workers_with_it(processes, whole, tmp_path
     assert len(begun) == len(set(begun)) == 6 and search.results() == whole("random")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_search_goes_on_without_repeating_finished_trials(processes, whole, tmp_path):
     search = processes(tmp_path / "a", SEARCHES["random"])
     chief = search.start("chief")
@@ -649,7 +649,7 @@ def test_killed_search_goes_on_without_repeating_finished_trials(processes, whol
     assert search.results() == whole("random")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_process_that_does_not_belong_to_the_search_is_refused(processes, tmp_path):
     search = processes(tmp_path / "a", SEARCHES["random"])
     chief, worker = search.start("chief"), search.start("tuner0")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tf_adapters import AdapterConfig, add_adapters, load_adapter, save_adapter, set_active, set_trainable
 from tf_adapters.errors import InputError
@@ -113,7 +114,7 @@ def test_parameters_are_those_of_the_formula(variant):
     assert found == config.parameters_per_adapter(32) * len(set(config.sites(4).values()))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", nightly_but(["scaled", "norm-after", "deep"], VARIANTS))
 def test_a_directory_brings_every_weight_back(variant, tmp_path):
     inputs, config = tiny_inputs(), AdapterConfig(bottleneck_size=5, **VARIANTS[variant])
     model = tiny_model()
@@ -128,7 +129,9 @@ def test_a_directory_brings_every_weight_back(variant, tmp_path):
     np.testing.assert_array_equal(other(inputs).logits, model(inputs).logits)
 
 
-@pytest.mark.parametrize("variant", sorted(set(VARIANTS) - {"random-drop"}))
+@pytest.mark.parametrize(
+    "variant", nightly_but(["scaled", "norm-after", "multiply", "attention"], sorted(set(VARIANTS) - {"random-drop"}))
+)
 def test_variants_on_fast_blocks_compute_as_on_plain_ones(variant):
     inputs, logits = tiny_inputs(), []
     for fast in (False, True):
@@ -193,7 +196,7 @@ def test_random_drop_leaves_out_the_lowest_blocks_of_a_step_and_none_in_inferenc
     np.testing.assert_allclose(model(inputs, training=False).logits, expected[0], atol=1e-6 if fast else 0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_drops_of_two_runs_of_one_seed_are_the_same():
     from tf_adapters.training.dropout import seed_dropout
 

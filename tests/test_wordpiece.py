@@ -81,7 +81,7 @@ def sentences():
 
 
 @CASINGS
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tokens_equal_hf_on_every_sentence_of_sst2_mrpc_and_xnli(tokenizers_of, do_lower_case):
     texts = sentences()
     assert len(texts["SST-2 train"]) == 67349 and len(texts["MRPC train"]) == 2 * 3668
@@ -89,6 +89,7 @@ def test_tokens_equal_hf_on_every_sentence_of_sst2_mrpc_and_xnli(tokenizers_of, 
     assert_tokens_equal_hf(tokenizers_of(do_lower_case=do_lower_case), sum(texts.values(), []))
 
 
+@pytest.mark.slow
 @CASINGS
 def test_tokens_equal_hf_on_mrpc_and_a_tenth_of_sst2_and_xnli(tokenizers_of, do_lower_case):
     texts = []
@@ -130,7 +131,7 @@ def test_every_59th_character_is_treated_as_by_hf(settings):
 
 
 @SETTINGS
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_character_is_treated_as_by_hf(settings):
     assert_normalised_words_equal_hf(settings, every_character())
 

@@ -13,7 +13,7 @@ from benchmarks.result_file import finish, fresh_processes, make_parser, parse_a
 from benchmarks.start import command
 from benchmarks.table_parts import Table, in_notes, origin
 
-EVERY = "slow or not slow or conformance"
+EVERY = "slow or not slow"
 BACKENDS = ("tensorflow", "jax", "torch")
 SUITE = ROOT / "tests" / "test_families.py"
 BOTH_DOORS = ROOT / "tests" / "test_keras_hub_families.py"
@@ -184,7 +184,7 @@ def run(options):
     """
     chosen = ["-m", EVERY] + (["-k", options.select] if options.select else [])
     if options.smoke and not options.select:
-        chosen = ["-m", "not slow and not conformance", "-k", "distilbert"]
+        chosen = ["-m", "not slow and not nightly", "-k", "distilbert"]
     cases, places = run_pytest([str(options.tests), *chosen, "--collect-only"])
     kept, parts = [], {}
     if options.cases is not None and options.cases.exists():

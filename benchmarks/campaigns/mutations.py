@@ -1,12 +1,15 @@
 """Mutations: a line of the package is changed, and the tests that concern it must fail.
 
 `python benchmarks/mutations.py` runs all; `--only bank` those whose file or line has that word. Each runs in a copy of
-the working tree. A line of the table that is not found, or found twice, is refused before any test runs.
+the working tree, against the tests that CI runs. A line of the table that is not found, or found twice, is refused
+before any test runs.
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
+import queue
 import shutil
 import subprocess
 import sys
@@ -15,7 +18,7 @@ import tempfile
 from benchmarks.provenance import ROOT
 
 #: File of `tf_adapters`, a piece of it, what stands in its place, and the tests: names of files, perhaps with pytest's
-#: `-k` behind a colon, and with a `+` before them where their slow tests run too.
+#: `-k` behind a colon.
 MUTATIONS = [
     (
         "methods/bottleneck.py",
@@ -95,7 +98,7 @@ MUTATIONS = [
         "kinds/sentences.py",
         "smoothed_crossentropy, share=settings.label_smoothing",
         "smoothed_crossentropy, share=0.0",
-        "+settings:smoothed",
+        "settings:smoothed",
     ),
     ("kinds/sentences.py", "[len(examples) - have, have]", "[have, len(examples) - have]", "settings:balanced"),
     ("kinds/sentences.py", "ops.take(weights, targets) * losses", "losses", "settings:balanced"),
@@ -204,7 +207,7 @@ MUTATIONS = [
         "training/on_keras3.py",
         '"backend": keras.backend.backend()',
         '"backend": ""',
-        "+keras_hub_training:another_backend",
+        "keras_hub_training:another_backend",
     ),
     (
         "layers/ops/keras3.py",
@@ -212,11 +215,11 @@ MUTATIONS = [
         "values[:, 0]",
         "keras_hub_training:losses",
     ),
-    ("studies/ablation.py", "if not first <= place <= last", "if not first < place <= last", "+studies:hand"),
+    ("studies/ablation.py", "if not first <= place <= last", "if not first < place <= last", "studies:hand"),
     ("studies/pwws.py", "-lost[word][0] * weights[word]", "-weights[word]", "studies:made_up"),
     ("studies/similarity.py", "np.triu_indices(len(rows), 1)", "np.triu_indices(len(rows), 0)", "studies:similarity"),
     ("studies/comparison.py", "order[chosen : chosen + count]", "order[:count]", "studies:rows_that_choose"),
-    ("studies/lab.py", 'complete = text[: text.rfind(b"\\n") + 1]', "complete = text", "+studies:killed"),
+    ("studies/lab.py", 'complete = text[: text.rfind(b"\\n") + 1]', "complete = text", "studies:killed"),
     (
         "training/seeds.py",
         'key=lambda run: run["validation"]',
@@ -251,6 +254,41 @@ MUTATIONS = [
     ),
     ("kinds/masked_words.py", "/ tf.maximum(tf.reduce_sum(counts), 1.0)", "", "pretrain:hidden"),
     ("text/masking.py", "mean + _SPARE * tf.sqrt(mean)", "mean", "masking pretrain:hidden"),
+    ("saving/directory.py", "np.ascontiguousarray(array.T) if transposed else array", "array", "directory"),
+    ("saving/directory.py", "if path.name == NEXT_WEIGHTS_FILE:", "if False:", "directory:kills"),
+    (
+        "saving/directory.py",
+        "state.put(state.owner, variable, plain.get(id(variable), variable))",
+        "pass",
+        "directory:same_name lifecycle:directory",
+    ),
+    (
+        "models/keras_hub/files.py",
+        'values[:] = [np.array(store[f"{key}:{index}"]) for index in range(len(values))]',
+        "pass",
+        "keras_hub_files:all_adapters",
+    ),
+    ("models/keras_hub/storage.py", "origin.exchange(before[name], variable)", "pass", "keras_hub:eight_bits"),
+    ("models/keras_hub/storage.py", "state.cast.append(variable)", "pass", "keras_hub:eight_bits"),
+    ("tasks/labels.py", "names = [name for _, name in sorted(zip(numbers, names))]", "pass", "tasks"),
+    ("tasks/labels.py", "encoded[row, index[name]] = 1", "encoded[row] = 1", "tasks"),
+    (
+        "kinds/tokens.py",
+        "flat[splits[start] + words] = logits[window, position]",
+        "flat[words] = logits[window, position]",
+        "token_classification:window",
+    ),
+    ("text/windows.py", 'side="left") - 1', 'side="right") - 1', "question_answering:window"),
+    ("text/word_windows.py", "tf.where(is_last, reaching_back, start)", "start", "token_classification:window"),
+    ("serving/export.py", "tf.boolean_mask(lengths, lengths >= longest)", "lengths", "export:answered"),
+    (
+        "serving/export.py",
+        "tf.where(_like(finite, values), values, tf.zeros([], values.dtype))",
+        "values",
+        "export:finite",
+    ),
+    ("serving/answers.py", 'tf.where(finite, "", NOT_FINITE)', '""', "bank:finite"),
+    ("serving/answers.py", "tf.where(several[:, tf.newaxis], logits > 0, best)", "best", "bank:mixed"),
     # What was wrong before operations were transactions, as found by the state machine alone.
     (
         "models/injection.py",
@@ -259,10 +297,10 @@ MUTATIONS = [
         "    norms = [(norm, norm.read_value()) for norm in getattr(held, 'variables', ())]\n"
         "    try:\n        _suspend(model, suspension)\n        yield model\n"
         "        [norm.assign(value) for norm, value in norms]\n",
-        "+state_machine",
+        "state_machine",
     ),
-    ("saving/directory.py", "@transaction\ndef load_adapter(", "def load_adapter(", "+state_machine"),
-    ("models/injection.py", "@transaction\ndef add_adapters(", "def add_adapters(", "+state_machine"),
+    ("saving/directory.py", "@transaction\ndef load_adapter(", "def load_adapter(", "state_machine"),
+    ("models/injection.py", "@transaction\ndef add_adapters(", "def add_adapters(", "state_machine"),
 ]
 
 
@@ -280,10 +318,9 @@ def outcome(copy, tests):
     """What becomes of a mutated copy in the tests of these files with the words behind their colons."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "TF_CPP_MIN_LOG_LEVEL": "3"}
     for test in tests.split():
-        name, _, words = test.removeprefix("+").partition(":")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/test_{name}.py"]
-        command += ["-k", words] if words else []
-        command += ["-m", "slow or not slow"] if test.startswith("+") else []
+        name, _, words = test.partition(":")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not nightly"]
+        command += [f"tests/test_{name}.py"] + (["-k", words] if words else [])
         status = subprocess.run(command, cwd=copy, env=environment, capture_output=True).returncode
         if status not in (0, 1):
             return "NO TEST   "
@@ -295,16 +332,28 @@ def outcome(copy, tests):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a word of the file or the line")
-    only = parser.parse_args().only
-    chosen = [(*mutation, place(*mutation[:2])) for mutation in MUTATIONS if only in " ".join(mutation[:2])]
-    survived = 0
+    parser.add_argument("--workers", type=int, default=1, help="mutations at a time, each in a copy of its own")
+    options = parser.parse_args()
+    chosen = [(*mutation, place(*mutation[:2])) for mutation in MUTATIONS if options.only in " ".join(mutation[:2])]
     with tempfile.TemporaryDirectory() as folder:
-        copy = pathlib.Path(folder) / "copy"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "results", "__pycache__"))
-        for path, line, other, tests, text in chosen:
-            (copy / "tf_adapters" / path).write_text(text.replace(line, other), encoding="utf-8")
-            word = outcome(copy, tests)
-            (copy / "tf_adapters" / path).write_text(text, encoding="utf-8")
-            survived += word != "caught    "
+        copies = queue.SimpleQueue()
+        for number in range(options.workers):
+            copies.put(pathlib.Path(folder) / f"copy-{number}")
+            ignored = shutil.ignore_patterns(".git", ".venv", ".nightly", "results", "__pycache__")
+            shutil.copytree(ROOT, pathlib.Path(folder) / f"copy-{number}", ignore=ignored)
+
+        def try_one(path, line, other, tests, text):
+            copy = copies.get()
+            try:
+                (copy / "tf_adapters" / path).write_text(text.replace(line, other), encoding="utf-8")
+                word = outcome(copy, tests)
+                (copy / "tf_adapters" / path).write_text(text, encoding="utf-8")
+            finally:
+                copies.put(copy)
             print(f"{word}{path}: {line}", flush=True)
+            return word
+
+        with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
+            words = list(pool.map(lambda mutation: try_one(*mutation), chosen))
+    survived = sum(word != "caught    " for word in words)
     sys.exit(f"{survived} of {len(chosen)} were not caught." if survived else None)

@@ -70,7 +70,7 @@ def test_the_table_counts_failures():
     assert "| csv | 2 | 996 | 2 |" in fuzz.table(result)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_hundreds_of_damaged_files_are_loaded_or_refused(tmp_path):
     done = run_script("fuzz.py", "--smoke", "--seed=11", f"--failures={tmp_path}")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -26,7 +26,7 @@ def test_share_of_the_peak_is_told_of_devices_that_are_known():
         assert line.split()[-3:] == [share, "1,024", "0.9000"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_trains_on_random_rows_and_on_tokens(tmp_path):
     pytest.importorskip("keras_hub")
     pytest.importorskip("jax")

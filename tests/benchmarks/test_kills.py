@@ -126,7 +126,7 @@ def test_a_table_has_a_row_for_each_command():
     assert "| `train` | 20 | 30 (17 of 18) | 12 | 10 | 1 |" in shown and "60 cases, seed 0" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_few_kills_of_each_kind_leave_nothing_broken(tmp_path):
     arguments = ["--only", "train", "export", "--kills", "3", "--exports", "1", "--failures", "1"]
     done = run_script("kills.py", *arguments, "--work", str(tmp_path / "work"), "--output", str(tmp_path / "a.json"))

@@ -139,7 +139,7 @@ def test_a_table_of_a_soak_counts_wrong_answers():
     assert "| wrong answers | 1 |" in text and "100, 200, 300, 250" in text and "1,000 tasks" in text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_short_load_is_answered_rightly_and_its_table_says_so(tmp_path):
     """Eight clients at a bank that changes all the time, and at its export."""
     options = load.parse(["--smoke", "--requests", "1"])
@@ -217,7 +217,7 @@ def test_a_variant_works(family, variant, record_property):
     assert family != "albert", "not bit-equal"
     record_property("checks", "is saved")
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", ["albert", "bert"])
 def test_blocks_are_fast(family, record_property):
     if family == "albert":
@@ -241,7 +241,7 @@ def test_disk(broken):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_conformance_keeps_what_each_test_said(tmp_path):
     (tmp_path / "test_suite.py").write_text(SUITE)
     done = run_script(
@@ -289,7 +289,7 @@ def test_both_doors(family, variant, record_property):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_conformance_has_a_row_for_each_backend_and_runs_again_what_failed(tmp_path):
     (tmp_path / "test_suite.py").write_text(ON_BACKENDS)
     words = ["conformance.py", "--tests", str(tmp_path / "test_suite.py"), "--backends", "tensorflow", "jax"]

@@ -33,7 +33,7 @@ LONG = ("tune", "pretrain", "stream")
 
 
 @pytest.mark.parametrize(
-    "command", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in options.commands()]
+    "command", [pytest.param(name, marks=[pytest.mark.nightly] * (name in LONG)) for name in options.commands()]
 )
 def test_values_that_no_option_can_have_are_refused_before_tensorflow(folder, command):
     numbers = options.numbers_of(command)

@@ -122,7 +122,7 @@ def test_a_killed_study_of_pretraining_repeats_neither_the_pretraining_nor_a_run
     assert calls[0] == "pretraining" and len(list((tmp_path / "work" / "minilm").iterdir())) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pretraining_for_five_steps_makes_a_table_and_goes_on_with_nothing_left(checkpoint, tmp_path):
     write_citations(tmp_path / "data", 40)
     small = {

@@ -21,7 +21,7 @@ def test_timing_programs_needs_some(tmp_path):
     assert done.returncode == 1 and "has no *.hlo: write some with" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_programs_of_steps_are_written_and_run_without_tensorflow(tmp_path):
     done = run_script("hlo.py", str(tmp_path), "--batch-size", "2", "--length", "8", "--arms", "fast", "full")
     assert done.returncode == 0, done.stderr

@@ -140,7 +140,7 @@ def test_a_search_goes_on_where_it_stopped_and_its_result_is_kept(tmp_path, monk
     assert (tmp_path / "result" / "trials.png").read_bytes() == b"a plot" and "90.0 ± 0.0" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_search_of_two_pairs_makes_a_table(checkpoint, tmp_path):
     # Of the training rows 1,000 validate.
     write_cola(tmp_path / "data", 1100)

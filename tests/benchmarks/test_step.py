@@ -214,7 +214,7 @@ def test_an_environment_that_is_there_is_not_made_again(tmp_path):
     assert torch_environment.torch_python(tmp_path, log=lines.append) == python and not lines
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
     """The real workers on a real model; the PyTorch arm too where its environment was made."""
     arms = ["adapters", "forward-adapters", "fast@mixed_bfloat16", "fast-upper-cached", "routed-3"]
