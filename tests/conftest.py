@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import random
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -37,12 +38,20 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def seed_initializers(seed):
+    """Seed what layers draw their weights by. As Keras' `set_random_seed` without TensorFlow's own seed, after which it
+    makes the kernel of every operation anew: that takes as long as a tiny model's call."""
+    random.seed(seed)
+    np.random.seed(seed)
+    backend = sys.modules.get("tf_keras.src.backend")
+    if backend is not None:
+        backend._SEED_GENERATOR.generator = random.Random(seed)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
     """What is drawn without a seed of its own follows from the test, not from those that its process ran before."""
-    for name in {"keras", "tf_keras"} & sys.modules.keys():
-        if sys.modules[name] is not None:
-            sys.modules[name].utils.set_random_seed(0)
+    seed_initializers(0)
 
 
 @pytest.fixture
@@ -70,10 +79,9 @@ def tiny_config(**changes):
 
 def tiny_model(head="classification", *, seed=0, num_labels=2, **changes):
     """A built TFBertFor... model with random weights."""
-    from tf_adapters._keras import keras
     from tf_adapters.models.transformers.bert import FAMILY
 
-    keras.utils.set_random_seed(seed)
+    seed_initializers(seed)
     model = FAMILY.heads[head](tiny_config(num_labels=num_labels, **changes))
     model.build_in_name_scope()
     return model

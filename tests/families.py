@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from tests.conftest import VOCABULARY
+from tests.conftest import VOCABULARY, seed_initializers
 
 _SIZES = dict(
     vocab_size=len(VOCABULARY),
@@ -51,10 +51,9 @@ KERAS_HUB = {**FAMILIES, "deberta-v2": {**FAMILIES["deberta-v2"], "conv_kernel_s
 
 def family_model(family, head="classification", *, seed=0, **changes):
     """A built model with random weights, every bias included, so that none passes for untrained."""
-    from tf_adapters._keras import keras
     from tf_adapters.models.transformers.family import get_family
 
-    keras.utils.set_random_seed(seed)
+    seed_initializers(seed)
     described = get_family(family)
     model = described.heads[head](described.config_class(**{**FAMILIES[family], **changes}))
     model.build_in_name_scope()

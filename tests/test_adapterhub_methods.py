@@ -689,7 +689,7 @@ def test_pefts_head_is_described_by_its_task_and_its_weights(tmp_path):
 # The command line
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_converts_lora_fusion_and_pefts_directories(cli, tmp_path):
     encoder = tmp_path / "encoder"
     shutil.copytree(BERT / "model", encoder)

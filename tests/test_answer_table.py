@@ -101,7 +101,7 @@ def test_each_kind_says_what_was_read_of_a_row():
         assert get_kind(kind).text(rows, 1) == text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_predict_shows_a_table_on_a_terminal_and_json_lines_elsewhere(cli, checkpoint, tmp_path, monkeypatch):
     save_task(checkpoint, tmp_path / "film", *TASKS["film"], seed=0)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

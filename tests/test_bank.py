@@ -497,7 +497,7 @@ def test_room_that_was_reserved_is_kept_until_it_is_given_back(checkpoint, direc
     assert [pool.bottleneck_size for pool in bank.trim()._pools] == [5]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directories, tmp_path):
     """Each answer is that of the one or the other adapter, never of a mixture, and the bystander's never changes."""
     versions = [save_task(checkpoint, tmp_path / str(seed), *TASKS["film"], seed=seed + 20) for seed in range(2)]

@@ -80,7 +80,7 @@ def bytes_of(directories, name):
     return (directories / name / "adapter.safetensors").stat().st_size
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_version_writes_what_is_new_alone(export, directories):
     first = export(1, "film", "shared", "head", "three")
     added = export(2, "film", "shared", "head", "three", "new=film-7")
@@ -156,7 +156,7 @@ def test_a_large_bank_lies_in_files_that_are_written_one_after_the_other(export,
     right(directories, version, "film", "film-7", "film-8", "shared", "pooler")
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

@@ -80,7 +80,7 @@ def test_importing_the_package_imports_nothing_heavy():
     assert shell([sys.executable, "-c", code]).stdout == "[]\n"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_package_is_the_command_line_too():
     outcome = shell([sys.executable, "-m", "tf_adapters", "--version"])
     assert (outcome.returncode, outcome.stderr) == (0, "") and outcome.stdout.startswith("tf-adapters ")
@@ -475,7 +475,7 @@ def test_predict_needs_the_same_memory_for_ten_times_the_rows(adapter_directory,
     assert peaks[1] - peaks[0] < 40  # MiB; the texts and probabilities of 45,000 rows held at once are more
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fast_trains_the_same_task_and_is_for_adapters(cli, train_arguments, tmp_path):
     outcome = cli(*train_arguments, "--fast", f"--output={tmp_path / 'a'}")
     assert outcome.status == 0 and (tmp_path / "a" / "adapter.safetensors").exists()

@@ -188,7 +188,6 @@ def test_head_of_another_shape_is_the_adapters_own_unless_left_out(checkpoint, t
     assert adapter_names(model) == ["default"] and model.config.num_labels == 5
 
 
-@pytest.mark.nightly
 def test_another_head_for_an_adapter_that_is_there_or_for_none_is_refused(checkpoint, tmp_path):
     save_adapter(trained(checkpoint), tmp_path / "adapter")
     save_adapter(train(set_trainable(load_backbone(checkpoint), "head")), tmp_path / "head")

@@ -238,7 +238,7 @@ def test_the_own_dropout_of_adapters_acts_in_training_and_there_alone(config):
     assert not np.allclose(one, other, atol=1e-5) and not np.allclose(one, plain(INPUTS).logits, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_dropout_gives_the_logits_of_plain_blocks_on_average():
     def mean(fast):
         model = adapted(fast)

@@ -487,7 +487,7 @@ def test_adapters_train_on_eight_bits(checkpoints):
     assert frozen_digest(model) == frozen
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_interrupted_rounding_has_not_happened(checkpoints, monkeypatch):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.set_trainable(tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1))
@@ -507,7 +507,7 @@ def test_interrupted_rounding_has_not_happened(checkpoints, monkeypatch):
     tf_adapters.remove_adapters(model)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_what_keras_would_change_is_refused_and_is_free_again_afterwards(checkpoints):
     model = load_backbone(checkpoints("bert"))
     tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)

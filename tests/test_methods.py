@@ -365,7 +365,7 @@ def test_the_command_trains_lora_and_exports_it_merged(cli, train_arguments, tmp
     np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_fuses_adapters_that_were_trained(cli, train_arguments, tmp_path):
     arguments = [
         argument for argument in train_arguments if not argument.startswith(("--adapter-size", "--epochs"))
@@ -414,7 +414,7 @@ def test_options_that_a_method_has_not_are_named(cli, train_arguments, tmp_path)
         assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_variants_are_options_of_the_command(cli, train_arguments, tmp_path):
     options = "--insertion parallel --scaling 4 --hidden-layers 2 --inner-norm before --placement ffn --random-drop 1"
     assert cli(*train_arguments, *options.split(), "--epochs", 1, "--output", tmp_path / "saved").status == 0

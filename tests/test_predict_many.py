@@ -48,7 +48,7 @@ def lines(text):
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_several_tasks_give_what_each_gives_alone(cli, directories, pairs_file):
     several = cli(
         "predict",

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.cases import nightly_but
 from tests.conftest import SHARED, WORDS
 from tests.families import family_model, write_family_checkpoint
 from tf_adapters import SentencePiece, load_backbone, load_tokenizer
@@ -303,7 +302,7 @@ def test_the_model_outlives_seeds_and_cleared_sessions(tokenizers_of, family):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("family", nightly_but(["albert"], CLASSES))
+@pytest.mark.parametrize("family", CLASSES)
 def test_it_runs_in_tf_data_in_a_graph_and_in_a_saved_model_without_files(tokenizers_of, family, tmp_path):
     ours, _, _ = tokenizers_of(family)
     module = tf.Module()

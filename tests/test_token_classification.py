@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model, write_checkpoint
 from tests.runs import KillAt, Killed, content
 from tf_adapters import (
@@ -709,9 +710,8 @@ def task():
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
 
 
-@pytest.mark.parametrize(
-    "policy", [pytest.param(policy, marks=pytest.mark.nightly) for policy in ("float32", "mixed_float16")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", nightly_but(["float32"], ["float32", "mixed_float16"]))
 def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
     checkpoint, task, wordpiece, tmp_path, policy, float32_policy
 ):

@@ -293,7 +293,7 @@ def test_a_trial_takes_at_most_twice_the_adapter_s_own_size(search):
             assert not list((output / row["folder"]).rglob("*.safetensors"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_printed_command_trains_the_same_adapter(cli, search, folder, tmp_path):
     output, *_ = search
     content = json.loads((output / "search.json").read_text())

@@ -347,8 +347,8 @@ def main():
             try:
                 (copy / "tf_adapters" / path).write_text(text.replace(line, other), encoding="utf-8")
                 word = outcome(copy, tests)
-                (copy / "tf_adapters" / path).write_text(text, encoding="utf-8")
             finally:
+                (copy / "tf_adapters" / path).write_text(text, encoding="utf-8")
                 copies.put(copy)
             print(f"{word}{path}: {line}", flush=True)
             return word
