@@ -14,6 +14,7 @@ from tests.conftest import VOCABULARY  # noqa: E402
 from tests.families import KERAS_HUB as SIZES  # noqa: E402
 from tf_adapters import AdapterConfig, LoraConfig  # noqa: E402
 from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config  # noqa: E402
+from tf_adapters.models.door import door_of  # noqa: E402
 from tf_adapters.models.keras_hub import door  # noqa: E402
 from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
@@ -88,7 +89,7 @@ def choices(given):
 def answers(model, family):
     """Logits of either door, or of the second one's backbone the hidden states."""
     ours, theirs = inputs(family)
-    head = state_of(model).family.head_of(model)
+    head = door_of(model).family_of(model).head_of(model)
     if head == "multiple-choice":
         ours, theirs = choices(ours), choices(theirs)
     if not isinstance(model, keras.Model):

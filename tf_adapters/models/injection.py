@@ -11,7 +11,7 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.heads import HeadShape, Held, check_head
-from tf_adapters.models.state import check_not_cast, state_of
+from tf_adapters.models.state import check_not_cast, state_of, take_encoder
 from tf_adapters.models.transaction import transaction, uninterrupted
 
 
@@ -88,6 +88,7 @@ def add_adapters(
         state.dropouts = state.family.dropout_layers(model)
         state.original_blocks = blocks
         state.door.adapt(model, state)
+        take_encoder(model, state)
     if seed is None:
         seed = np.random.randint(2**31)
     state.acting.last += 1

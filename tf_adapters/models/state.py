@@ -55,6 +55,7 @@ class ModelState:
     all that follows: the sites' switches, the LayerNorms, the head and its label names.
 
     Attributes:
+        named: str, the model's class and name.
         door: the model's door, as of `models.door`.
         family: the model's family.
         adapters: dict from name to NamedAdapter.
@@ -82,6 +83,7 @@ class ModelState:
     """
 
     def __init__(self, model):
+        self.named = f"{type(model).__name__} {model.name!r}"
         self.door = door_of(model)
         self.family = self.door.family_of(model)
         self.adapters = {}
@@ -311,11 +313,13 @@ def state_of(model):
     """The ModelState of a model, made at the first call.
 
     Raises:
-        InputError: the model is none that a door takes, or not built.
+        InputError: the model is none that a door takes, or not built; its encoder has the adapters of another model, or
+            no longer those that were added to it.
     """
     state = getattr(model, "_tf_adapters", None)
+    family = door_of(model).family_of(model) if state is None else state.family
+    _check_whose(model, family, state)
     if state is None:
-        door_of(model).family_of(model)
         if not model.built or not model.weights:
             raise InputError(
                 "{model} has no weights yet: call it once, or model.build_in_name_scope(), first.",
@@ -323,6 +327,36 @@ def state_of(model):
             )
         state = model._tf_adapters = ModelState(model)
     return state
+
+
+def take_encoder(model, state):
+    """Write on the encoder whose adapters stand in it: on variables that every block has and nothing replaces."""
+    for variable in state.layer_norm_variables(model):
+        variable._tf_adapters = state
+
+
+def _check_whose(model, family, state):
+    """Raise InputError unless the adapters in the model's encoder are those that were added to this very model."""
+    marks = [
+        getattr(variable, "_tf_adapters", None)
+        for norm in family.layer_norms(model, "all")
+        for variable in norm.weights
+    ]
+    others = [mark for mark in marks if mark is not None and mark.adapters and mark is not state]
+    named = f"{type(model).__name__} {model.name!r}"
+    if others:
+        raise InputError(
+            f"{{model}} stands on an encoder with adapters ({', '.join(others[0].adapters)}) that were added to "
+            f"another model, {others[0].named}: go on with that one, or remove_adapters from it, or load the encoder "
+            "again.",
+            model=named,
+        )
+    if state is not None and state.adapters and not all(mark is state for mark in marks):
+        raise InputError(
+            f"{{model}} has another encoder than when its adapters ({', '.join(state.adapters)}) were added: put that "
+            "one back, or load the model anew.",
+            model=named,
+        )
 
 
 def untrained_layers(model, family):

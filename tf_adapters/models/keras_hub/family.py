@@ -297,13 +297,6 @@ def get_family(module):
 def family_of(model):
     """The Family of a model; raises InputError if there is none."""
     backbone = backbone_of(model)
-    state = getattr(backbone, "adapters_of", None)
-    if model is not backbone and state is not None and state is not getattr(model, "_tf_adapters", None):
-        raise InputError(
-            "{model} was built around a backbone that has adapters already: give model.backbone to the functions of "
-            "this package, or remove_adapters(model.backbone) and then add adapters to the whole model.",
-            model=type(model).__name__,
-        )
     names = [base.__name__ for base in type(backbone).__mro__ if base.__name__ in _MODULES]
     if not names:
         raise InputError(
