@@ -237,12 +237,3 @@ def test_model_with_adapters_compiles_whole_with_xla():
     for name in ("default", "b"):
         set_active(model, name)
         np.testing.assert_allclose(compiled(INPUTS), logits(model), atol=1e-5)
-
-
-def test_weights_survive_a_tensorflow_checkpoint(tmp_path):
-    model = randomize(add_adapters(tiny_model(), STRONG, seed=0))
-    before = logits(model)
-    model.save_weights(tmp_path / "weights")
-    other = add_adapters(tiny_model(seed=3), STRONG, seed=5)
-    other.load_weights(tmp_path / "weights")
-    assert np.array_equal(logits(other), before)

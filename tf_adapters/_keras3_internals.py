@@ -134,6 +134,26 @@ def uncast(variable):
         return variable.value
 
 
+def matrix_of(layer):
+    """The matrix of a dense layer or an embedding as a tensor, also where Keras keeps it in eight bits: codes, and a
+    scale for each output or row, whose layout is that of the codes by a method that is not public."""
+    is_embedding = hasattr(layer, "embeddings")
+    matrix = layer.embeddings if is_embedding else layer.kernel
+    if layer.quantization_mode != "int8":
+        return keras.ops.convert_to_tensor(matrix)
+    scale = keras.ops.convert_to_tensor(layer.embeddings_scale if is_embedding else layer.kernel_scale)
+    if is_embedding:
+        scale = scale[:, None]
+    elif hasattr(layer, "_adjust_scale_for_dequant"):
+        scale = layer._adjust_scale_for_dequant(scale)
+    return keras.ops.cast(matrix, "float32") / keras.ops.cast(scale, "float32")
+
+
+def policy_without_bits(policy):
+    """The dtype policy behind one like `int8_from_mixed_bfloat16`; publicly Keras leads nowhere from it."""
+    return keras.dtype_policies.get(policy.name.partition("_from_")[2]) if policy.quantization_mode else policy
+
+
 def has_mask(tensor):
     """Whether Keras carries a mask beside a tensor, which its layers look for."""
     return get_keras_mask(tensor) is not None

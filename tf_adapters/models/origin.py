@@ -55,9 +55,13 @@ class Origin:
             self._prints[id(new)] = None
 
     def _print(self, variable, values):
-        # A checksum tells a changed weight from an unchanged one, at some four times SHA-256's speed; nobody forges it
-        # in one process.
-        return zlib.crc32(np.ascontiguousarray(self._array(variable, values.get(id(variable)))).view(np.uint8))
+        return checksum(self._array(variable, values.get(id(variable))))
+
+
+def checksum(array):
+    """Tells a changed weight from an unchanged one, at some four times SHA-256's speed; nobody forges it in one
+    process."""
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8))
 
 
 def digest_of(door, model, variables, values=None):

@@ -9,6 +9,7 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.models.door import door_of
 from tf_adapters.models.heads import Head
+from tf_adapters.models.keras_weights import watch
 from tf_adapters.models.origin import Origin
 
 
@@ -285,6 +286,7 @@ class ModelState:
             pooler = [] if pooler is None else pooler.weights
             variables, values = self.backbone_variables(model), self.values_of(self.plain)
             self._origin = Origin(self.door, model, variables, pooler, values)
+            watch(model, self)
         return self._origin
 
     def digest(self, model):

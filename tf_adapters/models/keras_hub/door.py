@@ -83,7 +83,10 @@ def shape(variable):
 
 
 def array(variable, value=None):
-    return keras.ops.convert_to_numpy(variable if value is None else value).reshape(shape(variable))
+    if value is None:
+        # Of one in eight bits what the codes stand for; see `storage`.
+        value = getattr(variable, "_tf_adapters_matrix", lambda: variable)()
+    return keras.ops.convert_to_numpy(value).reshape(shape(variable))
 
 
 def read(variable):

@@ -7,12 +7,22 @@ import keras_hub
 import numpy as np
 from keras import ops
 
-from tf_adapters._keras3_internals import part, replace_tracked, untracked
+from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked
 from tf_adapters.activations import NAMES, one_name
 from tf_adapters.layers.ops import keras3
 
 
-class Acting(keras.layers.Layer):
+class Unsaved:
+    """Before a Keras layer whose own weights say what acts, which files of weights have no say in."""
+
+    def save_own_variables(self, store):
+        pass
+
+    def load_own_variables(self, store):
+        pass
+
+
+class Acting(Unsaved, keras.layers.Layer):
     """Which adapter of a model acts, as weights that every graph of the model reads at its lowest site.
 
     Attributes: as of the first door's `Acting`.
@@ -38,7 +48,7 @@ class Acting(keras.layers.Layer):
         return ops.where(known, 1.0, float("nan"))
 
 
-class RandomDrop(keras.layers.Layer):
+class RandomDrop(Unsaved, keras.layers.Layer):
     """How many of the lowest adapted blocks do without their adapters in a training step.
 
     Args:
@@ -60,7 +70,7 @@ class RandomDrop(keras.layers.Layer):
         self.number.assign(keras.random.randint((), 0, self.most + 1, seed=self.seeds))
 
 
-class Site(keras.layers.Layer):
+class Site(Unsaved, keras.layers.Layer):
     """A place in a block where adapters, or layers of other methods, stand.
 
     Several adapters may stand at one site. Which one acts is decided by weights that do not train, so a graph that was
@@ -199,7 +209,7 @@ class DenseSite(Site):
     @classmethod
     def adopt(cls, dense):
         """A site with the very layer `dense`."""
-        site = cls(name=dense.name, dtype=dense.dtype_policy)
+        site = cls(name=dense.name, dtype=policy_without_bits(dense.dtype_policy))
         site.dense, site.activation = dense, getattr(dense, "activation", None)
         kernel = tuple(dense.kernel.shape)
         joined = 2 if len(kernel) == 3 and len(dense.bias.shape) == 1 else 1
@@ -223,7 +233,7 @@ class DenseSite(Site):
     @property
     def kernel(self):
         """`(inputs, outputs)`."""
-        return ops.reshape(ops.convert_to_tensor(self.dense.kernel), self.shape)
+        return ops.reshape(matrix_of(self.dense), self.shape)
 
     @property
     def bias(self):

@@ -1,6 +1,8 @@
 """The frozen kernels and embeddings of an encoder of KerasHub in eight bits."""
 
-from tf_adapters._keras3_internals import layers_of
+import functools
+
+from tf_adapters._keras3_internals import layers_of, matrix_of
 from tf_adapters.errors import InputError
 from tf_adapters.models.keras_hub.door import forget_traces
 from tf_adapters.models.state import state_of
@@ -18,7 +20,7 @@ def quantize_frozen(model):
         )
     origin, backbone = state.origin(model), state.family.main_layer(model)
     frozen = {id(variable) for variable in state.backbone_variables(model)} - trains
-    before = _by_name(state, model)
+    before, cast = _by_name(state, model), {}
     for layer in layers_of(backbone):
         own = [one for one in layers_of(layer) if one is not layer]
         matrices = [weight for weight in layer.weights if len(weight.shape) > 1 and weight.dtype == "float32"]
@@ -27,9 +29,11 @@ def quantize_frozen(model):
         try:
             layer.quantize("int8")
         except NotImplementedError:
-            continue  # of another class than Keras' own, such as positions, and where LoRA stands
+            continue  # of another class than Keras' own, such as positions
+        cast.update((id(weight), layer) for weight in layer.weights)
     for name, variable in _by_name(state, model).items():
         if variable is not before[name]:
+            variable._tf_adapters_matrix = functools.partial(matrix_of, cast[id(variable)])
             origin.exchange(before[name], variable)
             state.cast.append(variable)
     # What adapters found here cannot come back any more.

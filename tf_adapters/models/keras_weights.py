@@ -1,0 +1,69 @@
+"""Keras' own files of a model's weights. They hold what is on the model, and nothing that waits in `ModelState`."""
+
+import functools
+
+from tf_adapters.errors import InputError
+from tf_adapters.models.origin import checksum
+
+
+def watch(model, state):
+    """Let `save_weights` and `load_weights` of a model, and of a backbone inside, do what is right by its `ModelState`.
+
+    With one adapter, as Keras' ModelCheckpoint needs it, all that differs is on the model. With several, each has
+    LayerNorms and a head that a file cannot hold, and inside `disable_adapters` it would hold those of nobody.
+    """
+    for one in (model, state.family.main_layer(model)):
+        if hasattr(type(one), "load_weights"):
+            vars(one)["save_weights"] = functools.partial(_save, one, state)
+            vars(one)["load_weights"] = functools.partial(_load, one, model, state)
+
+
+def _check(state, name):
+    if len(state.adapters) > 1:
+        raise InputError(
+            f"{name}: each adapter of the model ({', '.join(state.adapters)}) has LayerNorms and a head of its own, "
+            "and such a file holds those of one: use save_adapter and load_adapter for each."
+        )
+    if not state.enabled:
+        raise InputError(
+            f"{name}: inside disable_adapters(model) the adapter's LayerNorms are not on the model: do it outside."
+        )
+
+
+def _save(one, state, *arguments, **settings):
+    _check(state, "save_weights")
+    return type(one).save_weights(one, *arguments, **settings)
+
+
+def _load(one, model, state, *arguments, **settings):
+    _check(state, "load_weights")
+    before, undo = _frozen(model, state), state.door.Undo(model, state)
+    for variable in one.weights:
+        undo.remember(variable)
+    try:
+        result = type(one).load_weights(one, *arguments, **settings)
+        if _frozen(model, state) != before:
+            if state.adapters:
+                raise InputError(
+                    "load_weights: the file has other values of the encoder's frozen weights, and so another encoder, "
+                    "or one that was trained: load that encoder first, add the adapter, and call set_trainable as when "
+                    "the file was saved."
+                )
+            state.forget_origin()
+        return result
+    except BaseException:
+        undo.restore()
+        raise
+    finally:
+        # A checkpoint of TensorFlow holds what acted when it was saved, too.
+        state.let(model)
+
+
+def _frozen(model, state):
+    """Checksums of the encoder's weights that no training of this model changes."""
+    trains = model.trainable_variables
+    if state.trainable is None:
+        config = None if state.active is None else state.owner.config
+        trains = [] if config is None else state.layer_norm_variables(model, config.train_layer_norm, config.blocks)
+    trains = {id(variable) for variable in trains}
+    return [checksum(state.door.array(v)) for v in state.backbone_variables(model) if id(v) not in trains]
