@@ -96,7 +96,7 @@ def main():
         try:
             old = (options.root / file).read_text(encoding="utf-8")
             if file == claims.PAGE:
-                made = claims.make(options.results / "studies")
+                made = claims.make(claims.Recorded(options.results / "studies"))
             else:
                 made = make_tables(read_results(options.results), file)
             new = replace_section(old, made)

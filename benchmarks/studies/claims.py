@@ -1,42 +1,54 @@
 """What the recorded studies say of the papers' claims: the rows of the table in docs/studies.md.
 
-A claim is a function over the recorded studies. It yields a line and a verdict for each task, so that a further task of
-a study that is here needs no new sentence.
+A claim is a function over what is recorded. It yields a line and its verdicts, a dict from a task to a word, so that a
+further task of a study that is here needs no new sentence.
 """
 
-import csv
-import json
+import math
+import statistics
 
+from benchmarks.studies.evidence import (
+    UNCLEAR,
+    Recorded,
+    budget,
+    by_seed,
+    difference,
+    edges,
+    least,
+    of_shares,
+    of_spreads,
+    one_rate,
+    per_cent,
+    ratio_of,
+    reach,
+    says,
+    score,
+    shown_by,
+    verdict,
+)
 from benchmarks.studies.recorded import KEPT
-from tf_adapters.studies.comparison import paired
+from tf_adapters.studies.comparison import at_edge, paired
 
 PAGE = "docs/studies.md"
-HOLDS, HOLDS_NOT, UNCLEAR = "holds", "does not hold", "cannot tell"
 CLAIMS = []  # (claim, function), in the order of the table
-_TITLES = {
-    "glue/cola": "CoLA", "glue/sst2": "SST-2", "glue/mrpc": "MRPC", "glue/rte": "RTE", "glue/stsb": "STS-B",
-    "tae/acl-arc": "ACL-ARC", "tae/scierc": "SciERC", "tae/chemprot": "ChemProt", "tae/imdb": "IMDB",
-    "crowdflower/airline": "airline", "crowdflower/corporate-messaging": "corporate messaging",
-    "crowdflower/emotion": "emotion", "crowdflower/global-warming": "global warming", "sms-spam": "SMS spam",
-    "ud/en_ewt": "UD English", "xquad/en": "XQuAD",
-}  # fmt: skip
 _BEHIND = 0.004  # that adapters may be: Houlsby et al., section 3.2
-_APART = 0.005  # that variants may be: the report, section 5
+_APART = 0.005  # that variants and sizes may be: the report, table 2; Houlsby et al., section 3.6
+_ENOUGH = 0.1  # what all adapters must give together for a block's 2 % to say something
 
 
-def make(folder=KEPT):
+def make(recorded=None):
     """Markdown of the claims of which something is recorded."""
-    rows, recorded = [("claim", "found here", "verdict"), ("---",) * 3], Recorded(folder)
+    rows, recorded = [("claim", "found here", "verdict"), ("---",) * 3], recorded or Recorded(KEPT)
     for claim, look in CLAIMS:
         found = list(look(recorded))
         if found:
-            verdicts = {task: word for task, _, word in found if word is not None}
-            rows.append((claim, "<br>".join(line for _, line, _ in found), verdict(verdicts)))
+            verdicts = {task: word for _, of_line in found for task, word in of_line.items()}
+            rows.append((claim, "<br>".join(line for line, _ in found), verdict(verdicts)))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def claim(words):
-    """Register a generator of `(task, line, verdict)`, where the verdict is None of a line that only adds."""
+    """Register a generator of `(line, verdicts)`."""
 
     def register(look):
         CLAIMS.append((words, look))
@@ -45,113 +57,24 @@ def claim(words):
     return register
 
 
-class Recorded:
-    """The recorded studies.
-
-    Args:
-        folder: path that has their folders.
-    """
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def tasks(self, *names):
-        """Yield `(a task's title, its summary, the settings)` of the studies that are recorded."""
-        for name in names:
-            document = self.summary(name)
-            for task, about in (document["summary"]["tasks"] if document else {}).items():
-                yield title_of(task), about, document["settings"]
-
-    def summary(self, name):
-        """A study's whole summary, a dict, or None."""
-        path = self.folder / name / "summary.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-    def maps(self):
-        """Dict from a task's title to the ablation maps of its variants, a list."""
-        found, document = {}, self.summary("ablation")
-        for title, one in (document["summary"]["maps"] if document else {}).items():
-            found.setdefault(title_of(title.partition(",")[0]), []).append(one)
-        return found
-
-    def values(self, name):
-        """A study's values, a list of dicts of words."""
-        with open(self.folder / name / "values.csv", encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-
-
-def title_of(task):
-    """A task's name as readers know it."""
-    return _TITLES.get(task, task)
-
-
-def score(numbers):
-    """Mean ± standard deviation, in per cent."""
-    return f"{100 * numbers['mean']:.1f} ± {100 * numbers['sd']:.1f}"
-
-
-def difference(numbers):
-    """A paired difference in points, with its 95 % interval."""
-    low, high = (100 * bound for bound in numbers["interval"])
-    return f"{100 * numbers['mean']:+.1f} ({low:+.1f} to {high:+.1f})"
-
-
-def reach(numbers, digits=1):
-    """The least and the greatest of numbers."""
-    return f"{min(numbers):.{digits}f} to {max(numbers):.{digits}f}"
-
-
-def budget(settings):
-    """What a task was trained with, in words."""
-    rows, seeds = settings.get("rows"), settings["seeds"]
-    words = [f"{rows:,} rows"] if rows else []
-    return ", ".join([*words, f"{settings['epochs']} epochs", f"{seeds} seed{'s' if seeds > 1 else ''}"])
-
-
-def edges(arms):
-    """What is to be said of best rates at the edge of those that were tried."""
-    count = sum(arm["at_edge"] for arm in arms.values())
-    return f"; best rate at the edge of the grid: {count} of {len(arms)} arms" if count else ""
-
-
-def verdict(of_each):
-    """One verdict of those of several tasks, a dict from title to verdict."""
-    kinds = {}
-    for title, word in of_each.items():
-        kinds.setdefault(word, []).append(title)
-    if len(kinds) == 1:
-        return next(iter(kinds))
-    return "; ".join(f"{word}: {', '.join(titles)}" for word, titles in kinds.items())
-
-
-def within(interval, low, high):
-    """Whether a difference lies between two bounds, by its interval."""
-    if low <= interval[0] and interval[1] <= high:
-        return HOLDS
-    return HOLDS_NOT if interval[1] < low or interval[0] > high else UNCLEAR
-
-
-def above_zero(interval):
-    """Whether a difference is positive, by its interval."""
-    return HOLDS if interval[0] > 0 else HOLDS_NOT if interval[1] < 0 else UNCLEAR
-
-
-def varies_less(first, second):
-    """Whether the variance of the first is smaller, by a two-sided F test at 5 %."""
-    from scipy.stats import f
-
-    if not first["sd"] or not second["sd"]:
-        return UNCLEAR
-    below = float(f.cdf((first["sd"] / second["sd"]) ** 2, first["n"] - 1, second["n"] - 1))
-    return HOLDS if below < 0.025 else HOLDS_NOT if below > 0.975 else UNCLEAR
-
-
 _GLUE = ("sharing-cola", "sharing-mrpc", "sharing-rte", "sharing-sst2", "sharing-stsb")
 
 
 @claim("Adapters score within 0.4 points of full fine-tuning on GLUE (Houlsby et al., table 1)")
 def as_good(recorded):
     yield from _less_full(recorded, *_GLUE)
+    result = recorded.other("sst2-minilm")
+    if result:
+        apart, further = result["adapters - full"], result["adapters - full, further rows"]
+        share = recorded.constant_accuracies.get("glue/sst2")
+        constant = "" if share is None else f"constant answer {100 * share:.1f}; "
+        settings = {**result["settings"], "seeds": len(result["seeds"])}
+        yield (
+            f"SST-2 (accuracy; {budget(settings)}; {constant}`sst2-minilm`): full fine-tuning "
+            f"{score(result['methods']['full'])}; less that: adapters {difference(apart)}, on "
+            f"{result['further_rows']:,} further rows {difference(further)}",
+            {"SST-2 with 8,000 rows": least([says(one, above=-_BEHIND) for one in (apart, further)])},
+        )
 
 
 @claim("And on further classification tasks (Houlsby et al., table 2; report, table 3)")
@@ -161,48 +84,52 @@ def as_good_elsewhere(recorded):
 
 def _less_full(recorded, *names):
     means = []
-    for task, about, settings in recorded.tasks(*names):
-        arms = about["arms"]
+    for found in recorded.tasks(*names):
+        arms = found.about["arms"]
         shown = ", ".join(
             f"{arm['title']} {difference(arm['minus_full'])}" for arm in arms.values() if arm["minus_full"]
         )
         yield (
-            task,
-            f"{task} ({about['metric']}; {budget(settings)}): full fine-tuning {score(arms['full'])}; less that: "
-            f"{shown}{edges(arms)}",
-            within(arms["houlsby"]["minus_full"]["interval"], -_BEHIND, 1.0),
+            f"{found.words}: full fine-tuning {score(arms['full'])}; less that: {shown}{edges(arms)}",
+            {found.title: says(arms["houlsby"]["minus_full"], above=-_BEHIND)},
         )
         means.append(arms["houlsby"]["minus_full"]["mean"])
     if len(means) > 1:
-        yield (
-            None,
-            f"Houlsby less full fine-tuning, mean of {len(means)} tasks: {100 * sum(means) / len(means):+.1f}",
-            None,
-        )
+        mean = 100 * statistics.fmean(means)
+        yield f"Houlsby less full fine-tuning, mean of {len(means)} tasks: {mean:+.1f}", {}
 
 
-@claim("Variants that share adapters are within 0.5 points of those that do not (report, table 2)")
+@claim("Variants that share adapters lose 0.5 points at most (report, table 2)")
 def sharing_costs_little(recorded):
     counts = None
-    for task, about, _ in recorded.tasks(*_GLUE, "sharing-additional"):
-        arms, verdicts, shown = about["arms"], set(), []
+    for found in recorded.tasks(*_GLUE, "sharing-additional"):
+        arms, verdicts, shown = found.about["arms"], [], []
         for name in ("per-layer", "3-shared"):
             apart = paired(arms[name]["values"], arms["unshared"]["values"])
-            verdicts.add(within(apart["interval"], -_APART, _APART))
+            verdicts.append(says(apart, above=-_APART))
             shown.append(f"{arms[name]['title']} {difference(apart)}")
         yield (
-            task,
-            f"{task}: unshared {score(arms['unshared'])}; less that: {', '.join(shown)}",
-            next(word for word in (HOLDS_NOT, UNCLEAR, HOLDS) if word in verdicts),
+            f"{found.words}: unshared {score(arms['unshared'])}; less that: {', '.join(shown)}",
+            {found.title: least(verdicts)},
         )
         counts = [f"{arms[name]['trained_parameters']:,}" for name in ("unshared", "per-layer", "3-shared")]
     if counts:
-        yield None, f"Trained parameters: {', '.join(counts)}", None
+        yield f"Trained parameters: {', '.join(counts)}", {}
 
 
 @claim("Adapters score higher than full fine-tuning on 1,000 rows (He et al., table 2)")
 def few_rows(recorded):
     yield from _few(recorded, "low-resource-cola-sst2", "low-resource-mrpc-stsb-rte")
+    for found in recorded.others("low-resource-minilm"):
+        result, arms = found.about["results"]["reported"], {}
+        for arm in ("adapters", "full"):
+            tried = {run["learning_rate"] for run in recorded.other_runs("low-resource-minilm") if run["method"] == arm}
+            arms[arm] = {"at_edge": at_edge(result[arm]["learning_rate"], tried)}
+        yield (
+            f"{found.words}: full fine-tuning {score(result['full'])}; adapters less that: "
+            f"{difference(result['adapters - full'])}{edges(arms)}",
+            {f"{found.title} in {found.settings['epochs']} epochs": says(result["adapters - full"], above=0)},
+        )
 
 
 @claim("And on 5,000 rows (He et al., table 2)")
@@ -211,261 +138,364 @@ def more_rows(recorded):
 
 
 def _few(recorded, *names):
-    for task, about, settings in recorded.tasks(*names):
-        (count,), arms = settings["counts"], about["arms"]
+    for found in recorded.tasks(*names):
+        (count,), arms = found.settings["counts"], found.about["arms"]
         few, full = (arms[f"{arm}, {count:g}"] for arm in ("adapters", "full"))
         yield (
-            task,
-            f"{task} ({about['metric']}; {budget(settings)}): full fine-tuning {score(full)}; adapters less that: "
+            f"{found.words}: full fine-tuning {score(full)}; adapters less that: "
             f"{difference(few['minus_full'])}{edges(arms)}",
-            above_zero(few["minus_full"]["interval"]),
+            {found.title: says(few["minus_full"], above=0)},
         )
 
 
 @claim("The fewer rows, the more adapters gain (He et al., figure 3)")
 def training_size(recorded):
-    for task, about, settings in recorded.tasks("training-size-sst2", "training-size-imdb"):
-        few = {count: about["arms"][f"adapters, {count:g}"] for count in sorted(settings["counts"])}
+    for found in recorded.tasks("training-size-sst2", "training-size-imdb"):
+        few = {n: found.about["arms"][f"adapters, {n:g}"] for n in sorted(found.settings["counts"])}
         shown = (f"{int(n):,} rows: {score(arm)}, {difference(arm['minus_full'])}" for n, arm in few.items())
-        first, *_, last = (arm["minus_full"]["interval"] for arm in few.values())
+        gains = [arm["minus_full"]["values"] for arm in few.values()]
+        apart = paired(gains[0], gains[-1])
         yield (
-            task,
-            f"{task} ({about['metric']}; {budget(settings)}), adapters, and what they have more than full fine-tuning: "
-            f"{'; '.join(shown)}",
-            HOLDS if first[0] > last[1] else HOLDS_NOT if first[1] < last[0] else UNCLEAR,
+            f"{found.words}, adapters, and what they have more than full fine-tuning: {'; '.join(shown)}; fewest less "
+            f"most rows: {difference(apart)}",
+            {found.title: says(apart, above=0)},
         )
 
 
 @claim("Adapters vary less over seeds (He et al., figure 4; Han et al., figure 2)")
 def less_spread(recorded):
-    for task, about, settings in recorded.tasks("stability-cola", "stability-rte"):
-        arms = {name: max(arm["rates"].values(), key=lambda row: row["mean"]) for name, arm in about["arms"].items()}
-        shown = (f"{score(row)}, {100 * row['collapsed']:.0f} % collapsed" for row in arms.values())
+    for found in recorded.tasks("stability-cola", "stability-rte"):
+        arms = [max(arm["rates"].values(), key=lambda row: row["mean"]) for arm in found.about["arms"].values()]
+        shown = (f"{score(row)} of {row['n']} seeds, {100 * row['collapsed']:.0f} % collapsed" for row in arms)
+        ratio = of_spreads(*arms)
         yield (
-            task,
-            f"{task}, {budget(settings)}, each at its best rate: {' with adapters; '.join(shown)} "
-            "with full fine-tuning",
-            varies_less(arms["adapters"], arms["full"]),
+            f"{found.words}, each at its best rate: {' with adapters; '.join(shown)} with full fine-tuning; ratio of "
+            f"the deviations {ratio_of(ratio)}",
+            {found.title: says(ratio, below=1) if ratio else UNCLEAR},
         )
 
 
 @claim("Adapters depend less on the learning rate (He et al., figure 4)")
 def any_rate(recorded):
-    for task, about, settings in recorded.tasks("stability-cola"):
-        apart, shown = {}, []
-        for name, arm in about["arms"].items():
-            rates = {rate: row["mean"] for rate, row in arm["rates"].items() if row["mean"] is not None}
-            apart[name] = max(rates.values()) - min(rates.values())
-            collapsed = ", ".join(f"{100 * row['collapsed']:.0f}" for row in arm["rates"].values())
-            scores = ", ".join(f"{100 * mean:.1f} at {rate}" for rate, mean in rates.items())
-            shown.append(f"{arm['title']} {scores}, of which {collapsed} % collapsed")
+    for found in recorded.tasks("stability-cola"):
+        apart, shown, lost = [], [], []
+        for arm in found.about["arms"].values():
+            # The seeds that every rate has.
+            of_seeds = list(zip(*(row["values"] for row in arm["rates"].values())))
+            apart.append([max(scores) - min(scores) for scores in of_seeds])
+            scores = ", ".join(f"{100 * row['mean']:.1f} at {rate}" for rate, row in arm["rates"].items())
+            lost.append(sum(row["collapsed"] > 0.5 for row in arm["rates"].values()))
+            shown.append(
+                f"{arm['title']} {scores}, from best to worst {100 * statistics.fmean(apart[-1]):.1f}, most runs "
+                f"collapsed at {lost[-1]} of {len(arm['rates'])} rates"
+            )
+        less = paired(*apart)
+        # Where both grids reach the constant answer, the best to the worst is only the best.
         yield (
-            task,
-            f"{task}, {budget(settings)}, means: {'; '.join(shown)}",
-            HOLDS if apart["adapters"] < apart["full"] else HOLDS_NOT,
+            f"{found.words}: {'; '.join(shown)}; best to worst, adapters less full fine-tuning: {difference(less)}",
+            {found.title: UNCLEAR if all(lost) else says(less, below=0)},
         )
 
 
-@claim("For as many trained parameters adapters score higher than the uppermost blocks (Houlsby et al., figure 4)")
+@claim("With fewer trained parameters adapters score higher than the uppermost block (Houlsby et al., figure 4)")
 def cheaper(recorded):
-    for task, about, settings in recorded.tasks("size", "size-mrpc"):
-        arms = about["arms"]
+    for found in recorded.tasks("size", "size-mrpc"):
+        arms = found.about["arms"]
         shown = (
             f"{arms[name]['title']} {score(arms[name])} with {arms[name]['trained_parameters'] / 1e6:.1f} million"
             for name in ("adapters-64", "adapters-512", "top-1", "top-2", "top-4", "full")
         )
-        better = arms["adapters-64"]["mean"] > arms["top-1"]["mean"]
-        yield task, f"{task}, {budget(settings)}: {', '.join(shown)}", HOLDS if better else HOLDS_NOT
-
-
-@claim("From 8 to 512 units the size matters little (Houlsby et al., section 3.6)")
-def size_matters_little(recorded):
-    for task, about, _ in recorded.tasks("size", "size-mrpc"):
-        arms = about["arms"]
-        several = {size: arms[f"adapters-{size}"] for size in (8, 64, 512)}
-        shown = ", ".join(f"{score(arm)} with {size}" for size, arm in several.items())
-        means = [arm["mean"] for arm in several.values()]
-        little = max(means) - min(means) < max(arm["sd"] for arm in several.values())
+        apart = paired(arms["adapters-64"]["values"], arms["top-1"]["values"])
         yield (
-            task,
-            f"{task}: {shown}; with one {score(arms['adapters-1'])}, the LayerNorms alone {score(arms['layer-norm'])}",
-            "holds within the spread over seeds" if little else HOLDS_NOT,
+            f"{found.words}: {', '.join(shown)}; adapters of 64 less top 1: {difference(apart)}"
+            f"{one_rate(found.settings)}",
+            {found.title: says(apart, above=0)},
         )
 
 
-@claim("Initial weights up to a standard deviation of 0.01 are as good, larger ones worse (Houlsby et al., figure 6)")
-def initialisation(recorded):
-    for task, about, settings in recorded.tasks("init", "init-mrpc"):
-        small = [arm for sigma, arm in about["arms"].items() if float(sigma) <= 1e-2]
-        large = {float(sigma): arm for sigma, arm in about["arms"].items() if float(sigma) > 1e-2}
-        means = [100 * arm["mean"] for arm in small]
-        shown = ", ".join(f"{score(arm)} at {sigma:g}" for sigma, arm in large.items())
-        steady = max(means) - min(means) < 100 * 2 * max(arm["sd"] for arm in small)
-        worse = all(100 * arm["mean"] < min(means) for arm in large.values())
+@claim("The size of the adapters matters by 0.5 points at most (Houlsby et al., section 3.6)")
+def size_matters_little(recorded):
+    for found in recorded.tasks("size", "size-mrpc"):
+        arms = found.about["arms"]
+        of_size = {size: arms[f"adapters-{size}"] for size in (8, 64, 512)}
+        others = f"; with one {score(arms['adapters-1'])}, the LayerNorms alone {score(arms['layer-norm'])}"
+        yield _sizes(found.words, found.title, of_size, others + one_rate(found.settings))
+    result = recorded.other("search-cola-minilm")
+    if result:
+        of_size, settings = {}, result["settings"]
+        for cell in sorted(result["cells"], key=lambda cell: cell["mean"]):
+            of_size[cell["bottleneck_size"]] = cell  # the last one is the best
+        words = (
+            f"CoLA ({settings['metric']} of the rows that chose; {settings['rows']:,} rows, {settings['epochs']} "
+            f"epochs, {settings['seeds']} seeds; the constant answer 0.0; `search-cola-minilm`)"
+        )
+        share = recorded.constant_accuracies.get(settings["task"])
+        tested = "" if share is None else (
+            f"; accuracy of the best on the reported rows {100 * result['test']['accuracy']:.1f}, the constant "
+            f"answer's {100 * share:.1f}"
+        )  # fmt: skip
+        yield _sizes(words, "CoLA, each size at its best rate", dict(sorted(of_size.items())), tested)
+
+
+def _sizes(words, title, of_size, others):
+    apart = {size: paired(row["values"], of_size[64]["values"]) for size, row in of_size.items() if size != 64}
+    shown = ", ".join(f"with {size} {difference(numbers)}" for size, numbers in apart.items())
+    verdicts = [says(numbers, above=-_APART, below=_APART) for numbers in apart.values()]
+    return f"{words}: {score(of_size[64])} with 64; less that: {shown}{others}", {title: least(verdicts)}
+
+
+@claim("Adapters of other places score alike, to 0.5 points (Houlsby et al., section 3.6)")
+def other_places(recorded):
+    for found in recorded.others("methods-minilm"):
+        methods = found.about["methods"]
+        apart = {name: methods[name]["minus houlsby"] for name in ("parallel", "pfeiffer")}
+        titles = {"parallel": "beside the feed-forward part", "pfeiffer": "after the block alone"}
+        shown = ", ".join(f"{titles[name]} {difference(numbers)}" for name, numbers in apart.items())
+        verdicts = [says(numbers, above=-_APART, below=_APART) for numbers in apart.values()]
+        arms = {name: {"at_edge": methods[name]["at_edge_of_grid"]} for name in ("houlsby", *apart)}
         yield (
-            task,
-            f"{task}, {budget(settings)}: {reach(means)} from 1e-7 to 0.01, {shown}; the constant answer has "
-            f"{100 * about['constant']:.1f}",
-            HOLDS if steady and worse else HOLDS_NOT,
+            f"{found.words}: Houlsby {score(methods['houlsby'])}; less that, of as many parameters: {shown}"
+            f"{edges(arms)}",
+            {found.title: least(verdicts)},
+        )
+
+
+@claim("Initial weights of a standard deviation below 0.01 are as good, to 0.5 points (Houlsby et al., figure 6)")
+def small_weights(recorded):
+    yield from _against_the_papers(recorded, lambda sigma: sigma < 0.01, above=-_APART, below=_APART)
+
+
+@claim("Larger ones are worse (Houlsby et al., figure 6)")
+def large_weights(recorded):
+    yield from _against_the_papers(recorded, lambda sigma: sigma > 0.01, below=0)
+
+
+def _against_the_papers(recorded, wanted, **bounds):
+    for found in recorded.tasks("init", "init-mrpc"):
+        arms = found.about["arms"]
+        apart = {
+            name: paired(arm["values"], arms["0.01"]["values"]) for name, arm in arms.items() if wanted(float(name))
+        }
+        shown = ", ".join(f"{name} {difference(numbers)}" for name, numbers in apart.items())
+        yield (
+            f"{found.words}: {score(arms['0.01'])} at 0.01; less that, at {shown}",
+            {found.title: least([says(numbers, **bounds) for numbers in apart.values()])},
         )
 
 
 @claim("Without the adapters of one block the score falls by 2 % at most (Houlsby et al., section 3.6)")
 def single_block(recorded):
-    for task, maps in recorded.maps().items():
-        drops = [drop for one in maps for span, drop in one["drops"].items() if len(set(span.split("-"))) == 1]
-        worst = 100 * max(drops)
+    for found, maps, _ in recorded.maps():
+        worst = [max(drop for span, drop in one["drops"].items() if len(set(span.split("-"))) == 1) for one in maps]
+        together = [one["drops"]["0-5"] for one in maps]
+        shares = [100 * one / all_of_it for one, all_of_it in zip(worst, together)]
+        word = shown_by(max(worst) <= 0.02, found.settings["seeds"]) if min(together) > _ENOUGH else UNCLEAR
         yield (
-            task,
-            f"{task}, accuracy, {len(maps)} variants, 8,000 rows, 3 epochs, 1 seed: by at most {worst:.1f} %",
-            HOLDS if worst <= 2 else "nearly" if worst < 3 else HOLDS_NOT,
+            f"{found.words}: of {len(maps)} variants the worst block gives {per_cent(worst)} %, which is "
+            f"{reach(shares, 0)} % of the {per_cent(together)} % that all adapters give together",
+            {found.title: word},
         )
 
 
 @claim("With all adapters taken out, about the constant answer is left (Houlsby et al., section 3.6)")
 def no_adapters(recorded):
-    for task, maps in recorded.maps().items():
-        drops = [100 * one["drops"]["0-5"] for one in maps]
-        left = [100 * one["whole"]["mean"] * (1 - one["drops"]["0-5"]) for one in maps]
-        constant = 100 * maps[0]["constant"]
+    for found, maps, _ in recorded.maps():
+        drops = [one["drops"]["0-5"] for one in maps]
+        left, constant = [one["whole"]["mean"] * (1 - one["drops"]["0-5"]) for one in maps], maps[0]["constant"]
         yield (
-            task,
-            f"{task}: {reach(drops)} % are lost, {reach(left)} are left; the constant answer has {constant:.1f}",
-            HOLDS if all(abs(one - constant) < 0.5 for one in left) else HOLDS_NOT,
+            f"{found.words}: {per_cent(drops)} % are lost, {per_cent(left)} are left",
+            {found.title: shown_by(all(abs(one - constant) < 0.005 for one in left), found.settings["seeds"])},
         )
-    if recorded.maps():
-        yield None, "The head and the trained LayerNorms carry the rest", None
 
 
 @claim("The adapters of lower blocks matter less (Houlsby et al., section 3.6)")
 def lower_blocks(recorded):
-    for task, maps in recorded.maps().items():
-        lower, upper = ([100 * one["drops"][span] for one in maps] for span in ("0-2", "3-5"))
-        less = [low < high for low, high in zip(lower, upper)]
+    for found, maps, rows in recorded.maps():
+        lower, upper = ([one["drops"][span] for one in maps] for span in ("0-2", "3-5"))
+        more = [round((a - b) * one["whole"]["mean"] * rows) for a, b, one in zip(lower, upper, maps)]
         yield (
-            task,
-            f"{task}: {reach(lower)} % are lost without those of the lower three blocks of 6, {reach(upper)} % without "
-            "those of the upper three",
-            HOLDS if all(less) else UNCLEAR if any(less) else HOLDS_NOT,
+            f"{found.words}: {per_cent(lower)} % are lost without those of the lower three blocks of 6, "
+            f"{per_cent(upper)} % without those of the upper three; the lower three are worth more of {rows:,} rows by "
+            f"{', '.join(f'{count:+d}' for count in more)}",
+            {found.title: shown_by(max(more) < 0, found.settings["seeds"])},
         )
 
 
-@claim("Adapters drift less from the pretrained encoder, most of all in the upper blocks (He et al., figure 2)")
+@claim("Adapters drift less from the pretrained encoder in every block (He et al., figure 2)")
 def drift(recorded):
-    for task, arms, settings in recorded.tasks("similarity", "similarity-mrpc"):
-        adapters, full = arms["adapters"]["blocks"], arms["full"]["blocks"]
-        last, before = (f"{score(adapters[block])} and {score(full[block])}" for block in (6, 5))
-        lower = max(abs(adapters[block]["mean"] - full[block]["mean"]) for block in (1, 2, 3))
+    for found in recorded.tasks("similarity", "similarity-mrpc"):
+        words, shown = {}, []
+        pairs = list(zip(*(found.about[arm]["blocks"] for arm in ("adapters", "full"))))
+        for block, (adapters, full) in enumerate(pairs[1:], start=1):
+            apart = paired(adapters["values"], full["values"])
+            more = sum(one < 0 for one in apart["values"])
+            shown.append(
+                f"block {block} {100 * adapters['mean']:.1f} and {100 * full['mean']:.1f}, {difference(apart)}"
+                + (f", more drift with {more} of {apart['n']} seeds" if more else "")
+            )
+            words.setdefault(says(apart, above=0), []).append(str(block))
         yield (
-            task,
-            f"{task}, {budget(settings)}, similarity to the pretrained encoder in per cent with adapters and with full "
-            f"fine-tuning: last block {last}, the one before it {before}; the lower three are {100 * lower:.1f} "
-            "apart or less",
-            HOLDS if min(adapters[6]["values"]) > max(full[6]["values"]) else UNCLEAR,
+            f"{found.words}, similarity to the pretrained encoder in per cent with adapters and with full fine-tuning, "
+            f"and the difference: {'; '.join(shown)}",
+            {
+                f"{found.title} block{'s' if len(blocks) > 1 else ''} {', '.join(blocks)}": word
+                for word, blocks in words.items()
+            },
         )
 
 
-@claim("Adapters overfit less, and depend less on when training stops (He et al., figure 5, table 6)")
+@claim("Adapters overfit less (He et al., figure 5)")
 def overfitting(recorded):
-    for name in ("curves", "curves-mrpc"):
-        for task, arms, settings in recorded.tasks(name):
-            ends, least = _losses(recorded.values(name))
-            means = [f"{100 * arms[arm]['mean']:.1f} ({100 * arms[arm]['best']:.1f})" for arm in ("adapters", "full")]
-            less = max(ends["adapters"]) < min(ends["full"])
-            steadier = arms["adapters"]["mean"] >= arms["full"]["mean"]
-            yield (
-                task,
-                f"{task}, {budget(settings)}: the validation loss ends at {reach(ends['adapters'], 2)} with adapters, "
-                f"at {reach(ends['full'], 2)} with full fine-tuning, and was at {reach(least, 2)}; "
-                f"{arms['adapters']['metric']} every 20 steps, the mean (best): {means[0]} and {means[1]}",
-                HOLDS if less and steadier else HOLDS_NOT if not (less or steadier) else "in part",
-            )
+    for found, runs in _curves(recorded):
+        losses = {arm: [run["validation"][-1]["loss"] for run in runs if run["arm"] == arm] for arm in found.about}
+        lowest = [min(look["loss"] for look in run["validation"]) for run in runs]
+        apart = by_seed(runs, lambda run: run["validation"][-1]["loss"])
+        yield (
+            f"{found.words}: the validation loss ends at {reach(losses['adapters'], 2)} with adapters, at "
+            f"{reach(losses['full'], 2)} with full fine-tuning, and was at {reach(lowest, 2)}; difference of the ends: "
+            f"{difference(apart, 1, 2)}",
+            {found.title: says(apart, below=0)},
+        )
 
 
-def _losses(values):
-    """The last validation losses by arm, and the least of every run."""
-    ends, least = {"adapters": [], "full": []}, []
-    for row in values:
-        places = sorted(int(key.split(".")[1]) for key in row if key.endswith(".loss") and row[key])
-        losses = [float(row[f"validation.{place}.loss"]) for place in places]
-        ends[row["arm"]].append(losses[-1])
-        least.append(min(losses))
-    return ends, least
+@claim("They depend less on when training stops (He et al., table 6)")
+def stopping(recorded):
+    for found, runs in _curves(recorded):
+        metric = found.about["full"]["metric"]
+
+        def fall(run, metric=metric):
+            scores = [look[metric] for look in run["validation"]]
+            return max(scores) - statistics.fmean(scores)
+
+        arms = [found.about[arm] for arm in ("adapters", "full")]
+        shown = " and ".join(f"{100 * arm['mean']:.1f} ({100 * arm['best']:.1f})" for arm in arms)
+        falls = [100 * statistics.fmean(fall(run) for run in runs if run["arm"] == arm) for arm in ("adapters", "full")]
+        apart = by_seed(runs, fall)
+        yield (
+            f"{found.words}, {metric} every {found.settings['every']} steps, the mean (best): {shown}; best minus mean "
+            f"{falls[0]:.2f} with adapters and {falls[1]:.2f} with full fine-tuning, {difference(apart)}",
+            {found.title: says(apart, below=0)},
+        )
+
+
+def _curves(recorded):
+    for name, task in (("curves", "glue/cola"), ("curves-mrpc", "glue/mrpc")):
+        for found in recorded.tasks(name):
+            yield found, recorded.runs(name, task)
 
 
 @claim("Adapters end in flatter minima than full fine-tuning (He et al., figure 6)")
 def flatter(recorded):
-    for task, arms, settings in recorded.tasks("landscape", "landscape-mrpc"):
-        adapters, full = arms["adapters"], arms["full"]
+    from tf_adapters.studies.landscape import width
+
+    for found in recorded.tasks("landscape", "landscape-mrpc"):
+        adapters, full = (found.about[arm] for arm in ("adapters", "full"))
+        forward = [
+            width({place: loss for place, loss in arm["losses"].items() if float(place) >= 0})
+            for arm in (adapters, full)
+        ]
+        lowest = [min(arm["losses"].values()) for arm in (adapters, full)]
+        share = recorded.constant_accuracies.get(found.settings["tasks"][0])
+        constant = None if share is None else -share * math.log(share) - (1 - share) * math.log(1 - share)
+        learnt = constant is not None and max(lowest) < constant
         after = " and ".join(f"{arm['losses']['1.0000']:.2f}" for arm in (adapters, full))
         yield (
-            task,
-            f"{task}, {budget(settings)}: the loss is at most twice its least over {adapters['width']:.2f} units of "
-            f"the line with adapters, over {full['width']:.2f} with full fine-tuning; it is "
-            f"{adapters['losses']['0.0000']:.2f} before training, {after} after it",
-            f"{HOLDS if adapters['width'] > full['width'] else HOLDS_NOT}, of one seed",
+            f"{found.words}: the loss is at most twice its least over {adapters['width']:.2f} units of the line with "
+            f"adapters, over {full['width']:.2f} with full fine-tuning, of these {forward[0]:.3f} and "
+            f"{forward[1]:.3f} from the untrained model on and the rest beyond it; the loss is "
+            f"{adapters['losses']['0.0000']:.2f} before training, {after} after it, {lowest[0]:.3f} and "
+            f"{lowest[1]:.3f} at the least"
+            + ("" if constant is None else f", the constant answer's {constant:.3f}")
+            + "; it is the loss of the reported rows, not of those that trained",
+            {found.title: shown_by(forward[0] > forward[1], found.settings["seeds"]) if learnt else UNCLEAR},
         )
+
+
+@claim("Gradients vanish in full fine-tuning and not with adapters (Han et al., figure 3)")
+def gradients(recorded):
+    for found in recorded.tasks("gradients", "gradients-mrpc"):
+        of_arm = {
+            arm: {group: norms[-1] / norms[0] for group, norms in found.about[arm]["norms"].items()}
+            for arm in ("adapters", "full")
+        }
+        blocks, verdicts = [group for group in of_arm["full"] if group.startswith("block")], {}
+        for title, groups in (("blocks", blocks), ("head", ["head"])):
+            less = all(of_arm["full"][group] < 1 <= of_arm["adapters"][group] for group in groups)
+            verdicts[f"{found.title} {title}"] = shown_by(less, found.settings["seeds"])
+        shown = "; ".join(
+            f"{title} {reach([of_one[group] for group in blocks])} in the blocks, {of_one[blocks[-1]]:.2f} in the last "
+            f"one, {of_one['head']:.2f} in the head"
+            for title, of_one in zip(("with adapters", "with full fine-tuning"), of_arm.values())
+        )
+        yield f"{found.words}: norms of the gradients at the end, as multiples of those at the start: {shown}", verdicts
 
 
 @claim("Pretraining on the task's own texts helps adapters (He et al., table 1; Han et al., table 1)")
 def pretraining_helps(recorded):
-    for task, about, settings in recorded.tasks("pretraining-tae"):
-        (step,), arms, shown = settings["checkpoints"], about["arms"], []
+    for found in recorded.tasks("pretraining-tae"):
+        (step,), arms, shown = found.settings["checkpoints"], found.about["arms"], []
         for name in ("adapters", "full"):
             alone, after = arms[name], arms[f"{name}, {step}"]
             shown.append(f"{alone['title']} {score(alone)}, pretrained {difference(after['minus_alone'])}")
         yield (
-            task,
-            f"{task} ({about['metric']}; {budget(settings)}; {step:,} steps of pretraining): {'; '.join(shown)}",
-            above_zero(arms[f"adapters, {step}"]["minus_alone"]["interval"]),
+            f"{found.words}, {step:,} steps of pretraining: {'; '.join(shown)}",
+            {found.title: says(arms[f"adapters, {step}"]["minus_alone"], above=0)},
+        )
+    for found in recorded.others("pretraining-minilm"):
+        apart = found.about["pretrained - alone"]
+        yield (
+            f"{found.words}, {found.settings['steps']:,} steps of pretraining: adapters "
+            f"{score(found.about['alone'])}, pretrained {difference(apart)}",
+            {found.title: says(apart, above=0)},
         )
 
 
-@claim("Pretraining on the task's own texts makes PWWS attacks harder (Han et al., figure 5)")
+@claim("With adapters PWWS attacks succeed less often (Han et al., figure 5)")
 def harder_to_fool(recorded):
-    for task, arms, settings in recorded.tasks("attack"):
-        (step,), shown = settings["checkpoints"], []
-        for name in ("adapters", "full"):
-            for arm in (arms[name], arms[f"{name}, {step}"]):
-                low, high = (100 * bound for bound in arm["interval"])
-                shown.append(f"{arm['title']} {100 * arm['success']['mean']:.1f} ({low:.1f} to {high:.1f})")
-        alone, after = (arms[name]["interval"] for name in ("adapters", f"adapters, {step}"))
+    for found in recorded.tasks("attack"):
+        shares = {arm: (row["success"]["mean"], row["interval"]) for arm, row in found.about.items()}
+        (step,), verdicts, shown = found.settings["checkpoints"], {}, []
+        for after, words in (("", "alone"), (f", {step}", f"after {step:,} steps of pretraining")):
+            adapters, full = (shares[f"{arm}{after}"] for arm in ("adapters", "full"))
+            apart = of_shares(adapters, full)
+            shown.append(
+                f"{words} {100 * adapters[0]:.1f} with adapters and {100 * full[0]:.1f} with full fine-tuning, "
+                f"{difference(apart)}"
+            )
+            verdicts[f"{found.title} {words.partition(' of')[0]}"] = says(apart, below=0)
+        changed = of_shares(shares[f"adapters, {step}"], shares["adapters"])
         yield (
-            task,
-            f"{task}, {budget(settings)}, attacks on {settings['texts']} texts that succeed, in per cent: "
-            f"{'; '.join(shown)}",
-            HOLDS if after[1] < alone[0] else HOLDS_NOT if after[0] > alone[1] else UNCLEAR,
+            f"{found.words}, attacks on {found.settings['texts']} texts that succeed, in per cent: "
+            f"{'; '.join(shown)}; pretraining changes it with adapters by {difference(changed)}",
+            verdicts,
         )
 
 
 @claim("Adapters score higher than full fine-tuning with Mixout (He et al., table 7)")
 def better_than_mixout(recorded):
-    for task, about, settings in recorded.tasks("mixout"):
-        arms = about["arms"]
+    for found in recorded.tasks("mixout"):
+        arms = found.about["arms"]
         apart = paired(arms["adapters"]["values"], arms["full-mixout"]["values"])
         shown = ", ".join(f"{arm['title']} {score(arm)}" for arm in arms.values())
         yield (
-            task,
-            f"{task}, {budget(settings)}: {shown}; adapters less full fine-tuning with Mixout {difference(apart)}",
-            above_zero(apart["interval"]),
+            f"{found.words}: {shown}; adapters less full fine-tuning with Mixout {difference(apart)}",
+            {found.title: says(apart, above=0)},
         )
 
 
 @claim("Trained on one language, adapters score higher on others (He et al., table 3)")
 def other_languages(recorded):
     names = ("cross-lingual", "cross-lingual-xquad")
-    for task, about, settings in recorded.tasks(*names):
-        adapters, full = (about["arms"][name] for name in ("adapters", "full"))
+    for found in recorded.tasks(*names):
+        adapters, full = (found.about["arms"][name] for name in ("adapters", "full"))
         shown = ", ".join(
-            f"{name} {score(found)} and {score(full['languages'][name])}"
-            for name, found in adapters["languages"].items()
+            f"{name} {score(of_one)} and {score(full['languages'][name])}"
+            for name, of_one in adapters["languages"].items()
         )
         apart = paired(*(arm["groups"]["target"]["values"] for arm in (adapters, full)))
         yield (
-            task,
-            f"{task} ({about['metric']}; {budget(settings)}), adapters and full fine-tuning: {shown}; others, "
-            f"difference {difference(apart)}",
-            above_zero(apart["interval"]),
+            f"{found.words}, adapters and full fine-tuning: {shown}; others, difference {difference(apart)}",
+            {found.title: says(apart, above=0)},
         )
-    if any(map(recorded.summary, names)):
-        yield None, "The encoder is English: it has seen the other languages by chance alone", None
+    if any(map(recorded.document, names)):
+        yield "The encoder is English: it has seen the other languages by chance alone", {}

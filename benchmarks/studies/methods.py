@@ -135,16 +135,17 @@ def table(result):
         "**Methods at equal numbers of trained parameters on "
         f"{MODEL_TITLES.get(result['settings']['model'], result['settings']['model'])}**",
         "",
-        "| task | method | trained | best rate | result, % | minus Houlsby, points (95 %) |",
-        "|---|---|---:|---:|---:|---|",
+        "| task | constant answer | method | trained | best rate | result, % | minus Houlsby, points (95 %) |",
+        "|---|---:|---|---:|---:|---:|---|",
     ]
     for task, row in result["tasks"].items():
+        constant = {"mean": row["constant"], "sd": None}
         for method, numbers in row["methods"].items():
             size = numbers["config"].get("bottleneck_size", numbers["config"].get("rank"))
             edge = " (edge of the grid)" if numbers["at_edge_of_grid"] else ""
             lines.append(
-                f"| {task}, {row['metric']} | {method}, {size} | {numbers['trained_parameters']:,} | "
-                f"{numbers['learning_rate']:g}{edge} | {mean_and_sd(numbers)} | "
+                f"| {task}, {row['metric']} | {mean_and_sd(constant)} | {method}, {size} | "
+                f"{numbers['trained_parameters']:,} | {numbers['learning_rate']:g}{edge} | {mean_and_sd(numbers)} | "
                 f"{short_difference(numbers['minus houlsby'], '-')} |"
             )
     settings = result["settings"]

@@ -33,6 +33,7 @@ _LOOKS = f"--tasks glue/cola --rows 2000 {_HELD_OUT} --epochs 10 {_BEST}"
 _LOOKS_MRPC = f"--tasks glue/mrpc --rows 1000 {_HELD_OUT} --epochs 10 {_BEST}"
 _FIVE = f"--tasks glue/cola --rows 2000 {_HELD_OUT} --epochs 5 --seeds 3"
 _FIVE_MRPC = f"--tasks glue/mrpc --rows 1000 {_HELD_OUT} --epochs 5 --seeds 3"
+# One rate for all sizes: none is shown at its best.
 _SIZES = f"--sizes 1,8,64,512 --top 1,2,4,6 {_BEST} {_FAST}"
 
 # Folder -> the words after `tf-adapters study`. What says most an hour first.

@@ -104,6 +104,8 @@ def table(result):
         lines.append(f"| {size} | " + " | ".join(marked) + " |")
     test = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f}" for name, value in (result["test"] or {}).items())
     what = f"{settings['rows']:,} rows, {settings['epochs']} epochs, {settings['seeds']} seeds"
+    # The coefficient of an answer that never changes.
+    what += "; a constant answer has 0.0" if settings["metric"] == "matthews" else ""
     return "\n".join([*lines, "", origin(result, f"{what}; test of the best adapter: {test} %")])
 
 

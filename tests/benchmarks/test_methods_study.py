@@ -75,7 +75,7 @@ def test_the_methods_study_chooses_each_rate_by_validation_and_goes_on(tmp_path)
         "settings": {"model": "minilm", "rows": 2000, "epochs": 3},
     }
     assert (
-        "| a, accuracy | pfeiffer, 2 | 5 | 0.003 (edge of the grid) | 85.0 ± 7.1 | +10.00 (+10.00 to +10.00) |"
+        "| a, accuracy | 50.0 | pfeiffer, 2 | 5 | 0.003 (edge of the grid) | 85.0 ± 7.1 | +10.00 (+10.00 to +10.00) |"
         in methods.table(result)
     )
     with pytest.raises(RuntimeError, match="houlsby diverged on a at every learning rate"):

@@ -19,7 +19,7 @@ class CrossLingual(Comparison):
     """
 
     name = "cross-lingual"
-    figures = "He et al. 2021, tables 3, 4 and 12 to 15"
+    figures = "He et al. 2021, tables 3 and 12 to 14"
 
     tasks: Tuple[str, ...] = option(("ud/en_ewt",), "The task that trains, one language.", of=str)
     others: Tuple[str, ...] = option(

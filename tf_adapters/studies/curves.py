@@ -18,7 +18,7 @@ class Curves(Comparison):
     """
 
     name = "curves"
-    figures = "He et al. 2021, figures 5, 9 and 10, table 6; Han et al. 2021, figures 1 and 13"
+    figures = "He et al. 2021, figures 5 and 9, table 6"
 
     every: int = option(20, "Steps between two evaluations.", smoke=2, range=Whole())
     batch_size: int = option(16, "Rows per step.", smoke=8)

@@ -19,7 +19,7 @@ class LowResource(Comparison):
     """
 
     name = "low-resource"
-    figures = "He et al. 2021, tables 2, 4 and 5, figure 3"
+    figures = "He et al. 2021, table 2, figure 3"
 
     counts: Tuple[float, ...] = option(
         (1000,), "Numbers of training rows; below 1, such as 0.05, shares of those that there are.", of=float,

@@ -22,7 +22,7 @@ class Pretraining(Comparison):
     """
 
     name = "pretraining"
-    figures = "Han et al. 2021, table 1, figures 1 and 4; He et al. 2021, table 1"
+    figures = "Han et al. 2021, table 1; He et al. 2021, table 1"
 
     checkpoints: Tuple[int, ...] = option(
         (500, 1000, 2000), "Steps of pretraining after which training begins.", of=int, smoke=(2, 4), range=Whole()

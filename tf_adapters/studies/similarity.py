@@ -20,7 +20,7 @@ class Similarity(OfTrained):
     """
 
     name = "similarity"
-    figures = "He et al. 2021, figures 2, 7 and 8"
+    figures = "He et al. 2021, figures 2 and 7"
 
     tokens: int = option(5000, "Tokens that are drawn.", smoke=40, range=Whole(3, 20_000))
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)

@@ -17,7 +17,7 @@ class Stability(Comparison):
     """
 
     name = "stability"
-    figures = "He et al. 2021, figure 4; Han et al. 2021, figures 2, 9 and 10"
+    figures = "He et al. 2021, figure 4; Han et al. 2021, figure 2"
 
     learning_rates: tuple = option(
         (2e-5, 4e-5, 6e-5, 8e-5, 1e-4),
