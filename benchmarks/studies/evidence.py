@@ -74,7 +74,7 @@ class Recorded:
         share = self.constant_accuracies.get(task)
         if runs[0]["metric"] == "accuracy" or share is None or None in accuracies:
             return words
-        shown = sorted({f"{100 * least:.1f}" for least in (min(accuracies), max(accuracies))})
+        shown = sorted({f"{100 * one:.1f}" for one in (min(accuracies), max(accuracies))})
         above = sum(one > share for one in accuracies)
         words += f"; accuracy {' to '.join(shown)}, the constant answer's {100 * share:.1f}"
         return words + (f", more in {above} of {len(accuracies)} models" if above else "")
@@ -93,7 +93,7 @@ class Recorded:
             return _read(folder / "summary.json")
         values = self.values(name)
         # All arms are run with one seed, then with the next.
-        done = max((value["seed"] for value in values), default=0)
+        done = max((value.get("seed", 0) for value in values), default=0)
         if done < 2:
             return None
         begun = _read(folder / "study.json")
@@ -123,7 +123,7 @@ class Recorded:
             by_task.setdefault(title.partition(",")[0], []).append(one)
         for task, maps in by_task.items():
             one, whole = maps[0], [variant["whole"]["mean"] for variant in maps]
-            models = [{"metric": one["number"], "constant": one["constant"], "accuracy": score} for score in whole]
+            models = [{"metric": one["number"], "constant": one["constant"], "accuracy": mean} for mean in whole]
             yield self._found(task, {}, document["settings"], one["number"], models, "ablation"), maps, counts[task]
 
     def other(self, name):
@@ -275,10 +275,11 @@ def of_spreads(first, second):
     return {"mean": ratio, "interval": [ratio / float(high) ** 0.5, ratio / float(low) ** 0.5]}
 
 
-def by_seed(arms, number):
-    """The paired difference, adapters less full fine-tuning, of a function of a run; of runs by arm in a list."""
-    found = {name: {run["seed"]: number(run) for run in arms if run["arm"] == name} for name in ("adapters", "full")}
-    return paired(*([of_arm[seed] for seed in sorted(found["full"])] for of_arm in (found["adapters"], found["full"])))
+def by_seed(runs, number):
+    """The paired difference of a number of each run, a function: adapters less full fine-tuning, seed by seed."""
+    adapters, full = ({run["seed"]: number(run) for run in runs if run["arm"] == arm} for arm in ("adapters", "full"))
+    seeds = sorted(set(adapters) & set(full))
+    return paired([adapters[seed] for seed in seeds], [full[seed] for seed in seeds])
 
 
 def verdict(of_each):
