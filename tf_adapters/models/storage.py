@@ -15,7 +15,8 @@ def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
     are, but for fast blocks, where the scale of the scores is folded into the rounded query kernel.
 
     A model of KerasHub keeps them in `"int8"`, a quarter of the memory, and computes their products in it, as Keras'
-    own `quantize` does. Results change by the rounding. Layers that adapters of LoRA's kind stand in stay as they are.
+    own `quantize` does. Results change by the rounding. Methods in dense layers compute with what the eight bits stand
+    for, and so does `save_adapter` for weights that training had changed before.
 
     Biases, LayerNorms, adapters, the head and whatever trains stay in float32. Adapters are saved and loaded as before.
     The float32 values are given up. A `set_trainable` that would train them raises InputError from then on, and so does
