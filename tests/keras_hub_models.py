@@ -24,7 +24,6 @@ from tf_adapters.models.state import state_of  # noqa: E402
 FAMILIES = SecondDoor.families
 CLASSIFIERS = tuple(family for family in FAMILIES if family != "electra")  # KerasHub has no head for it
 MODES = ("full", "top-1", "layer-norm", "bias", "head", "adapters")
-OF_DEBERTA = [("deberta-v2", "houlsby"), ("deberta-v2", "lora")]  # whose blocks are of a class of their own
 _FOLDER = tempfile.TemporaryDirectory()
 
 
