@@ -330,17 +330,21 @@ def test_what_cannot_be_saved_is_named_and_nothing_is_lost(kept, tmp_path):
     assert file.read_text() == "mine"
 
 
-def killed_before_replacing(monkeypatch, target, function, *arguments):
-    """Call a function that is killed before its `os.replace` to a file of this name."""
+def raising(name, error):
+    """`os.replace` that raises before it replaces a file of this name."""
     real = os.replace
 
     def replace(source, destination):
-        if os.path.basename(destination) == target:
-            raise Killed
+        if os.path.basename(destination) == name:
+            raise error
         real(source, destination)
 
+    return replace
+
+
+def killed_before_replacing(monkeypatch, name, function, *arguments):
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", replace)
+        patch.setattr(os, "replace", raising(name, Killed()))
         with pytest.raises(Killed):
             function(*arguments)
 
@@ -362,29 +366,28 @@ def number_of(directory):
     return float(read_adapter(directory)[1]["head.classifier.bias"][0])
 
 
-@pytest.mark.parametrize("target", ["README.md", "tf_adapters.json", "adapter.safetensors"])
-def test_save_killed_at_any_step_leaves_the_old_or_the_new_adapter_whole(numbered, tmp_path, monkeypatch, target):
+FILES = ["README.md", "tf_adapters.json", "adapter.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "kills, expected",
+    [
+        (["README.md"], 1),
+        (["tf_adapters.json"], 1),
+        # The JSON is the commit; the last kill comes before what the first one kept from happening.
+        (["adapter.safetensors"], 2),
+        *((["adapter.safetensors", file], 2) for file in FILES),
+    ],
+)
+def test_kills_in_a_row_leave_the_old_or_the_new_adapter_whole(numbered, tmp_path, monkeypatch, kills, expected):
     save_adapter(numbered(1), tmp_path)
-    killed_before_replacing(monkeypatch, target, save_adapter, numbered(2), tmp_path)
-    # The JSON is the commit.
-    expected = 2 if target == "adapter.safetensors" else 1
+    for number, file in enumerate(kills, 2):
+        killed_before_replacing(monkeypatch, file, save_adapter, numbered(number), tmp_path)
     assert number_of(tmp_path) == expected
     found = load_trained(tmp_path)[0](INPUTS).logits
     assert np.array_equal(found, numbered(expected)(INPUTS).logits)
-    save_adapter(numbered(3), tmp_path)
-    assert number_of(tmp_path) == 3
-
-
-@pytest.mark.parametrize("second", ["README.md", "tf_adapters.json", "adapter.safetensors"])
-def test_two_kills_in_a_row_leave_an_adapter_whole(numbered, tmp_path, monkeypatch, second):
-    save_adapter(numbered(1), tmp_path)
-    killed_before_replacing(monkeypatch, "adapter.safetensors", save_adapter, numbered(2), tmp_path)
-    killed_before_replacing(monkeypatch, second, save_adapter, numbered(3), tmp_path)
-    # The JSON is the commit; the last kill comes before what the first one kept from happening.
-    assert number_of(tmp_path) == 2
     save_adapter(numbered(4), tmp_path)
-    assert number_of(tmp_path) == 4
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "adapter.safetensors", "tf_adapters.json"]
+    assert number_of(tmp_path) == 4 and sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
 
 
 def test_two_kills_in_a_row_of_copies_leave_an_adapter_whole(numbered, tmp_path, monkeypatch):
@@ -400,14 +403,8 @@ def test_two_kills_in_a_row_of_copies_leave_an_adapter_whole(numbered, tmp_path,
 def test_a_save_that_fails_leaves_the_old_adapter_and_none_of_the_new_one(numbered, tmp_path, monkeypatch, full):
     save_adapter(numbered(1), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    real = os.replace
-
-    def replace(source, destination):
-        if os.path.basename(destination) == full:
-            raise OSError(28, "No space left on device")
-        real(source, destination)
-
-    monkeypatch.setattr(os, "replace", replace)
+    fails = OSError(28, "No space left on device")
+    monkeypatch.setattr(os, "replace", raising(full, fails))
     with pytest.raises(InputError, match=f"{full} cannot be written: No space left on device"):
         save_adapter(numbered(2), tmp_path)
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

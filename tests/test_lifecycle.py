@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.cases import nightly_but
 from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
-from tests.interrupts import interrupted_at
+from tests.interrupts import check_interruptions
 from tests.whole import assert_same, outputs, picture, train
 from tf_adapters import (
     AdapterConfig,
@@ -37,6 +37,7 @@ from tf_adapters import (
     set_active,
     set_trainable,
 )
+from tf_adapters.config import MethodConfig
 from tf_adapters.methods.lora import LoraLayer
 from tf_adapters.models.state import state_of
 
@@ -98,16 +99,53 @@ def directories(tmp_path_factory):
     return {name: saved(model, name, folder) for name in "ab"}, computed
 
 
-def test_an_adapter_made_active_while_all_are_disabled_acts_afterwards_with_its_own_layer_norms(pair):
-    model, computed = pair
+def train_norm(model, paths):
+    norm = model.bert.encoder.layer[0].bert_output.LayerNorm
+    norm.beta.assign_add(tf.ones_like(norm.beta))
+
+
+#: What is done while all adapters are disabled, and the adapters that act afterwards as before.
+INSIDE = {
+    "another is chosen": (lambda model, paths: set_active(model, "b"), "bab"),
+    "one is loaded again": (lambda model, paths: load_adapter(model, paths["b"], name="b"), "bab"),
+    "another is loaded": (lambda model, paths: load_adapter(model, paths["b"], name="c"), "ab"),
+    "one is added": (lambda model, paths: add_adapters(model, STRONG, name="c", seed=3), "ab"),
+    "one is removed": (lambda model, paths: remove_adapters(model, name="a"), "b"),
+    "all are removed": (lambda model, paths: remove_adapters(model), ""),
+    "LayerNorms train": (train_norm, "bab"),
+}
+
+
+@pytest.mark.parametrize("what", INSIDE)
+def test_what_is_done_while_adapters_are_disabled_is_done_to_a_plain_encoder_and_no_adapter_changes(directories, what):
+    act, left = INSIDE[what]
+    model, computed = two_trained()
     norms = state_of(model).layer_norm_variables(model)
     with disable_adapters(model):
         plain = [norm.numpy() for norm in norms]
-        set_active(model, "b")
+        act(model, directories[0])
+        assert not left or state_of(model).acting_name is None
+        if what == "LayerNorms train":
+            plain = [norm.numpy() for norm in norms]
         assert all(np.array_equal(norm, before) for norm, before in zip(norms, plain))
-    for name in "bab":
+    for name in left:
         set_active(model, name)
         assert np.array_equal(outputs(model), computed[name])
+    if left:
+        remove_adapters(model)
+    # LayerNorms that train while adapters are disabled are the encoder's own.
+    assert all(np.array_equal(norm, before) for norm, before in zip(norms, plain))
+    assert what == "LayerNorms train" or np.array_equal(outputs(model), computed[None])
+
+
+def test_an_adapter_that_is_added_to_none_while_all_are_disabled_acts_afterwards():
+    model = tiny_model(num_hidden_layers=2)
+    plain = outputs(model)
+    with disable_adapters(model):
+        train(add_adapters(model, STRONG, seed=0))
+        # The head was trained; no adapter acts, whose LayerNorms the encoder has not.
+        assert state_of(model).acting_name is None
+    assert not np.array_equal(outputs(model), plain)
 
 
 def test_contexts_that_disable_adapters_may_be_nested_and_left_in_any_order(pair):
@@ -130,55 +168,6 @@ def test_saving_while_adapters_are_disabled_writes_what_is_written_outside(pair,
     with disable_adapters(model):
         inside = save_adapter(model, tmp_path / "inside")
     assert (inside / "adapter.safetensors").read_bytes() == (outside / "adapter.safetensors").read_bytes()
-
-
-@pytest.mark.parametrize("name", ["a", None])
-def test_removing_while_adapters_are_disabled_leaves_the_plain_encoder_as_it_was(name):
-    model, computed = two_trained()
-    with disable_adapters(model):
-        remove_adapters(model, name=name)
-        if name is None:
-            assert np.array_equal(outputs(model), computed[None])
-    assert np.array_equal(outputs(model), computed["b" if name else None])
-    if name:
-        remove_adapters(model)
-        assert np.array_equal(outputs(model), computed[None])
-
-
-def test_loading_while_adapters_are_disabled_changes_no_other_adapter(directories):
-    paths, computed = directories
-    model = tiny_model(num_hidden_layers=2)
-    load_adapter(model, paths["a"], name="a")
-    with disable_adapters(model):
-        load_adapter(model, paths["b"], name="b")
-        load_adapter(model, paths["b"], name="b")
-    for name in "bab":
-        set_active(model, name)
-        assert np.array_equal(outputs(model), computed[name])
-
-
-def test_an_adapter_that_is_added_while_all_are_disabled_acts_afterwards():
-    model = tiny_model(num_hidden_layers=2)
-    plain = outputs(model)
-    with disable_adapters(model):
-        train(add_adapters(model, STRONG, seed=0))
-        # The head was trained; no adapter acts, whose LayerNorms the encoder has not.
-        assert state_of(model).acting_name is None
-    assert not np.array_equal(outputs(model), plain)
-    remove_adapters(model)
-
-
-def test_layer_norms_that_are_trained_while_adapters_are_disabled_are_the_encoders_own():
-    model, computed = two_trained()
-    norm = model.bert.encoder.layer[0].bert_output.LayerNorm
-    with disable_adapters(model):
-        norm.beta.assign_add(tf.ones_like(norm.beta))
-        own = norm.beta.numpy()
-    for name in "bab":
-        set_active(model, name)
-        assert np.array_equal(outputs(model), computed[name])
-    remove_adapters(model)
-    assert np.array_equal(norm.beta, own)
 
 
 @pytest.mark.slow
@@ -322,18 +311,17 @@ def test_an_adapter_too_large_for_memory_is_refused_and_nothing_stays(directorie
     assert np.array_equal(outputs(model), directories[1]["a"])
 
 
+#: What is interrupted: the adapters that the model has, and the operation.
 OPERATIONS = {
-    "add": lambda model, paths: add_adapters(model, STRONG, name="new", seed=1),
-    "add LoRA": lambda model, paths: add_adapters(model, LoraConfig(rank=2), name="new", seed=1),
-    "load": lambda model, paths: load_adapter(model, paths["b"], name="new"),
-    "load again": lambda model, paths: load_adapter(model, paths["b"], name="a"),
-    "remove one": lambda model, paths: remove_adapters(model, name="a"),
-    "remove all": lambda model, paths: remove_adapters(model),
-    "set_active": lambda model, paths: set_active(model, "b", blocks=[1]),
-    "set_trainable": lambda model, paths: set_trainable(model, "full"),
-    "freeze": lambda model, paths: freeze(model),
-}
-ALONE = {
+    "add": ("ab", lambda model, paths: add_adapters(model, STRONG, name="new", seed=1)),
+    "add LoRA": ("ab", lambda model, paths: add_adapters(model, LoraConfig(rank=2), name="new", seed=1)),
+    "load": ("ab", lambda model, paths: load_adapter(model, paths["b"], name="new")),
+    "load again": ("ab", lambda model, paths: load_adapter(model, paths["b"], name="a")),
+    "remove one": ("ab", lambda model, paths: remove_adapters(model, name="a")),
+    "remove all": ("ab", lambda model, paths: remove_adapters(model)),
+    "set_active": ("ab", lambda model, paths: set_active(model, "b", blocks=[1])),
+    "set_trainable": ("ab", lambda model, paths: set_trainable(model, "full")),
+    "freeze": ("ab", lambda model, paths: freeze(model)),
     "add to none": (None, lambda model, paths: add_adapters(model, STRONG, seed=1)),
     "load into none": (None, lambda model, paths: load_adapter(model, paths["b"])),
     "fuse": (None, lambda model, paths: fuse_adapters(model, {"a": paths["plain"], "b": paths["plain"]}, seed=1)),
@@ -342,43 +330,27 @@ ALONE = {
 }
 
 
-def check_interruptions(model, operation, step, at_least):
-    before, count, interruptions = picture(model), 0, 0
-    while interrupted_at(count, operation):
-        assert_same(before, picture(model))
-        interruptions, count = interruptions + 1, count + step
-    assert interruptions >= at_least
-
-
 @pytest.fixture(scope="module")
 def plain_directory(tmp_path_factory):
-    model = add_adapters(
-        tiny_model(num_hidden_layers=2), AdapterConfig(4, init_stddev=0.5, train_layer_norm="none"), seed=0
-    )
+    model = tiny_model(num_hidden_layers=2)
+    add_adapters(model, AdapterConfig(4, init_stddev=0.5, train_layer_norm="none"), seed=0)
     return save_adapter(set_trainable(model, "adapters"), tmp_path_factory.mktemp("plain") / "plain")
 
 
-@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.nightly), 37])
+@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.nightly), 43])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_operation_that_is_interrupted_anywhere_changes_nothing(directories, operation, step):
-    model, _ = two_trained()
-    set_trainable(model, "adapters")
-    check_interruptions(model, lambda: OPERATIONS[operation](model, directories[0]), step, 1)
-
-
-@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.nightly), 47])
-@pytest.mark.parametrize("operation", ALONE)
-def test_an_operation_on_a_model_with_one_adapter_or_none_changes_nothing_if_interrupted(
+def test_an_operation_that_is_interrupted_anywhere_changes_nothing(
     directories, plain_directory, operation, step, float32_policy
 ):
-    config, act = ALONE[operation]
+    adapters, act = OPERATIONS[operation]
     if operation == "cast":
         float32_policy("mixed_bfloat16")
-    model = tiny_model(num_hidden_layers=2)
-    if config is not None:
-        train(add_adapters(model, config, seed=0))
+    model = two_trained()[0] if adapters == "ab" else tiny_model(num_hidden_layers=2)
+    if isinstance(adapters, MethodConfig):
+        train(add_adapters(model, adapters, seed=0))
+    if adapters is not None:
         set_trainable(model, "adapters")
-    check_interruptions(model, lambda: act(model, {**directories[0], "plain": plain_directory}), step, 1)
+    check_interruptions(model, lambda: act(model, {**directories[0], "plain": plain_directory}), step)
 
 
 def test_leaving_the_context_is_not_interrupted_halfway(pair):
