@@ -284,16 +284,9 @@ def adapter_directory(train_arguments, tmp_path_factory):
     return directory
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    """Function of a family that returns the directory of a tiny encoder, for the second door."""
-    from tests.keras_hub_models import write_checkpoint
+@pytest.fixture(scope="session")
+def checkpoints():
+    """Function of a family that returns the directory of a tiny encoder, for the second door; not to be changed."""
+    from tests.keras_hub_models import checkpoint
 
-    made = {}
-
-    def get(family):
-        if family not in made:
-            made[family] = write_checkpoint(family, tmp_path_factory.mktemp(family))
-        return made[family]
-
-    return get
+    return checkpoint

@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 import tf_adapters
+from tests.whole import assert_same, picture
 
 PACKAGE = str(pathlib.Path(tf_adapters.__file__).parent)
 
@@ -113,3 +114,12 @@ def interrupted_at(count, operation, files=("",)):
         return path.endswith(tuple(files)) and not path.endswith("transaction.py")
 
     return _raised_at(operation, counts, KeyboardInterrupt("here"), reached) is not None
+
+
+def check_interruptions(model, operation, step):
+    """Interrupt an operation at each `step`-th line of the package that is new to it: nothing changed."""
+    before, count = picture(model), 0
+    while interrupted_at(count, operation):
+        assert_same(before, picture(model))
+        count += step
+    assert count

@@ -1,6 +1,9 @@
 """Tiny encoders and models of KerasHub, what they are asked, and the adapters that the second door's tests put in."""
 
+import functools
 import json
+import pathlib
+import tempfile
 
 import numpy as np
 import pytest
@@ -12,39 +15,24 @@ keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`
 import tf_adapters  # noqa: E402
 from tests.conftest import VOCABULARY  # noqa: E402
 from tests.families import KERAS_HUB as SIZES  # noqa: E402
-from tf_adapters import AdapterConfig, LoraConfig  # noqa: E402
-from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config  # noqa: E402
+from tests.table import METHODS as CONFIGS  # noqa: E402, F401
+from tests.table import SMALL, SecondDoor  # noqa: E402, F401
 from tf_adapters.models.door import door_of  # noqa: E402
 from tf_adapters.models.keras_hub import door  # noqa: E402
 from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
 
-FAMILIES = ("albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta")
+FAMILIES = SecondDoor.families
 CLASSIFIERS = tuple(family for family in FAMILIES if family != "electra")  # KerasHub has no head for it
-SMALL = {"bottleneck_size": 4}
 MODES = ("full", "top-1", "layer-norm", "bias", "head", "adapters")
-CONFIGS = {
-    "houlsby": AdapterConfig(**SMALL),
-    "one a block": AdapterConfig(**SMALL, sharing="layer", activation="tanh", train_layer_norm="none"),
-    "shared": AdapterConfig(**SMALL, sharing=2, train_layer_norm="encoder"),
-    "upper": AdapterConfig(**SMALL, blocks=(1, 2), placement="ffn", train_layer_norm="adapted"),
-    "after norm": AdapterConfig(**SMALL, insertion="after-norm", placement="ffn"),
-    "parallel": AdapterConfig(**SMALL, insertion="parallel", scaling=4.0),
-    "deep": AdapterConfig(**SMALL, hidden_layers=2, inner_norm="before", scaling="learned"),
-    "multiply": AdapterConfig(**SMALL, interaction="multiply", inner_norm="after"),
-    "dropped": AdapterConfig(**SMALL, random_drop=2, dropout=0.1),
-    "lora": LoraConfig(rank=2, targets=("query", "key", "value", "attention_output", "intermediate", "output")),
-    "dora": DoraConfig(rank=2, targets=("value", "attention_output", "intermediate")),
-    "ia3": IA3Config(),
-    "fusion": FusionConfig(adapters={"a": AdapterConfig(**SMALL), "b": AdapterConfig(bottleneck_size=3)}),
-}
-OF_DEBERTA = [("deberta-v2", "houlsby"), ("deberta-v2", "lora")]  # whose blocks are of a class of their own
+_FOLDER = tempfile.TemporaryDirectory()
 
 
 def write_checkpoint(family, directory, **changes):
     """A tiny encoder with random weights, every bias included, as transformers would write it."""
     usual = {"type_vocab_size": 2, "hidden_act": "gelu", "activation": "gelu"}
     config = {**usual, **SIZES[family], **changes, "model_type": family}
+    directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
     if family not in MODEL_TYPES:
         return directory
@@ -58,6 +46,12 @@ def write_checkpoint(family, directory, **changes):
         arrays[name] = scale + 1 if name.endswith("LayerNorm.weight") or "layer_norm.weight" in name else scale
     save_file(arrays, str(directory / "model.safetensors"))
     return directory
+
+
+@functools.cache
+def checkpoint(family):
+    """Directory of a family's tiny encoder, made once a process."""
+    return write_checkpoint(family, pathlib.Path(_FOLDER.name, family))
 
 
 def first(checkpoint, **settings):

@@ -57,7 +57,7 @@ for name in $names; do
     run "$name" pytest "@$folder/parts/$name"
 done
 export KERAS_BACKEND=jax
-names=$(parts jax- "slow or not slow" tests/test_keras_hub*.py) || exit 1
+names=$(parts jax- "slow or not slow" tests/test_table.py tests/test_keras_hub*.py) || exit 1
 for name in $names; do
     run "$name" pytest "@$folder/parts/$name"
 done
@@ -67,7 +67,7 @@ alone() {
     python3 -m venv "$place" &&
         "$place/bin/pip" install --quiet 'tensorflow>=2.19,<2.22' 'keras-hub>=0.32' safetensors h5py scikit-learn typer rich \
             seqeval hypothesis pytest pytest-xdist &&
-        "$place/bin/python" -m pytest -q -n 2 -o addopts='--strict-markers -m "not nightly"' tests/test_keras_hub*.py &&
+        "$place/bin/python" -m pytest -q -n 2 -o addopts='--strict-markers -m "not nightly"' tests/test_table.py tests/test_keras_hub*.py &&
         rm -rf "$place"
 }
 export KERAS_BACKEND=tensorflow

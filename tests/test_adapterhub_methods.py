@@ -17,8 +17,8 @@ from safetensors.numpy import load_file, save_file
 from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_model
 from tests.families import family_inputs, family_model
+from tests.table import PFEIFFER
 from tests.test_adapterhub import FILES, check
-from tests.test_methods import PFEIFFER
 from tf_adapters import AdapterConfig, FusionConfig, IA3Config, InputError, LoraConfig, add_adapters, load_backbone
 from tf_adapters.adapterhub import export_adapter, import_adapter
 from tf_adapters.adapterhub.description import read_description

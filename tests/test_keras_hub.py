@@ -1,4 +1,4 @@
-"""The second door: the life of adapters in KerasHub's backbones on Keras 3.
+"""The second door's own: graphs, task models, refusals and Keras' changes. tests/test_table.py has what both share.
 
 On another backend: `KERAS_BACKEND=jax python -m pytest tests/test_keras_hub.py`.
 """
@@ -16,10 +16,8 @@ import tf_adapters  # noqa: E402
 from tests.cases import nightly_but  # noqa: E402
 from tests.families import KERAS_HUB as SIZES  # noqa: E402
 from tests.keras_hub_models import (  # noqa: E402
-    CLASSIFIERS,
     CONFIGS,
     MODES,
-    OF_DEBERTA,
     SMALL,
     answers,
     bits,
@@ -34,55 +32,12 @@ from tests.keras_hub_models import (  # noqa: E402
 from tf_adapters import AdapterConfig, InputError, LoraConfig  # noqa: E402
 from tf_adapters._keras3_internals import layers_of  # noqa: E402
 from tf_adapters.models import frozen_digest  # noqa: E402
-from tf_adapters.models.injection import active_adapter, adapter_names  # noqa: E402
+from tf_adapters.models.injection import adapter_names  # noqa: E402
 from tf_adapters.models.keras_hub import door  # noqa: E402
 from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
 
 # The life of an adapter
-
-
-@pytest.mark.parametrize(
-    ("family", "config"), nightly_but([("bert", "houlsby")], [*(("bert", config) for config in CONFIGS), *OF_DEBERTA])
-)
-def test_adapters_come_act_and_go(checkpoints, family, config):
-    model = load_backbone(checkpoints(family))
-    before, plain = bits(model), answers(model, family)
-    kinds = [type(layer) for layer in model.backbone.transformer_layers]
-    tf_adapters.add_adapters(model, CONFIGS[config], name="one", seed=1)
-    fill(model, 1)
-    one = answers(model, family)
-    assert np.abs(one - plain).max() > 1e-3
-    tf_adapters.add_adapters(model, AdapterConfig(bottleneck_size=3), name="two", seed=2)
-    fill(model, 2)
-    two = answers(model, family)
-    tf_adapters.set_active(model, "one")
-    np.testing.assert_allclose(answers(model, family), one, atol=2e-6)
-    tf_adapters.set_active(model, "two")
-    np.testing.assert_allclose(answers(model, family), two, atol=2e-6)
-    with tf_adapters.disable_adapters(model):
-        norms = {name: value for name, value in bits(model).items() if "layer_norm" in name}
-        assert norms.items() <= before.items()
-    np.testing.assert_allclose(answers(model, family), two, atol=2e-6)
-    tf_adapters.remove_adapters(model, name="two")
-    assert (adapter_names(model), active_adapter(model)) == (["one"], "one")
-    np.testing.assert_allclose(answers(model, family), one, atol=2e-6)
-    tf_adapters.remove_adapters(model)
-    assert bits(model) == before
-    assert [type(layer) for layer in model.backbone.transformer_layers] == kinds
-    np.testing.assert_array_equal(answers(model, family), plain)
-    assert all(weight.trainable for weight in model.weights)
-
-
-@pytest.mark.parametrize("family", nightly_but(["bert"], CLASSIFIERS))
-def test_an_untrained_adapter_with_nothing_above_leaves_every_bit(checkpoints, family):
-    model = load_backbone(checkpoints(family))
-    plain = answers(model, family)
-    tf_adapters.add_adapters(model, AdapterConfig(bottleneck_size=4))
-    adapter = state_of(model).adapters["default"]
-    for layer in adapter.layers.values():
-        layer.up_kernel.assign(np.zeros(layer.up_kernel.shape))
-    np.testing.assert_array_equal(answers(model, family), plain)
 
 
 def test_a_backbone_that_keras_traced_by_itself_gets_the_adapters_of_its_model(checkpoints):
@@ -98,14 +53,13 @@ def test_a_backbone_that_keras_traced_by_itself_gets_the_adapters_of_its_model(c
     np.testing.assert_array_equal(answers(model.backbone, "bert"), plain)
 
 
-def test_a_graph_that_was_traced_follows_a_switch(checkpoints):
+def test_a_graph_that_was_traced_follows_a_switch_and_is_nan_for_an_adapter_that_it_lacks(checkpoints):
     model = load_backbone(checkpoints("bert"))
-    tf_adapters.add_adapters(model, CONFIGS["houlsby"], name="one", seed=1)
-    fill(model, 1)
-    tf_adapters.add_adapters(model, CONFIGS["houlsby"], name="two", seed=2)
-    fill(model, 2)
+    for number, name in enumerate(("one", "two")):
+        tf_adapters.add_adapters(model, CONFIGS["houlsby"], name=name, seed=number)
+        fill(model, number)
     two = answers(model, "bert")
-    traced = model.predict_function
+    traced, acting = model.predict_function, state_of(model).acting
     tf_adapters.set_active(model, "one")
     one = answers(model, "bert")
     assert model.predict_function is traced and np.abs(one - two).max() > 1e-3
@@ -113,12 +67,6 @@ def test_a_graph_that_was_traced_follows_a_switch(checkpoints):
     with tf_adapters.disable_adapters(model):
         off = answers(model, "bert")
     assert model.predict_function is traced and np.abs(off - one).max() > 1e-3
-
-
-def test_a_graph_without_the_adapter_that_acts_answers_nan(checkpoints):
-    model = load_backbone(checkpoints("bert"))
-    tf_adapters.add_adapters(model, CONFIGS["houlsby"], name="one", seed=1)
-    acting = state_of(model).acting
     assert np.asarray(acting.guard()) == 1.0
     acting.number.assign(7)
     assert np.isnan(answers(model, "bert")).all()
@@ -126,8 +74,12 @@ def test_a_graph_without_the_adapter_that_acts_answers_nan(checkpoints):
     assert np.isfinite(answers(model, "bert")).all()
 
 
-@pytest.mark.parametrize("config", ["houlsby", "lora"])
-@pytest.mark.parametrize("moment", nightly_but([1, 3], range(4)))
+@pytest.mark.parametrize(
+    ("moment", "config"),
+    nightly_but(
+        [(1, "lora"), (3, "houlsby")], [(moment, config) for moment in range(4) for config in ("houlsby", "lora")]
+    ),
+)
 def test_what_is_interrupted_has_not_happened(checkpoints, monkeypatch, config, moment):
     model = load_backbone(checkpoints("bert"))
     if moment % 2:
@@ -146,11 +98,10 @@ def test_what_is_interrupted_has_not_happened(checkpoints, monkeypatch, config, 
 
         return wrapped
 
+    part = "forget_traces" if moment < 2 else "build_layer"
+    calls += [None] * (moment if moment < 2 else 0)
     with monkeypatch.context() as patched:
-        patched.setattr(door, "forget_traces" if moment < 2 else "build_layer", interrupt(
-            door.forget_traces if moment < 2 else door.build_layer
-        ))  # fmt: skip
-        calls += [None] * (moment if moment < 2 else 0)
+        patched.setattr(door, part, interrupt(getattr(door, part)))
         with pytest.raises(KeyboardInterrupt):
             tf_adapters.add_adapters(model, CONFIGS[config], name="two", seed=2)
     assert bits(model) == before and flags == [(weight.path, weight.trainable) for weight in model.weights]
@@ -163,24 +114,6 @@ def test_what_is_interrupted_has_not_happened(checkpoints, monkeypatch, config, 
 
 
 # Training
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("config", nightly_but(["houlsby"], CONFIGS))
-def test_fit_trains_what_was_chosen_and_nothing_else(checkpoints, config):
-    model = load_backbone(checkpoints("bert"))
-    tf_adapters.add_adapters(model, CONFIGS[config], seed=1)
-    tf_adapters.set_trainable(model)
-    model.compile(
-        optimizer=keras.optimizers.Adam(1e-2), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    frozen, trained = frozen_digest(model), {weight.path for weight in model.trainable_weights}
-    before = bits(model)
-    learn(model, inputs("bert")[1], np.array([0, 1, 1]))
-    assert frozen_digest(model) == frozen
-    changed = {name for name, value in bits(model).items() if before[name] != value}
-    # Where nothing of a weight's gradient is left, as of keys' biases, it stays.
-    assert changed - {name for name in changed if name.endswith("dropped_blocks")} <= trained and len(changed) > 5
 
 
 @pytest.mark.nightly
@@ -220,18 +153,20 @@ def test_every_dropout_of_an_adapted_block_drops_in_training(checkpoints, family
         assert not np.array_equal(*map(keras.ops.convert_to_numpy, moving))
 
 
-@pytest.mark.parametrize("mode", nightly_but(["bias", "adapters"], MODES))
-def test_what_trains_is_what_trains_through_the_first_door(checkpoints, mode):
-    named = []
-    for model in (first(checkpoints("bert")), load_backbone(checkpoints("bert"))):
+def test_what_trains_is_what_trains_through_the_first_door(checkpoints):
+    models = first(checkpoints("bert")), load_backbone(checkpoints("bert"))
+    for model in models:
         tf_adapters.add_adapters(model, CONFIGS["shared"], seed=1)
-        tf_adapters.set_trainable(model, mode)
-        state = state_of(model)
-        adapters = {id(weight) for weight in state.adapter_variables()}
-        rest = [weight for weight in model.trainable_variables if id(weight) not in adapters]
-        named.append((len(model.trainable_variables), sorted(state.door.named_weights(model, rest))))
-        assert tf_adapters.parameter_counts(model).trainable > 0
-    assert named[0] == named[1]
+    for mode in MODES:
+        named = []
+        for model in models:
+            tf_adapters.set_trainable(model, mode)
+            state = state_of(model)
+            adapters = {id(weight) for weight in state.adapter_variables()}
+            rest = [weight for weight in model.trainable_variables if id(weight) not in adapters]
+            named.append((len(model.trainable_variables), sorted(state.door.named_weights(model, rest))))
+            assert tf_adapters.parameter_counts(model).trainable > 0
+        assert named[0] == named[1]
 
 
 @pytest.mark.nightly
@@ -253,20 +188,6 @@ def test_another_choice_keeps_the_moments_of_what_still_trains(checkpoints):
         assert np.abs(keras.ops.convert_to_numpy(moment)).max() > 0
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(moment), kept[id(variable)])
     model.fit(inputs("bert")[1], np.array([0, 1, 1]), verbose=0)
-
-
-@pytest.mark.nightly
-def test_the_head_computes_in_float32_under_mixed_precision(checkpoints):
-    model = load_backbone(checkpoints("bert"), dtype="mixed_bfloat16")
-    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
-    tf_adapters.set_trainable(model)
-    assert {layer.compute_dtype for layer in state_of(model).adapters["default"].layers.values()} == {"bfloat16"}
-    assert answers(model, "bert").dtype == np.float32
-    assert {weight.dtype for weight in model.weights if "active" not in weight.path} <= {"float32", "int32"}
-    model.compile(
-        optimizer=keras.optimizers.Adam(1e-2), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    learn(model, inputs("bert")[1], np.array([0, 1, 1]))
 
 
 def test_a_model_of_your_own_on_a_backbone(checkpoints):

@@ -1,4 +1,4 @@
-"""LoRA, (IA)^3 and AdapterFusion: what each computes, merges, trains and saves."""
+"""What each method computes, where it reads, how it merges and is fused; tests/test_table.py has what all share."""
 
 import json
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
-from tests.test_variants import numbers
+from tests.table import METHODS, PFEIFFER
 from tf_adapters import (
     AdapterConfig,
     FusionConfig,
@@ -37,24 +38,31 @@ from tf_adapters.methods.lora import LoraLayer
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.merging import merged
 
-PFEIFFER = AdapterConfig(
-    bottleneck_size=4,
-    insertion="after-norm",
-    placement="ffn",
-    activation="relu",
-    init_stddev=0.3,
-    train_layer_norm="none",
-)
 LORA = LoraConfig(rank=3, alpha=6, targets=DENSE_PLACES)
+STRONG = AdapterConfig(bottleneck_size=5, init_stddev=0.3)
+
+
+def numbers(seed, *shape):
+    return tf.constant(np.random.default_rng(seed).standard_normal(shape), tf.float32)
+
+
+def move_layers(model, name="default", seed=0):
+    """Give each of an adapter's layers other values, and no other weight of the model."""
+    for number, layer in enumerate(state_of(model).adapters[name].layers.values()):
+        randomize(layer, seed + number)
+    return model
 
 
 def trained(config, seed=1, **changes):
     """A tiny model whose adapter is not at its start."""
-    model = tiny_model(**changes)
-    add_adapters(model, config, seed=0)
-    for number, layer in enumerate(state_of(model).adapters["default"].layers.values()):
-        randomize(layer, seed + number)
-    return model
+    return move_layers(add_adapters(tiny_model(**changes), config, seed=0), seed=seed)
+
+
+def read_adapter_settings(directory):
+    return json.loads((directory / "tf_adapters.json").read_text())["adapter"]
+
+
+# Layers
 
 
 def test_lora_adds_a_product_of_two_narrow_matrices():
@@ -123,99 +131,147 @@ def test_fusion_starts_with_the_identity_for_values_and_is_held_near_it():
     assert not FusionLayer({"a": AdapterLayer(4), "b": AdapterLayer(4)}, value_regularization=0).losses
 
 
-@pytest.mark.parametrize("config", [LORA, LoraConfig(rank=2), IA3Config(), IA3Config(blocks=(1, 3))], ids=str)
-@pytest.mark.parametrize("fast", [False, True])
-def test_a_merged_model_is_a_plain_one_that_computes_the_same(config, fast):
-    # Of a family's model no bias is zero.
-    model, inputs = family_model("bert", num_hidden_layers=4), family_inputs("bert")
+def test_several_layers_stand_between_the_projections():
+    layer = AdapterLayer(5, hidden_layers=3, activation="tanh", seed=0)
+    x = numbers(0, 4, 8)
+    layer(x)
+    randomize(layer)
+    inner = np.tanh(x.numpy() @ layer.down_kernel.numpy() + layer.down_bias.numpy())
+    for number in (1, 2):
+        kernel, bias = (getattr(layer, f"hidden_{number}_{part}").numpy() for part in ("kernel", "bias"))
+        assert kernel.shape == (5, 5)
+        inner = np.tanh(inner @ kernel + bias)
+    np.testing.assert_allclose(layer(x), x + inner @ layer.up_kernel.numpy() + layer.up_bias.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_the_inner_layer_norm_has_pytorchs_epsilon_and_starts_as_none(where):
+    layer = AdapterLayer(5, inner_norm=where, activation="relu", init_stddev=0.3, seed=0)
+    x = numbers(1, 4, 8) * 1e-2  # small, so that the epsilon is seen
+    layer(x)
+    randomize(layer)
+
+    def normalised(x):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        return x * layer.norm_gamma.numpy() + layer.norm_beta.numpy()
+
+    update = normalised(x.numpy()) if where == "before" else x.numpy()
+    update = np.maximum(update @ layer.down_kernel.numpy() + layer.down_bias.numpy(), 0)
+    update = update @ layer.up_kernel.numpy() + layer.up_bias.numpy()
+    np.testing.assert_allclose(layer(x), x + (normalised(update) if where == "after" else update), atol=1e-5)
+
+
+@pytest.mark.parametrize("scaling", [4.0, "learned"])
+def test_scaling_and_multiplication(scaling):
+    x, read = numbers(2, 4, 8), numbers(3, 4, 8)
+    plain = AdapterLayer(5, init_stddev=0.3, seed=0)
+    update = (plain(x, inputs=read) - x).numpy()
+    scaled = AdapterLayer(5, init_stddev=0.3, seed=0, scaling=scaling)
+    scaled(x)
+    if scaling == "learned":
+        np.testing.assert_array_equal(scaled(x, inputs=read), plain(x, inputs=read))
+        scaled.learned_scaling.assign(4.0)
+    np.testing.assert_allclose(scaled(x, inputs=read), x + 4.0 * update, atol=1e-5)
+    product = AdapterLayer(5, init_stddev=0.3, seed=0, interaction="multiply")
+    np.testing.assert_allclose(product(x, inputs=read), x * (1 + update), atol=1e-5)
+
+
+@pytest.mark.parametrize("gate", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "variant", [{}, dict(inner_norm="after"), dict(scaling=4.0), dict(interaction="multiply"), dict(hidden_layers=2)]
+)
+def test_the_gate_is_identity_or_adapter_bit_for_bit(variant, gate):
+    layer = AdapterLayer(5, init_stddev=0.3, seed=0, **variant)
+    x = numbers(4, 4, 8)
+    layer(x)
+    randomize(layer)
+    np.testing.assert_array_equal(layer(x, gate=tf.constant(gate)), layer(x) if gate else x)
+
+
+# In an encoder
+
+
+def test_what_each_insertion_reads():
+    model = tiny_model(num_hidden_layers=1)
+    hidden, residual = numbers(5, 2, 3, 64), numbers(6, 2, 3, 32)
+    for insertion in ("sequential", "after-norm", "parallel"):
+        add_adapters(model, AdapterConfig(bottleneck_size=4, insertion=insertion, init_stddev=0.3), seed=0)
+        site = state_of(model).sites[0, "ffn"]
+        found = site(hidden, residual)
+        y = site.dense(hidden)
+        read = {"sequential": y, "after-norm": site.LayerNorm(y + residual), "parallel": residual}[insertion]
+        expected = site.LayerNorm(y + (site.adapters["default"](read) - read) + residual)
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+        remove_adapters(model)
+
+
+def test_adapters_of_chosen_blocks_act_in_graphs_already_traced():
+    model, inputs = tiny_model(num_hidden_layers=2), tiny_inputs()
     plain = model(inputs).logits
-    names, digest = [weight.name for weight in model.weights], backbone_digest(model)
-    add_adapters(model, config, seed=0, fast=fast)
-    for number, layer in enumerate(state_of(model).adapters["default"].layers.values()):
-        randomize(layer, number)
-    model.classifier.kernel.assign(model.classifier.kernel * 2.0)
-    expected = model(inputs).logits
-    assert not np.allclose(expected, plain, atol=1e-3)
-    assert merge_adapter(model) is model
-    np.testing.assert_allclose(model(inputs).logits, expected, atol=2e-6)
-    assert [weight.name for weight in model.weights] == names and not state_of(model).adapters
-    assert type(model.bert.encoder.layer[0]).__name__ == "TFBertLayer"
-    assert backbone_digest(model) != digest
+    add_adapters(model, STRONG, seed=0)
+    traced = tf.function(lambda: model(inputs).logits)
+    everywhere = traced()
+    set_active(model, "default", blocks=[1])
+    upper = add_adapters(tiny_model(num_hidden_layers=2), AdapterConfig(5, init_stddev=0.3, blocks=(1,)), seed=0)
+    np.testing.assert_allclose(traced(), upper(inputs).logits, atol=1e-6)
+    assert traced.experimental_get_tracing_count() == 1
+    set_active(model, "default", blocks=[])
+    np.testing.assert_allclose(traced(), plain, atol=1e-6)
+    set_active(model, "default")
+    np.testing.assert_array_equal(traced(), everywhere)
+    message = r"blocks=\[1, 2\] must be a list of some of \[0, 1\], the blocks in which the adapter 'default' stands"
+    with pytest.raises(InputError, match=message):
+        set_active(model, "default", blocks=[1, 2])
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_random_drop_leaves_out_the_lowest_blocks_of_a_step_and_none_in_inference(fast):
+    model = tiny_model(num_hidden_layers=3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    inputs, expected, seen = tiny_inputs(), [], []
+    add_adapters(model, AdapterConfig(bottleneck_size=5, init_stddev=0.3, random_drop=2), seed=0, fast=fast)
+    for lowest in range(3):
+        set_active(model, "default", blocks=range(lowest, 3))
+        expected.append(model(inputs, training=False).logits.numpy())
+    set_active(model, "default")
+    step = tf.function(lambda: model(inputs, training=True).logits)
+    for _ in range(40):
+        logits = step().numpy()
+        seen += [lowest for lowest in range(3) if np.allclose(logits, expected[lowest], atol=1e-6)]
+    assert len(seen) == 40 and set(seen) == {0, 1, 2}
+    np.testing.assert_allclose(model(inputs, training=False).logits, expected[0], atol=1e-6 if fast else 0)
 
 
 @pytest.mark.nightly
-def test_while_a_graph_is_traced_the_weights_may_hold_the_update_and_come_back_bit_for_bit():
-    model, inputs = trained(LORA), tiny_inputs()
-    before = {weight.name: weight.numpy() for weight in model.weights}
-    expected = model(inputs).logits
-    with merged(model):
-        function = tf.function(lambda: model(inputs).logits)
-        operations = [node.type for node in function.get_concrete_function().graph.get_operations()]
-        np.testing.assert_allclose(function(), expected, atol=2e-6)
-    other = tiny_model()
-    plain = tf.function(lambda: other(inputs).logits).get_concrete_function().graph.get_operations()
-    assert operations.count("MatMul") == [node.type for node in plain].count("MatMul")
-    for weight in model.weights:
-        np.testing.assert_array_equal(weight, before[weight.name])
-    np.testing.assert_array_equal(model(inputs).logits, expected)
+def test_the_drops_of_two_runs_of_one_seed_are_the_same():
+    from tf_adapters.training.dropout import seed_dropout
 
-
-def test_what_cannot_be_merged_is_named(float32_policy):
-    with pytest.raises(InputError, match="no adapter to merge"):
-        merge_adapter(tiny_model())
-    with pytest.raises(InputError, match="method 'bottleneck' is no update"):
-        merge_adapter(trained(PFEIFFER))
-    several = trained(LORA)
-    add_adapters(several, LORA, name="second")
-    with pytest.raises(InputError, match="other adapters \\('default'\\)"):
-        merge_adapter(several)
-    float32_policy("mixed_bfloat16")
-    from tf_adapters import cast_frozen
-
-    cast = trained(LORA)
-    set_trainable(cast, "adapters")
-    cast_frozen(cast)
-    with pytest.raises(InputError, match="merge_adapter\\(model\\) needs the encoder's float32 weights"):
-        merge_adapter(cast)
-
-
-@pytest.mark.parametrize("config", [LORA, IA3Config(train_layer_norm="encoder")], ids=["lora", "ia3"])
-def test_methods_train_alone_are_saved_and_counted(config, tmp_path):
-    model, inputs = trained(config), tiny_inputs()
-    set_trainable(model, "adapters")
-    state = state_of(model)
-    own = {weight.name for weight in state.adapter_variables()}
-    norms = {weight.name for weight in state.layer_norm_variables(model, config.train_layer_norm)}
-    head = {f"{model.name}/classifier/{part}:0" for part in ("kernel", "bias")}
-    assert {variable.name for variable in model.trainable_variables} == own | norms | head
-    assert parameter_counts(model).adapter == config.parameters(4, 32, 64)
-    save_adapter(model, tmp_path / "saved")
-    saved = json.loads((tmp_path / "saved" / "tf_adapters.json").read_text())["adapter"]
-    assert saved["method"] == config.method and config_from_dict(saved) == config
-    other = tiny_model()
-    load_adapter(other, tmp_path / "saved")
-    np.testing.assert_array_equal(other(inputs).logits, model(inputs).logits)
+    runs = []
+    for _ in range(2):
+        model = add_adapters(tiny_model(), AdapterConfig(bottleneck_size=5, random_drop=3), seed=0)
+        layers = seed_dropout(model, 7)
+        drop = state_of(model).sites[0, "attention"].switch.drops["default"]
+        runs.append([int((model(tiny_inputs(), training=True), drop.number)[1]) for _ in range(8)])
+        # The state is among those that a run saves.
+        source = state_of(model).sites[0, "attention"].drop_seeds_default
+        assert any(layer is source for layer in layers)
+    assert runs[0] == runs[1] and len(set(runs[0])) > 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fast", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_methods_and_adapters_on_one_model_are_switched_after_tracing(fast):
-    model, inputs = tiny_model(), tiny_inputs()
+def test_methods_and_variants_on_one_model_are_switched_after_tracing(fast):
+    configs = {"lora": LORA, "ia3": IA3Config(), "narrow": LoraConfig(2), "pfeiffer": PFEIFFER}
+    configs |= {name: METHODS[name] for name in ("houlsby", "parallel", "deep")}
+    model, other, inputs = tiny_model(), tiny_model(), tiny_inputs()
     names, plain = [weight.name for weight in model.weights], model(inputs).logits
-    configs = {
-        "bottleneck": AdapterConfig(4, init_stddev=0.3),
-        "lora": LORA,
-        "ia3": IA3Config(),
-        "narrow": LoraConfig(2),
-    }
     for name, config in configs.items():
-        add_adapters(model, config, name=name, seed=0, fast=fast)
-        for number, layer in enumerate(state_of(model).adapters[name].layers.values()):
-            randomize(layer, number)
+        move_layers(add_adapters(model, config, name=name, seed=0, fast=fast), name)
     traced = tf.function(lambda: model(inputs).logits)
     for name, config in configs.items():
         set_active(model, name)
-        np.testing.assert_allclose(traced(), trained(config, seed=0)(inputs).logits, atol=2e-6)
+        alone = move_layers(add_adapters(other, config, seed=0))(inputs).logits
+        np.testing.assert_allclose(traced(), alone, atol=1e-5 if fast else 2e-6)
+        remove_adapters(other)
     with disable_adapters(model):
         np.testing.assert_allclose(traced(), plain, atol=2e-6)
     assert traced.experimental_get_tracing_count() == 1
@@ -227,16 +283,12 @@ def test_methods_and_adapters_on_one_model_are_switched_after_tracing(fast):
 def test_fast_blocks_compute_lora_by_one_more_product(monkeypatch):
     inputs, logits, gradients = tiny_inputs(), [], []
     for fast in (False, True):
-        model = tiny_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        add_adapters(model, LoraConfig(3, alpha=6), seed=0, fast=fast)
-        for number, layer in enumerate(state_of(model).adapters["default"].layers.values()):
-            randomize(layer, number)
+        model = tiny_model(num_hidden_layers=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        move_layers(add_adapters(model, LoraConfig(3, alpha=6), seed=0, fast=fast))
         set_trainable(model, "adapters")
         if fast:
             slow = type(model.bert.encoder.layer[0].attention.self_attention).__mro__[2]
-            monkeypatch.setattr(
-                slow, "call", lambda *arguments, **options: pytest.fail("the plain attention was computed")
-            )
+            monkeypatch.setattr(slow, "call", lambda *given, **options: pytest.fail("the plain attention was computed"))
         with tf.GradientTape() as tape:
             logits.append(model(inputs, training=True).logits)
             loss = tf.reduce_sum(logits[-1] ** 2)
@@ -246,13 +298,88 @@ def test_fast_blocks_compute_lora_by_one_more_product(monkeypatch):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+# Merging
+
+
+_MERGED = {"lora": LORA, "narrow": LoraConfig(rank=2), "ia3": IA3Config(), "upper ia3": IA3Config(blocks=(1, 3))}
+
+
+@pytest.mark.parametrize(
+    "config, fast",
+    nightly_but(
+        [("lora", False), ("narrow", True), ("ia3", False)],
+        [(config, fast) for config in _MERGED for fast in (False, True)],
+    ),
+)
+def test_a_merged_model_is_a_plain_one_that_computes_the_same(config, fast):
+    # Of a family's model no bias is zero.
+    model, inputs = family_model("bert", num_hidden_layers=4), family_inputs("bert")
+    plain = model(inputs).logits
+    names, digest = [weight.name for weight in model.weights], backbone_digest(model)
+    move_layers(add_adapters(model, _MERGED[config], seed=0, fast=fast))
+    model.classifier.kernel.assign(model.classifier.kernel * 2.0)
+    expected = model(inputs).logits
+    assert not np.allclose(expected, plain, atol=1e-3)
+    assert merge_adapter(model) is model
+    np.testing.assert_allclose(model(inputs).logits, expected, atol=2e-6)
+    assert [weight.name for weight in model.weights] == names and not state_of(model).adapters
+    assert type(model.bert.encoder.layer[0]).__name__ == "TFBertLayer"
+    assert backbone_digest(model) != digest
+
+
+@pytest.mark.parametrize("fast", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_while_a_graph_is_traced_the_weights_hold_the_update_and_other_graphs_compute_as_before(fast):
+    changes, inputs = {"num_hidden_layers": 1, "hidden_size": 16}, tiny_inputs()
+
+    def products(function):
+        operations = [node.type for node in function.get_concrete_function().graph.get_operations()]
+        return sum(name in ("MatMul", "Einsum", "BatchMatMulV2") for name in operations)
+
+    model = trained(LORA, **changes)
+    if fast:
+        remove_adapters(model)
+        move_layers(add_adapters(model, LORA, seed=0, fast=True))
+    graph = tf.function(lambda: model(inputs).logits)
+    expected, weights = graph().numpy(), [variable.numpy() for variable in model.weights]
+    with merged(model):
+        assert np.array_equal(graph(), expected)
+        function = tf.function(lambda: model(inputs).logits)
+        np.testing.assert_allclose(function(), expected, atol=1e-5)
+        assert products(function) < products(graph)
+        assert all(np.array_equal(variable, before) for variable, before in zip(model.weights, weights))
+    assert np.array_equal(graph(), expected)
+
+
+def test_what_cannot_be_merged_is_named(float32_policy):
+    from tf_adapters import cast_frozen
+
+    model = tiny_model(num_hidden_layers=1)
+    with pytest.raises(InputError, match="no adapter to merge"):
+        merge_adapter(model)
+    with pytest.raises(InputError, match="method 'bottleneck' is no update"):
+        merge_adapter(add_adapters(model, PFEIFFER))
+    remove_adapters(model)
+    for name in ("default", "second"):
+        add_adapters(model, LORA, name=name)
+    with pytest.raises(InputError, match="other adapters \\('default'\\)"):
+        merge_adapter(model)
+    float32_policy("mixed_bfloat16")
+    cast = set_trainable(trained(LORA, num_hidden_layers=1), "adapters")
+    cast_frozen(cast)
+    with pytest.raises(InputError, match="merge_adapter\\(model\\) needs the encoder's float32 weights"):
+        merge_adapter(cast)
+
+
+# Fusion
+
+
 @pytest.fixture(scope="module")
 def saved_adapters(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fused")
+    folder, model = tmp_path_factory.mktemp("fused"), tiny_model()
     for number, name in enumerate(("news", "mail")):
-        model = trained(PFEIFFER, seed=10 * number)
-        set_trainable(model, "adapters")
+        set_trainable(move_layers(add_adapters(model, PFEIFFER, seed=0), seed=10 * number), "adapters")
         save_adapter(model, folder / name)
+        remove_adapters(model)
     return {name: folder / name for name in ("news", "mail")}
 
 
@@ -260,19 +387,13 @@ def saved_adapters(tmp_path_factory):
 def test_saved_adapters_are_fused_trained_and_saved_together(saved_adapters, tmp_path):
     model, inputs = tiny_model(num_labels=3), tiny_inputs()
     fuse_adapters(model, saved_adapters, seed=0)
-    state = state_of(model)
-    layer = state.adapters["fusion"].layers["layer.2.ffn"]
-    alone = tiny_model()
+    layer, alone = state_of(model).adapters["fusion"].layers["layer.2.ffn"], tiny_model()
     load_adapter(alone, saved_adapters["mail"])
-    np.testing.assert_array_equal(
-        layer.adapters["mail"].down_kernel, state_of(alone).adapters["default"].layers["layer.2.ffn"].down_kernel
-    )
+    kept = state_of(alone).adapters["default"].layers["layer.2.ffn"].down_kernel
+    np.testing.assert_array_equal(layer.adapters["mail"].down_kernel, kept)
     set_trainable(model, "adapters")
-    names = {
-        variable.name.split("/", 3)[-1]
-        for variable in model.trainable_variables
-        if variable.name.startswith("adapters/")
-    }
+    found = [variable.name for variable in model.trainable_variables if variable.name.startswith("adapters/")]
+    names = {name.split("/", 3)[-1] for name in found}
     assert names == {"query/kernel:0", "query/bias:0", "key/kernel:0", "value/kernel:0"}, names
     assert parameter_counts(model).adapter == FusionConfig({"a": PFEIFFER, "b": PFEIFFER}).parameters(4, 32)
     frozen = {name: weight.numpy() for name, weight in layer.parts.items() if name.startswith("adapters.")}
@@ -290,23 +411,22 @@ def test_saved_adapters_are_fused_trained_and_saved_together(saved_adapters, tmp
 
 
 def test_what_cannot_be_fused_is_named(saved_adapters, tmp_path):
+    model = tiny_model()
     with pytest.raises(InputError, match="at least two"):
-        fuse_adapters(tiny_model(), {"news": saved_adapters["news"]})
-    model = trained(AdapterConfig(4, train_layer_norm="none"))
-    set_trainable(model, "adapters")
-    save_adapter(model, tmp_path / "houlsby")
-    with pytest.raises(InputError, match="'news' has placement='ffn', and 'houlsby' 'both'"):
-        fuse_adapters(tiny_model(), {**saved_adapters, "houlsby": tmp_path / "houlsby"})
+        fuse_adapters(model, {"news": saved_adapters["news"]})
+    for name, config in (("lora", LORA), ("houlsby", AdapterConfig(4, train_layer_norm="none"))):
+        save_adapter(set_trainable(add_adapters(model, config, name=name), "adapters"), tmp_path / name)
     set_trainable(model, "layer-norm")
     state_of(model).sites[0, "ffn"].LayerNorm.gamma.assign_add(numbers(0, 32))
     save_adapter(model, tmp_path / "norms")
-    with pytest.raises(InputError, match="came with LayerNorms or weights of the encoder"):
-        fuse_adapters(tiny_model(), {**saved_adapters, "norms": tmp_path / "norms"})
-    model = trained(LORA)
-    set_trainable(model, "adapters")
-    save_adapter(model, tmp_path / "lora")
-    with pytest.raises(InputError, match="holds lora: bottleneck adapters are fused"):
-        fuse_adapters(tiny_model(), {**saved_adapters, "lora": tmp_path / "lora"})
+    remove_adapters(model)
+    for name, message in {
+        "houlsby": "'news' has placement='ffn', and 'houlsby' 'both'",
+        "norms": "came with LayerNorms or weights of the encoder",
+        "lora": "holds lora: bottleneck adapters are fused",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            fuse_adapters(model, {**saved_adapters, name: tmp_path / name})
 
 
 @pytest.mark.parametrize(
@@ -321,6 +441,13 @@ def test_what_cannot_be_fused_is_named(saved_adapters, tmp_path):
         (lambda: config_from_dict({"method": "vera"}), "method='vera' is unknown: .*'lora'"),
         (lambda: config_from_dict({"method": "lora", "r": 8}), "Unknown adapter config key 'r'"),
         (lambda: FusionConfig({"a.b": PFEIFFER, "c": PFEIFFER}), "the name 'a.b' must have no '.'"),
+        (lambda: AdapterConfig(insertion="serial"), "insertion='serial'"),
+        (lambda: AdapterConfig(scaling=0), "scaling=0"),
+        (lambda: AdapterConfig(scaling="fixed"), "scaling='fixed'"),
+        (lambda: AdapterConfig(hidden_layers=0), "hidden_layers=0"),
+        (lambda: AdapterConfig(inner_norm="both"), "inner_norm='both'"),
+        (lambda: AdapterConfig(interaction="divide"), "interaction='divide'"),
+        (lambda: AdapterConfig(random_drop=-1), "random_drop=-1"),
     ],
 )
 def test_values_that_are_none_are_named(make, message):
@@ -331,32 +458,20 @@ def test_values_that_are_none_are_named(make, message):
 # The command line
 
 
+def without_size(arguments, *options):
+    """The arguments of a short training, for a recipe that has no size."""
+    return [*(one for one in arguments if not one.startswith(("--adapter-size", "--epochs"))), *options]
+
+
 @pytest.mark.slow
 def test_the_command_trains_lora_and_exports_it_merged(cli, train_arguments, tmp_path):
-    arguments = [argument for argument in train_arguments if not argument.startswith(("--adapter-size", "--epochs"))]
-    options = [
-        "--recipe",
-        "hu-2022",
-        "--rank",
-        "2",
-        "--targets",
-        "query,output",
-        "--epochs",
-        "1",
-        "--output",
-        tmp_path / "saved",
-    ]
-    trained = cli(*arguments, *options)
-    assert trained.status == 0, trained.err
-    adapter = json.loads((tmp_path / "saved" / "tf_adapters.json").read_text())["adapter"]
-    assert (adapter["method"], adapter["rank"], adapter["alpha"], adapter["targets"]) == (
-        "lora",
-        2,
-        2.0,
-        ["query", "output"],
-    )
+    options = "--recipe hu-2022 --rank 2 --targets query,output --epochs 1".split()
+    done = cli(*without_size(train_arguments, *options), "--output", tmp_path / "saved")
+    assert done.status == 0, done.err
+    expected = {"method": "lora", "rank": 2, "alpha": 2.0, "targets": ["query", "output"]}
+    assert expected.items() <= read_adapter_settings(tmp_path / "saved").items()
     predicted = cli("predict", tmp_path / "saved", "--input", "-", stdin=b"a great film\na dull plot\n")
-    expected = [list(json.loads(line)["probabilities"].values()) for line in predicted.out.splitlines()]
+    expected = [list(row["probabilities"].values()) for row in predicted.rows()]
     assert cli("export", tmp_path / "saved", "--output", tmp_path / "film" / "1").status == 0
     served = tf.saved_model.load(str(tmp_path / "film" / "1"))
     names = [variable.name for variable in served.read]
@@ -367,22 +482,10 @@ def test_the_command_trains_lora_and_exports_it_merged(cli, train_arguments, tmp
 
 @pytest.mark.nightly
 def test_the_command_fuses_adapters_that_were_trained(cli, train_arguments, tmp_path):
-    arguments = [
-        argument for argument in train_arguments if not argument.startswith(("--adapter-size", "--epochs"))
-    ] + ["--epochs", "1"]
-    for name in ("one", "two"):
-        trained = cli(
-            *arguments,
-            "--recipe",
-            "pfeiffer-2021",
-            "--adapter-size",
-            "4",
-            "--seed",
-            str(len(name)),
-            "--output",
-            tmp_path / name,
-        )
-        assert trained.status == 0, trained.err
+    arguments = without_size(train_arguments, "--epochs=1")
+    for seed, name in enumerate(("one", "two")):
+        options = f"--recipe pfeiffer-2021 --adapter-size 4 --seed {seed}".split()
+        assert cli(*arguments, *options, "--output", tmp_path / name).status == 0
     fused = cli(*arguments, "--fuse", tmp_path / "one", "--fuse", tmp_path / "two", "--output", tmp_path / "both")
     assert fused.status == 0, fused.err
     settings = json.loads((tmp_path / "both" / "tf_adapters.json").read_text())
@@ -391,47 +494,26 @@ def test_the_command_fuses_adapters_that_were_trained(cli, train_arguments, tmp_
     assert cli("predict", tmp_path / "both", "--input", "-", stdin=b"a great film\n").status == 0
 
 
-def test_options_that_a_method_has_not_are_named(cli, train_arguments, tmp_path):
-    arguments = [argument for argument in train_arguments if not argument.startswith("--adapter-size")] + [
-        "--output",
-        tmp_path / "x",
-    ]
-    for options, message in (
-        (
-            ["--recipe", "hu-2022", "--adapter-size", "4"],
-            "--adapter-size is no setting of the method of --recipe hu-2022 (lora)",
-        ),
-        (["--rank", "4"], "--rank is no setting of the method of --recipe default (bottleneck)"),
-        (["--recipe", "hu-2022", "--rank", "0"], "--rank 0 must be an integer of at least 1"),
-        (["--recipe", "hu-2022", "--targets", "q,v"], "--targets ('q', 'v') must be some of 'query'"),
-        (["--insertion", "serial"], "--insertion serial is unknown: use one of 'sequential'"),
-        (["--fuse", "one"], "--fuse needs two directories or more"),
-        (["--fuse", "one", "--fuse", "two", "--rank", "2"], "--rank is of new adapters, and --fuse takes trained ones"),
-        (["--fuse", tmp_path / "one", "--fuse", tmp_path / "two"], "one: there is no such directory"),
-    ):
-        refused = cli(*arguments, *options)
-        assert refused.status == 2 and message in refused.err, refused.err
-        assert not (tmp_path / "x").exists()
-
-
 @pytest.mark.nightly
 def test_variants_are_options_of_the_command(cli, train_arguments, tmp_path):
     options = "--insertion parallel --scaling 4 --hidden-layers 2 --inner-norm before --placement ffn --random-drop 1"
     assert cli(*train_arguments, *options.split(), "--epochs", 1, "--output", tmp_path / "saved").status == 0
-    adapter = json.loads((tmp_path / "saved" / "tf_adapters.json").read_text())["adapter"]
     expected = {"insertion": "parallel", "scaling": 4.0, "hidden_layers": 2, "inner_norm": "before", "random_drop": 1}
-    assert {name: adapter[name] for name in expected} == expected
+    assert expected.items() <= read_adapter_settings(tmp_path / "saved").items()
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_while_updates_are_merged_for_a_trace_other_graphs_compute_as_before(fast):
-    model, inputs = tiny_model(num_hidden_layers=2), tiny_inputs()
-    add_adapters(model, LoraConfig(rank=2), seed=0, fast=fast)
-    randomize(model)
-    graph = tf.function(lambda: model(inputs).logits)
-    expected, weights = graph().numpy(), [variable.numpy() for variable in model.weights]
-    with merged(model):
-        assert np.array_equal(graph(), expected)
-        np.testing.assert_allclose(tf.function(lambda: model(inputs).logits)(), expected, atol=1e-5)
-        assert all(np.array_equal(variable, before) for variable, before in zip(model.weights, weights))
-    assert np.array_equal(graph(), expected)
+def test_options_that_a_method_has_not_are_named(cli, train_arguments, tmp_path):
+    arguments = without_size(train_arguments, "--epochs=2", "--output", tmp_path / "x")
+    for options, message in {
+        "--recipe hu-2022 --adapter-size 4": "--adapter-size is no setting of the method of --recipe hu-2022 (lora)",
+        "--rank 4": "--rank is no setting of the method of --recipe default (bottleneck)",
+        "--recipe hu-2022 --rank 0": "--rank 0 must be an integer of at least 1",
+        "--recipe hu-2022 --targets q,v": "--targets ('q', 'v') must be some of 'query'",
+        "--insertion serial": "--insertion serial is unknown: use one of 'sequential'",
+        "--fuse one": "--fuse needs two directories or more",
+        "--fuse one --fuse two --rank 2": "--rank is of new adapters, and --fuse takes trained ones",
+        f"--fuse {tmp_path}/one --fuse {tmp_path}/two": "one: there is no such directory",
+    }.items():
+        refused = cli(*arguments, *options.split())
+        assert refused.status == 2 and message in refused.err, refused.err
+        assert not (tmp_path / "x").exists()

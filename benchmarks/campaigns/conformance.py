@@ -15,8 +15,7 @@ from benchmarks.table_parts import Table, in_notes, origin
 
 EVERY = "slow or not slow"
 BACKENDS = ("tensorflow", "jax", "torch")
-SUITE = ROOT / "tests" / "test_families.py"
-BOTH_DOORS = ROOT / "tests" / "test_keras_hub_families.py"
+SUITE = [ROOT / "tests" / "test_table.py", ROOT / "tests" / "test_families.py"]
 
 
 def parse(arguments=None):
@@ -31,8 +30,9 @@ def parse(arguments=None):
     parser.add_argument(
         "--tests",
         type=pathlib.Path,
-        help="file of tests whose parameter `family` names an encoder family; default: tests/test_families.py, with "
-        "--backends tests/test_keras_hub_families.py",
+        nargs="+",
+        help="files of tests whose parameter `family` names an encoder family; default: tests/test_table.py and "
+        "tests/test_families.py, with --backends the second door's rows of the first",
     )
     parser.add_argument("--select", help="run these alone, an expression as pytest's -k")
     parser.add_argument(
@@ -53,7 +53,9 @@ def parse(arguments=None):
     )
     parser.add_argument("--cases", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parse_arguments(parser, arguments, "conformance")
-    options.tests = options.tests or (BOTH_DOORS if options.backends else SUITE)
+    if options.tests is None:
+        options.tests = SUITE[: 1 if options.backends else None]
+        options.select = options.select or ("second" if options.backends else None)
     if options.backends and "torch" in options.backends and options.torch_python is None:
         parser.error("torch needs --torch-python, a Python that has PyTorch beside this package.")
     return options
@@ -133,8 +135,11 @@ def _table_of_backends(result, families):
 
 
 def _holding(cases):
-    held = sum(case["outcome"] == "passed" and not case["refused"] for case in cases)
-    refused = sum(bool(case["refused"]) for case in cases)
+    variants = {}
+    for case in cases:
+        variants.setdefault(case["parameters"]["variant"], []).append(case)
+    refused = sum(any(case["refused"] for case in each) for each in variants.values())
+    held = sum(all(c["outcome"] == "passed" and not c["refused"] for c in each) for each in variants.values())
     return f"{held}" + (f", {refused} refused" if refused else "")
 
 
@@ -185,7 +190,7 @@ def run(options):
     chosen = ["-m", EVERY] + (["-k", options.select] if options.select else [])
     if options.smoke and not options.select:
         chosen = ["-m", "not slow and not nightly", "-k", "distilbert"]
-    cases, places = run_pytest([str(options.tests), *chosen, "--collect-only"])
+    cases, places = run_pytest([*map(str, options.tests), *chosen, "--collect-only"])
     kept, parts = [], {}
     if options.cases is not None and options.cases.exists():
         kept = json.loads(options.cases.read_text(encoding="utf-8"))["cases"]
@@ -218,7 +223,15 @@ def run_on_backends(options):
         path = options.folder / f"{backend}.json"
         python = options.torch_python if backend == "torch" else sys.executable
         words = command("campaigns.conformance", python=python)
-        words += ["--tests", str(options.tests), "--workers", str(options.workers), "--cases", str(path), "--smoke"]
+        words += [
+            "--tests",
+            *map(str, options.tests),
+            "--workers",
+            str(options.workers),
+            "--cases",
+            str(path),
+            "--smoke",
+        ]
         words += ["--select", options.select or "test"]
         subprocess.run(words, env={**os.environ, "KERAS_BACKEND": backend}, check=True)
         for case in json.loads(path.read_text(encoding="utf-8"))["cases"]:
