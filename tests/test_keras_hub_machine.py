@@ -27,7 +27,6 @@ import tf_adapters  # noqa: E402
 from tests.keras_hub_models import answers, write_checkpoint  # noqa: E402
 from tf_adapters import AdapterConfig, InputError, LoraConfig  # noqa: E402
 from tf_adapters.models.injection import active_adapter, adapter_names  # noqa: E402
-from tf_adapters.models.keras_hub import files  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
 
 CONFIGS = {
@@ -186,13 +185,6 @@ class BothDoors(RuleBasedStateMachine):
     def load_saved(self, which, name):
         directory = self.saved[-1 - which % len(self.saved[-4:])]
         self.both(lambda model: tf_adapters.load_adapter(model, directory, name=name))
-
-    @precondition(lambda self: not self.contexts and adapter_names(self.models[1]))
-    @rule()
-    def through_a_keras_file(self):
-        """The second model goes on as what its own file brings back."""
-        self.models[1].save(f"{self.folder}/all.keras")
-        self.models[1] = files.load_keras_file(f"{self.folder}/all.keras")
 
     def teardown(self):
         for contexts in getattr(self, "contexts", ()):

@@ -1,50 +1,135 @@
-"""What Keras itself saves of a model with adapters comes back with them, or is refused."""
+"""Whole models with adapters, as Keras and transformers write them, are refused; weights and exports are not."""
+
+import copy
+import pickle
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import tiny_inputs, tiny_model
 from tests.families import family_model
 from tests.whole import outputs, train
-from tf_adapters import AdapterConfig, add_adapters, remove_adapters
+from tf_adapters import AdapterConfig, LoraConfig, add_adapters, disable_adapters, merge_adapter, remove_adapters
 from tf_adapters._keras import keras
+from tf_adapters.models.whole_files import REFUSAL
 
-CONFIG = AdapterConfig(4, init_stddev=0.3)
+CONFIGS = {"bottleneck": AdapterConfig(4, init_stddev=0.3), "lora": LoraConfig(rank=2)}
+# How Keras and transformers write or copy a whole model.
+WAYS = {
+    "keras": lambda model, path: model.save(f"{path}.keras"),
+    "h5": lambda model, path: model.save(f"{path}.h5"),
+    "saved_model": lambda model, path: model.save(path),
+    "function": lambda model, path: keras.models.save_model(model, f"{path}.keras"),
+    "save_pretrained": lambda model, path: model.save_pretrained(path),
+    "push_to_hub": lambda model, path: model.push_to_hub(path),
+    "config": lambda model, path: model.get_config(),
+    "clone": lambda model, path: keras.models.clone_model(model),
+    "json": lambda model, path: model.to_json(),
+    "copy": lambda model, path: copy.deepcopy(model),
+    "pickle": lambda model, path: pickle.dumps(model),
+}
 
 
-def functional(model):
+class OfOnesOwn(keras.Model):
+    """Has a model inside, of which its configuration says nothing."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def call(self, inputs):
+        return self.inner(inputs)[0]
+
+    def get_config(self):
+        return {}
+
+
+def on_encoder(model):
     """A user's own Keras model on the encoder of a transformers model."""
     ids = keras.Input((None,), dtype=tf.int32, name="ids")
     return keras.Model(ids, keras.layers.Dense(2)(getattr(model, model.base_model_prefix)(ids)[0][:, 0]))
 
 
+def with_adapters_inside(model):
+    """A model and models around it, or some of its layers, by what they are."""
+    ids, states = keras.Input((None,), dtype=tf.int32, name="ids"), keras.Input((None, model.config.hidden_size))
+    block = model.bert.encoder.layer[0]
+    own = OfOnesOwn(model)
+    own(tiny_inputs())
+    return {
+        "model": model,
+        "around the model": keras.Model(ids, model(ids)[0]),
+        "around the encoder": on_encoder(model),
+        "a block": keras.Model(states, block(states, None, None, None, None, None, False)[0]),
+        "of one's own": own,
+    }
+
+
+@pytest.mark.parametrize(
+    "config, fast", nightly_but([("bottleneck", False)], [("bottleneck", True), ("bottleneck", False), ("lora", False)])
+)
+def test_no_whole_file_or_copy_of_adapters_is_made_and_all_are_refused(config, fast, tmp_path):
+    model = train(add_adapters(tiny_model(num_hidden_layers=1), CONFIGS[config], seed=0, fast=fast))
+    before = outputs(model)
+    for name, one in with_adapters_inside(model).items():
+        for way, write in WAYS.items():
+            if way in ("save_pretrained", "push_to_hub") and name != "model":
+                continue
+            if way == "saved_model" and name in ("around the model", "a block"):
+                continue  # each traces for seconds
+            if name == "of one's own" and way in ("h5", "config", "clone", "json"):
+                continue  # these have no weights, and Keras has no .h5 of such a model
+            with pytest.raises(NotImplementedError) as refused:
+                write(one, str(tmp_path / f"{name} {way}"))
+            assert str(refused.value) == REFUSAL, (name, way)
+    assert not list(tmp_path.glob("model *")) and not [path for path in tmp_path.iterdir() if path.is_dir()]
+    with disable_adapters(model), pytest.raises(NotImplementedError, match="save_adapter"):
+        model.save_pretrained(tmp_path / "off")
+    np.testing.assert_array_equal(outputs(model), before)
+
+
+@pytest.mark.parametrize("end", [remove_adapters, merge_adapter])
+def test_without_adapters_whole_files_answer_the_same(end, tmp_path):
+    model = add_adapters(tiny_model(num_hidden_layers=2), CONFIGS["lora"], seed=0)
+    own = on_encoder(train(model))
+    end(model)
+    expected, ids = outputs(model), tiny_inputs()["input_ids"]
+    model.save_pretrained(tmp_path / "pretrained")
+    np.testing.assert_allclose(outputs(type(model).from_pretrained(tmp_path / "pretrained")), expected, atol=1e-6)
+    for file in ("own.keras", "own.h5"):
+        own.save(tmp_path / file)
+        np.testing.assert_allclose(keras.models.load_model(tmp_path / file)(ids), own(ids), atol=1e-6)
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("family, fast", [("bert", True), ("bert", False), ("distilbert", False)])
-def test_a_functional_model_on_an_encoder_with_adapters_comes_back_with_them(family, fast, tmp_path):
-    model = tiny_model("none", num_hidden_layers=2) if family == "bert" else family_model(family, "none")
-    train(add_adapters(model, CONFIG, seed=0, fast=fast))
-    own, ids = functional(model), tiny_inputs()["input_ids"] % 16
-    own.save(tmp_path / "saved")
-    loaded = keras.models.load_model(tmp_path / "saved")
-    np.testing.assert_allclose(loaded(ids), own(ids), atol=1e-5)
-
-
-@pytest.mark.parametrize("file", ["model.keras", "model.h5"])
-def test_formats_that_would_lose_the_adapters_are_refused(file, tmp_path):
-    model = tiny_model("none", num_hidden_layers=2)
-    train(add_adapters(model, CONFIG, seed=0))
-    for own in (functional(model), *([model] if file.endswith("keras") else [])):
-        with pytest.raises(NotImplementedError, match="save_adapter"):
-            own.save(tmp_path / file)
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_computation_alone_is_exported_with_the_adapters(family, tmp_path):
+    model = family_model(family, "none")
+    own, ids = on_encoder(train(add_adapters(model, CONFIGS["bottleneck"], seed=0))), tiny_inputs()["input_ids"] % 16
+    own.export(tmp_path / "export")
+    np.testing.assert_allclose(tf.saved_model.load(tmp_path / "export").serve(ids), own(ids), atol=1e-5)
     remove_adapters(model)
-    functional(model).save(tmp_path / file)
+    own.save(tmp_path / "saved")
+    np.testing.assert_allclose(keras.models.load_model(tmp_path / "saved")(ids), own(ids), atol=1e-5)
 
 
-@pytest.mark.nightly
-def test_a_whole_model_comes_back_from_a_saved_model_with_its_adapters(tmp_path):
-    model = train(add_adapters(tiny_model(num_hidden_layers=2), CONFIG, seed=0))
-    model.save(tmp_path / "saved")
-    np.testing.assert_allclose(
-        keras.models.load_model(tmp_path / "saved")(dict(tiny_inputs()))["logits"], outputs(model), atol=1e-5
-    )
+def test_weights_alone_come_back(tmp_path):
+    """As Keras' callbacks keep them, which refuse the whole model."""
+    models = [add_adapters(tiny_model(num_hidden_layers=1), CONFIGS["bottleneck"], seed=0) for _ in range(2)]
+    model, other = models
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, run_eagerly=True)
+    data = dict(tiny_inputs()), np.arange(len(tiny_inputs()["input_ids"])) % 2
+    with pytest.raises(NotImplementedError, match="save_adapter"):
+        model.fit(*data, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(str(tmp_path / "whole"))])
+    assert not (tmp_path / "whole").exists()
+    callbacks = [
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.h5"), save_weights_only=True),
+        keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True, mode="max", patience=1),
+        keras.callbacks.BackupAndRestore(str(tmp_path / "backup")),
+    ]
+    model.fit(*data, epochs=3, validation_data=data, verbose=0, callbacks=callbacks)
+    other.load_weights(tmp_path / "1.h5")
+    np.testing.assert_array_equal(outputs(other), outputs(model))

@@ -50,7 +50,6 @@ SHOWN = {
         "the frozen weights are the same bits: True": None,
         r"test accuracy: ([\d.]+)": (0.58, 0.9),
         "the same probabilities: True": None,
-        "the same answers: True": None,
         "the same in plain TensorFlow: True": None,
     },
     "served_with_raw_text": {

@@ -50,7 +50,7 @@ def picture(model):
             state.active_blocks,
             len(state.suspensions),
             state.acting.number.numpy(),
-            state.acting.known,
+            state.acting.last,
             state.acting.head.numpy(),
             state.acting.traced_head,
         ),

@@ -159,9 +159,11 @@ def has_mask(tensor):
     return get_keras_mask(tensor) is not None
 
 
-def let_attention_drop(attention):
-    """Let a MultiHeadAttention ask its Dropout: one that was built without never does."""
-    attention._dropout = attention._dropout_layer.rate
+def let_attentions_drop(model):
+    """Let every MultiHeadAttention ask its Dropout: one that was built without never does."""
+    for layer in layers_of(model):
+        if isinstance(layer, keras.layers.MultiHeadAttention):
+            layer._dropout = layer._dropout_layer.rate
 
 
 def let_compiler_recurse():

@@ -9,6 +9,7 @@ import functools
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
+from tf_keras.src.saving.legacy.saved_model.utils import in_tf_saved_model_scope
 
 # An object whose variables checkpoints and SavedModels see. The public `tf.Module` would do that too, but Keras counts
 # its variables among the weights of a layer that holds it.
@@ -57,6 +58,14 @@ def reference_counts(layer):
     stays among its layers when the attribute is deleted. Keras offers no public way to them.
     """
     return layer._obj_reference_counts._storage
+
+
+def writes_saved_model():
+    """Whether Keras' own `save` is writing a SavedModel; TensorFlow's, and `export`, write computation alone.
+
+    Nothing public is called by the one and not by the other before the first file is there.
+    """
+    return in_tf_saved_model_scope()
 
 
 # A layer's own weights and whether they train

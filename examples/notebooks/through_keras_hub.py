@@ -101,20 +101,15 @@ numbers = [[list(answer["probabilities"].values()) for answer in answers] for an
 print("the same probabilities:", np.allclose(*numbers, rtol=0, atol=1e-5))
 
 # %% [markdown]
-# ## Keras' own files
+# ## In plain TensorFlow
 #
-# `model.save` keeps the whole model, with all of its adapters. `model.export` writes a SavedModel from JAX, which
-# plain TensorFlow loads. It takes rows of any number and length.
+# The directory is what is kept of an adapter. `model.export` writes a SavedModel from JAX, which plain TensorFlow
+# loads. It takes rows of any number and length.
 
 # %%
-model.save("film.keras")
-again = tf_adapters.models.load_keras_file("film.keras")
 inputs = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
 inputs = {inputs[name]: value.numpy() for name, value in tokenizer(sentences).items()}
 logits = np.asarray(model.predict(inputs, verbose=0))
-print("the same answers:", np.allclose(again.predict(inputs, verbose=0), logits, rtol=0, atol=1e-5))
-
-# %%
 model.export("served/1", verbose=False)
 served = tf.saved_model.load("served/1").signatures["serving_default"]
 kinds = {name: spec.dtype for name, spec in served.structured_input_signature[1].items()}

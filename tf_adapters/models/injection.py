@@ -108,7 +108,6 @@ def add_adapters(
     own = _own_head(model, state, head, num_labels, labels, head_layers, seed)
     adapter = state.copy_of_plain(model, config=config, layers=layers, number=number, **own)
     state.adapters = {**state.adapters, name: adapter}
-    state.acting.known |= {number}
     state.door.forget_traces(model)
     state.let(model, active=name, active_blocks=None)
     return model
@@ -143,15 +142,12 @@ def remove_adapters(model: Model, *, name: Optional[str] = None) -> Model:
     if others:
         for site in state.sites.values():
             site.discard(name)
-        state.acting.known -= {state.adapters[name].number}
         state.adapters = {other: state.adapters[other] for other in others}
         return model
     state.door.restore(model, state)
     state.trainable, state.freezing, state.dropouts, state.fast = None, [], [], False
     state.adapters, state.sites, state.original_blocks, state.original_parts, state.switched = {}, {}, None, [], {}
     state.head = state.plain.stands = None
-    # Numbers go on: a graph that is older than the next adapter must not take it for one of its own.
-    state.acting.known = frozenset()
     return model
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
+from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.merging import merged
 from tf_adapters.models.transformers.outputs import logits_of_rows
@@ -60,6 +61,7 @@ def export_file(model, path, *, format, text=None, task=None, quantize="none"):
     if isinstance(model, AdapterBank):
         content = _of_bank(model, format, quantize)
     else:
+        only_first_door(model, "export_file")
         content = _of_model(model, format, text, task, quantize)
     with replacing(path) as temporary:
         temporary.write_bytes(content)

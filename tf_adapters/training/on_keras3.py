@@ -6,20 +6,19 @@ import keras
 
 from tf_adapters._keras3_internals import (
     layers_of,
-    let_attention_drop,
+    let_attentions_drop,
     let_compiler_recurse,
     seed_generator,
     set_dropout,
     sync_state,
 )
 from tf_adapters.errors import InputError
-from tf_adapters.kinds import get_kind
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.keras_hub.door import Called, compiles_shapes
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.keras_hub.site import Site
 from tf_adapters.text.batching import default_lengths
-from tf_adapters.training.optimizer import make_optimizer, uncorrected_adamw
+from tf_adapters.training.optimizer import make_optimizer
 from tf_adapters.training.schedules import warmup_linear_decay
 from tf_adapters.training.settings import check_door
 
@@ -105,14 +104,6 @@ class Trained:
         """Training is over."""
 
 
-def make_classes():
-    """Make the classes with which a run compiles a model, so that Keras finds those that its files name."""
-    warmup_linear_decay(ops)
-    uncorrected_adamw(ops)
-    for name in ("token-classification", "question-answering"):
-        get_kind(name).losses(ops=ops)
-
-
 class _Callback(keras.callbacks.Callback):
     def __init__(self, run):
         super().__init__()
@@ -139,9 +130,7 @@ def _seed_dropout(model, seed, rate):
         set_dropout(layer, built_with if rate is None or id(layer) in of_adapters else rate)
         if layer.rate:
             found.append(layer.seed_generator)
-    for layer in layers_of(model):
-        if isinstance(layer, keras.layers.MultiHeadAttention):
-            let_attention_drop(layer)
+    let_attentions_drop(model)
     found += [drop.seeds for site in sites for drop in site.drops.values() if drop.seeds is not None]
     distinct = list({id(one): one for one in found}.values())
     for number, one in enumerate(distinct):

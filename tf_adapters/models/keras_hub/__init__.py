@@ -2,7 +2,7 @@
 
 from tf_adapters._submodules import submodules_of
 
-# Keras and KerasHub find what was saved with adapters once this package is imported.
-from tf_adapters.models.keras_hub import files  # noqa: F401
+# Keras and KerasHub find the classes of their files once this package is imported.
+from tf_adapters.models.keras_hub import checkpoint  # noqa: F401
 
 __getattr__ = submodules_of(__name__)

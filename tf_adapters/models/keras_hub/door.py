@@ -1,5 +1,6 @@
 """How adapters come into a model of KerasHub; what `models.door` asks of a door."""
 
+import functools
 import importlib
 
 import keras
@@ -8,8 +9,10 @@ import numpy as np
 from tf_adapters._keras3_internals import (
     go_on_with,
     layers_of,
+    let_attentions_drop,
     let_compiler_recurse,
     replace_tracked,
+    set_dropout,
     set_tracker_state,
     set_trainable_alone,
     tracker_state,
@@ -17,13 +20,18 @@ from tf_adapters._keras3_internals import (
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.heads import Head, HeadShape
+from tf_adapters.models.keras_hub.exports import export
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of, family_of
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
+from tf_adapters.models.whole_files import refuse
 
 __all__ = ["Acting", "RandomDrop", "family_of", "ops"]
 
 NAME = "keras-hub"
+# By which Keras and KerasHub write a whole model, beside `get_config`, which Keras asks before it does. It has opened
+# the file by then.
+_WHOLE = ("get_config", "save", "save_to_preset", "export_to_transformers")
 
 # Weights
 
@@ -114,12 +122,12 @@ def adapt(model, state):
         # ALBERT may compute a block several times.
         times = backbone.num_layers * getattr(backbone, "num_inner_repetitions", 1)
         state.original_blocks[-1].is_last = len(state.original_blocks) == times
+        vars(model)["call"] = functools.partial(_fast().call_for_first_token, model)
     # Every graph of the model reads it, and all that it computes depends on it.
     state.sites[0, "attention"].acting = state.acting
     for one in {id(one): one for one in (model, backbone_of(model))}.values():
-        vars(one).update(quantize=_no_quantize, enable_lora=_no_lora)
-        vars(one).update(adapters_of=state, adapted_in=type(model).__name__)
-        _files().keep(one)
+        vars(one).update({name: refuse for name in _WHOLE}, quantize=_no_quantize, enable_lora=_no_lora)
+        vars(one).update(adapters_of=state, export=functools.partial(export, one))
 
 
 def _reads_first_token_only(model, family):
@@ -137,12 +145,12 @@ def _fast_class(state):
         why = f"{state.family.model_type} has no fast blocks"
     if why is not None:
         raise InputError(f"{{fast}}: {why}; leave it out (on the command line --fast).", fast=True)
-    return importlib.import_module("tf_adapters.models.keras_hub.fast").FastEncoder
+    return _fast().FastEncoder
 
 
-def _files():
-    # It builds models by what is written on this door.
-    return importlib.import_module("tf_adapters.models.keras_hub.files")
+def _fast():
+    # Which needs TensorFlow.
+    return importlib.import_module("tf_adapters.models.keras_hub.fast")
 
 
 def _refuse_changed(model, state):
@@ -184,6 +192,7 @@ def site(model, state, block, place):
         dense = getattr(owner, attribute)
         made = state.sites[block, place] = DenseSite.adopt(dense)
         made.take()
+        vars(owner)["get_config"] = refuse
         state.original_parts.append((owner, attribute, dense, made))
         replace_tracked(owner, **{attribute: made})
     return state.sites[block, place]
@@ -201,19 +210,21 @@ def build_layer(config, place, site, name, seed):
 
 
 def restore(model, state):
-    """Put back the original layers and what trains."""
+    """Put back the original layers, the rates of dropout, and what trains."""
     for one in {id(one): one for one in (model, backbone_of(model))}.values():
-        for name in ("quantize", "enable_lora", "adapters_of", "adapted_in", "origin_in_file"):
+        for name in (*_WHOLE, "quantize", "enable_lora", "adapters_of", "export", "call"):
             vars(one).pop(name, None)
-        if not hasattr(one, "_tf_adapters_checkpoint"):
-            _files().forget(one)
     for owner, attribute, original, made in state.original_parts:
         if made is None:
             owner.drop_sites()
             owner.__class__ = original
         else:
             made.give_back()
+            vars(owner).pop("get_config", None)
             replace_tracked(owner, **{attribute: original})
+    for layer, rate in state.dropouts:
+        set_dropout(layer, rate)
+    let_attentions_drop(model)
     for variable, trains in state.freezing[0]:
         variable.trainable = trains
     for layer, trains in state.freezing[1]:

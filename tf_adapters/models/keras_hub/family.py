@@ -228,8 +228,8 @@ class Family:
         return config.intermediate_size
 
     def dropout_layers(self, model):
-        """None: Keras 3 keeps the state of a dropout where it can be saved."""
-        return []
+        """List of `(layer, the rate at which it drops)`."""
+        return [(layer, layer.rate) for layer in layers_of(model) if isinstance(layer, keras.layers.Dropout)]
 
     def names(self, model):
         """Every weight of the pretrained encoder and of a known head by PyTorch's name.

@@ -40,6 +40,12 @@ def first_token_only():
     return _here("alone")
 
 
+def call_for_first_token(model, *inputs, **settings):
+    """`call` of a task model that reads the first token alone."""
+    with first_token_only():
+        return type(model).call(model, *inputs, **settings)
+
+
 def plain():
     """A context in which this thread computes fast blocks as plain ones."""
     return _here("plain")

@@ -1,18 +1,13 @@
 """Pretrained encoders as models of KerasHub, with the checkpoint's own numbers."""
 
-import keras_hub
-
-from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_part, part
-from tf_adapters.activations import NAMES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
-from tf_adapters.layers.ops import keras3
 from tf_adapters.models.finite import check_finite
 from tf_adapters.models.heads import check_head
-from tf_adapters.models.keras_hub import door, files
-from tf_adapters.models.keras_hub.family import MODEL_TYPES, activation_named, get_family
+from tf_adapters.models.keras_hub import door
+from tf_adapters.models.keras_hub.checkpoint import activation_of, follow, follow_in_head
+from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family
 from tf_adapters.models.keras_hub.heads import HEADS
-from tf_adapters.models.keras_hub.positions import OpenPositions
 from tf_adapters.models.sources import find_here
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights
@@ -66,7 +61,7 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
 def _build(family, config, head, num_labels, dtype, directory):
     try:
         backbone = family.backbone(**family.arguments(config), dtype=dtype)
-        _activation(config)
+        activation_of(config)
     except InputError:
         raise
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
@@ -84,47 +79,6 @@ def _build(family, config, head, num_labels, dtype, directory):
     if head == "classification":
         return family.tasks[head](backbone, num_classes=num_labels, **family.head_arguments(config, backbone))
     return HEADS[head](backbone, num_labels, **HEADS[head].arguments(family, config, backbone))
-
-
-def _activation(config, named=activation_named):
-    activation = named(config)
-    name = one_name(activation)
-    if name not in NAMES:
-        raise ValueError(f"the activation {activation!r} is unknown")
-    return keras3.activation(name)
-
-
-def follow(backbone, family, config):
-    """Let a fresh backbone compute what a checkpoint means, which KerasHub's classes cannot say.
-
-    Args:
-        config: dict of its `config.json`, or the keys `files.CHECKPOINT` of it.
-
-    Raises:
-        ValueError: an activation that is unknown.
-    """
-    function, epsilon = _activation(config), config.get("layer_norm_eps", family.epsilon)
-    for layer in layers_of(backbone):
-        if type(layer) is keras_hub.layers.PositionEmbedding:
-            layer.__class__ = OpenPositions
-    family.prepare(backbone, config)
-    backbone._tf_adapters_model_type = family.model_type
-    backbone._tf_adapters_checkpoint = {name: config[name] for name in files.CHECKPOINT if name in config}
-    backbone.embeddings_layer_norm.epsilon = epsilon
-    for block in family.blocks(backbone):
-        block.activation, block.layer_norm_epsilon = function, epsilon
-        getattr(*dense_place(block, "intermediate")).activation = function
-        for norm in ("attention_norm", "ffn_norm"):
-            part(block, norm).epsilon = epsilon
-    files.keep(backbone)
-
-
-def follow_in_head(model, family, config):
-    """Let a fresh task model of masked words compute what a checkpoint means; arguments as of `follow`."""
-    masked_words_part(model, "dense").activation = _activation(config, family.masked_words_activation)
-    masked_words_part(model, "norm").epsilon = config.get("layer_norm_eps", family.epsilon)
-    model._tf_adapters_checkpoint = dict(config)
-    files.keep(model)
 
 
 def _read_weights(model, family, directory):

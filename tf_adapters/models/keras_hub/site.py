@@ -10,6 +10,7 @@ from keras import ops
 from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked
 from tf_adapters.activations import NAMES, one_name
 from tf_adapters.layers.ops import keras3
+from tf_adapters.models.whole_files import KeptInDirectories
 
 
 class Unsaved:
@@ -34,8 +35,7 @@ class Acting(Unsaved, keras.layers.Layer):
             self.add_weight(name=name, shape=(), dtype="int32", initializer="zeros", trainable=False, autocast=False)
             for name in ("number", "head")
         )
-        self.known, self.last = frozenset(), 0
-        self.traced_head = self.last_head = 0
+        self.last = self.traced_head = self.last_head = 0
         self.built = True
 
     def guard(self):
@@ -44,8 +44,7 @@ class Acting(Unsaved, keras.layers.Layer):
 
         Returns: float32 scalar.
         """
-        known = ops.any(ops.equal(ops.convert_to_tensor(self.number), ops.array([0, *sorted(self.known)], "int32")))
-        return ops.where(known, 1.0, float("nan"))
+        return ops.where(ops.less_equal(ops.convert_to_tensor(self.number), self.last), 1.0, float("nan"))
 
 
 class RandomDrop(Unsaved, keras.layers.Layer):
@@ -70,7 +69,7 @@ class RandomDrop(Unsaved, keras.layers.Layer):
         self.number.assign(keras.random.randint((), 0, self.most + 1, seed=self.seeds))
 
 
-class Site(Unsaved, keras.layers.Layer):
+class Site(Unsaved, KeptInDirectories, keras.layers.Layer):
     """A place in a block where adapters, or layers of other methods, stand.
 
     Several adapters may stand at one site. Which one acts is decided by weights that do not train, so a graph that was
@@ -275,7 +274,7 @@ class _Flat:
         return self._compute(inputs)
 
 
-class AdapterBlock:
+class AdapterBlock(KeptInDirectories):
     """Before KerasHub's class of a block: its sub-layers may be followed by adapters.
 
     A built block becomes one by its class, so that the graph of its backbone keeps it. The signature of `call` must be

@@ -27,10 +27,13 @@ from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, new_head
 from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.models.transformers.site import Acting, RandomDrop
+from tf_adapters.models.whole_files import refuse
 
 __all__ = ["Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops"]
 
 NAME = "transformers"
+# By which Keras and transformers write a whole model, beside `get_config`, which Keras asks before it does.
+_WHOLE = ("get_config", "save", "save_pretrained", "push_to_hub")
 
 # Weights
 
@@ -103,8 +106,8 @@ def adapt(model, state):
             state.sites[index, place] = site
     # Every graph of the model reads it, and all that it computes depends on it.
     state.sites[0, "attention"].acting = state.acting
-    for layer in (model, main):
-        vars(layer)["get_config"] = _no_config
+    vars(main)["get_config"] = refuse
+    vars(model).update({name: refuse for name in _WHOLE})
 
 
 def site(model, state, block, place):
@@ -133,7 +136,8 @@ def build_layer(config, place, site, name, seed):
 def restore(model, state):
     """Put back the original blocks, what trains, and the dropout layers."""
     for layer in (model, state.family.main_layer(model)):
-        vars(layer).pop("get_config", None)
+        for name in _WHOLE:
+            vars(layer).pop(name, None)
     for owner, part, original in state.original_parts:
         replace_layer(owner, part, original)
     state.family.set_blocks(model, state.original_blocks)
@@ -148,18 +152,6 @@ def restore(model, state):
         # `merge_adapter` leaves the head of the adapter, which may have no such layer.
         if owner is not model or attribute in state.head.layers:
             setattr(owner, attribute, dropout)
-
-
-def _no_config():
-    """In place of `get_config`, from which Keras would build the encoder again without its adapters, in silence.
-
-    A SavedModel is then written with the traced computation itself, and other formats are refused.
-    """
-    raise NotImplementedError(
-        "An encoder with adapters has no Keras configuration. Save the adapter with tf_adapters.save_adapter(model, "
-        "directory), what is served with tf_adapters.export_saved_model, and a Keras model of your own as a SavedModel "
-        "(save_format='tf')."
-    )
 
 
 # Heads

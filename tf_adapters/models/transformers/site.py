@@ -5,9 +5,10 @@ import contextlib
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters._keras_internals import AutoTrackable, replace_layer
+from tf_adapters._keras_internals import AutoTrackable, replace_layer, writes_saved_model
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm
+from tf_adapters.models.whole_files import KeptInDirectories, refuse
 
 
 class RandomDrop(AutoTrackable):
@@ -35,8 +36,8 @@ class Acting(AutoTrackable):
 
     Attributes:
         number: int32 scalar, the acting adapter's number, 0 for none.
-        known: frozenset of the numbers of the adapters that are on the model.
-        last: int, the highest number that an adapter of the model has or had.
+        last: int, the highest number that an adapter of the model has or had. They go on: a graph must not take a later
+            adapter for one of its own.
         head: int32 scalar, the number of the `Head` on the model.
         traced_head: int, the same for what is traced now.
         last_head: int, the highest number that a head of the model has or had.
@@ -45,7 +46,7 @@ class Acting(AutoTrackable):
     def __init__(self):
         super().__init__()
         self.number = tf.Variable(0, trainable=False, dtype=tf.int32, name="acting")
-        self.known, self.last = frozenset(), 0
+        self.last = 0
         self.head = tf.Variable(0, trainable=False, dtype=tf.int32, name="head")
         self.traced_head = self.last_head = 0
 
@@ -55,7 +56,7 @@ class Acting(AutoTrackable):
 
         Returns: float32 scalar.
         """
-        known = tf.reduce_any(self.number.read_value() == tf.constant([0, *sorted(self.known)]))
+        known = self.number.read_value() <= self.last
         return tf.where(known & (self.head.read_value() == self.traced_head), 1.0, float("nan"))
 
 
@@ -75,6 +76,10 @@ class Switch(AutoTrackable):
         super().__init__()
         self.active_slot = tf.Variable(0, trainable=False, dtype=tf.int32, name="active_slot")
         self.slots, self.gates, self.drops = {}, {}, {}
+
+    def _trackable_children(self, *arguments, **settings):
+        # What comes back of it has all adapters, of which none can be switched, and other weights train.
+        return refuse() if writes_saved_model() else super()._trackable_children(*arguments, **settings)
 
 
 @contextlib.contextmanager
@@ -96,7 +101,7 @@ def replaced(changes):
             vars(layer)[name] = value
 
 
-class Site:
+class Site(KeptInDirectories):
     """Mixin for a place in a block where adapters, or layers of other methods, stand.
 
     Several adapters may stand at one site. Which one acts is decided by variables, so a graph that was traced before a
@@ -282,7 +287,7 @@ class NormSite(AdapterSite, keras.layers.Layer):
         return self.finish(hidden_states, input_tensor, training)
 
 
-class AdaptedBlock:
+class AdaptedBlock(KeptInDirectories):
     """What injection asks of an encoder block that holds one site or two.
 
     A family's block stands behind this mixin and adopts the layers of a built one.
