@@ -254,6 +254,10 @@ MUTATIONS = [
     ),
     ("kinds/masked_words.py", "/ tf.maximum(tf.reduce_sum(counts), 1.0)", "", "pretrain:hidden"),
     ("text/masking.py", "mean + _SPARE * tf.sqrt(mean)", "mean", "masking pretrain:hidden"),
+    ("training/fit.py", '        "validation_data": task.validation.digest(),\n', "", "label_order:resume"),
+    ("training/fit.py", '        "label_names": list(task.labels),\n', "", "label_order:resume"),
+    ("training/fit.py", '    kind.check_model(model, "The task", task.labels)\n', "", "label_order:trained"),
+    ("adapterhub/importing.py", "    if labels is not None:\n", "    if False:\n", "label_order:imported"),
     ("saving/directory.py", "np.ascontiguousarray(array.T) if transposed else array", "array", "directory"),
     ("saving/directory.py", "if path.name == NEXT_WEIGHTS_FILE:", "if False:", "directory:kills"),
     (

@@ -36,6 +36,7 @@ from tf_adapters.saving.layout import CARD_FILE, NEXT_WEIGHTS_FILE, SETTINGS_FIL
 from tf_adapters.saving.model_card import model_card
 from tf_adapters.saving.settings import FORMAT_VERSION, check_result, check_task, read_settings
 from tf_adapters.saving.stored_weights import sha256_of, weights_path
+from tf_adapters.tasks.label_names import check_label_names
 
 if TYPE_CHECKING:
     from tf_adapters.text.tokenizer import Tokenizer
@@ -237,9 +238,7 @@ def load_adapter(
     _assign(model, state, arrays, head, directory)
     state.owner.pretrained = settings["pretrained_adapter"] if "pretrained_adapter" in settings else None
     if head and settings["head"]["labels"]:
-        names = dict(enumerate(settings["head"]["labels"]))
-        config = state.door.config_of(model)
-        config.id2label, config.label2id = names, {label: index for index, label in names.items()}
+        state.name_labels(model, settings["head"]["labels"])
     return settings
 
 
@@ -479,14 +478,12 @@ def _check_head(model, state, settings, arrays, directory):
             f"layer(s) ({settings['head']['type']}), and the model's is another; load the encoder with the same head, "
             "or pass head=False."
         )
-    # A head of its own has its own labels.
-    shared = state.head is None or state.head is state.plain.stands
-    given, theirs = state.label_names(model, state.plain) if shared else None, settings["head"]["labels"]
-    if given and theirs and given != theirs:
-        raise InputError(
-            f"{directory} has a head for the labels {theirs}, and the model was given {given}: load the encoder with "
-            f"labels={theirs}, or with num_labels alone."
-        )
+    outputs = state.door.config_of(model).num_labels
+    check_label_names(
+        f"{directory}'s head", settings["head"]["labels"] or settings["head"]["num_labels"],
+        "the model's", state.label_names(model, state.owner) or outputs,
+        "load the encoder with the directory's labels, or with num_labels alone",
+    )  # fmt: skip
 
 
 def _read_arrays(directory, settings):

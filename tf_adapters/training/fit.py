@@ -65,6 +65,7 @@ def fit(
     check_packages(settings.to_dict())
     kind = kind or get_kind(task.kind)
     settings.check_kind(kind)
+    kind.check_model(model, "The task", task.labels)
     trained_as = _trained_as(state)
     settings = trained_as.checked(settings, kind, strategy)
     examples = kind.examples(task.train, tokenizer)
@@ -83,6 +84,8 @@ def fit(
     @transaction
     def prepared(model):
         """The run, before its first step: what is refused until then leaves the model as it was."""
+        if task.labels:
+            state.name_labels(model, task.labels)
         trained = trained_as(model, kind, examples, tokenizer, settings, workers)
         variables = trained.compile(steps)
         for note in getattr(examples, "notes", ()):
@@ -147,6 +150,9 @@ def _compared(model, task, tokenizer, trained, steps):
         "pretrained_adapter": state.pretrained_adapter and state.pretrained_adapter["sha256"],
         "text": tokenizer.settings(),
         "frozen_weights": frozen_digest(model),
+        "metric": task.metric,
+        "label_names": list(task.labels),
+        "value_range": getattr(task.train, "value_range", None),
         "training_rows": len(task.train),
         "training_data": task.train.digest(),
         "validation_data": task.validation.digest(),
