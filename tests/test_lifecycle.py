@@ -91,14 +91,6 @@ def test_contexts_that_disable_adapters_may_be_nested_and_left_in_any_order():
     assert np.array_equal(outputs(model), computed["a"])
 
 
-def test_saving_while_adapters_are_disabled_writes_what_is_written_outside(tmp_path):
-    model, _ = two_trained()
-    outside = saved(model, "a", tmp_path)
-    with disable_adapters(model):
-        inside = save_adapter(model, tmp_path / "inside")
-    assert (inside / "adapter.safetensors").read_bytes() == (outside / "adapter.safetensors").read_bytes()
-
-
 @pytest.mark.parametrize("name", ["a", None])
 def test_removing_while_adapters_are_disabled_leaves_the_plain_encoder_as_it_was(name):
     model, computed = two_trained()

@@ -258,6 +258,23 @@ MUTATIONS = [
     ("training/fit.py", '        "label_names": list(task.labels),\n', "", "label_order:resume"),
     ("training/fit.py", '    kind.check_model(model, "The task", task.labels)\n', "", "label_order:trained"),
     ("adapterhub/importing.py", "    if labels is not None:\n", "    if False:\n", "label_order:imported"),
+    ("training/fit.py", '    check_acts(state, "fit")\n', "", "what_acts:neither"),
+    ("training/fit.py", "[*saved, *(", "[*(", "what_acts:second"),
+    ("training/fit.py", '        "metric": task.metric,\n', "", "label_order:resume"),
+    (
+        "training/run.py",
+        "writer = csv.DictWriter(text, columns, ",
+        "writer = csv.DictWriter(text, row, ",
+        "what_acts:columns",
+    ),
+    (
+        "models/transformers/merging.py",
+        " if state.active_blocks is None or place[0] in state.active_blocks]",
+        "]",
+        "what_acts:merged",
+    ),
+    ("saving/directory.py", 'settings.get("pretrained_adapter")', "state.owner.pretrained", "what_acts:origin"),
+    ("saving/directory.py", '    check_acts(state, "save_adapter")\n', "", "what_acts:neither"),
     ("saving/directory.py", "np.ascontiguousarray(array.T) if transposed else array", "array", "directory"),
     ("saving/directory.py", "if path.name == NEXT_WEIGHTS_FILE:", "if False:", "directory:kills"),
     (

@@ -24,7 +24,7 @@ from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.json_input import finite
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.heads import SWITCHED, HeadShape
-from tf_adapters.models.injection import add_adapters, check_fast, set_active
+from tf_adapters.models.injection import add_adapters, check_acts, check_fast, set_active
 from tf_adapters.models.loading import load_backbone
 from tf_adapters.models.state import check_not_cast, state_of
 from tf_adapters.models.trainable import parameter_counts
@@ -71,7 +71,7 @@ def save_adapter(
     Returns: the directory, a `pathlib.Path`.
 
     Raises:
-        InputError: nothing was chosen to train, or the path cannot be written.
+        InputError: nothing was chosen to train, another model acts than would be saved, or the path cannot be written.
     """
     state = state_of(model)
     try:
@@ -88,6 +88,7 @@ def save_adapter(
         _check_json(name, value)
     if task is not None:
         check_task(task, "")
+    check_acts(state, "save_adapter")
     arrays = _collect(model, state)
     _finish_commit(directory)
     next_weights = directory / NEXT_WEIGHTS_FILE
@@ -236,7 +237,7 @@ def load_adapter(
     if head:
         _check_head(model, state, settings, arrays, directory)
     _assign(model, state, arrays, head, directory)
-    state.owner.pretrained = settings["pretrained_adapter"] if "pretrained_adapter" in settings else None
+    state.owner.pretrained = settings.get("pretrained_adapter")  # which older directories lack
     if head and settings["head"]["labels"]:
         state.name_labels(model, settings["head"]["labels"])
     return settings

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
+from tf_adapters.models.injection import check_acts
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import frozen_digest, learned_variables
 from tf_adapters.models.transaction import transaction
@@ -113,13 +114,23 @@ def _checked_state(model):
     state = state_of(model)
     if state.trainable is None:
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
+    check_acts(state, "fit")
     trains = {id(variable) for variable in model.trainable_variables}
     if state.trainable == "adapters" and not (
         state.acting_name and any(id(v) in trains for v in learned_variables(state.owner))
     ):
         raise InputError(
             f"What set_trainable(model, 'adapters') chose is not the adapter that acts ({state.acting_name!r}): make "
-            "the one that is to train active, outside of disable_adapters, and call it again."
+            "the one that is to train active, and call it again."
+        )
+    others = [name for name in state.adapters if name != state.active]
+    norms = {id(variable) for variable in state.layer_norm_variables(model)}
+    saved = [v for v in state.backbone_variables(model) if id(v) in trains] if others else []
+    if any(id(v) not in norms for v in [*saved, *(state.changed(model, state.owner) if others else ())]):
+        raise InputError(
+            f"The encoder's own weights train or were changed (set_trainable(model, {state.trainable!r})), on which "
+            f"the model's other adapters ({', '.join(others)}) were not trained: remove them first, or train in a "
+            "model of its own."
         )
     return state
 
