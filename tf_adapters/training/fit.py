@@ -66,9 +66,9 @@ def fit(
     check_packages(settings.to_dict())
     kind = kind or get_kind(task.kind)
     settings.check_kind(kind)
-    kind.check_model(model, "The task", task.labels)
     trained_as = _trained_as(state)
     settings = trained_as.checked(settings, kind, strategy)
+    kind.check_model(model, "The task", task.labels)
     examples = kind.examples(task.train, tokenizer)
     if settings.jit_compile and len(examples) < settings.batch_size:
         raise InputError(

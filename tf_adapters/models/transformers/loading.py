@@ -75,7 +75,9 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
         raise InputError("model: change_head takes one that load_backbone returned, and makes no head of masked words.")
     if isinstance(state.family.blocks(model)[0], AdaptedBlock):
         where = "it" if state.adapters else "another model on its encoder"
-        raise InputError(f"model: {where} has adapters, and change_head takes a plain encoder: remove_adapters first.")
+        raise InputError(
+            f"model: {where} has adapters, and change_head takes one without adapters: remove_adapters first."
+        )
     if state.changed(model):
         raise InputError(
             "model: its encoder was changed since it was loaded, and its files have what a new head stands on: load it "
