@@ -162,14 +162,6 @@ def test_contexts_that_disable_adapters_may_be_nested_and_left_in_any_order(pair
     assert np.array_equal(outputs(model), computed["a"])
 
 
-def test_saving_while_adapters_are_disabled_writes_what_is_written_outside(pair, tmp_path):
-    model, _ = pair
-    outside = saved(model, "a", tmp_path)
-    with disable_adapters(model):
-        inside = save_adapter(model, tmp_path / "inside")
-    assert (inside / "adapter.safetensors").read_bytes() == (outside / "adapter.safetensors").read_bytes()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_graph_older_than_a_removal_computes_what_the_model_does(fast):
@@ -429,7 +421,7 @@ def test_label_names_that_contradict_the_models_are_refused(checkpoint, tmp_path
     directory = save_adapter(set_trainable(model, "adapters"), tmp_path / "mail")
     other = load_backbone(checkpoint, labels=["spam", "ham"])
     before = picture(other)
-    with pytest.raises(InputError, match=r"labels \['ham', 'spam'\].*was given \['spam', 'ham'\]"):
+    with pytest.raises(InputError, match=r"labels \['ham', 'spam'\].*the model's has the labels \['spam', 'ham'\]"):
         load_adapter(other, directory)
     assert_same(before, picture(other))
     load_adapter(other, directory, head=False)

@@ -324,9 +324,12 @@ class Lifecycle(RuleBasedStateMachine):
         if self.reference.mode is None:
             self.refused(lambda: save_adapter(self.model, self.folder + "/none"), "call set_trainable")
             return
+        if self.reference.active and (self.reference.suspended or self.reference.blocks is not None):
+            self.refused(lambda: save_adapter(self.model, self.folder + "/none"), "save_adapter is of")
+            return
         directory = save_adapter(self.model, f"{self.folder}/{len(self.saved)}")
         reference = copy.deepcopy(self.reference)
-        reference.suspended, reference.blocks = 0, None
+        reference.suspended = 0
         self.saved.append((directory, reference))
         del self.saved[:-4]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.kind import NAMED
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
@@ -16,6 +17,7 @@ from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.fetching import find_adapter
 from tf_adapters.saving.settings import read_settings, task_of
+from tf_adapters.tasks.label_names import check_label_names
 from tf_adapters.tasks.own_files import kept_reading, rows_from_file
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split
@@ -194,8 +196,19 @@ def evaluate(
         raise InputError(
             "{rows} have no labels to compare with: give labelled rows, such as task.validation.", rows=rows
         )
+    _check_rows(pipeline.kind, pipeline.labels, rows)
     metric = metric_of(pipeline.kind.name, metric or pipeline.metric, pipeline.labels)
     return pipeline.kind.score(metric, rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress))
+
+
+def _check_rows(kind, labels, rows):
+    """Raise InputError for labelled rows of another kind than the model answers, or of other label names."""
+    if kind.name not in (kinds := getattr(rows, "kinds", (kind.name,))):
+        raise InputError(f"The rows are for {' or '.join(kinds)}, and the model answers {kind.name}.")
+    if kind.head in NAMED and rows.label_names:
+        check_label_names(
+            "The rows", rows.label_names, "the model", labels or kind.num_labels(()), "give rows read in its order"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,10 +244,7 @@ class _Pipeline:
         if kind is None:
             kind = ("regression" if config.num_labels == 1 else "classification") if head == "classification" else head
         kind = get_kind(kind)
-        if kind.head != head:
-            raise InputError(
-                f"{{kind}} needs a model with the head {kind.head!r}, and this one has {head!r}.", kind=kind.name
-            )
+        kind.check_model(model, f"kind={kind.name!r}")
         labels = tuple(config.id2label[i] for i in range(config.num_labels)) if get_reader(kind.name).named else ()
         return cls(Scorer(model, tokenizer or load_tokenizer(model), batch_size=batch_size), kind, labels)
 

@@ -9,6 +9,7 @@ from tf_adapters.adapterhub.layout import DESCRIPTIONS, FILES
 from tf_adapters.adapterhub.settings import VERSION
 from tf_adapters.errors import InputError
 from tf_adapters.models.door import only_first_door
+from tf_adapters.models.injection import check_acts
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import write_safetensors, write_text
 
@@ -42,6 +43,7 @@ def export_adapter(model, directory, *, name=None, head=True):
     state, directory = state_of(model), pathlib.Path(directory)
     if state.active is None:
         raise InputError("The model has no adapter to export: add or load one first.")
+    check_acts(state, "export_adapter")
     if not state.family.on_adapterhub:
         raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
     method = state.adapters[state.active].config.method

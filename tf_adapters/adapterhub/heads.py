@@ -22,8 +22,8 @@ def read_head(model, state, directory, weights, path):
         weights: dict of arrays from the head's file.
         path: of that file.
 
-    Returns: dict from names to `(variable, value)`, and whether the head has a dense layer of its own in the pooler's
-    place.
+    Returns: dict from names to `(variable, value)`, whether the head has a dense layer of its own in the pooler's
+    place, and the names of its labels, None where there are none.
 
     Raises:
         InputError: the head is of another kind, computes something else, or lacks a weight.
@@ -40,7 +40,8 @@ def read_head(model, state, directory, weights, path):
         weights = {_rename(key, described.name, names): value for key, value in weights.items()}
     if has_pooler:
         targets |= named_weights(state.family.pooler(model).weights)
-    return matched(weights, targets, path), has_pooler
+    named = described.head in ("classification", "token-classification") and described.label2id is not None
+    return matched(weights, targets, path), has_pooler, described.labels if named else None
 
 
 def matched(weights, targets, path):

@@ -11,6 +11,7 @@ from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
+from tf_adapters.tasks.label_names import check_label_names, is_default
 
 
 @transaction
@@ -44,7 +45,12 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     _check_encoder(model, method, settings, directory)
     found, config, values = read(model, directory, settings, **({} if adapters is None else {"adapters": adapters}))
     name = found if name is None else name
-    head_values, has_pooler = read_its_head(model, state, directory, settings) if head else ({}, False)
+    head_values, has_pooler, labels = read_its_head(model, state, directory, settings) if head else ({}, False, None)
+    if labels is not None:
+        check_label_names(
+            f"{directory}'s head", labels, "the model's", state.label_names(model, state.plain) or model.num_labels,
+            "load the encoder with the head's labels, or with num_labels alone, or pass head=False",
+        )  # fmt: skip
     if has_pooler:
         state.train_pooler(model)
     add_adapters(model, config, name=name, seed=0)
@@ -53,6 +59,8 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
             state.write(variable, values[key][part])
     for variable, value in head_values.values():
         state.put(state.owner, variable, value)
+    if labels is not None and not is_default(labels):
+        state.name_labels(model, labels)
     return settings
 
 
@@ -83,7 +91,7 @@ def _methods(method, settings, directory):
 
 def _head(model, state, directory, settings):
     if not (directory / HEAD_DESCRIPTION).is_file():
-        return {}, False
+        return {}, False, None
     return read_head(model, state, directory, *read_weights(directory, "head"))
 
 

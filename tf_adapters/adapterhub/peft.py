@@ -57,11 +57,11 @@ def read(model, directory, settings):
 
 
 def read_head(model, state, directory, settings):
-    """As `heads.read_head`, of what `modules_to_save` left in a directory."""
+    """As `heads.read_head`, of what `modules_to_save` left in a directory; PEFT's files do not name the labels."""
     weights, path = _weights(directory)
     weights = {key: value for key, value in weights.items() if not _is_lora(key)}
     if not weights:
-        return {}, False
+        return {}, False, None
     head = _head_of(settings)
     if head is not None and state.family.head_of(model) != head:
         raise InputError(
@@ -71,7 +71,7 @@ def read_head(model, state, directory, settings):
     pooler = named_weights(state.family.pooler(model).weights) if state.family.reads_pooler(model) else {}
     has_pooler = any(name in pooler for name in weights)
     targets = named_weights(state.head_variables(model)) | (pooler if has_pooler else {})
-    return matched(weights, targets, path), has_pooler
+    return matched(weights, targets, path), has_pooler, None
 
 
 def describe_head(directory, settings):

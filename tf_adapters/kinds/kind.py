@@ -3,11 +3,17 @@
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters.errors import InputError
 from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.models.state import state_of
 from tf_adapters.tasks.analysis import bootstrap_interval
+from tf_adapters.tasks.label_names import check_label_names
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.tasks.readers import get_reader
 
 NOT_FINITE = "the logits are not finite"
+# Heads of whose outputs each means a label, or is the number.
+NAMED = ("classification", "token-classification")
 # What a record has of the row itself.
 _OF_THE_ROW = ("id", "words")
 
@@ -35,6 +41,27 @@ class Kind:
     def num_labels(self, labels):
         """Outputs of the head for these label names."""
         return max(1, len(labels))
+
+    def check_model(self, model, what, labels=None):
+        """Raise InputError unless a model has this kind's head, with an output for each label in the same order.
+
+        Args:
+            what: str, the subject of the message, such as `"The task"`.
+            labels: label names in index order, none where the kind has none; None if they are not known.
+        """
+        state = state_of(model)
+        head = state.family.head_of(model)
+        if head != self.head:
+            raise InputError(
+                f"{what} needs a model with the head {self.head!r}, and this {type(model).__name__} has {head!r}: load "
+                f"the encoder with head={self.head!r}, or give what the model was trained for."
+            )
+        if self.head in NAMED and (labels is not None or not get_reader(self.name).named):
+            check_label_names(
+                what, labels or self.num_labels(()), "the model",
+                state.label_names(model, state.owner) or state.door.config_of(model).num_labels,
+                "give load_backbone (or add_adapters) these labels in the task's order, or num_labels=1 for regression",
+            )  # fmt: skip
 
     def losses(self, settings=None, examples=None, ops=None):
         """Arguments for `compile`: `loss`, of `targets(...)` and the model's outputs, and `metrics`.

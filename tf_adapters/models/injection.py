@@ -161,7 +161,8 @@ def set_active(model: Model, name: str, *, blocks: Optional[Iterable[int]] = Non
     Args:
         name: str, an adapter of the model.
         blocks: indices of the blocks whose adapters act, or None for all; the others are as without an adapter
-            (AdapterDrop, Rücklé et al. 2021). Graphs that were traced follow, and compute as much as before.
+            (AdapterDrop, Rücklé et al. 2021). Graphs that were traced follow, and compute as much as before. Exports
+            and `merge_adapter` have what acts. Directories have all blocks: `fit` and `save_adapter` are refused.
 
     Raises:
         InputError: the model has no adapter of that name, or no such block.
@@ -188,8 +189,9 @@ def disable_adapters(model: Model) -> Iterator[Model]:
     """Context in which the pretrained encoder acts alone, in graphs already traced too.
 
     No adapter acts and the LayerNorms are those of the encoder without one; the head stays that of the active adapter.
-    On leaving, the adapter acts that is active then. In between adapters may be added, loaded, saved, made active and
-    removed as outside. LayerNorms that are trained in between are the encoder's own, and no adapter's.
+    On leaving, the adapter acts that is active then. In between adapters may be added, loaded, made active and removed
+    as outside; `fit`, `save_adapter` and `merge_adapter` are refused, for what acts is not what they would write.
+    LayerNorms that are trained in between are the encoder's own, and no adapter's.
     """
     suspension = object()
     try:
@@ -227,6 +229,21 @@ def check_name(state, name):
     if not isinstance(name, str) or name not in state.adapters:
         known = ", ".join(repr(other) for other in state.adapters) or "none"
         raise InputError(f"{{name}}: the model has no such adapter; it has {known}.", name=name)
+
+
+def check_acts(state, what):
+    """Raise InputError where `what`, a function's name, would write another model than the one that acts."""
+    if state.active is None:
+        return
+    if not state.enabled:
+        raise InputError(
+            f"{what} is of the active adapter, and inside disable_adapters(model) none acts: call it outside."
+        )
+    if state.active_blocks is not None:
+        raise InputError(
+            f"{what} is of all blocks, and of the adapter {state.active!r} only those of the blocks "
+            f"{sorted(state.active_blocks)} act: set_active(model, {state.active!r}) lets all act."
+        )
 
 
 def check_fast(state, fast):

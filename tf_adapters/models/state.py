@@ -213,6 +213,12 @@ class ModelState:
         names = [id2label[index] for index in sorted(id2label)]
         return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
 
+    def name_labels(self, model, names):
+        """Give the outputs of the head that is on the model their names."""
+        config = self.door.config_of(model)
+        config.id2label = dict(enumerate(names))
+        config.label2id = {label: index for index, label in enumerate(names)}
+
     def put(self, owner, variable, value):
         """Give an owner's LayerNorms or head, or any other variable, a value; what is not on the model now is kept for
         later."""

@@ -24,7 +24,7 @@ from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.json_input import finite
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.heads import SWITCHED, HeadShape
-from tf_adapters.models.injection import add_adapters, check_fast, set_active
+from tf_adapters.models.injection import add_adapters, check_acts, check_fast, set_active
 from tf_adapters.models.loading import load_backbone
 from tf_adapters.models.state import check_not_cast, state_of
 from tf_adapters.models.trainable import parameter_counts
@@ -36,6 +36,7 @@ from tf_adapters.saving.layout import CARD_FILE, NEXT_WEIGHTS_FILE, SETTINGS_FIL
 from tf_adapters.saving.model_card import model_card
 from tf_adapters.saving.settings import FORMAT_VERSION, check_result, check_task, read_settings
 from tf_adapters.saving.stored_weights import sha256_of, weights_path
+from tf_adapters.tasks.label_names import check_label_names
 
 if TYPE_CHECKING:
     from tf_adapters.text.tokenizer import Tokenizer
@@ -70,7 +71,7 @@ def save_adapter(
     Returns: the directory, a `pathlib.Path`.
 
     Raises:
-        InputError: nothing was chosen to train, or the path cannot be written.
+        InputError: nothing was chosen to train, another model acts than would be saved, or the path cannot be written.
     """
     state = state_of(model)
     try:
@@ -87,6 +88,7 @@ def save_adapter(
         _check_json(name, value)
     if task is not None:
         check_task(task, "")
+    check_acts(state, "save_adapter")
     arrays = _collect(model, state)
     _finish_commit(directory)
     next_weights = directory / NEXT_WEIGHTS_FILE
@@ -235,11 +237,9 @@ def load_adapter(
     if head:
         _check_head(model, state, settings, arrays, directory)
     _assign(model, state, arrays, head, directory)
-    state.owner.pretrained = settings["pretrained_adapter"] if "pretrained_adapter" in settings else None
+    state.owner.pretrained = settings.get("pretrained_adapter")  # which older directories lack
     if head and settings["head"]["labels"]:
-        names = dict(enumerate(settings["head"]["labels"]))
-        config = state.door.config_of(model)
-        config.id2label, config.label2id = names, {label: index for index, label in names.items()}
+        state.name_labels(model, settings["head"]["labels"])
     return settings
 
 
@@ -479,14 +479,12 @@ def _check_head(model, state, settings, arrays, directory):
             f"layer(s) ({settings['head']['type']}), and the model's is another; load the encoder with the same head, "
             "or pass head=False."
         )
-    # A head of its own has its own labels.
-    shared = state.head is None or state.head is state.plain.stands
-    given, theirs = state.label_names(model, state.plain) if shared else None, settings["head"]["labels"]
-    if given and theirs and given != theirs:
-        raise InputError(
-            f"{directory} has a head for the labels {theirs}, and the model was given {given}: load the encoder with "
-            f"labels={theirs}, or with num_labels alone."
-        )
+    outputs = state.door.config_of(model).num_labels
+    check_label_names(
+        f"{directory}'s head", settings["head"]["labels"] or settings["head"]["num_labels"],
+        "the model's", state.label_names(model, state.owner) or outputs,
+        "load the encoder with the directory's labels, or with num_labels alone",
+    )  # fmt: skip
 
 
 def _read_arrays(directory, settings):

@@ -74,11 +74,7 @@ def _of_model(model, format, text, task, quantize):
             "A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False."
         )
     kind = get_kind((task or {}).get("kind", "classification"))
-    if type(model) is not state_of(model).family.heads[kind.head]:
-        raise InputError(
-            f"{{task}} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.",
-            task=task,
-        )
+    kind.check_model(model, f"task={task!r}")
     names = list(state_of(model).family.inputs(dict.fromkeys(INPUTS)))
     specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
 

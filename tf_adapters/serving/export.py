@@ -83,12 +83,7 @@ def export_saved_model(
         raise InputError("{text} must be the tokenizer of training.", text=text)
     task = task or {}
     kind = get_kind(task.get("kind", "classification"))
-    heads = state_of(model).family.heads
-    if type(model) is not heads[kind.head]:
-        raise InputError(
-            f"{{task}} is for {kind.name}, and the model is a {type(model).__name__}: give the task of training.",
-            task=task,
-        )
+    kind.check_model(model, f"task={task!r}")
     names = [model.config.id2label[index] for index in range(model.config.num_labels)]
     about = {
         "task": task,

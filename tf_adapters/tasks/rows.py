@@ -7,6 +7,7 @@ from typing import Dict, Optional, Tuple
 import numpy as np
 
 from tf_adapters.ranges import in_range
+from tf_adapters.tasks.label_names import check_label_names
 from tf_adapters.tasks.stored_texts import StoredTexts
 
 
@@ -22,15 +23,24 @@ class Rows:
             None where the labels are unknown.
         value_range: pair of the least and the greatest label that a regression can have, to
             which its predictions are clipped, or None.
+        label_names: names of the labels in index order; empty where they are not known.
     """
 
     text: "tf.Tensor"  # noqa: F821
     text_pair: Optional["tf.Tensor"] = None  # noqa: F821
     labels: Optional[np.ndarray] = None
     value_range: Optional[Tuple[float, float]] = None
+    label_names: Tuple[str, ...] = ()
 
     def __len__(self):
         return int(self.text.shape[0])
+
+    @property
+    def kinds(self):
+        """The kinds of task whose labels these can be."""
+        if self.labels.ndim == 2:
+            return ("multi-label",)
+        return ("regression",) if self.labels.dtype.kind == "f" else ("classification", "regression")
 
     def take(self, chosen):
         """The rows at the indices `chosen` (int array), in that order."""
@@ -40,7 +50,7 @@ class Rows:
             for texts in (self.text, self.text_pair)
         )
         labels = None if self.labels is None else self.labels[chosen]
-        return Rows(*texts, labels=labels, value_range=self.value_range)
+        return Rows(*texts, labels=labels, value_range=self.value_range, label_names=self.label_names)
 
     def plain(self):
         """The texts without labels, as `Rows`."""
@@ -104,6 +114,17 @@ class Task:
     test: Optional[Rows] = None
     source: str = ""
     reading: Optional[Dict[str, str]] = None
+
+    def __post_init__(self):
+        for split in ("train", "validation", "test"):
+            rows = getattr(self, split)
+            if not self.labels or getattr(rows, "labels", None) is None or not hasattr(rows, "label_names"):
+                continue
+            check_label_names(
+                f"The {split} split", rows.label_names or self.labels, "the task", self.labels, "read both in one order"
+            )
+            if not rows.label_names:
+                object.__setattr__(self, split, dataclasses.replace(rows, label_names=tuple(self.labels)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -262,8 +262,12 @@ class Experiment:
         task = self.task_of(first)
         metric = METRICS[task.metric].primary
         runs = SeedRuns(
-            output, metric=metric, settings={**self.identity(), "task": task.name, "seeds": seeds}, resume=resume
-        )
+            output, metric=metric, resume=resume,
+            settings={
+                **self.identity(), "task": task.name, "seeds": seeds, "metric": task.metric,
+                "label_names": list(task.labels),
+            },
+        )  # fmt: skip
         of_best = None, None
         for seed in range(first, first + seeds):
             if runs.done(seed):

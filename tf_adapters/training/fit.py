@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
+from tf_adapters.models.injection import check_acts
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import frozen_digest, learned_variables
 from tf_adapters.models.transaction import transaction
@@ -67,6 +68,7 @@ def fit(
     settings.check_kind(kind)
     trained_as = _trained_as(state)
     settings = trained_as.checked(settings, kind, strategy)
+    kind.check_model(model, "The task", task.labels)
     examples = kind.examples(task.train, tokenizer)
     if settings.jit_compile and len(examples) < settings.batch_size:
         raise InputError(
@@ -83,6 +85,8 @@ def fit(
     @transaction
     def prepared(model):
         """The run, before its first step: what is refused until then leaves the model as it was."""
+        if task.labels:
+            state.name_labels(model, task.labels)
         trained = trained_as(model, kind, examples, tokenizer, settings, workers)
         variables = trained.compile(steps)
         for note in getattr(examples, "notes", ()):
@@ -110,13 +114,23 @@ def _checked_state(model):
     state = state_of(model)
     if state.trainable is None:
         raise InputError("Call set_trainable(model, ...) before fit, so that it is known what trains.")
+    check_acts(state, "fit")
     trains = {id(variable) for variable in model.trainable_variables}
     if state.trainable == "adapters" and not (
         state.acting_name and any(id(v) in trains for v in learned_variables(state.owner))
     ):
         raise InputError(
             f"What set_trainable(model, 'adapters') chose is not the adapter that acts ({state.acting_name!r}): make "
-            "the one that is to train active, outside of disable_adapters, and call it again."
+            "the one that is to train active, and call it again."
+        )
+    others = [name for name in state.adapters if name != state.active]
+    norms = {id(variable) for variable in state.layer_norm_variables(model)}
+    saved = [v for v in state.backbone_variables(model) if id(v) in trains] if others else []
+    if any(id(v) not in norms for v in [*saved, *(state.changed(model, state.owner) if others else ())]):
+        raise InputError(
+            f"The encoder's own weights train or were changed (set_trainable(model, {state.trainable!r})), on which "
+            f"the model's other adapters ({', '.join(others)}) were not trained: remove them first, or train in a "
+            "model of its own."
         )
     return state
 
@@ -147,6 +161,9 @@ def _compared(model, task, tokenizer, trained, steps):
         "pretrained_adapter": state.pretrained_adapter and state.pretrained_adapter["sha256"],
         "text": tokenizer.settings(),
         "frozen_weights": frozen_digest(model),
+        "metric": task.metric,
+        "label_names": list(task.labels),
+        "value_range": getattr(task.train, "value_range", None),
         "training_rows": len(task.train),
         "training_data": task.train.digest(),
         "validation_data": task.validation.digest(),

@@ -398,12 +398,12 @@ class Run:
             bias.assign(trained)
 
     def _log(self, row):
-        text = io.StringIO()
+        text, columns = io.StringIO(), list(row)
         if self.log_bytes:
             # A run that was begun by an older version has the columns of that one.
             with open(self.output / LOG_FILE, newline="") as file:
-                row = {name: row[name] for name in next(csv.reader(file)) if name in row}
-        writer = csv.DictWriter(text, row)
+                columns = next(csv.reader(file))
+        writer = csv.DictWriter(text, columns, extrasaction="ignore")
         if not self.log_bytes:
             writer.writeheader()
         writer.writerow(row)

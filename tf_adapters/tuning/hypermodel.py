@@ -107,7 +107,10 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             )
         if fast and family.fast_block_class is None:
             raise InputError(f"{{fast}}: {family.model_type} has no fast blocks; leave it out.", fast=True)
-        self._data = [first.name, first.train.digest(), first.validation.digest()]
+        self._data = [
+            first.name, first.train.digest(), first.validation.digest(), first.metric, list(first.labels),
+            getattr(first.train, "value_range", None),
+        ]  # fmt: skip
         self._model, self._tokenizer = None, None
 
     @property

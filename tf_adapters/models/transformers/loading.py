@@ -20,6 +20,7 @@ from tf_adapters.models.transformers.config_file import read_config
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
 from tf_adapters.models.transformers.names import named_weights
+from tf_adapters.models.transformers.site import AdaptedBlock
 from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights, shard_names
 
 TEXT_FILES = (
@@ -70,10 +71,12 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
     """
     only_first_door(model, "change_head")
     state = state_of(model)
-    if state.adapters or state.directory is None or head == "masked-lm":
+    if state.directory is None or head == "masked-lm":
+        raise InputError("model: change_head takes one that load_backbone returned, and makes no head of masked words.")
+    if isinstance(state.family.blocks(model)[0], AdaptedBlock):
+        where = "it" if state.adapters else "another model on its encoder"
         raise InputError(
-            "model: change_head takes one that load_backbone returned, without adapters, and makes no head of masked "
-            "words."
+            f"model: {where} has adapters, and change_head takes one without adapters: remove_adapters first."
         )
     if state.changed(model):
         raise InputError(

@@ -1,0 +1,149 @@
+"""What acts is what is trained, saved and merged, or that is refused by name."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+
+from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
+from tests.whole import assert_same, outputs, picture, train
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    LoraConfig,
+    add_adapters,
+    disable_adapters,
+    fit,
+    load_adapter,
+    load_backbone,
+    load_pretrained_adapter,
+    merge_adapter,
+    save_adapter,
+    set_active,
+    set_trainable,
+)
+from tf_adapters.adapterhub import export_adapter
+from tf_adapters.models import change_head
+from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.merging import merged
+from tf_adapters.training.fit import _checked_state
+from tf_adapters.training.run import Run
+
+CONFIG = AdapterConfig(4, init_stddev=0.5, train_layer_norm="encoder")
+MODES = ("adapters", "full", "top-1", "layer-norm", "bias", "head")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("encoder") / "two-blocks"
+    write_checkpoint(directory, num_hidden_layers=2)
+    return directory
+
+
+def model_of(*names, config=CONFIG):
+    model = tiny_model(num_hidden_layers=2)
+    for seed, name in enumerate(names):
+        train(add_adapters(model, config, name=name, seed=seed), seed=seed)
+    return model
+
+
+STATES = {
+    "disabled": (disable_adapters, "inside disable_adapters"),
+    "blocks": (
+        lambda model: contextlib.nullcontext(set_active(model, "a", blocks=[1])),
+        r"adapter 'a' only those of the blocks \[1\] act: set_active\(model, 'a'\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("door", ["transformers", pytest.param("keras-hub", marks=pytest.mark.nightly)])
+def test_what_acts_and_would_not_be_saved_is_neither_trained_nor_written(state, door, encoder, tmp_path):
+    enter, message = STATES[state]
+    first = door == "transformers"
+    model = model_of("a") if first else add_adapters(load_backbone(encoder, door=door), CONFIG, name="a", seed=0)
+    for mode in MODES:
+        set_trainable(model, mode)
+        before = picture(model) if first else None
+        with enter(model):
+            for name, write in {
+                "fit": lambda: fit(model, None, None, tmp_path / "run", epochs=1, learning_rate=1e-3),
+                "save_adapter": lambda: save_adapter(model, tmp_path / "saved"),
+                **({"export_adapter": lambda: export_adapter(model, tmp_path / "hub")} if first else {}),
+            }.items():
+                with pytest.raises(InputError, match=f"{name} is of .*{message}"):
+                    write()
+        set_active(model, "a")
+        assert before is None or assert_same(before, picture(model)) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_adapters_what_acts_is_the_encoder_in_every_context(tmp_path):
+    model = set_trainable(model_of(), "full")
+    with disable_adapters(model):
+        assert _checked_state(model) and save_adapter(model, tmp_path / "saved")
+
+
+def test_the_encoders_own_weights_do_not_train_beside_a_second_adapter(tmp_path):
+    model = model_of("a", "b")
+    for mode in MODES:
+        set_trainable(model, mode)
+        if mode in ("adapters", "layer-norm", "head"):
+            assert _checked_state(model)
+            continue
+        with pytest.raises(InputError, match=rf"own weights train.*'{mode}'.*other adapters \(a\).*remove them first"):
+            fit(model, None, None, tmp_path / "run", epochs=1, learning_rate=1e-3)
+    state = state_of(set_trainable(model, "adapters"))
+    norms = {id(variable) for variable in state.layer_norm_variables(model)}
+    kernel = next(variable for variable in state.backbone_variables(model) if id(variable) not in norms)
+    kernel.assign_add(np.ones_like(kernel))
+    with pytest.raises(InputError, match="or were changed"):
+        fit(model, None, None, tmp_path / "run", epochs=1, learning_rate=1e-3)
+
+
+def test_only_the_blocks_that_act_are_merged():
+    model = model_of("a", config=LoraConfig(rank=2))
+    whole = outputs(model)
+    set_active(model, "a", blocks=[1])
+    acts = outputs(model)
+    assert np.abs(whole - acts).max() > 1e-2
+    with merged(model):
+        np.testing.assert_allclose(outputs(model), acts, atol=1e-5)
+    with disable_adapters(model), merged(model):
+        assert not np.allclose(outputs(model), acts, atol=1e-2)
+    merge_adapter(model)
+    np.testing.assert_allclose(outputs(model), acts, atol=1e-5)
+
+
+def test_a_directory_brings_its_origin_or_none(tmp_path):
+    model = set_trainable(model_of("a"), "adapters")
+    plain = save_adapter(model, tmp_path / "plain")
+    older = save_adapter(model, tmp_path / "older")
+    settings = json.loads((older / "tf_adapters.json").read_text())
+    del settings["pretrained_adapter"]
+    (older / "tf_adapters.json").write_text(json.dumps(settings))
+    model = model_of()
+    for directory in (plain, older):
+        load_pretrained_adapter(model, plain, name="a")
+        assert state_of(model).pretrained_adapter["directory"] == str(plain)
+        load_adapter(model, directory, name="a")
+        assert state_of(model).pretrained_adapter is None
+
+
+def test_a_row_of_the_log_has_the_columns_of_its_header(tmp_path):
+    run = Run.__new__(Run)
+    run.output, run.log_bytes, run.writer = tmp_path, 0, None
+    run._log({"epoch": 1, "validation_accuracy": 0.5})
+    run._log({"epoch": 2, "validation_f1": 0.25})
+    assert (tmp_path / "log.csv").read_bytes().splitlines() == [b"epoch,validation_accuracy", b"1,0.5", b"2,"]
+
+
+def test_a_head_is_changed_on_a_plain_encoder_alone(encoder):
+    model = load_backbone(encoder)
+    other = change_head(model, num_labels=3)
+    add_adapters(other, CONFIG, seed=0)
+    for changed, message in ((other, "it has adapters"), (model, "another model on its encoder has adapters")):
+        with pytest.raises(InputError, match=f"{message}.*remove_adapters first"):
+            change_head(changed)
+    assert model(tiny_inputs()).logits.shape == (3, 2)
