@@ -20,7 +20,6 @@ from tf_adapters.models.transformers.config_file import read_config
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
 from tf_adapters.models.transformers.names import named_weights
-from tf_adapters.models.transformers.site import AdaptedBlock
 from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights, shard_names
 
 TEXT_FILES = (
@@ -73,11 +72,8 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
     state = state_of(model)
     if state.directory is None or head == "masked-lm":
         raise InputError("model: change_head takes one that load_backbone returned, and makes no head of masked words.")
-    if isinstance(state.family.blocks(model)[0], AdaptedBlock):
-        where = "it" if state.adapters else "another model on its encoder"
-        raise InputError(
-            f"model: {where} has adapters, and change_head takes one without adapters: remove_adapters first."
-        )
+    if state.adapters:
+        raise InputError("model: it has adapters, and change_head takes one without adapters: remove_adapters first.")
     if state.changed(model):
         raise InputError(
             "model: its encoder was changed since it was loaded, and its files have what a new head stands on: load it "
