@@ -315,7 +315,7 @@ def test_fused_adapters_are_found_beside_the_fusion_or_where_they_are_said_to_be
     shutil.move(tmp_path / "first", tmp_path / "elsewhere")
     other = load_backbone(BERT / "model", num_labels=3)
     with pytest.raises(
-        InputError, match="the adapter 'first', which is neither in it nor beside it: name its directory in adapters="
+        InputError, match="the adapter 'first', which is neither in it nor beside it: put its directory there"
     ):
         import_adapter(other, tmp_path / "first,second")
     with pytest.raises(InputError, match="must name the directories of 'first', 'second'"):

@@ -105,8 +105,7 @@ def _folder(directory, name):
         if (folder / "adapter_config.json").is_file():
             return folder
     raise InputError(
-        f"{directory} is of the adapter {name!r}, which is neither in it nor beside it: name its directory in "
-        f"adapters={{{name!r}: ...}}."
+        f"{directory} is of the adapter {name!r}, which is neither in it nor beside it: put its directory there."
     )
 
 

@@ -68,7 +68,8 @@ def read_head(model, state, directory, settings):
     if head is not None and state.family.head_of(model) != head:
         raise InputError(
             f"{directory} has a head for {head}, and this model is a {type(model).__name__}: load the encoder with "
-            f"head={head!r}, or pass head=False."
+            f"head={head!r}, or pass {{head}}.",
+            head=False,
         )
     pooler = named_weights(state.family.pooler(model).weights) if state.family.reads_pooler(model) else {}
     has_pooler, targets = any(name in pooler for name in weights), named_weights(state.head_variables(model))
@@ -92,6 +93,12 @@ def describe_head(directory, settings):
     names = ("classifier.out_proj.weight", "classifier.weight", "qa_outputs.weight")
     last = next((weights[name] for name in names if name in weights), None)
     if last is None:
+        other = next((name for name in weights if not _is_lora(name)), None)
+        if other is not None:
+            raise InputError(
+                f"{path} holds {shown(other)}, which is neither LoRA nor of a head known here: pass {{head}}.",
+                head=False,
+            )
         return None
     head = _head_of(settings)
     if head is None:

@@ -81,6 +81,13 @@ def _command(function):
         **{name: option for name, option in _OPTION_NAMES.items() if option in options.values()},
     }
 
+    names = "|".join(name for name in options if "_" in name) or "(?!)"
+
+    def sentence(error):
+        """The message; where it names an argument outright, the option stands in its place."""
+        named = rf"(?<![\w.='\"/-])({names})\b(?![\w.('\"/])"
+        return re.sub(named, lambda name: options[name[0]], error.spelled(spelled))
+
     def spelled(name, value):
         if name in positional:
             return name.upper() if value is NAME else str(value)
@@ -99,7 +106,7 @@ def _command(function):
             check_numbers(arguments)
             function(**arguments)
         except InputError as error:
-            print(f"error: {error.spelled(spelled)}", file=sys.stderr)
+            print(f"error: {sentence(error)}", file=sys.stderr)
             raise typer.Exit(2) from None
         except OSError as error:
             if error.filename is None:

@@ -10,7 +10,7 @@ from tf_adapters.paths import to_path
 from tf_adapters.ranges import is_int, is_real
 
 # They change what an encoder computes, to what is not implemented here.
-_REFUSED = ("is_decoder", "add_cross_attention", "pruned_heads")
+_REFUSED = ("is_decoder", "add_cross_attention", "pruned_heads", "rope_parameters", "rope_scaling")
 _MOST = 2**31 - 1
 
 
