@@ -27,7 +27,7 @@ def find_here(source):
             )
         return pathlib.Path(spec.origin).parent / folder
     path = to_path(source)
-    if path.is_dir():
+    if source and path.is_dir():
         return path
     if path.is_file():
         raise InputError(
