@@ -6,6 +6,7 @@ fixtures).
 
 import json
 import math
+import re
 import shutil
 
 import numpy as np
@@ -314,7 +315,7 @@ def test_fused_adapters_are_found_beside_the_fusion_or_where_they_are_said_to_be
     shutil.move(tmp_path / "first", tmp_path / "elsewhere")
     other = load_backbone(BERT / "model", num_labels=3)
     with pytest.raises(
-        InputError, match="the adapter 'first', which is neither in it nor beside it: name its directory in adapters="
+        InputError, match="the adapter 'first', which is neither in it nor beside it: put its directory there"
     ):
         import_adapter(other, tmp_path / "first,second")
     with pytest.raises(InputError, match="must name the directories of 'first', 'second'"):
@@ -648,6 +649,47 @@ def rename(before, after):
 def test_pefts_weights_that_do_not_fit_are_named_and_the_model_stays(model, source, arrays, message, tmp_path):
     with pytest.raises(InputError, match=message):
         import_adapter(model, changed(tmp_path, source, arrays=arrays, file="adapter_model.safetensors"))
+    assert as_it_was(model)
+
+
+def test_the_encoders_own_pooler_stays_under_a_head_of_peft_and_a_lost_one_is_refused(tmp_path):
+    shutil.copytree(BERT / "model", tmp_path / "encoder")
+    file = tmp_path / "encoder" / "model.safetensors"
+    arrays, head = load_file(file), load_file(BERT / "peft" / "adapter_model.safetensors")
+    kernel, bias = (
+        next(name for name in arrays if name.endswith(f"pooler.dense.{part}")) for part in ("weight", "bias")
+    )
+    # As it was initialised, a pooler counts as a part of the head here, and not to PEFT.
+    save_file(arrays | {bias: np.zeros_like(arrays[bias])}, file, {"format": "pt"})
+    model = load_backbone(tmp_path / "encoder", num_labels=3)
+    assert state_of(model).newly_initialized
+    import_adapter(model, BERT / "peft")
+    np.testing.assert_array_equal(model.classifier.kernel, head[PREFIX + "classifier.weight"].T)
+    np.testing.assert_array_equal(model.bert.pooler.dense.kernel, arrays[kernel].T)
+    del arrays[kernel], arrays[bias]
+    save_file(arrays, file, {"format": "pt"})
+    with pytest.warns(UserWarning, match="no pooler"):
+        model = load_backbone(tmp_path / "encoder", num_labels=3)
+    with pytest.raises(InputError, match="has no pooler, and neither has .*encoder: .*; pass head=False"):
+        import_adapter(model, BERT / "peft")
+    import_adapter(model, BERT / "peft", head=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert.embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight",
+        "bert.encoder.layer.1.attention.output.LayerNorm.bias", "bert.of_the_future.weight",
+        "bert.embeddings.word_embeddings.token_adapter.trainable_tokens_delta",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("head", [True, False])
+def test_weights_in_pefts_file_that_are_neither_lora_nor_head_are_refused_by_name(model, name, head, tmp_path):
+    def add(found):
+        found[PREFIX + name] = np.ones((2, 2), np.float32)
+
+    with pytest.raises(InputError, match=f"holds '{re.escape(name)}', which is of the encoder itself"):
+        import_adapter(model, changed(tmp_path, "peft", arrays=add, file="adapter_model.safetensors"), head=head)
     assert as_it_was(model)
 
 

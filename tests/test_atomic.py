@@ -6,11 +6,13 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from safetensors import safe_open
 
 from tf_adapters.errors import InputError
 from tf_adapters.saving import atomic
-from tf_adapters.saving.atomic import replacing, write_text
+from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
 
 # Writes half a file, says so, and waits.
 WRITER = """
@@ -97,12 +99,22 @@ def test_files_and_folders_have_the_mode_that_the_umask_says(tmp_path, umask):
     before = os.umask(umask)
     try:
         write_text(tmp_path / "a.json", "{}")
+        write_safetensors(tmp_path / "a.safetensors", {"a": np.zeros(2)})
         with atomic.folder_beside(tmp_path / "folder") as temporary:
             temporary.rename(tmp_path / "folder")
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o666 & ~umask
+    for name in ("a.json", "a.safetensors"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o666 & ~umask
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o777 & ~umask
+
+
+def test_a_file_of_weights_is_held_until_it_has_its_name(tmp_path, monkeypatch):
+    # As another writer in the folder would, before the file is renamed.
+    monkeypatch.setattr(atomic.os, "fsync", lambda handle: atomic.remove_dead(tmp_path))
+    write_safetensors(tmp_path / "a.safetensors", {"a": np.ones(2)}, {"b": "c"})
+    with safe_open(str(tmp_path / "a.safetensors"), framework="np") as file:
+        assert file.metadata() == {"b": "c"} and file.get_tensor("a").tolist() == [1, 1]
 
 
 def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path):

@@ -192,6 +192,28 @@ def test_vocab_and_merges_make_the_same_tokenizer(files, tmp_path):
     assert one.tokenize(HARD).to_list() == other.tokenize(HARD).to_list()
 
 
+def test_the_files_of_transformers_5_are_read_and_added_tokens_are_refused(files, tmp_path):
+    content = json.loads((files[0] / "tokenizer.json").read_text())
+    special = {name: {"SpecialToken": {"id": name, "type_id": 0}} for name in ("<s>", "</s>")}
+    begin, end, text = special["<s>"], special["</s>"], {"Sequence": {"id": "A", "type_id": 0}}
+    pair = [begin, text, end, end, {"Sequence": {"id": "B", "type_id": 0}}, end]
+    content["post_processor"] = {"type": "TemplateProcessing", "single": [begin, text, end], "pair": pair}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "TokenizersBackend"}))
+    assert ByteLevelBpe.from_directory(tmp_path).settings() == ByteLevelBpe.from_directory(files[0]).settings()
+    del pair[2]
+    for change in ({"post_processor": content["post_processor"]}, {"post_processor": {"type": "ByteLevel"}}):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content | change))
+        with pytest.raises(InputError, match="post_processor=.* must put tokens around texts as RoBERTa does"):
+            ByteLevelBpe.from_directory(tmp_path)
+    content = json.loads((files[0] / "tokenizer.json").read_text())
+    size = len(content["model"]["vocab"])
+    content["added_tokens"].append({"id": size, "content": "<e1>", "special": True})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=f"the token '<e1>' was added to the vocabulary of {size} entries"):
+        ByteLevelBpe.from_directory(tmp_path)
+
+
 def test_bytes_that_are_not_utf8_become_replacement_characters(files):
     folder, tokenizer = files
     found = ByteLevelBpe.from_directory(folder).tokenize(tf.constant([b"good \xff film"])).to_list()

@@ -78,6 +78,19 @@ def test_a_configuration_that_names_code_to_fetch_and_run_reaches_nothing(tmp_pa
     np.testing.assert_array_equal(model(tiny_inputs()).logits.shape, plain(tiny_inputs()).logits.shape)
 
 
+def test_what_transformers_5_writes_is_read(tmp_path):
+    write_checkpoint(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("torch_dtype", "position_embedding_type", "use_cache"):
+        config.pop(name, None)
+    config |= {"dtype": "bfloat16", "rope_parameters": None, "transformers_version": "5.2.0", "is_decoder": False}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    arrays = read_tensors(tmp_path / "model.safetensors")
+    save_file(arrays, tmp_path / "model.safetensors", {"format": "mlx"})
+    word = load_backbone(tmp_path).bert.embeddings.weight
+    np.testing.assert_array_equal(word, arrays["embeddings.word_embeddings.weight"])
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_key_that_describes_an_encoder_is_kept_and_no_other(family, tmp_path):
     described = get_family(family)
@@ -121,6 +134,7 @@ def test_a_size_of_a_wrong_type_is_named(name, value, tmp_path):
         (dict(classifier_dropout={}), "classifier_dropout="),
         (dict(is_decoder=True), "is_decoder=True is not supported"),
         (dict(pruned_heads={"0": [1]}), "pruned_heads="),
+        (dict(rope_parameters={"rope_type": "default"}), "rope_parameters=.* is not supported"),
         (dict(model_type=[]), r"model_type=\[\] is not supported"),
         (dict(position_embedding_type=[[]]), "position_embedding_type="),
         (dict(hidden_size=2**20), "lacks most weights"),

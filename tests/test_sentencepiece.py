@@ -421,6 +421,46 @@ def test_special_tokens_that_a_user_of_sentencepiece_defined_are_plain_text_too(
     assert ours.sep_id not in ids
 
 
+@pytest.mark.parametrize(
+    "family, settings",
+    [
+        *((family, {}) for family in CLASSES),
+        ("albert", {"do_lower_case": False, "keep_accents": True}),
+        ("deberta-v2", {"do_lower_case": True, "split_by_punct": True}),
+    ],
+)
+def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(tokenizers_of, tmp_path, family, settings):
+    ours, _, fast = tokenizers_of(family, **settings)
+    fast.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    # What the class says of lower case is not asked, and neither is a file that lies there as well.
+    config = {"tokenizer_class": "TokenizersBackend", "do_lower_case": not settings.get("do_lower_case", True)}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / LAYOUTS[family].file).write_bytes(b"another")
+    found = SentencePiece.from_directory(tmp_path, layout=family)
+    texts = [*HARD, *ordinary(99), *random_texts(500)]
+    assert found.tokenize(texts).to_list() == ours.tokenize(texts).to_list()
+    for name in ("size", "cls_id", "sep_id", "pad_id", "unk_id", "mask_id"):
+        assert getattr(found, name) == getattr(ours, name)
+    known = {name: value for name, value in ours.settings().items() if name != "model_sha256"}
+    assert found.settings().items() >= known.items()
+
+    content = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    added = {"id": ours.size + 1, "content": "<e1>", "special": True}
+    for change, message in (
+        (lambda c: c["added_tokens"].append(added), f"the token '<e1>' was added to the vocabulary of {ours.size} "),
+        (lambda c: c["model"].update(type="BPE"), "model.type='BPE' .* must be 'Unigram'"),
+        (lambda c: c["normalizer"]["normalizers"].append({"type": "NFC"}), "normalizer: {'type': 'NFC'}"),
+        (lambda c: c["model"]["vocab"].insert(0, ["x", 0]), r"model.vocab\[\d\] .* must be"),
+        (lambda c: c["model"].update(vocab=[[1]]), "no complete tokenizer"),
+        (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer="),
+    ):
+        changed = json.loads(json.dumps(content))
+        change(changed)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(changed))
+        with pytest.raises(InputError, match=message):
+            SentencePiece.from_directory(tmp_path, layout=family)
+
+
 @pytest.mark.parametrize("cut", [0, 1, 100, 0.5, 0.99])
 @EACH
 def test_a_truncated_file_is_named(folders, family, cut, tmp_path):
@@ -443,9 +483,6 @@ def test_a_file_of_another_kind_is_named(content, tmp_path):
 def test_a_directory_that_is_not_the_familys_is_refused(folders, tmp_path):
     with pytest.raises(InputError, match="holds no spm.model, SentencePiece's own model"):
         SentencePiece.from_directory(tmp_path, layout="deberta-v2")
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match="holds no sentencepiece.bpe.model.*tokenizer.json has not all of it"):
-        SentencePiece.from_directory(tmp_path, layout="xlm-roberta")
     with pytest.raises(InputError, match="layout='bert' is unknown"):
         SentencePiece.from_directory(tmp_path, layout="bert")
     (tmp_path / "sentencepiece.bpe.model").write_bytes((folders["albert"] / "spiece.model").read_bytes())

@@ -511,8 +511,54 @@ def test_directories_that_are_not_berts_are_refused(tmp_path):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
         with pytest.raises(InputError, match=message):
             WordPiece.from_directory(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
     with pytest.raises(InputError, match="not UTF-8"):
+        WordPiece.from_directory(tmp_path)
+
+
+@pytest.mark.parametrize("lowercase, strip_accents", [(False, None), (True, False), (False, True)])
+def test_what_transformers_5_saves_is_read_as_tokenizer_json_says(tmp_path, lowercase, strip_accents):
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    theirs = Tokenizer(models.WordPiece({token: number for number, token in enumerate(TOY)}, unk_token="[UNK]"))
+    theirs.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    # Of transformers 4, which go before tokenizer.json there.
+    config = {"do_lower_case": not lowercase, "strip_accents": not strip_accents}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "TokenizersBackend"}))
+    (tmp_path / "vocab.txt").write_text("\n".join(TOY[::-1]) + "\n", "utf-8")
+    ours, texts = WordPiece.from_directory(tmp_path), ["Good \u00e9 e \u4e2d", "GOODNESS \u00c9, a b"]
+    assert ours.tokenize(texts).to_list() == [encoding.ids for encoding in theirs.encode_batch(texts)]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "BertTokenizer"}))
+    (tmp_path / "vocab.txt").unlink()
+    other = WordPiece.from_directory(tmp_path)
+    assert (other.do_lower_case, other.strip_accents) == (not lowercase, not strip_accents)
+
+
+ENTITY = {"content": "[E1]", "special": True}
+
+
+@pytest.mark.parametrize(
+    "file, content",
+    [
+        ("added_tokens.json", {"[E1]": len(TOY)}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"0": {"content": "[PAD]"}, str(len(TOY)): ENTITY}}),
+        ("tokenizer.json", {"added_tokens": [{"id": len(TOY), **ENTITY}]}),
+    ],
+)
+def test_tokens_that_were_added_to_a_vocabulary_are_refused_wherever_they_stand(tmp_path, file, content):
+    if file == "tokenizer.json":
+        content |= {"model": {"vocab": {token: number for number, token in enumerate(TOY)}}}
+        content |= {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+    else:
+        (tmp_path / "vocab.txt").write_text("\n".join(TOY) + "\n", "utf-8")
+    (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"the token '\[E1\]' was added to the vocabulary of 15 entries"):
+        WordPiece.from_directory(tmp_path)
+    (tmp_path / file).write_text(json.dumps(content).replace(f"{len(TOY)}", '"x"' if file[0] == "a" else "[]"))
+    with pytest.raises(InputError, match="x|damaged|not JSON|was added"):
         WordPiece.from_directory(tmp_path)
 
 

@@ -2,10 +2,10 @@
 
 import json
 import math
-import pathlib
 import re
 
 from tf_adapters.errors import InputError, shown
+from tf_adapters.paths import to_path
 
 # More than any file that is read has; beyond it, comparing, printing or writing a value may end in a RecursionError.
 MOST_LEVELS = 50
@@ -53,7 +53,7 @@ def read_json(path, advice="restore the file", **values):
         InputError: the file cannot be read, is not JSON in UTF-8, or holds something else than an object.
     """
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        text = to_path(path).read_text(encoding="utf-8")
         content = parse_json(text)
         if _SURROGATE.search(text):
             json.dumps(content, ensure_ascii=False).encode("utf-8")  # half of a pair is no character: nothing takes it

@@ -7,6 +7,7 @@ from typing import Optional
 from tf_adapters.adapterhub.layout import DESCRIPTIONS, HEAD_DESCRIPTION
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
+from tf_adapters.paths import to_path
 
 # Our heads -> the ends of the names of transformers' classes with that head, and the flexible heads that compute the
 # same.
@@ -30,7 +31,7 @@ def read_description(directory):
     Raises:
         InputError: there is none, or it is of something else.
     """
-    directory = pathlib.Path(directory)
+    directory = to_path(directory)
     found = {kind: directory / name for kind, name in DESCRIPTIONS.items() if (directory / name).is_file()}
     if not found:
         raise InputError(f"{directory} has no adapter_config.json, so it is no directory of AdapterHub's or PEFT's.")
@@ -85,7 +86,7 @@ class HeadDescription:
 def read_head_description(directory):
     """The `HeadDescription` of a directory's `head_config.json`; InputError if it is damaged, or of a head that is not
     known here."""
-    path = pathlib.Path(directory) / HEAD_DESCRIPTION
+    path = to_path(directory) / HEAD_DESCRIPTION
     settings = read_json(path, "restore it, or pass {head}", head=False)
     if not isinstance(settings.get("config") or {}, dict):
         raise InputError(f"{path} is no description of a head: restore it, or pass {{head}}.", head=False)

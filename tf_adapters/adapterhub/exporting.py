@@ -1,7 +1,6 @@
 """From an adapter of a model to AdapterHub's files."""
 
 import json
-import pathlib
 
 from tf_adapters.adapterhub import bottleneck, fusion, lora
 from tf_adapters.adapterhub.heads import head_files
@@ -11,6 +10,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import check_acts
 from tf_adapters.models.state import state_of
+from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import write_safetensors, write_text
 
 # `method` of a config -> what is written of it.
@@ -40,7 +40,7 @@ def export_adapter(model, directory, *, name=None, head=True):
             several layers, multiplication, (IA)^3, LoRA behind the attention, another kind of head.
     """
     only_first_door(model, "export_adapter")
-    state, directory = state_of(model), pathlib.Path(directory)
+    state, directory = state_of(model), to_path(directory)
     if state.active is None:
         raise InputError("The model has no adapter to export: add or load one first.")
     check_acts(state, "export_adapter")

@@ -1,12 +1,12 @@
 """Directories of `adapters` or PEFT, here or on the HuggingFace hub; needs no TensorFlow."""
 
 import os
-import pathlib
 import re
 
 from tf_adapters.adapterhub.layout import DESCRIPTIONS, FILES, HEAD_DESCRIPTION
 from tf_adapters.errors import InputError
 from tf_adapters.hub import parse_id
+from tf_adapters.paths import to_path
 from tf_adapters.saving import fetching
 
 _NAMES = (*DESCRIPTIONS.values(), HEAD_DESCRIPTION, *(name for names in FILES.values() for name in names))
@@ -23,7 +23,7 @@ def find_directory(source):
     Raises:
         InputError: as `find_adapter`; the source is an id of AdapterHub's own index.
     """
-    path = pathlib.Path(source)
+    path = to_path(source)
     # AdapterHub's index was archived in July 2024; its adapters are repositories of huggingface.co.
     if re.fullmatch(r"[\w.-]+@[\w.-]+|[\w.-]+/[\w.-]+@ukp", os.fspath(source)) and not path.exists():
         raise InputError(

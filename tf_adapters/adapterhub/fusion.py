@@ -1,6 +1,5 @@
 """AdapterFusion in the files of `adapters`, with the adapters that it is of in folders of their own."""
 
-import pathlib
 import re
 
 import numpy as np
@@ -11,6 +10,7 @@ from tf_adapters.adapterhub.weights import by_key, by_site, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.state import state_of
+from tf_adapters.paths import to_path
 
 # What only this value of can be expressed. Whether values are multiplied before they are summed or after makes no
 # difference.
@@ -46,7 +46,7 @@ def read(model, directory, settings, adapters=None):
         )
     configs, saved = {}, {}
     for adapter in names:
-        folder = _folder(directory, adapter) if adapters is None else pathlib.Path(adapters[adapter])
+        folder = _folder(directory, adapter) if adapters is None else to_path(adapters[adapter])
         method, described = read_description(folder)
         if method != "bottleneck":
             raise InputError(f"{folder} holds {method}: bottleneck adapters are fused.")
@@ -105,8 +105,7 @@ def _folder(directory, name):
         if (folder / "adapter_config.json").is_file():
             return folder
     raise InputError(
-        f"{directory} is of the adapter {name!r}, which is neither in it nor beside it: name its directory in "
-        f"adapters={{{name!r}: ...}}."
+        f"{directory} is of the adapter {name!r}, which is neither in it nor beside it: put its directory there."
     )
 
 

@@ -32,7 +32,8 @@ def read_head(model, state, directory, weights, path):
     if state.family.head_of(model) != described.head:
         raise InputError(
             f"{directory} has a head for {described.head}, and this model is a {type(model).__name__}: load the "
-            f"encoder with head={described.head!r}, or pass head=False."
+            f"encoder with head={described.head!r}, or pass {{head}}.",
+            head=False,
         )
     targets, has_pooler = named_weights(state.head_variables(model)), False
     if described.flexible is not None:
@@ -55,18 +56,21 @@ def matched(weights, targets, path):
     values = {}
     for name, value in weights.items():
         if name not in targets:
-            raise InputError(f"{path} holds {shown(name)}, for which this model's head has no weight: pass head=False.")
+            raise InputError(
+                f"{path} holds {shown(name)}, for which this model's head has no weight: pass {{head}}.", head=False
+            )
         variable, transposed = targets[name]
         value = np.asarray(value, np.float32).T if transposed else np.asarray(value, np.float32)
         if value.shape != tuple(variable.shape):
             raise InputError(
                 f"{path}: {name} is {value.shape}, and the model's is {tuple(variable.shape)}: load the encoder with "
-                "as many labels, or pass head=False."
+                "as many labels, or pass {head}.",
+                head=False,
             )
         values[name] = variable, value
     lacking = sorted(set(targets) - set(values))
     if lacking:
-        raise InputError(f"{path} lacks {lacking[0]!r}, which this model's head has: pass head=False.")
+        raise InputError(f"{path} lacks {lacking[0]!r}, which this model's head has: pass {{head}}.", head=False)
     return values
 
 
@@ -91,7 +95,8 @@ def head_files(model, state, name):
     if head != "classification":
         raise InputError(
             f"The head of this {type(model).__name__} has a pooler of its own, which AdapterHub's files have in heads "
-            "of classification alone: pass head=False."
+            "of classification alone: pass {head}.",
+            head=False,
         )
     # A pooler that was trained with the head is the first layer of a flexible head there.
     pooler, layers = _dense_layers(model, state)
@@ -139,7 +144,8 @@ def _names_of_flexible(described, model, state, directory):
         raise InputError(
             f"{directory} has the flexible head {theirs['head_type']!r} of "
             f"{_in_words(theirs.get('layers'), theirs.get('activation_function'), on_pooler)}, and that of a "
-            f"{type(model).__name__} has {computed}: pass head=False."
+            f"{type(model).__name__} has {computed}: pass {{head}}.",
+            head=False,
         )
     return dict(zip(_numbers(len(chosen)), chosen)), bool(pooler) and not on_pooler
 

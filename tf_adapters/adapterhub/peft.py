@@ -13,6 +13,7 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.names import named_weights
+from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights
 from tf_adapters.ranges import is_int
 
 # What LoraConfig or the head take up, and what changes nothing of what is computed.
@@ -38,6 +39,7 @@ def read(model, directory, settings):
     """The name, the `LoraConfig` and the values, by the keys of layers, of the LoRA in a directory."""
     config = _scales(settings, directory)
     weights, path = _weights(directory)
+    _refuse_trained_encoder(model, [key for key in weights if not _is_lora(key)], path)
     weights = {key: value for key, value in weights.items() if _is_lora(key)}
     denses, depth, base = dense_layers(model), len(state_of(model).family.blocks(model)), model.base_model_prefix + "."
     found = by_site(model, weights, {f"{dense}.": site for site, (dense, _) in denses.items()}, path)
@@ -66,11 +68,22 @@ def read_head(model, state, directory, settings):
     if head is not None and state.family.head_of(model) != head:
         raise InputError(
             f"{directory} has a head for {head}, and this model is a {type(model).__name__}: load the encoder with "
-            f"head={head!r}, or pass head=False."
+            f"head={head!r}, or pass {{head}}.",
+            head=False,
         )
     pooler = named_weights(state.family.pooler(model).weights) if state.family.reads_pooler(model) else {}
-    has_pooler = any(name in pooler for name in weights)
-    targets = named_weights(state.head_variables(model)) | (pooler if has_pooler else {})
+    has_pooler, targets = any(name in pooler for name in weights), named_weights(state.head_variables(model))
+    if has_pooler:
+        targets |= pooler
+    elif any(name in targets for name in pooler):
+        # Pretrained or not, PEFT leaves the encoder's as it is in its files.
+        if not _has_file_of_pooler(state):
+            raise InputError(
+                f"{path} has no pooler, and neither has {state.source}: the one that its head was trained on was drawn "
+                "at random and is lost; pass {head}.",
+                head=False,
+            )
+        targets = {name: target for name, target in targets.items() if name not in pooler}
     return matched(weights, targets, path), has_pooler, None
 
 
@@ -80,6 +93,12 @@ def describe_head(directory, settings):
     names = ("classifier.out_proj.weight", "classifier.weight", "qa_outputs.weight")
     last = next((weights[name] for name in names if name in weights), None)
     if last is None:
+        other = next((name for name in weights if not _is_lora(name)), None)
+        if other is not None:
+            raise InputError(
+                f"{path} holds {shown(other)}, which is neither LoRA nor of a head known here: pass {{head}}.",
+                head=False,
+            )
         return None
     head = _head_of(settings)
     if head is None:
@@ -101,6 +120,27 @@ def _head_of(settings):
 def _weights(directory):
     weights, path = read_weights(directory, "peft")
     return {key.removeprefix(_PREFIX): value for key, value in weights.items()}, path
+
+
+def _refuse_trained_encoder(model, names, path):
+    """Raise InputError if one of these weights is in the encoder, but for its pooler, which is read with the head."""
+    state, base = state_of(model), model.base_model_prefix
+    encoder = {name.split(".")[1] for name in named_weights(state.family.main_layer(model).weights)} - {"pooler"}
+    for name in names:
+        part = name.removeprefix(f"{base}.").partition(".")[0]
+        if part in encoder or name.startswith(f"{base}.") and part != "pooler":
+            raise InputError(
+                f"{path} holds {shown(name)}, which is of the encoder itself and not LoRA: it was trained too, or made "
+                "larger. Merge all of it in PEFT (merge_and_unload), and load what that saves as an encoder."
+            )
+
+
+def _has_file_of_pooler(state):
+    """Whether the encoder's files have a pooler; of a model that was built without files the user knows."""
+    if state.directory is None:
+        return True
+    with open_weights(state.directory, WEIGHT_FILES) as weights:
+        return any("pooler." in name for name in weights)
 
 
 def _is_lora(key):

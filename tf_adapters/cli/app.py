@@ -3,6 +3,8 @@
 import errno
 import functools
 import inspect
+import pathlib
+import re
 import sys
 
 import typer
@@ -24,6 +26,7 @@ from tf_adapters.cli.tasks import tasks
 from tf_adapters.cli.train import train
 from tf_adapters.cli.tune import tune
 from tf_adapters.errors import NAME, InputError, shown
+from tf_adapters.paths import to_path
 from tf_adapters.studies import STUDIES
 from tf_adapters.training.settings import choices, option_of
 
@@ -78,6 +81,13 @@ def _command(function):
         **{name: option for name, option in _OPTION_NAMES.items() if option in options.values()},
     }
 
+    names = "|".join(name for name in options if "_" in name) or "(?!)"
+
+    def sentence(error):
+        """The message; where it names an argument outright, the option stands in its place."""
+        named = rf"(?<![\w.='\"/-])({names})\b(?![\w.('\"/])"
+        return re.sub(named, lambda name: options[name[0]], error.spelled(spelled))
+
     def spelled(name, value):
         if name in positional:
             return name.upper() if value is NAME else str(value)
@@ -92,24 +102,38 @@ def _command(function):
     @functools.wraps(function)
     def run(**arguments):
         try:
+            arguments = {name: _expanded(value) for name, value in arguments.items()}
             check_numbers(arguments)
             function(**arguments)
         except InputError as error:
-            print(f"error: {error.spelled(spelled)}", file=sys.stderr)
+            print(f"error: {sentence(error)}", file=sys.stderr)
             raise typer.Exit(2) from None
         except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:
+            if error.filename is None:
                 raise
-            print(
-                f"error: {str(error.filename)[:60]}... is longer than a file's name may be: give a shorter one.",
-                file=sys.stderr,
-            )
+            print(f"error: {_of_file(error)}", file=sys.stderr)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
 
     return run
+
+
+def _expanded(value):
+    """An option's value, `~` in paths as a shell has it, which leaves it as it is behind `=`."""
+    if isinstance(value, (list, tuple)):
+        return [_expanded(one) for one in value]
+    if isinstance(value, pathlib.Path) or isinstance(value, str) and re.match("~[^/]*/", value):
+        return type(value)(to_path(value))
+    return value
+
+
+def _of_file(error):
+    """A sentence of what the operating system says of a file."""
+    if error.errno == errno.ENAMETOOLONG:
+        return f"{str(error.filename)[:60]}... is longer than a file's name may be: give a shorter one."
+    return f"{error.filename} cannot be used: {error.strerror}."
 
 
 for command in (train, tune, pretrain, stream, evaluate, predict, demo, export, convert, push, submit, tasks, info):

@@ -1,9 +1,9 @@
 """Adapter directories that a command is given, here or on the HuggingFace hub."""
 
 import contextlib
-import pathlib
 
 from tf_adapters.cli.terminal import terminal
+from tf_adapters.paths import to_path
 
 
 def local(source, find=None):
@@ -16,19 +16,19 @@ def local(source, find=None):
     """
     from tf_adapters.saving.fetching import find_adapter
 
-    if pathlib.Path(source).exists():
-        return pathlib.Path(source)
+    if to_path(source).exists():
+        return to_path(source)
     console = terminal(stderr=True)
     with console.status(f"Looking for {source} ..."), quietly():
         folder = (find or find_adapter)(source)
-    if folder != pathlib.Path(source):
+    if folder != to_path(source):
         console.print(f"{source} is commit {folder.name[:12]} on the hub.")
     return folder
 
 
 def name_of(source, folder):
     """What an adapter directory is called: `folder` is what `local(source)` gave."""
-    if folder != pathlib.Path(source):
+    if folder != to_path(source):
         return str(source).partition("@")[0].partition("/")[2]
     return folder.resolve().name
 

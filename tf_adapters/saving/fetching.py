@@ -1,10 +1,10 @@
 """Adapter directories, here or on the HuggingFace hub."""
 
 import os
-import pathlib
 
 from tf_adapters.errors import InputError
 from tf_adapters.hub import fetch, parse_id
+from tf_adapters.paths import to_path
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 
 # With the name of other libraries' description, so that a reader can say what a repository holds instead.
@@ -25,7 +25,7 @@ def find_adapter(source, *, files=FILES, required=True):
     Raises:
         InputError: there is no such directory, and the hub has no such repository or does not give it.
     """
-    path, wanted = pathlib.Path(source), parse_id(os.fspath(source))
+    path, wanted = to_path(source), parse_id(os.fspath(source))
     if wanted is None or os.path.lexists(path):
         return path
     try:

@@ -2,9 +2,9 @@
 
 import contextlib
 import fcntl
-import pathlib
 
 from tf_adapters.errors import InputError
+from tf_adapters.paths import to_path
 
 
 @contextlib.contextmanager
@@ -18,7 +18,7 @@ def holding(path, *, message=None):
     Raises:
         InputError: another process holds it, and there is a `message`; it cannot be made.
     """
-    path = pathlib.Path(path)
+    path = to_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = open(path, "a")

@@ -1,10 +1,9 @@
 """Continues from adapters that were trained on something else: task-adaptive pretraining, or another task."""
 
-import pathlib
-
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
+from tf_adapters.paths import to_path
 from tf_adapters.saving.directory import load_adapter
 from tf_adapters.saving.fetching import find_adapter
 from tf_adapters.saving.settings import read_settings
@@ -37,7 +36,7 @@ def load_pretrained_adapter(model, directory, *, name="default", fast=None):
     settings = load_adapter(model, folder, name=name, head=False, fast=fast)
     task, training = settings["task"] or {}, settings["training"] or {}
     state_of(model).owner.pretrained = {
-        "directory": str(pathlib.Path(directory)),
+        "directory": str(to_path(directory)),
         "sha256": settings["weights"]["sha256"],
         "trainable": settings["trainable"],
         "task": task.get("name"),

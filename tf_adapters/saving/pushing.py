@@ -9,6 +9,7 @@ from typing import Optional
 from tf_adapters._types import PathLike
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.hub import HubId, check_online, explained, parse_id
+from tf_adapters.paths import to_path
 from tf_adapters.saving.hub_card import hub_card
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
@@ -61,7 +62,7 @@ def push_adapter(
         raise InputError(
             "{repository} must be OWNER/NAME on the hub, of letters, digits, '-', '_' and '.'.", repository=repository
         )
-    files = _files(pathlib.Path(directory), repository, base_model, license)
+    files = _files(to_path(directory), repository, base_model, license)
     check_online()
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
@@ -84,7 +85,7 @@ def push_adapter(
         commit = hub.create_commit(
             repository,
             [CommitOperationAdd(name, content) for name, content in files.items()],
-            commit_message=message or f"Upload {pathlib.Path(directory).resolve().name} by tf_adapters",
+            commit_message=message or f"Upload {to_path(directory).resolve().name} by tf_adapters",
             revision=revision,
         )
     return str(commit.commit_url)

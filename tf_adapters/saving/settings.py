@@ -1,9 +1,8 @@
 """Reads an adapter directory's `tf_adapters.json`; needs no TensorFlow."""
 
-import pathlib
-
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
+from tf_adapters.paths import reading, to_path
 from tf_adapters.ranges import is_int
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.tasks.readers import get_reader
@@ -58,11 +57,13 @@ def read_settings(directory):
     Raises:
         InputError: no such directory, no adapter in it, not JSON, a newer format.
     """
-    directory = pathlib.Path(directory)
+    directory = to_path(directory)
     path = directory / SETTINGS_FILE
     if not directory.is_dir():
         raise InputError(f"{directory}: there is no such directory.")
-    if not path.exists():
+    with reading(path):
+        found = path.exists()
+    if not found:
         other = (
             " (adapter_config.json there is of AdapterHub or PEFT)"
             if (directory / "adapter_config.json").exists()
@@ -132,7 +133,7 @@ def _check(values, content, path, where):
 
 def directory_size(directory):
     """Bytes of the three files that make the adapter."""
-    files = (pathlib.Path(directory) / name for name in (SETTINGS_FILE, WEIGHTS_FILE, CARD_FILE))
+    files = (to_path(directory) / name for name in (SETTINGS_FILE, WEIGHTS_FILE, CARD_FILE))
     return sum(file.stat().st_size for file in files if file.exists())
 
 

@@ -3,6 +3,7 @@
 import hashlib
 
 from tf_adapters.errors import InputError
+from tf_adapters.paths import reading
 from tf_adapters.saving.layout import NEXT_WEIGHTS_FILE, SETTINGS_FILE, WEIGHTS_FILE
 
 
@@ -29,7 +30,7 @@ def weights_path(directory, settings):
 def sha256_of(path):
     """SHA-256 of a file, as hexadecimal digits."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with reading(path), open(path, "rb") as file:
         for piece in iter(lambda: file.read(1 << 20), b""):
             digest.update(piece)
     return digest.hexdigest()

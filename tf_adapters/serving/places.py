@@ -1,9 +1,9 @@
 """Where an export may be written. Needs no TensorFlow, so that commands can look first."""
 
 import importlib.util
-import pathlib
 
 from tf_adapters.errors import InputError
+from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import remove_dead
 
 
@@ -12,7 +12,7 @@ def check_version_directory(directory):
 
     Raises: InputError, if its name is no number or it is there already.
     """
-    directory = pathlib.Path(directory)
+    directory = to_path(directory)
     if not (directory.name.isdecimal() and directory.name.isascii()):
         raise InputError(
             f"{directory} must end in a version number, which is what TensorFlow Serving looks for: {directory / '1'}."
@@ -39,7 +39,7 @@ def check_export_file(path, format):
     for package in ("tf2onnx", "onnxscript") if format == "onnx" else ():
         if importlib.util.find_spec(package) is None:
             raise InputError(f'ONNX files need {package}: run `pip install "tf_adapters[onnx]"`.')
-    path = pathlib.Path(path)
+    path = to_path(path)
     if path.exists():
         raise InputError(f"{path} is there already: give another name.")
     return path

@@ -1,10 +1,10 @@
 """How easily a trained classifier is fooled by synonyms."""
 
 import dataclasses
-import pathlib
 from typing import Optional, Tuple
 
 from tf_adapters.errors import NAME, InputError
+from tf_adapters.paths import to_path
 from tf_adapters.ranges import Whole
 from tf_adapters.studies.comparison import percent, spread
 from tf_adapters.studies.figure import band, panels
@@ -230,7 +230,7 @@ def read_wordnet(folder=None):
                     wordnet=NAME,
                 ) from None
     else:
-        root = pathlib.Path(folder)
+        root = to_path(folder)
         if not (root / "data.noun").is_file():
             raise InputError(
                 "{wordnet} has no file data.noun: give the folder of WordNet's files.", wordnet=str(folder)

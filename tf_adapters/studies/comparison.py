@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
-import pathlib
 import statistics
 from typing import ClassVar, Optional, Tuple
 
 from tf_adapters.errors import InputError
+from tf_adapters.paths import to_path
 from tf_adapters.ranges import RANGES, Whole
 from tf_adapters.studies.baselines import BASELINES, train_baseline
 from tf_adapters.studies.study import Study, option
@@ -274,7 +274,7 @@ def _read(name, data_dir):
     from tf_adapters.tasks.own_files import task_from_files
     from tf_adapters.tasks.registry import load_task
 
-    folder = pathlib.Path(name)
+    folder = to_path(name)
     if not folder.is_dir():
         return load_task(name, data_dir=data_dir)
     files = {}

@@ -6,13 +6,13 @@ import hashlib
 import io
 import json
 import os
-import pathlib
 import re
 import time
 
 from tf_adapters._installation import versions
 from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.json_input import finite, parse_json, read_json
+from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
 from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
 
@@ -61,7 +61,7 @@ class Lab:
     """
 
     def __init__(self, folder, study, *, resume=False, observer=None):
-        self.folder, self.study, self.observer = pathlib.Path(folder), study, observer or Observer()
+        self.folder, self.study, self.observer = to_path(folder), study, observer or Observer()
         self.values, self.number, self.total = [], 0, None
         self.seconds, self.measured = 0.0, 0
         settings = json.loads(json.dumps(study.settings()))
@@ -251,7 +251,7 @@ def slug(identity):
 
 def read_values(folder):
     """The measured values of a folder, a list of dicts; a line that a killed writer left half is cut off."""
-    path = pathlib.Path(folder) / VALUES_FILE
+    path = to_path(folder) / VALUES_FILE
     if not path.exists():
         return []
     text = path.read_bytes()

@@ -2,10 +2,10 @@
 
 import html
 import json
-import pathlib
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import read_json
+from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.studies.lab import SUMMARY_FILE
 
@@ -27,7 +27,7 @@ def write_page(folder, output):
     from tf_adapters.studies import STUDIES
     from tf_adapters.studies.study import title_of
 
-    folder, parts, names = pathlib.Path(folder), [], []
+    folder, parts, names = to_path(folder), [], []
     for path in sorted(folder.rglob(SUMMARY_FILE)):
         content = read_json(path, "make the study anew")
         study = STUDIES.get(content.get("study"))

@@ -1,9 +1,9 @@
 """Runs a study into a folder."""
 
 import importlib.util
-import pathlib
 
 from tf_adapters.errors import NAME, InputError
+from tf_adapters.paths import to_path
 from tf_adapters.studies.figure import check_matplotlib
 from tf_adapters.studies.lab import STUDY_FILE, Lab
 
@@ -32,7 +32,7 @@ def run(study, output, *, resume=False, observer=None):
     for package in study.packages:
         if importlib.util.find_spec(package) is None:
             raise InputError(f"The study {study.name} needs the package {package}: run `pip install {package}`.")
-    output = pathlib.Path(output)
+    output = to_path(output)
     if not resume and (output / STUDY_FILE).exists():
         raise InputError("{output} holds a study: go on with it by {resume}, or give another folder.",
                          output=output, resume=NAME)  # fmt: skip

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, Optional, Union
 
 from tf_adapters._types import PathLike
+from tf_adapters.paths import to_path
 from tf_adapters.tasks.dialect import dialect_of
 from tf_adapters.tasks.files import FORMATS
 from tf_adapters.tasks.readers import get_reader, metric_of
@@ -64,6 +65,8 @@ def task_from_files(
     Raises: InputError, naming file, line and fix, for anything unusable.
     """
     metric_of(kind, metric)
+    train = to_path(train)
+    validation, test = (to_path(held) if isinstance(held, (str, os.PathLike)) else held for held in (validation, test))
     reading = {
         "kind": kind,
         "text_column": text_column,
@@ -163,7 +166,7 @@ def rows_from_file(path, *, kind, labels, encoding=None, header="first", delimit
     Raises: InputError, for anything unusable, a label that is not in `labels` included.
     """
     dialect = dialect_of(encoding, header, delimiter)
-    return get_reader(kind).read(path, kind=kind, labels=labels, dialect=dialect, **reading)[0]
+    return get_reader(kind).read(to_path(path), kind=kind, labels=labels, dialect=dialect, **reading)[0]
 
 
 def unlabelled_chunks(

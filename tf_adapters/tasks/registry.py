@@ -7,6 +7,7 @@ from typing import Optional, Tuple
 
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
+from tf_adapters.paths import to_path
 from tf_adapters.tasks import rotten_tomatoes
 from tf_adapters.tasks.additional import ADDITIONAL
 from tf_adapters.tasks.glue import GLUE
@@ -141,6 +142,7 @@ def load_split(name, split, *, data_dir=None, text_column=None, text_pair_column
 
 
 def _load(name, splits, *, data_dir, **columns):
+    data_dir = data_dir and to_path(data_dir)
     load = _loader(name)
     if load is not None:
         for argument, column in columns.items():

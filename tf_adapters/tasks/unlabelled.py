@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.paths import to_path
 from tf_adapters.tasks.dialect import dialect_of
 from tf_adapters.tasks.files import read_rows
 from tf_adapters.tasks.rows import Rows, Task
@@ -60,7 +61,7 @@ def texts_from_files(
     dialect = dialect_of(encoding, header, delimiter)
 
     def read(path):
-        table = read_rows(path, **columns, format=format, bad_rows=bad_rows, dialect=dialect)
+        table = read_rows(to_path(path), **columns, format=format, bad_rows=bad_rows, dialect=dialect)
         return Rows(table.text, table.text_pair)
 
     rows, shown = read(train), os.path.basename(os.fspath(train))

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
+from tf_adapters.paths import reading, to_path
 from tf_adapters.ranges import is_int
 from tf_adapters.text.tokenizer import (
     Tokenizer,
@@ -20,6 +21,7 @@ from tf_adapters.text.tokenizer import (
     rows_of_pieces,
     utf8_bytes,
 )
+from tf_adapters.text.tokenizer_files import read_tokenizer_config, refuse_added_tokens, tokens_of
 
 _CODE_POINTS = 0x110000
 _OTHER, _LETTER, _NUMBER, _SPACE = range(4)
@@ -97,39 +99,35 @@ class ByteLevelBpe(Tokenizer):
         Raises:
             InputError: neither is there, they are damaged, or the tokenizer is another one.
         """
-        directory = os.fspath(directory)
+        directory = str(to_path(directory))
         path = os.path.join(directory, "tokenizer.json")
         if os.path.isfile(path):
-            vocabulary, merges, settings = _read_tokenizer_json(path)
+            vocabulary, merges, settings, added = _read_tokenizer_json(path)
         elif all(os.path.isfile(os.path.join(directory, name)) for name in ("vocab.json", "merges.txt")):
             vocabulary = read_json(os.path.join(directory, "vocab.json"))
+            path = os.path.join(directory, "merges.txt")
             try:
-                with open(os.path.join(directory, "merges.txt"), encoding="utf-8") as file:
+                with reading(path), open(path, encoding="utf-8") as file:
                     merges = [
                         tuple(line.split())
                         for line in file.read().split("\n")
                         if line and not line.startswith("#version")
                     ]
             except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{os.path.join(directory, 'merges.txt')} is not UTF-8 text ({error}): restore the file."
-                ) from None
-            settings = {}
+                raise InputError(f"{path} is not UTF-8 text ({error}): restore the file.") from None
+            settings, added = {}, ()
         else:
             raise InputError(
                 "{directory} holds no byte-level BPE: looked for tokenizer.json, and for vocab.json with merges.txt.",
                 directory=directory,
             )
-        config = os.path.join(directory, "tokenizer_config.json")
-        if os.path.isfile(config):
-            values = read_json(config)
-            for key in ("cls_token", "sep_token", "pad_token", "unk_token"):
-                token = values.get(key)
-                token = token.get("content") if isinstance(token, dict) else token
-                if token is not None:
-                    settings[key] = token
-            if "add_prefix_space" in values:
-                settings.setdefault("add_prefix_space", values["add_prefix_space"])
+        config = read_tokenizer_config(directory)
+        settings |= tokens_of(config, directory, ("cls_token", "sep_token", "pad_token", "unk_token"))
+        if "add_prefix_space" in config:
+            settings.setdefault("add_prefix_space", config["add_prefix_space"])
+        refuse_added_tokens(directory, config, len(vocabulary), listed=added)
+        for token in added or ():
+            vocabulary.setdefault(token["content"], token["id"])
         return cls(vocabulary, merges, max_length=max_length, **settings)
 
     def word_starts(self):
@@ -355,7 +353,7 @@ def _character_kinds():
 
 
 def _read_tokenizer_json(path):
-    """Vocabulary, merges and settings of a tokenizer.json, if it is RoBERTa's."""
+    """Vocabulary, merges, settings and added tokens of a tokenizer.json, if it is RoBERTa's."""
     content = read_json(path)
     model, before, after = objects(content, ("model", "pre_tokenizer", "post_processor"), path)
     expected = (
@@ -368,24 +366,36 @@ def _read_tokenizer_json(path):
         ("normalizer", content.get("normalizer"), None),
         ("pre_tokenizer.type", before.get("type"), "ByteLevel"),
         ("pre_tokenizer.use_regex", before.get("use_regex", True), True),
-        ("post_processor.type", after.get("type"), "RobertaProcessing"),
     )
     for key, value, wanted in expected:
         if value != wanted:
             raise InputError(
                 f"{key}={shown(value)} in {path} must be {wanted!r}: give a model with RoBERTa's byte-level BPE."
             )
+    if not _ends(after):
+        raise InputError(
+            f"post_processor={shown(after)} in {path} must put tokens around texts as RoBERTa does: give such a model."
+        )
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise InputError(f"model in {path} must have a vocab and merges: restore the file.")
     vocabulary, settings = dict(vocabulary), {"add_prefix_space": before.get("add_prefix_space", False)}
     try:
-        for added in content.get("added_tokens") or ():
-            vocabulary.setdefault(added["content"], added["id"])
         merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
-        settings |= {"cls_token": after["cls"][0], "sep_token": after["sep"][0]}
+        settings |= dict(zip(("cls_token", "sep_token"), _ends(after)))
     except (KeyError, IndexError, TypeError) as error:
         raise InputError(
             f"{path} is no complete tokenizer ({type(error).__name__}: {shown(str(error))}): restore the file."
         ) from None
-    return vocabulary, merges, settings
+    return vocabulary, merges, settings, content.get("added_tokens")
+
+
+def _ends(after):
+    """The tokens that begin and end a text, if the `post_processor` puts them as RoBERTa does; or else none."""
+    if after.get("type") == "RobertaProcessing":
+        return [end[0] if isinstance(end, list) and end else end for end in (after.get("cls"), after.get("sep"))]
+    if after.get("type") != "TemplateProcessing" or not isinstance(after.get("pair"), list):
+        return ()
+    placed = [part["id"] for step in after["pair"] if isinstance(step, dict) for part in step.values() if "id" in part]
+    cls, sep = (placed[0], placed[-1]) if placed else (None, None)
+    return (cls, sep) if placed == [cls, "A", sep, sep, "B", sep] else ()

@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from tf_adapters._keras_internals import sentencepiece_operations
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import read_json
+from tf_adapters.paths import reading, to_path
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each
+from tf_adapters.text.sentencepiece_json import read_tokenizer_json
 from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model
 from tf_adapters.text.tokenizer import (
     Tokenizer,
@@ -25,6 +26,7 @@ from tf_adapters.text.tokenizer import (
     rows_of_pieces,
     utf8_bytes,
 )
+from tf_adapters.text.tokenizer_files import read_tokenizer_config, reads_json_alone, refuse_added_tokens, tokens_of
 
 #: Where the tokens differ from those of HuggingFace's Python tokenizers (XLMRobertaTokenizer, CamembertTokenizer,
 #: AlbertTokenizer, DebertaV2Tokenizer) or, under "fast tokenizers" and "offsets", from the fast ones, and why.
@@ -64,6 +66,7 @@ KNOWN_EXCEPTIONS = {
 
 _SEPARATOR = "\ue000"  # of private use: nothing else becomes it
 _SPACE = "\u2581"
+_ROLES = ("cls_token", "sep_token", "pad_token", "unk_token")
 
 
 class _Layout(NamedTuple):
@@ -93,6 +96,10 @@ class _Layout(NamedTuple):
     marks_second: bool
     settings: Dict[str, bool]
     own_spelling: bool = False
+
+    def avoids(self, piece):
+        """Whether the family takes another piece where it can."""
+        return self.own_spelling and piece[-1:] == "," and piece[-2:-1].isdigit()
 
 
 # A new family that cuts by SentencePiece is an entry here and a line in `text.loading`.
@@ -192,34 +199,41 @@ class SentencePiece(Tokenizer):
     def from_directory(cls, directory, *, layout, max_length=128):
         """Read the model's file and, where present, `tokenizer_config.json` of a HuggingFace directory.
 
-        The files are data; nothing in them is run. Added tokens in them are ignored.
+        Without that file, and of transformers 5's `TokenizersBackend`, the model in `tokenizer.json` is read.
+
+        The files are data; nothing in them is run.
 
         Raises:
-            InputError: the file is missing or damaged, or the tokenizer is another one.
+            InputError: the file is missing or damaged, the tokenizer is another one, or tokens were added to its
+                vocabulary.
         """
-        directory = os.fspath(directory)
+        directory = str(to_path(directory))
         if layout not in LAYOUTS:
             raise InputError(f"{{layout}} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.", layout=layout)
         described = LAYOUTS[layout]
-        path = os.path.join(directory, described.file)
-        if not os.path.isfile(path):
-            found = (
-                " (its tokenizer.json has not all of it)"
-                if os.path.isfile(os.path.join(directory, "tokenizer.json"))
-                else ""
-            )
+        accepted = [described.tokenizer_class, described.tokenizer_class + "Fast"]
+        config, listed = read_tokenizer_config(directory, accepted, described.tokenizer_class), ()
+        settings = _settings(config, directory, described)
+        path, other = (os.path.join(directory, name) for name in (described.file, "tokenizer.json"))
+        if os.path.isfile(other) and (reads_json_alone(config) or not os.path.isfile(path)):
+            path = other
+            model, found, listed = read_tokenizer_json(path, described)
+            settings |= found
+        elif os.path.isfile(path):
+            with reading(path), open(path, "rb") as file:
+                model = file.read()
+        else:
             raise InputError(
                 f"{{directory}} holds no {described.file}, SentencePiece's own model, which cuts the texts of "
-                f"{layout}{found}: put the file there; HuggingFace's {described.tokenizer_class} reads the same.",
+                f"{layout}, and no tokenizer.json: put one there that HuggingFace's {described.tokenizer_class} reads.",
                 directory=directory,
             )
-        with open(path, "rb") as file:
-            model = file.read()
-        settings = _read_tokenizer_config(os.path.join(directory, "tokenizer_config.json"), described)
         try:
-            return cls(model, layout=layout, max_length=max_length, **settings)
+            tokenizer = cls(model, layout=layout, max_length=max_length, **settings)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+        refuse_added_tokens(directory, config, tokenizer.size, own=described.tokens, listed=listed)
+        return tokenizer
 
     def word_starts(self):
         return np.frombuffer(self._word_starts, bool)
@@ -430,7 +444,7 @@ def _as_cut(model, described):
         if piece.kind == USER_DEFINED and piece.text in described.tokens:
             # Otherwise whoever writes a text could end it.
             return dataclasses.replace(piece, kind=CONTROL)
-        if described.own_spelling and piece.kind == NORMAL and piece.text[-1:] == "," and piece.text[-2:-1].isdigit():
+        if piece.kind == NORMAL and described.avoids(piece.text):
             return dataclasses.replace(piece, score=piece.score - 100)
         return piece
 
@@ -477,22 +491,12 @@ def _blank():
     )
 
 
-def _read_tokenizer_config(path, described):
-    if not os.path.isfile(path):
-        return {}
-    config = read_json(path)
-    name = config.get("tokenizer_class")
-    accepted = (None, described.tokenizer_class, described.tokenizer_class + "Fast", "PreTrainedTokenizerFast")
-    if name not in accepted:
-        raise InputError(
-            f"{{tokenizer_class}} in {path} is not {described.tokenizer_class}: give a model with its own tokenizer.",
-            tokenizer_class=name,
-        )
-    for key, wanted in zip(("cls_token", "sep_token", "pad_token", "unk_token"), described.tokens):
-        token = config.get(key)
-        token = token.get("content") if isinstance(token, dict) else token
-        if token not in (None, wanted):
-            raise InputError(f"{key}={shown(token)} in {path} must be {wanted!r}.")
+def _settings(config, directory, described):
+    """The settings in a `tokenizer_config.json`."""
+    path, wanted = os.path.join(directory, "tokenizer_config.json"), dict(zip(_ROLES, described.tokens))
+    for role, token in tokens_of(config, directory, _ROLES).items():
+        if token != wanted[role]:
+            raise InputError(f"{role}={shown(token)} in {path} must be {wanted[role]!r}.")
     settings = {key: config[key] for key in described.settings if config.get(key) is not None}
     for key, value in settings.items():
         if not isinstance(value, bool):

@@ -68,6 +68,14 @@ class Model:
         return b"".join(b"\x0a" + _varint(len(piece)) + piece for piece in pieces) + self.rest
 
 
+def unigram_model(pieces, table):
+    """The content of a file: pieces, and the table of what becomes of characters (`precompiled_charsmap`), or b""."""
+    trainer, normalizer = b"\x18\x01", b"\x12" + _varint(len(table)) + table  # model_type 1: unigram
+    parts = ((_TRAINER, trainer), (_NORMALIZER, normalizer))
+    rest = b"".join(_varint(number << 3 | _LENGTH) + _varint(len(part)) + part for number, part in parts)
+    return Model(tuple(pieces), rest).encoded()
+
+
 def _piece(message):
     values = {1: b"", 2: struct.pack("<f", 0), 3: NORMAL}
     values.update((number, value) for number, value, _ in _fields(message))

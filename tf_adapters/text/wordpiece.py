@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
+from tf_adapters.paths import reading, to_path
 from tf_adapters.ranges import is_int
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_string
 from tf_adapters.text.tokenizer import (
@@ -20,6 +21,7 @@ from tf_adapters.text.tokenizer import (
     rows_of_pieces,
     utf8_bytes,
 )
+from tf_adapters.text.tokenizer_files import read_tokenizer_config, reads_json_alone, refuse_added_tokens, tokens_of
 
 #: Where the tokens differ from `BertTokenizerFast`'s, and why. Everything else
 #: is equal: the character tables are asked from the installed `tokenizers`.
@@ -152,36 +154,39 @@ class WordPiece(Tokenizer):
         """Read the vocabulary and settings that a HuggingFace directory holds.
 
         Reads `vocab.txt` and, where present, `tokenizer_config.json`; without
-        `vocab.txt` a `tokenizer.json` whose model is WordPiece. The files are
-        data; nothing in them is run. Truncation, padding and added tokens in
-        them are ignored.
+        `vocab.txt`, or of transformers 5's `TokenizersBackend`, a `tokenizer.json`
+        whose model is WordPiece. The files are data; nothing in them is run.
+        Truncation and padding in them are ignored.
 
         Args:
             directory: str or path.
             max_length: int, as in the constructor.
             style: str, whose special tokens and pairs: "bert", or "mpnet" for `<s> a </s></s> b </s>`.
         Returns: a `WordPiece`.
-        Raises: InputError, if no vocabulary is found or the tokenizer is another one.
+        Raises: InputError, if no vocabulary is found or the tokenizer is another one, or tokens
+            were added to its vocabulary.
         """
-        directory = os.fspath(directory)
+        directory = str(to_path(directory))
         vocabulary_file = os.path.join(directory, "vocab.txt")
         tokenizer_file = os.path.join(directory, "tokenizer.json")
         if style not in _STYLES:
             raise InputError(f"{{style}} is unknown: use one of {', '.join(map(repr, _STYLES))}.", style=style)
         classes, defaults = _STYLES[style]
-        settings = dict(defaults)
-        if os.path.isfile(vocabulary_file):
+        accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
+        config, added = read_tokenizer_config(directory, accepted, f"{classes[0]}'s WordPiece"), ()
+        settings, alone = {**defaults, **_settings(config, directory)}, reads_json_alone(config)
+        if os.path.isfile(vocabulary_file) and not alone:
             vocabulary = _read_vocabulary(vocabulary_file)
         elif os.path.isfile(tokenizer_file):
-            vocabulary, found = _read_tokenizer_json(tokenizer_file)
-            settings.update(found)
+            vocabulary, found, added = _read_tokenizer_json(tokenizer_file)
+            settings = {**settings, **found} if alone else {**found, **settings}
         else:
             raise InputError(
                 "{directory} holds no WordPiece vocabulary: looked for vocab.txt and tokenizer.json. Give the "
                 "directory of a BERT model with its tokenizer's files.",
                 directory=directory,
             )
-        settings.update(_read_tokenizer_config(os.path.join(directory, "tokenizer_config.json"), classes))
+        refuse_added_tokens(directory, config, len(vocabulary), listed=added)
         return cls(vocabulary, max_length=max_length, **settings)
 
     @property
@@ -381,7 +386,7 @@ def _checked_ids(vocabulary):
 def _read_vocabulary(path):
     try:
         # Text mode would also cut at other line ends that can be tokens; Windows' is stripped.
-        with open(path, encoding="utf-8", newline="\n") as file:
+        with reading(path), open(path, encoding="utf-8", newline="\n") as file:
             lines = file.read().split("\n")
     except UnicodeDecodeError as error:
         raise InputError(
@@ -392,41 +397,20 @@ def _read_vocabulary(path):
     return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
-def _read_tokenizer_config(path, classes):
-    if not os.path.isfile(path):
-        return {}
-    config = read_json(path)
-    name = config.get("tokenizer_class")
-    accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
-    accepted.append("PreTrainedTokenizerFast")
-    if name is not None and name not in accepted:
-        raise InputError(
-            f"{{tokenizer_class}} in {path} is not {classes[0]}'s WordPiece: give a model whose tokenizer is a "
-            f"{classes[0]}Tokenizer.",
-            tokenizer_class=name,
-        )
-    settings = {}
+def _settings(config, directory):
+    """The settings in a `tokenizer_config.json`."""
+    settings = tokens_of(config, directory, ("unk_token", "cls_token", "sep_token", "pad_token"))
     for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
-        value = config.get(key)
-        if value is None:
-            continue
-        if not isinstance(value, bool):
-            raise InputError(f"{key}={shown(value)} in {path} must be true or false.")
-        settings[key] = value
-    for key in ("unk_token", "cls_token", "sep_token", "pad_token"):
-        token = config.get(key)
-        if isinstance(token, dict):
-            token = token.get("content")
-        if token is None:
-            continue
-        if not isinstance(token, str):
-            raise InputError(f"{key}={shown(token)} in {path} must be a string.")
-        settings[key] = token
+        if not isinstance(config.get(key), (bool, type(None))):
+            path = os.path.join(directory, "tokenizer_config.json")
+            raise InputError(f"{key}={shown(config[key])} in {path} must be true or false.")
+        if config.get(key) is not None:
+            settings[key] = config[key]
     return settings
 
 
 def _read_tokenizer_json(path):
-    """Vocabulary and settings of a tokenizer.json, if it is BERT's."""
+    """Vocabulary, settings and added tokens of a tokenizer.json, if it is BERT's."""
     content = read_json(path)
     model, normalizer, pre_tokenizer = objects(content, ("model", "normalizer", "pre_tokenizer"), path)
     expected = (
@@ -451,4 +435,4 @@ def _read_tokenizer_json(path):
     }
     if not isinstance(settings["unk_token"], str):
         raise InputError(f"model.unk_token={shown(settings['unk_token'])} in {path} must be a string.")
-    return sorted(ids, key=ids.get), settings
+    return sorted(ids, key=ids.get), settings, content.get("added_tokens")

@@ -16,6 +16,7 @@ from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.loading import choose_door
 from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import set_trainable
+from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe
 from tf_adapters.saving.atomic import remove_folder
@@ -194,7 +195,7 @@ class Experiment:
         reporter: Optional[Reporter] = None,
     ) -> FitResult:
         """Train what `build` gave into the directory `output`; the `FitResult`."""
-        output, seed = pathlib.Path(output), self._seed(seed)
+        output, seed = to_path(output), self._seed(seed)
         if not resume and processes_of(self.strategy)[1]:
             # Its files would be shown together with this run's; everything else is replaced in one stroke.
             shutil.rmtree(output / "tensorboard", ignore_errors=True)
@@ -256,8 +257,8 @@ class Experiment:
             InputError: as `fit`; or `output` was begun with other settings.
         """
         if not resume:
-            remove_folder(pathlib.Path(output) / RESUME_FOLDER)
-        output, observer, first = pathlib.Path(output), observer or Observer(), self.settings.seed
+            remove_folder(to_path(output) / RESUME_FOLDER)
+        output, observer, first = to_path(output), observer or Observer(), self.settings.seed
         check_seeds(first, seeds)
         task = self.task_of(first)
         metric = METRICS[task.metric].primary

@@ -1,6 +1,5 @@
 """Trains a task by `model.fit`, keeps the best epoch, and survives being killed."""
 
-import pathlib
 from typing import TYPE_CHECKING, Any, Optional
 
 from tf_adapters._types import Model, PathLike
@@ -10,6 +9,7 @@ from tf_adapters.models.injection import check_acts
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import frozen_digest, learned_variables
 from tf_adapters.models.transaction import transaction
+from tf_adapters.paths import to_path
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.batching import padding_multiple, steps_per_epoch
 from tf_adapters.training.run import FitResult, Reporter, Run
@@ -94,7 +94,7 @@ def fit(
         run = Run(
             trained=trained,
             task=task,
-            output=workers.folder(pathlib.Path(output), resume),
+            output=workers.folder(to_path(output), resume),
             steps=steps,
             steps_per_epoch=period,
             compared=_compared(model, task, tokenizer, trained, steps),

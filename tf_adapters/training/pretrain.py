@@ -1,7 +1,6 @@
 """Task-adaptive pretraining: adapters, or everything, learn to guess hidden words of a task's own texts."""
 
 import dataclasses
-import pathlib
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from tf_adapters._keras import keras
@@ -14,6 +13,7 @@ from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import set_trainable
+from tf_adapters.paths import to_path
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.atomic import remove_dead, remove_folder
 from tf_adapters.saving.directory import load_adapter
@@ -102,7 +102,7 @@ def pretrain(
     section 3 (TSP).
     """
     only_first_door(model, "pretrain")
-    state, output = state_of(model), pathlib.Path(output)
+    state, output = state_of(model), to_path(output)
     if state.family.head_of(model) != MaskedLanguageModelling.head or state.adapters:
         raise InputError('model: pretraining takes load_backbone(source, head="masked-lm"), without adapters.')
     if tokenizer.mask_id is not None and tokenizer.mask_id >= model.config.vocab_size:

@@ -1,12 +1,14 @@
 """The state of a run in one file, replaced in one stroke, so that a killed run goes on bit-equal."""
 
 import json
+import os
 import pathlib
 
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
+from tf_adapters.paths import check_readable
 from tf_adapters.saving.atomic import write_safetensors
 
 
@@ -86,6 +88,8 @@ def read_info(path):
         with safe_open(str(path), framework="np") as file:
             return parse_json(file.metadata()["info"])
     except FileNotFoundError:
+        if os.path.exists(path):
+            check_readable(path)
         raise InputError(f"{path}: there is no run to resume; start it without {{resume}}.", resume=NAME) from None
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is damaged ({error}): start anew with {{overwrite}}.", overwrite=NAME) from None

@@ -1,11 +1,11 @@
 """The same training with several seeds: each result is kept, and the best adapter by validation."""
 
 import json
-import pathlib
 import shutil
 
 from tf_adapters.errors import NAME
 from tf_adapters.json_input import read_json
+from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import replacing, write_text
 from tf_adapters.saving.directory import copy_adapter
 from tf_adapters.tasks.analysis import summary_of_seeds
@@ -31,7 +31,7 @@ class SeedRuns:
     """
 
     def __init__(self, output, *, metric, settings, resume):
-        self.output = pathlib.Path(output)
+        self.output = to_path(output)
         self.metric = metric
         self.settings = json.loads(json.dumps(settings))
         self.path = self.output / SEEDS_FILE

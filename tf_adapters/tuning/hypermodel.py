@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import pathlib
 
 from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError, InputError
@@ -11,6 +10,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.loading import find_files, read_config
+from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds, in_range
 from tf_adapters.recipes import changed_adapter, get_recipe
 from tf_adapters.saving.atomic import remove_folder, write_text
@@ -202,7 +202,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
 
         Returns: dict of the best epoch's validation numbers, `best_epoch` and `seconds`.
         """
-        resume = (pathlib.Path(output) / RESUME_FOLDER / STATE_FILE).exists()
+        resume = (to_path(output) / RESUME_FOLDER / STATE_FILE).exists()
         result = self.experiment(hp).train(model, self._tokenizer, output, seed=seed, resume=resume, reporter=reporter)
         if result.interrupted:
             raise KeyboardInterrupt
@@ -217,7 +217,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         Raises:
             DivergedError: training with one of the seeds diverges, now or in an earlier call; nothing but that is kept.
         """
-        folder = pathlib.Path(folder)
+        folder = to_path(folder)
         results = self.results(folder)
         if results:
             remove_leftovers(folder)

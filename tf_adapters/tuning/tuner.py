@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_adapters._keras_internals import without_tracebacks
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.json_input import parse_json
+from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import reason, remove_file
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.lock import holding
@@ -67,7 +68,8 @@ class AdapterTuner(keras_tuner.Tuner):
         oracle.max_consecutive_failed_trials = None
         self.role = read_role()
         self.is_worker = self.role is not None and not self.role.is_chief
-        project = pathlib.Path(directory, project_name)
+        directory = to_path(directory)
+        project = directory / project_name
         if self.is_worker:
             stub = worker.ChiefStub(self.role)
             # Before there is anything in a folder that is the chief's to make.
@@ -79,7 +81,7 @@ class AdapterTuner(keras_tuner.Tuner):
             elif not self.is_worker:
                 _remove_state(project)
             super().__init__(
-                oracle=oracle, hypermodel=hypermodel, directory=directory, project_name=project_name, **kwargs
+                oracle=oracle, hypermodel=hypermodel, directory=str(directory), project_name=project_name, **kwargs
             )
         if self.is_worker:
             self.oracle.stub = stub

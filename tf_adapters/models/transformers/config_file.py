@@ -2,15 +2,15 @@
 it."""
 
 import inspect
-import pathlib
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.models.transformers.family import get_family
+from tf_adapters.paths import to_path
 from tf_adapters.ranges import is_int, is_real
 
 # They change what an encoder computes, to what is not implemented here.
-_REFUSED = ("is_decoder", "add_cross_attention", "pruned_heads")
+_REFUSED = ("is_decoder", "add_cross_attention", "pruned_heads", "rope_parameters", "rope_scaling")
 _MOST = 2**31 - 1
 
 
@@ -21,7 +21,7 @@ def read_config(directory):
     into the object. transformers would keep every other key as an attribute, among them ones that choose code to fetch
     and run.
     """
-    path = pathlib.Path(directory) / "config.json"
+    path = to_path(directory) / "config.json"
     if not path.exists():
         raise InputError(f"{directory} holds no config.json, so it is no transformers model.")
     values = read_json(path)

@@ -25,7 +25,7 @@ from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights, shard_na
 TEXT_FILES = (
     "vocab.txt", "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "sentencepiece.bpe.model",
     "spiece.model",
-    "spm.model",
+    "spm.model", "added_tokens.json",
 )  # fmt: skip
 # Buffers, and keys of encoders that sentence-transformers or PyTorch add.
 _IGNORED = ("embeddings.position_ids",)

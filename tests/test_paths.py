@@ -1,0 +1,134 @@
+"""Paths that users give, and files that are there and cannot be read."""
+
+import os
+import pathlib
+import shutil
+import stat
+import tempfile
+
+import numpy as np
+import pytest
+
+import tf_adapters
+from tests.conftest import randomize
+from tf_adapters.adapterhub.torch_files import read_torch_file
+from tf_adapters.errors import InputError
+from tf_adapters.json_input import read_json
+from tf_adapters.models.weight_files import H5File, read_tensors
+from tf_adapters.paths import to_path
+from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
+from tf_adapters.saving.settings import read_settings
+from tf_adapters.saving.stored_weights import sha256_of
+from tf_adapters.text import ByteLevelBpe, SentencePiece, WordPiece
+from tf_adapters.training.resume import read_info
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch, train_arguments, adapter_directory):
+    """A user's folder with an encoder, an adapter and rows; the working directory is another one."""
+    home = tmp_path / "home"
+    (tmp_path / "here").mkdir()
+    shutil.copytree(adapter_directory, home / "adapter")
+    (home / "encoder").symlink_to(train_arguments[1].partition("=")[2])
+    (home / "rows.csv").write_text("text,label\n" + "good film,positive\nbad film,negative\n" * 6)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path / "here")
+    yield home
+    assert not list(pathlib.Path().iterdir())
+
+
+def test_python_reads_and_writes_in_the_users_folder(home):
+    model = tf_adapters.load_backbone("~/encoder", num_labels=2)
+    tf_adapters.add_adapters(model, tf_adapters.AdapterConfig(bottleneck_size=2))
+    tf_adapters.set_trainable(randomize(model), "adapters")
+    tokenizer = tf_adapters.load_tokenizer(model, max_length=8)
+    assert WordPiece.from_directory("~/encoder", max_length=8).settings() == tokenizer.settings()
+    task = {"kind": "classification"}
+    tf_adapters.save_adapter(model, "~/mine", text=tokenizer, task=task)
+    other = tf_adapters.load_backbone(pathlib.Path("~/encoder"), num_labels=2)
+    tf_adapters.load_adapter(other, pathlib.Path("~/mine"))
+    tf_adapters.set_trainable(other, "adapters")
+    for one, two in zip(model.trainable_weights, other.trainable_weights):
+        np.testing.assert_array_equal(one, two)
+    rows = tf_adapters.task_from_files(train="~/rows.csv", validation="~/rows.csv", test=0.2)
+    assert len(rows.validation) == 12
+    tf_adapters.fit(other, rows, tokenizer, output="~/trained", epochs=1, batch_size=8, learning_rate=1e-3)
+    assert (home / "trained" / "adapter.safetensors").is_file()
+    tf_adapters.AdapterBank("~/encoder").add("mine", "~/mine")
+    tf_adapters.export_saved_model(model, "~/serving/1", text=tokenizer, task=task)
+    assert (home / "serving" / "1" / "saved_model.pb").is_file()
+    assert to_path("~") == home and to_path("a/~/b") == pathlib.Path("a/~/b")
+
+
+def test_commands_read_and_write_in_the_users_folder(home, cli):
+    rows = ["--input=~/rows.csv", "--model=~/encoder"]
+    for arguments in (
+        ["predict", "~/adapter", *rows, "--output=~/labels.jsonl"],
+        ["export", "~/adapter", "--model=~/encoder", "--output=~/serving/1"],
+    ):  # fmt: skip
+        outcome = cli(*arguments)
+        assert outcome.status == 0, outcome.err
+    # Every file of a run, of an export and of answers is for whom the umask lets in.
+    outputs, umask = ("adapter", "serving", "labels.jsonl"), os.umask(0)
+    os.umask(umask)
+    written = [path for path in sorted(home.glob("**/*")) if path.relative_to(home).parts[0] in outputs]
+    assert {path.name for path in written} >= {
+        *outputs,
+        CARD_FILE,
+        SETTINGS_FILE,
+        WEIGHTS_FILE,
+        "saved_model.pb",
+        "log.csv",
+    }
+    for path in written:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o777 if path.is_dir() else 0o666) & ~umask, f"{path}: {mode:o}"
+
+
+@pytest.fixture
+def locked():
+    """`locked(names)`: a folder to enter, with files (`name`) and folders (`name/`) that the user may not read."""
+    folder, user = pathlib.Path(tempfile.mkdtemp()), os.geteuid()
+    folder.chmod(0o755)
+
+    def make(*names):
+        for name in names:
+            (folder / name).mkdir() if name.endswith("/") else (folder / name).write_bytes(b"{}")
+            (folder / name).chmod(0)
+        if user == 0:
+            os.seteuid(65534)  # nothing is locked for root
+        return folder
+
+    yield make
+    os.seteuid(user)
+    shutil.rmtree(folder)
+
+
+READERS = {
+    "config.json": read_json,
+    "model.safetensors": read_tensors,
+    "tf_model.h5": H5File,
+    "pytorch_adapter.bin": read_torch_file,
+    "adapter.safetensors": sha256_of,
+    "state.safetensors": read_info,
+    "vocab.txt": lambda path: WordPiece.from_directory(path.parent),
+    "tokenizer.json": lambda path: ByteLevelBpe.from_directory(path.parent),
+    "spm.model": lambda path: SentencePiece.from_directory(path.parent, layout="deberta-v2"),
+    "tf_adapters.json": lambda path: read_settings(path.parent),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_may_not_be_read_is_named_with_the_reason(locked, name):
+    path = locked(name) / name
+    with pytest.raises(InputError, match=f"{name}'? cannot be read: Permission denied"):
+        READERS[name](path)
+
+
+def test_a_folder_that_may_not_be_entered_is_a_sentence_at_the_command_line(locked, cli):
+    folder = locked("adapter/")
+    with pytest.raises(InputError, match="adapter/tf_adapters.json cannot be read: Permission denied"):
+        read_settings(folder / "adapter")
+    outcome = cli("info", str(folder / "adapter"))
+    assert outcome.status == 2 and outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+    assert "adapter/tf_adapters.json cannot be used: Permission denied" in outcome.err
