@@ -398,6 +398,9 @@ def test_a_wrong_guess_is_told_the_option_that_corrects_it(tmp_path, name, conte
         (["sports|football", "sports|tennis", "news"], "classification", "|", None),
         (["a", "b", "a|b"], "multi-label", "|", None),
         ((), "regression", "|", None),
+        (["POS", "Pos", "neg", "pos"], "classification", "|", ("The labels 'POS' and 'Pos' and 'pos' differ", {})),
+        (["new  york", "New\xa0York", "01", "1", "x"], "multi-label", "|", ("York'; '01' and '1' differ by", {})),
+        (["B-PER", "O", "b-PER"], "token-classification", "|", ("'B-PER' and 'b-PER'", {})),
     ],
 )
 def test_labels_that_look_like_something_else_are_doubted(names, kind, separator, says):
@@ -543,11 +546,14 @@ def test_train_says_what_labels_look_like(tmp_path):
 
     from tf_adapters.cli.data import DataOptions
 
-    path = write(tmp_path, "a.csv", "text,label\na,x\nb,y\nc,x|y\nd,y|x\ne,x\nf,y\n")
-    console = rich.console.Console(file=io.StringIO(), width=500)
-    DataOptions(train_file=path, validation=path).read(console)
-    shown = "Labels such as 'x|y' look like several. If they are, give --kind multi-label."
-    assert shown in console.file.getvalue()
+    for labels, shown in (
+        (["x|y", "y|x", "x", "y"], "Labels such as 'x|y' look like several. If they are, give --kind multi-label."),
+        (["Pos", "pos ", "pos", "neg"], "The labels 'Pos' and 'pos' differ by no more than case, spaces or"),
+    ):
+        path = write(tmp_path, "a.csv", "text,label\n" + "".join(f"a,{label}\n" for label in labels))
+        console = rich.console.Console(file=io.StringIO(), width=500)
+        DataOptions(train_file=path, validation=path).read(console)
+        assert shown in console.file.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ import numpy as np
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.dialect import USUAL
+from tf_adapters.tasks.labels import index_of, label_name, unknown_label
 from tf_adapters.tasks.lines import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
 from tf_adapters.tasks.metrics.words import default_word_metric
 from tf_adapters.tasks.reader import Reader, check_texts
@@ -143,7 +144,7 @@ def read_words(
     if label_separator != "|":
         raise InputError(f"label_separator is {label_separator!r}, but a word has one label: leave it out.")
     columns = {"word": text_column, "label": label_column}
-    numbers = {name: number for number, name in enumerate(labels or ())}
+    numbers = index_of(labels or ())
     chunks = _chunks(
         path,
         _word_format(path, format, reads=("conllu", "columns")),
@@ -273,8 +274,7 @@ def _numbers(path, labels, numbers, growing):
     for line, name in labels:
         if name not in numbers:
             if not growing:
-                known = ", ".join(map(repr, itertools.islice(numbers, 20))) + (", ..." if len(numbers) > 20 else "")
-                fail(path, line, f"the label {name!r} is not among those known ({known}); correct it.")
+                fail(path, line, unknown_label(name, numbers))
             numbers[name] = len(numbers)
     return [numbers[name] for _, name in labels]
 
@@ -330,7 +330,7 @@ def _conllu_sentence(block, path, word, label):
         if label is not None:
             if cells[label] == "_":
                 fail(path, line, f"{CONLLU_COLUMNS[label]} is '_', which stands for no label; fill it in.")
-            labels.append((line, _filled(cells[label], CONLLU_COLUMNS[label], path, line).strip()))
+            labels.append((line, label_name(_filled(cells[label], CONLLU_COLUMNS[label], path, line))))
     if not words:
         fail(path, block[0][0], "the sentence that begins here has no word; add one, or remove it.")
     return words, labels
@@ -395,7 +395,7 @@ def _columns_sentence(block, path, word, label, width, prefix):
             token = token.removeprefix(prefix)
         words.append(_filled(token, "the word", path, line))
         if label is not None:
-            labels.append((line, _filled(cells[label], "the label", path, line).strip()))
+            labels.append((line, label_name(_filled(cells[label], "the label", path, line))))
     return words, labels
 
 
