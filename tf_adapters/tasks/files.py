@@ -20,23 +20,18 @@ import itertools
 import json
 import os
 import stat
-from typing import Any, List, Optional, Union
-
-import numpy as np
+from typing import Any, List, Optional
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.dialect import USUAL
 from tf_adapters.tasks.lines import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.tasks.stored_texts import StoredCells, StoredNumbers, StoredTexts
 from tf_adapters.tasks.tables import likely_table, listed, of_another_name, read_csv, read_tsv
 
 FORMATS = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "txt",
 }  # fmt: skip
-# A larger file's texts stay on disk while a model trains on them.
-MOST_BYTES_IN_MEMORY = 256 * 1024 * 1024
 
 
 @dataclasses.dataclass
@@ -120,12 +115,12 @@ class BadRows:
 
 @dataclasses.dataclass
 class Table:
-    """A whole file: texts as in `rows.Rows`; label cells and lines as in `Chunk`, to iterate over."""
+    """A whole file: texts as in `rows.Rows`; label cells and lines as in `Chunk`."""
 
-    text: Union["tf.Tensor", StoredTexts]  # noqa: F821
-    text_pair: Union["tf.Tensor", StoredTexts, None]  # noqa: F821
-    labels: Union[list, StoredCells, None]
-    lines: Union[list, StoredNumbers]
+    text: "tf.Tensor"  # noqa: F821
+    text_pair: Optional["tf.Tensor"]  # noqa: F821
+    labels: Optional[list]
+    lines: List[int]
 
 
 def file_format(path, format=None):
@@ -300,8 +295,6 @@ def read_rows(
 ):
     """Read a whole file, for training; its texts end up once, in tf string tensors.
 
-    Of a file above `MOST_BYTES_IN_MEMORY` everything is kept on disk instead.
-
     Args and Raises: as in `read_chunks`; and
         usable: function of label cells and lines that returns which rows to keep, a sequence of bool; or None.
 
@@ -321,10 +314,8 @@ def read_rows(
     first = next(chunks)
     import tensorflow as tf
 
-    on_disk = _size(path) > MOST_BYTES_IN_MEMORY
-    columns = [StoredTexts() if on_disk else [] for _ in range(1 if text_pair_column is None else 2)]
-    labels = None if label_column is None else StoredCells() if on_disk else []
-    lines = StoredNumbers(np.int64) if on_disk else []
+    columns = [[] for _ in range(1 if text_pair_column is None else 2)]
+    labels, lines = None if label_column is None else [], []
     same = {}  # label cells repeat, and each read makes a new str
     with tf.device("CPU:0"):
         for chunk in itertools.chain([first], chunks):
@@ -333,17 +324,14 @@ def read_rows(
             if not len(chunk):
                 continue
             for column, texts in zip(columns, (chunk.text, chunk.text_pair)):
-                column.extend(texts if on_disk else [tf.constant(texts)])
-            if on_disk:
-                labels is None or labels.extend(chunk.labels)
-            elif labels is not None:
+                column.append(tf.constant(texts))
+            if labels is not None:
                 labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in chunk.labels)
             lines.extend(chunk.lines)
         del first, chunk
-        if not len(lines):
+        if not lines:
             raise no_usable_row(path, bad_rows)
-        if not on_disk:
-            columns = [_joined(column) for column in columns]
+        columns = [_joined(column) for column in columns]
     text, text_pair = (*columns, None)[:2]
     return Table(text=text, text_pair=text_pair, labels=labels, lines=lines)
 
@@ -355,14 +343,6 @@ def _joined(tensors):
     joined = tf.concat(tensors, 0)
     tensors.clear()
     return joined
-
-
-def _size(path):
-    """About how many bytes of text a file holds; 0 for standard input."""
-    if os.fspath(path) == "-":
-        return 0
-    size = os.path.getsize(path)
-    return 4 * size if os.fspath(path).lower().endswith(".gz") else size
 
 
 def no_usable_row(path, bad_rows):

@@ -14,14 +14,12 @@ import unicodedata
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.tasks.stored_texts import StoredCells, StoredNumbers
 
 KINDS = ("classification", "regression", "multi-label")
 # A classification column with decimal points and more distinct values than this is taken for scores.
 MOST_DECIMAL_CLASSES = 20
 # Between the labels of a cell, and so many cells whose every part is in another one too that they look joined.
 _SEPARATORS, _LEAST_JOINED = "|;,", 2
-_CHUNK = 8192
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _TRUTH = {"true": "1", "false": "0"}
 
@@ -134,24 +132,10 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     Raises: InputError, naming file and line, if a cell is unusable or its label unknown.
     """
     check_kind(kind)
-    lines = _line_numbers(lines)
     width = (len(labels),) if kind == "multi-label" else ()
-    dtype = np.int32 if kind == "classification" else np.float32
+    encoded = np.zeros((len(cells), *width), np.int32 if kind == "classification" else np.float32)
     index = index_of(labels)
-    numbered = zip(cells, lines)
-    if not isinstance(cells, StoredCells):
-        return _encode(numbered, len(cells), kind, index, path, separator, np.zeros((len(cells), *width), dtype))
-    stored = StoredNumbers(dtype, width)
-    for start in range(0, len(cells), _CHUNK):
-        count = min(_CHUNK, len(cells) - start)
-        part = np.zeros((count, *width), dtype)
-        stored.extend(_encode(numbered, count, kind, index, path, separator, part))
-    return stored.array()
-
-
-def _encode(numbered, count, kind, index, path, separator, encoded):
-    """Write the next `count` of the pairs of cell and line into `encoded`, an array of zeros."""
-    for row, (cell, line) in enumerate(itertools.islice(numbered, count)):
+    for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
         if kind == "regression":
             encoded[row] = _score(cell, path, line)
             continue
