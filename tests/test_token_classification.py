@@ -198,7 +198,7 @@ def test_a_chunk_never_holds_much_more_words_than_it_may(tmp_path, monkeypatch):
         (
             "a.csv",
             "EU\tO\n",
-            "a.csv is a table or JSON, and words are read from CoNLL-U or column files: say the format",
+            "a.csv is a table or JSON, and words are read from CoNLL-U or column files: write a word and",
         ),
     ],
     ids="columns id order no-form no-tag only-ranges comments empty width one-column no-word no-label one-label "

@@ -20,10 +20,9 @@ from typing import Optional
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
-from tf_adapters.tasks.dialect import USUAL
 from tf_adapters.tasks.files import Carried, check_cell, file_format, no_usable_row, read_records
 from tf_adapters.tasks.labels import label_name
-from tf_adapters.tasks.lines import BadRow, fail, shown_name
+from tf_adapters.tasks.lines import USUAL, BadRow, fail, shown_name
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 

@@ -14,6 +14,7 @@ import unicodedata
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError
+from tf_adapters.json_input import parse_json
 
 KINDS = ("classification", "regression", "multi-label")
 # A classification column with decimal points and more distinct values than this is taken for scores.
@@ -21,6 +22,8 @@ MOST_DECIMAL_CLASSES = 20
 # Between the labels of a cell, and so many cells whose every part is in another one too that they look joined.
 _SEPARATORS, _LEAST_JOINED = "|;,", 2
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+# A list as JSON or Python writes it.
+_LIST = re.compile(r"""\[(\s*|.*['"].*)\]""", re.DOTALL)
 _TRUTH = {"true": "1", "false": "0"}
 
 
@@ -221,7 +224,7 @@ def _parts(cell, kind, path, line, separator):
     if isinstance(cell, str):
         if not cell.strip():
             return ()
-        cell = cell.split(separator)
+        cell = _listed(cell, path, line) if _LIST.fullmatch(cell.strip()) else cell.split(separator)
     elif cell is None or (isinstance(cell, float) and math.isnan(cell)):
         raise InputError(f"{path}, line {line}: the label is null; write [] for a row without labels.")
     elif not isinstance(cell, list):
@@ -231,6 +234,19 @@ def _parts(cell, kind, path, line, separator):
             raise InputError(f"{path}, line {line}: one of the labels is empty; remove the extra {separator!r}.")
         _check_label(part, path, line)
     return cell
+
+
+def _listed(cell, path, line):
+    for text in (cell, cell.replace("'", '"')):
+        try:
+            return parse_json(text)
+        except ValueError:
+            pass
+    raise InputError(
+        f"{path}, line {line}: the label {cell[:60]!r} looks like a list; write the labels with {{label_separator}} "
+        "between them.",
+        label_separator=NAME,
+    )
 
 
 def _score(cell, path, line):
@@ -283,6 +299,11 @@ def doubts(names, *, kind, separator="|"):
         }
     if kind not in ("classification", "multi-label"):
         return None
+    lists = [name for name in names if _LIST.fullmatch(name)]
+    if lists:
+        return f"Labels such as {lists[0][:60]!r} are lists. For a row's several labels give {{kind}}.", {
+            "kind": "multi-label"
+        }
     for between in (one for one in _SEPARATORS if kind == "classification" or one != separator):
         joined = [name for name in names if between in name]
         counts = collections.Counter(part.strip() for name in names for part in name.split(between))
