@@ -1,17 +1,33 @@
-"""Reading CSV, TSV, JSON lines and plain text: every mistake has its sentence."""
+"""CSV, TSV, JSON lines and plain text: how they are written, and what is said of a file that is not right."""
 
+import bz2
+import codecs
+import csv
 import gzip
 import io
+import json
+import lzma
+import os
 import re
+import subprocess
+import sys
 import tracemalloc
 import types
+import zipfile
 
+import hypothesis
+import pandas
 import pytest
+from hypothesis import strategies as st
 
-from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import BadRows, read_chunks, read_rows
-from tf_adapters.tasks.own_files import rows_from_file
-from tf_adapters.tasks.tables import FIELD_LIMIT
+from tf_adapters.errors import NAME, InputError
+from tf_adapters.tasks.files import FIELD_LIMIT, BadRows, read_chunks, read_rows
+from tf_adapters.tasks.lines import USUAL, Dialect, dialect_of
+from tf_adapters.tasks.own_files import rows_from_file, task_from_files, unlabelled_chunks
+from tf_adapters.tasks.squad import read_question_chunks
+from tf_adapters.tasks.words import read_word_chunks, read_words
+
+ROWS = [("naïve café", "gut"), ("„schön“ – 5 €", "böse"), ("drei", "gut")]
 
 
 def write(tmp_path, name, content):
@@ -20,266 +36,265 @@ def write(tmp_path, name, content):
     return path
 
 
-def rows(path, **arguments):
-    """All rows as (line, text[, pair][, label]) tuples."""
-    found = []
-    for chunk in read_chunks(path, **arguments):
-        columns = [chunk.lines, chunk.text, chunk.text_pair, chunk.labels]
-        found.extend(zip(*(column for column in columns if column is not None)))
-    return found
+def read(path, dialect=USUAL, **columns):
+    """All rows of a table as (line, text, label); of plain text as (line, text)."""
+    if "label_column" not in columns and path != "-" and path.suffix != ".txt":
+        columns["label_column"] = "label"
+    chunks = list(read_chunks(path, dialect=dialect, **columns))
+    return [row for chunk in chunks for row in zip(*filter(None, (chunk.lines, chunk.text, chunk.labels)))]
 
 
-def refusal(path, **arguments):
-    """The message with which reading refuses the file."""
+def refusal(path, dialect=USUAL, **columns):
     with pytest.raises(InputError) as error:
-        rows(path, **arguments)
-    message = str(error.value)
-    assert "\n" not in message and message.endswith((".", "?", ")"))
-    return message
-
-
-def test_csv_fields_may_hold_commas_quotes_and_newlines(tmp_path):
-    path = write(tmp_path, "a.csv", 'text,label\n"one, ""two""\nthree",x\nfour,y\n')
-    assert rows(path, label_column="label") == [(2, 'one, "two"\nthree', "x"), (4, "four", "y")]
-
-
-def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_the_data(tmp_path):
-    for name, separator in (("a.csv", b","), ("a.tsv", b"\t")):
-        path = write(tmp_path, name, b"\xef\xbb\xbftext" + separator + b"label\r\none" + separator + b"x\r\n")
-        assert rows(path, label_column="label") == [(2, "one", "x")]
-    path = write(tmp_path, "a.jsonl", b'\xef\xbb\xbf{"text": "one"}\r\n')
-    assert rows(path) == [(1, "one")]
-
-
-def test_tsv_quotes_are_characters_of_the_text(tmp_path):
-    path = write(tmp_path, "a.tsv", 'label\ttext\n1\t"He said\n0\tso" it "ends\n')
-    assert rows(path, label_column="label") == [(2, '"He said', "1"), (3, 'so" it "ends', "0")]
-
-
-def test_json_lines_keep_the_type_of_labels_and_ignore_other_keys(tmp_path):
-    path = write(tmp_path, "a.jsonl", '{"text": "a", "label": 1, "x": {}}\n{"text": "b\\nc", "label": ["p", "q"]}')
-    assert rows(path, label_column="label") == [(1, "a", 1), (2, "b\nc", ["p", "q"])]
-
-
-def test_text_separators_of_unicode_do_not_end_a_line(tmp_path):
-    path = write(tmp_path, "a.tsv", "text\none\u2028two\x85three\x0bfour\n")
-    assert rows(path) == [(2, "one\u2028two\x85three\x0bfour")]
-
-
-def test_a_label_column_is_ignored_unless_asked_for(tmp_path):
-    path = write(tmp_path, "a.csv", "label,text\n,one\n")
-    assert rows(path) == [(2, "one")]
-
-
-def test_the_word_nan_is_a_legal_text(tmp_path):
-    path = write(tmp_path, "a.csv", "text,text2\nnan,NULL\nNaN,None\n")
-    assert rows(path, text_pair_column="text2") == [(2, "nan", "NULL"), (3, "NaN", "None")]
-
-
-def test_gzip_files_are_read_by_their_inner_extension(tmp_path):
-    path = write(tmp_path, "a.jsonl.gz", gzip.compress(b'{"text": "one"}\n'))
-    assert rows(path) == [(1, "one")]
-    cut = write(tmp_path, "b.csv.gz", gzip.compress(b"text\n" + bytes(range(32, 127)) * 99)[:-12])
-    assert "b.csv.gz is not a complete gzip file" in refusal(cut)
-    assert "b2.csv.gz is not a complete gzip file" in refusal(write(tmp_path, "b2.csv.gz", b"text\none\n"))
-
-
-def test_a_line_that_inflates_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tf_adapters.tasks.lines.LONGEST_LINE", 1 << 20)
-    path = write(tmp_path, "a.txt.gz", gzip.compress(b"one\n" + b"x" * (1 << 20)))
-    assert rows(path)[1][0] == 2
-    assert "a.txt.gz, line 2 is longer than 1 MiB" in refusal(
-        write(tmp_path, "a.txt.gz", gzip.compress(b"one\n" + b"x" * (10 << 20)))
+        read(path, dialect, **columns)
+    message = error.value.spelled(
+        lambda name, value: f"--{name.replace('_', '-')}" + (f" {value}" if isinstance(value, str) else "")
     )
+    assert "\n" not in message and message.endswith((".", "?")), message
+    return message.replace(str(path), path.name)
 
 
-def test_plain_text_and_standard_input_hold_one_text_a_line(tmp_path, monkeypatch):
-    assert rows(write(tmp_path, "a.txt", "one\n two, 2\n\n")) == [(1, "one"), (2, " two, 2")]
-    for given, format in ((b"one\ntwo\n", None), (b'{"text": "one"}\n{"text": "two"}\n', "jsonl")):
-        monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(given)))
-        assert rows("-", format=format) == [(1, "one"), (2, "two")]
-    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(b"")))
-    assert refusal("-") == "standard input is empty: give a file with at least one row."
+# How files are written
+
+LINES = {
+    "a.csv": ["text,label", *(f'"{text}",{label}' for text, label in ROWS)],
+    "a.tsv": ["text\tlabel", *("\t".join(row) for row in ROWS)],
+    "a.jsonl": [json.dumps(dict(zip(("text", "label"), row)), ensure_ascii=False) for row in ROWS],
+    "a.txt": [text for text, _ in ROWS],
+    "a.conllu": [
+        line
+        for text, label in ROWS
+        for line in (*(f"{n}\t{word}\t_\t{label}" + "\t_" * 6 for n, word in enumerate(text.split(), 1)), "")
+    ],
+    "a.columns": [line for text, label in ROWS for line in (*(f"{word}\t{label}" for word in text.split()), "")],
+    "a.json": json.dumps(
+        {"data": [{"paragraphs": [{"context": t, "qas": [{"question": lb, "id": t}]} for t, lb in ROWS]}]},
+        ensure_ascii=False,
+        indent=1,
+    ).splitlines(),
+}
+WRITTEN = {
+    "utf-8": None, "utf-8-sig": None, "utf-16": None, "utf-16-be": None, "utf-32": None, "cp1252": "cp1252",
+    "utf-16-le": "utf-16-le", "mac-roman": "mac-roman",
+}  # fmt: skip
 
 
-def test_all_columns_can_be_kept(tmp_path):
-    path = write(tmp_path, "a.csv", "id,text\n7,one\n8,two\n")
-    (chunk,) = read_chunks(path, keep_all_columns=True)
-    assert chunk.records == [{"id": "7", "text": "one"}, {"id": "8", "text": "two"}]
+@pytest.mark.parametrize("name", LINES)
+def test_every_format_is_read_in_every_encoding_with_every_end_of_lines(tmp_path, name):
+    variants = [(end, written, WRITTEN[written]) for end in ("\n", "\r\n", "\r") for written in WRITTEN]
+    variants += [("\n", "utf-16", "utf-16-le"), ("\n", "utf-8-sig", "utf8"), ("\n", "utf-8-sig", "utf-8-sig")]
+    for end, written, given in variants:
+        raw = end.join([*LINES[name], ""]).encode(written)
+        raw = codecs.BOM_UTF16_BE + raw if written == "utf-16-be" else raw
+        for content in (raw, gzip.compress(raw)):
+            path, dialect = write(tmp_path, name, content), dialect_of(given)
+            if name == "a.json":
+                (rows,) = read_question_chunks(path, dialect=dialect)
+                assert list(zip(rows.contexts, rows.questions)) == ROWS
+            elif name in ("a.conllu", "a.columns"):
+                (chunk,) = read_word_chunks(path, dialect=dialect)
+                assert (chunk.words, chunk.counts) == (" ".join(text for text, _ in ROWS).split(), [2, 4, 1])
+            elif name == "a.txt":
+                assert read(path, dialect) == [(n, text) for n, (text, _) in enumerate(ROWS, 1)]
+            else:
+                assert read(path, dialect) == [(n, *row) for n, row in enumerate(ROWS, 1 + (name != "a.jsonl"))]
 
 
-def test_chunks_have_the_asked_size_and_the_rest(tmp_path):
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12).filter(str.strip)
+
+
+@hypothesis.settings(max_examples=120, deadline=None)
+@hypothesis.given(
+    rows=st.lists(st.tuples(cells, cells), min_size=1, max_size=5),
+    delimiter=st.sampled_from(",;\t|^"),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "gb18030"]),
+    header=st.sampled_from(["first", "none", "said"]),
+)
+def test_what_a_writer_of_csv_writes_is_read(tmp_path_factory, rows, delimiter, end, encoding, header):
+    text = io.StringIO()
+    text.write(f"sep={delimiter}{end}" if header == "said" else "")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_ALL)
+    writer.writerows([("text", "label")] * (header != "none") + rows)
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path.write_bytes(text.getvalue().encode(encoding))
+    guessed = header == "said" or (header == "first" and delimiter != "^")
+    dialect = Dialect(
+        "gb18030" if encoding == "gb18030" else None,
+        "none" if header == "none" else "first",
+        None if guessed else delimiter,
+    )
+    columns = {"text_column": "1", "label_column": 2} if header == "none" else {}
+    assert [tuple(row[1:]) for row in read(path, dialect, **columns)] == rows
+
+
+def test_what_looks_like_an_end_of_a_line_or_a_quote_is_text_where_it_is_none(tmp_path):
+    assert read(write(tmp_path, "a.tsv", "text\tlabel\na\rb\u2028c\x0b\tx\r\n")) == [(2, "a\rb\u2028c\x0b", "x")]
+    assert read(write(tmp_path, "a.tsv", 'label\ttext\n1\t"He\n0\tso" "it\n')) == [(2, '"He', "1"), (3, 'so" "it', "0")]
+    content = b'\xef\xbb\xbftext,label\r\n"one, ""two""\nthree",x\r\nnan,NULL\r\n\r\n'
+    assert read(write(tmp_path, "a.csv", content)) == [(2, 'one, "two"\nthree', "x"), (4, "nan", "NULL")]
+    assert read(write(tmp_path, "a.csv", "text,a;label,label\na,b,c\n")) == [(2, "a", "c")]
+    content = '{"text": "a", "label": 1, "x": {}}\n{"text": "b\\nc", "label": ["p", "q"]}'
+    assert read(write(tmp_path, "a.jsonl", content)) == [(1, "a", 1), (2, "b\nc", ["p", "q"])]
+    assert read(write(tmp_path, "a.csv", "label,text\n,one\n"), label_column=None) == [(2, "one")]
+    long = "long " * 60_000
+    assert read(write(tmp_path, "a.csv", f"text,label\n{long},x\n"))[0][1] == long
+
+
+def test_standard_input_is_read_as_files_are_and_stays_open(monkeypatch):
+    for content, format in (
+        ("eins\nzwei\n".encode("utf-16"), None), (b"\xef\xbb\xbfeins\rzwei", None), (b"eins\r\nzwei\r\n\r\n", None),
+        (gzip.compress(b"eins\nzwei"), None), (b'{"text": "eins"}\n{"text": "zwei"}\n', "jsonl"),
+    ):  # fmt: skip
+        for stream in (io.BytesIO(content), io.BufferedReader(io.BytesIO(content))):
+            monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=stream))
+            assert read("-", format=format) == [(1, "eins"), (2, "zwei")]
+            assert not stream.closed
+
+
+def test_a_large_file_is_read_in_bounded_memory_and_chunks_have_the_asked_size(tmp_path):
+    content = gzip.compress(("text,label\n" + "naïve sentence of some length,1\n" * 50_000).encode("utf-16"))
+    path = write(tmp_path, "a.csv.gz", content)
+    tracemalloc.start()
+    try:
+        assert sum(len(chunk) for chunk in read_chunks(path)) == 50_000
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000  # all rows take some 10 MB
+    finally:
+        tracemalloc.stop()
     path = write(tmp_path, "a.txt", "x\n" * 10)
     assert [len(chunk) for chunk in read_chunks(path, chunk_rows=4)] == [4, 4, 2]
-    assert [len(chunk) for chunk in read_chunks(path, chunk_rows=5)] == [5, 5]
+    (chunk,) = read_chunks(write(tmp_path, "a.csv", "x,text,x,x.1\n1,2,3,4\n"), keep_all_columns=True)
+    assert chunk.records == [{"x": "1", "text": "2", "x.2": "3", "x.1": "4"}]
+    chunks = read_chunks(write(tmp_path, "a.csv", "text\na\nb\n\nc\n"), chunk_rows=2)
+    assert next(chunks).text == ["a", "b"]
+    with pytest.raises(InputError, match=r"a.csv, line 4: is empty"):
+        next(chunks)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
-def test_texts_longer_than_the_csv_modules_limit_are_read(tmp_path, name):
-    text = "long " * 60_000
-    content = f'{{"text": "{text}"}}\n' if name == "a.jsonl" else f"text\n{text}\n"
-    assert rows(write(tmp_path, name, content))[0][1] == text
+def test_whole_files_become_string_tensors_with_labels_and_lines(tmp_path):
+    path = write(tmp_path, "a.csv", 'text,second,label\n"a\nb",é,x\nc,d,y\n')
+    table = read_rows(path, text_pair_column="second", label_column="label")
+    assert (table.text.numpy().tolist(), table.text_pair.numpy().tolist()) == ([b"a\nb", b"c"], ["é".encode(), b"d"])
+    assert (table.labels, table.lines) == (["x", "y"], [2, 4])
+    texts = [f"text {i}" for i in range(40_000)]
+    table = read_rows(write(tmp_path, "a.txt", "\n".join(texts)))
+    assert [text.decode() for text in table.text.numpy()] == texts and table.lines[-1] == 40_000
+    assert table.labels is None and table.text_pair is None
+
+
+def test_columns_without_a_header_are_numbered_and_one_that_is_left_needs_no_number(tmp_path):
+    dialect, expected = Dialect(header="none"), [(1, "one film", "x"), (2, "a film", "y")]
+    for name, between in (("a.csv", ","), ("a.tsv", "\t")):
+        path = write(tmp_path, name, "".join(between.join((label, text, "1\n")) for _, text, label in expected))
+        assert read(path, dialect, text_column=2, label_column="1") == expected
+        path = write(tmp_path, name, "".join(between.join((label, text)) + "\n" for _, text, label in expected))
+        assert read(path, dialect, label_column="1") == read(path, dialect, text_column="2") == expected
+    path = write(tmp_path, "b.csv", "one film; ok\na film\n")
+    assert read(path, dialect, text_column="1", label_column=None)[0] == (1, "one film; ok")
+
+
+# Files that are not right
 
 
 @pytest.mark.parametrize(
-    "name, content, message",
+    "name, content, columns, says",
     [
-        ("a.csv", "", "a.csv is empty: give a file with a header and at least one row"),
-        ("a.tsv", "\n\n", "a.tsv is empty"),
-        ("a.jsonl", "", "a.jsonl is empty"),
-        ("a.csv", "text,label\n", "a.csv has a header and no rows"),
-        ("a.csv", "Text;label\na;b\n", "a.csv has no column 'text': the columns of its first line are 'Text;label'"),
-        ("a.tsv", "a\tb\n1\t2\n", "a.tsv has no column 'text': the columns of its first line are 'a', 'b'"),
-        ("a.csv", "text,text\na,b\n", "a.csv has more than one column 'text'"),
-        ("a.csv", "text,label\na,b\nc\n", "a.csv, line 3: has 1 fields where the header has 2"),
-        ("a.csv", 'text,label\n"a\nb",c\nd,e,f\n', "a.csv, line 4: has 3 fields where the header has 2"),
-        ("a.tsv", "text\tlabel\na\tb\tc\n", "a.tsv, line 2: has 3 fields where the header has 2"),
-        ("a.csv", 'text,label\na,b\n"c,d\ne,f\n', 'a.csv, line 3: a quote (") is opened in this row and never closed'),
-        ("a.csv", 'text,label\n"a" b,c\n', "a.csv, line 2: is not valid CSV"),
-        ("a.csv", "text,label\na,b\n,c\n", "a.csv, line 3: column 'text' is empty"),
-        ("a.csv", 'text,label\n" \t\u3000",c\n', "a.csv, line 2: column 'text' is empty"),
-        ("a.tsv", "text\tlabel\n\tc\n", "a.tsv, line 2: column 'text' is empty"),
-        ("a.csv", "text,label\na,b\n\nc,d\n", "a.csv, line 3: is empty; remove it"),
-        ("a.txt", "a\n\nb\n", "a.txt, line 2: is empty; remove it"),
-        ("a.jsonl", '{"text": "a"}\n\n{"text": "b"}\n', "a.jsonl, line 2: is empty; remove it"),
-        (
-            "a.csv",
-            b"text\na\ncaf\xe9\n",
-            "a.csv, line 3: byte 0xe9 is not UTF-8; with encoding='cp1252' it reads 'café': give that",
-        ),
-        (
-            "a.csv",
-            "text\nab\n".encode("utf-16-le"),
-            "a.csv, line 1: holds NUL characters, as UTF-16 has; give encoding=",
-        ),
-        ("a.jsonl", b'{"text": "\xff"}', "a.jsonl, line 1: byte 0xff is not UTF-8"),
-        ("a.csv", "text\na\0b\n", "a.csv, line 2: holds a NUL character"),
-        ("a.jsonl", '{"text": "a\\u0000"}\n', "a.jsonl, line 1: column 'text' holds a NUL character"),
-        ("a.jsonl", '{"text": "a\\ud800"}\n', "a.jsonl, line 1: column 'text' holds half of a surrogate pair"),
-        ("a.jsonl", '{"text": "a"}\n{"text": \n', "a.jsonl, line 2: is not JSON (Expecting value at column"),
-        ("a.jsonl", "[" * 100_000, "a.jsonl, line 1: is not"),
-        ("a.json", '[\n{"text": "a"}\n]\n', "a.json, line 1: is not JSON"),
-        ("a.jsonl", '["a"]\n', "a.jsonl, line 1: is '[\"a\"]' and not a JSON object; write one JSON object a line"),
-        ("a.jsonl", '{"sentence": "a", "y": 1}\n', "a.jsonl, line 1: has no key 'text'; its keys are 'sentence', 'y'"),
-        ("a.jsonl", '{"text": null}\n', "a.jsonl, line 1: column 'text' is empty"),
-        ("a.jsonl", '{"text": NaN}\n', "a.jsonl, line 1: column 'text' is empty"),
-        ("a.jsonl", '{"text": "  "}\n', "a.jsonl, line 1: column 'text' is empty"),
-        (
-            "a.jsonl",
-            '{"text": 12}\n',
-            "a.jsonl, line 1: column 'text' is 12, which is not a string; write it in quotes",
-        ),
-        ("a.jsonl", '{"text": ["a"]}\n', "a.jsonl, line 1: column 'text' is [\"a\"], which is not a string"),
-        ("a.xlsx", "x", "a.xlsx has the extension '.xlsx', which names no known format: use .csv"),
-        ("a", "x", "a has the extension '', which names no known format"),
+        ("a.csv", "", {}, "a.csv is empty: give a file with a header and at least one row"),
+        ("a.tsv", "\n\n", {}, "a.tsv is empty"),
+        ("a.csv", "text,label\n", {}, "a.csv has a header and no rows"),
+        ("a.csv", "text,text\na,b\n", {}, "a.csv has more than one column 'text'"),
+        ("a.csv", "text,label\na,b\nc\n", {}, "a.csv, line 3: has 1 fields where the header has 2"),
+        ("a.csv", 'text,label\n"a\nb",c\nd,e,f\n', {}, "a.csv, line 4: has 3 fields where the header has 2"),
+        ("a.tsv", "text\tlabel\na\tb\tc\n", {}, "a.tsv, line 2: has 3 fields where the header has 2"),
+        ("a.csv", 'text,label\na,b\n"c,d\ne,f\n', {}, 'a.csv, line 3: a quote (") is opened in this row and never'),
+        ("a.csv", 'text,label\n"a" b,c\n', {}, "a.csv, line 2: is not valid CSV"),
+        ("a.csv", 'text,label\n" \t\u3000",c\n', {}, "a.csv, line 2: column 'text' is empty"),
+        ("a.csv", "text,label\na,b\n\nc,d\n", {}, "a.csv, line 3: is empty; remove it"),
+        ("a.txt", "a\n\nb\n", {}, "a.txt, line 2: is empty; remove it"),
+        ("a.jsonl", '{"text": "a"}\n\n{"text": "b"}\n', {"label_column": None}, "a.jsonl, line 2: is empty; remove it"),
+        ("a.csv", "text\na\0b\n", {"label_column": None}, "a.csv, line 2: holds a NUL character"),
+        ("a.jsonl", '{"text": "a\\u0000", "label": 1}\n', {}, "line 1: column 'text' holds a NUL character"),
+        ("a.jsonl", '{"text": "a\\ud800", "label": 1}\n', {}, "line 1: column 'text' holds half of a surrogate pair"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": \n', {}, "a.jsonl, line 2: is not JSON (Expecting value"),
+        ("a.jsonl", "[" * 100_000, {}, "a.jsonl, line 1: is not JSON"),
+        ("a.jsonl", '["a"]\n', {}, "a.jsonl, line 1: is '[\"a\"]' and not a JSON object; write one JSON object a line"),
+        ("a.jsonl", '{"sentence": "a", "y": 1}\n', {}, "line 1: has no key 'text'; its keys are 'sentence', 'y': name"),
+        ("a.jsonl", '{"text": NaN, "label": 1}\n', {}, "a.jsonl, line 1: column 'text' is empty"),
+        ("a.jsonl", '{"text": 12, "label": 1}\n', {}, "column 'text' is 12, which is not a string; write it in quotes"),
+        ("a.dat", "x", {}, "a.dat has the extension '.dat', which names no known format: use .csv"),
+        ("a.csv.gz", gzip.compress(bytes(range(32, 127)) * 99)[:-12], {}, "a.csv.gz is not a complete gzip file"),
+        ("a.txt", "a\n", {"label_column": "label"}, "read as plain text, one text a line, and has no column 'label'"),
+        ("a.csv", "a\n", {"label_column": "text"}, "column 'text' is asked for twice"),
+        ("a.csv", "a\n", {"chunk_rows": 0}, "chunk_rows must be at least 1, and it is 0."),
+        ("a.csv", "a\n", {"format": "xml"}, "format is 'xml' and must be one of csv, jsonl, tsv, txt."),
+        ("a.jsonl", "a\n", {"dialect": Dialect(header="none")}, "--header none is for CSV and TSV, and a.jsonl is"),
+        ("a.txt", "a\n", {"dialect": Dialect(delimiter=";")}, "--delimiter semicolon is for CSV, and a.txt is read as"),
+        ("a.tsv", "a\n", {"dialect": Dialect(delimiter=",")}, "--delimiter comma is for CSV, and of TSV it is the tab"),
+        ("a.csv", "a,b,c\n", {"dialect": Dialect(header="none"), "text_column": 2}, "name --label-column by number."),
+        ("a.csv", "a,b\n", {"dialect": Dialect(header="none"), "text_column": 1, "label_column": 3}, "columns 1 to 2"),
+        ("a.csv", "a,b\nc\n", {"dialect": Dialect(header="none"), "text_column": 1}, "where the first row has 2"),
+        ("a.csv", b"text\nna\xefve\n", {}, "no column 'label'"),
+        ("a.csv", b"label,text\n1,na\xefve\n", {}, "byte 0xef is not UTF-8; with --encoding cp1252 it reads '1,naïve'"),
+        ("a.csv", "text,label\nŁódź,1\n", {"dialect": Dialect("cp1252")}, "with --encoding utf-8 it reads 'Łódź,1'"),
+        ("a.csv", b"text,label\n" + "＝".encode("shift_jis"), {}, "give the --encoding that the file was saved in"),
+        ("b.txt", "a\n".encode("utf-16") + b"a", {}, "line 2: byte 0x61 is not UTF-16"),
     ],
-)
-def test_a_mistake_in_a_file_is_one_sentence_with_file_and_line(tmp_path, name, content, message):
-    assert message in refusal(write(tmp_path, name, content))
+)  # fmt: skip
+def test_a_mistake_in_a_file_is_one_sentence_with_file_and_line(tmp_path, name, content, columns, says):
+    message = refusal(write(tmp_path, name, content), **columns)
+    assert says in message, message
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     assert "no.csv does not exist: check the path." in refusal(tmp_path / "no.csv")
     (tmp_path / "folder.csv").mkdir()
     assert "folder.csv is a directory: give a file." in refusal(tmp_path / "folder.csv")
-
-
-def test_a_quote_that_is_never_closed_does_not_swallow_a_large_file(tmp_path):
-    path = write(tmp_path, "a.csv", 'text\n"open\n' + ("x" * 1023 + "\n") * (FIELD_LIMIT // 1024 + 1))
+    path = write(tmp_path, "a.csv", 'text,label\n"open\n' + ("x" * 1023 + "\n") * (FIELD_LIMIT // 1024 + 1))
     assert f"a.csv, line 2: a field has more than {FIELD_LIMIT} characters; is a quote never closed?" in refusal(path)
+    for name, reader in (("a.conllu", read_words), ("a.json", read_question_chunks)):
+        with pytest.raises(InputError, match="is for CSV"):
+            list(reader(write(tmp_path, name, "a\n"), dialect=Dialect(delimiter=",")))
 
 
-def test_arguments_that_do_not_fit_are_named(tmp_path):
-    path = write(tmp_path, "a.txt", "a\n")
-    assert "is read as plain text, one text a line, and has no column 'label'" in refusal(path, label_column="label")
-    assert "column 'text' is asked for twice" in refusal(path, label_column="text")
-    assert "chunk_rows must be at least 1, and it is 0." == refusal(path, chunk_rows=0)
-    assert "format is 'xml' and must be one of csv, jsonl, tsv, txt." == refusal(path, format="xml")
-
-
-def test_a_mistake_in_the_second_chunk_comes_after_the_first_chunk(tmp_path):
-    chunks = read_chunks(write(tmp_path, "a.csv", "text\na\nb\n\nc\n"), chunk_rows=2)
-    assert next(chunks).text == ["a", "b"]
-    with pytest.raises(InputError, match=re.escape("a.csv, line 4: is empty")):
-        next(chunks)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])
-def test_a_large_file_is_read_in_bounded_memory(tmp_path, name):
-    count = 200_000 if name == "a.csv" else 50_000
-    line = {"a.jsonl": '{"text": "a sentence of some length", "label": "1"}\n', "a.txt": "a sentence\n"}.get(
-        name, "a sentence of some length,1\n".replace(",", "\t" if name == "a.tsv" else ",")
-    )
-    header = {"a.csv": "text,label\n", "a.tsv": "text\tlabel\n"}.get(name, "")
-    path = write(tmp_path, name, header + line * count)
-    label_column = None if name == "a.txt" else "label"
-    tracemalloc.start()
-    try:
-        seen = sum(len(chunk) for chunk in read_chunks(path, label_column=label_column))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert seen == count
-    # A chunk of 1024 rows takes about 0.3 MB; the 200,000 rows as Python strings would take 30 MB.
-    assert peak < 2_000_000
-
-
-def test_whole_files_become_string_tensors_with_labels_and_lines(tmp_path):
-    path = write(tmp_path, "a.csv", 'text,second,label\n"a\nb",é,x\nc,d,y\n')
-    table = read_rows(path, text_pair_column="second", label_column="label")
-    assert table.text.numpy().tolist() == [b"a\nb", b"c"]
-    assert table.text_pair.numpy().tolist() == ["é".encode(), b"d"]
-    assert table.labels == ["x", "y"] and list(table.lines) == [2, 4]
-
-
-def test_whole_files_of_several_chunks_keep_their_order(tmp_path):
-    texts = [f"text {i}" for i in range(40_000)]
-    table = read_rows(write(tmp_path, "a.txt", "\n".join(texts)))
-    assert [text.decode() for text in table.text.numpy()] == texts
-    assert table.labels is None and table.text_pair is None and table.lines[-1] == 40_000
-
-
-# Rows that cannot be used
-
-
-BAD_CSV = (
-    b"text,label\n"
-    b"good,1\n"
-    b"one,two,three\n"  # 3: fields
-    b'"never closed,0\n'  # 4: quote
-    b"na\xefve,1\n"  # 5: encoding
-    b",0\n"  # 6: empty text
-    b'"two\nlines",0\n'
-    b"fine,1\n"
-)
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        *(({"encoding": encoding}, "is no encoding that Python knows") for encoding in ("utf-88", "base64", "a\0", 8)),
+        *(({"header": header}, f"header={header!r} is unknown: use one of first, none.") for header in (None, "0")),
+        *(({"delimiter": one}, "must be one character between columns, or one of comma") for one in ("::", '"', [","])),
+    ],
+)  # fmt: skip
+def test_what_no_file_can_have_is_refused(tmp_path, arguments, says):
+    with pytest.raises(InputError) as error:
+        task_from_files(train=tmp_path / "no.csv", **arguments)
+    assert says in str(error.value)
 
 
 def test_bad_rows_are_left_out_and_counted_with_their_lines(tmp_path):
-    path = write(tmp_path, "a.csv", BAD_CSV)
-    bad = BadRows()
+    content = b'text,label\ngood,1\none,two,three\n"never closed,0\nna\xefve,1\n,0\n"two\nlines",0\n\nfine,1\n"open,2\n'
+    bad, path = BadRows(), write(tmp_path, "a.csv", content)
     table = read_rows(path, label_column="label", bad_rows=bad)
     assert [text.decode() for text in table.text.numpy()] == ["good", "two\nlines", "fine"]
-    assert table.labels == ["1", "0", "1"] and list(table.lines) == [2, 7, 9]
-    assert bad.count == 4
-    assert [re.search(r"line (\d+)", example)[1] for example in bad.examples] == ["3", "4", "5", "6"]
-
-
-def test_bad_rows_are_the_first_error_without_a_counter(tmp_path):
-    with pytest.raises(InputError, match="line 3: has 3 fields where the header has 2"):
-        read_rows(write(tmp_path, "a.csv", BAD_CSV), label_column="label")
-
-
-def test_json_lines_and_blank_lines_are_counted_too(tmp_path):
-    path = write(tmp_path, "a.jsonl", b'{"text": "a"}\n\n{"text": 3}\n{"txt": "b"}\n{"text"\n[1]\n{"text": "c"}\n')
+    assert (table.labels, table.lines, bad.count) == (["1", "0", "1"], [2, 7, 10], 6)
+    assert [re.search(r"line (\d+)", example)[1] for example in bad.examples] == ["3", "4", "5", "6", "9"]
     bad = BadRows()
-    assert [text.decode() for text in read_rows(path, bad_rows=bad).text.numpy()] == ["a", "c"]
-    assert bad.count == 5
-
-
-def test_a_file_of_bad_rows_alone_is_an_error_that_shows_the_first(tmp_path):
-    with pytest.raises(InputError, match="no usable row; the first problem: .*line 1: is not JSON"):
-        read_rows(write(tmp_path, "a.jsonl", b"{\n{\n"), bad_rows=BadRows())
+    path = write(tmp_path, "a.jsonl", b'{"text": "a"}\n\n{"text": 3}\n{"txt": "b"}\n{"text"\n[1]\n{"text": "c"}\n')
+    assert ([text.decode() for text in read_rows(path, bad_rows=bad).text.numpy()], bad.count) == (["a", "c"], 5)
+    for content, encoding in (
+        (codecs.BOM_UTF16_LE + "text\na\n".encode("utf-16-le") + b"\x00\xd8" + "b\nc\n".encode("utf-16-le"), None),
+        (b"text\na\n\x81\xff\nc\n", "shift_jis"),
+        (b"text\na\n\x81\nc\n", "cp1252"),
+    ):
+        bad, path = BadRows(), write(tmp_path, "a.csv", content)
+        table = read_rows(path, bad_rows=bad, dialect=dialect_of(encoding))
+        assert (table.text.numpy().tolist(), table.lines, bad.count) == ([b"a", b"c"], [2, 4], 1)
+        assert "line 3: byte 0x" in bad.examples[0]
+    bad = BadRows()
+    path = write(tmp_path, "a.csv", b"na\xefve,x\na,x\nb,y\n")
+    assert read_rows(path, text_column="1", bad_rows=bad, dialect=Dialect(header="none")).lines == [2, 3]
+    for content in ('"a,b\n"x,hello you\n', b"\xff,a\n"):
+        with pytest.raises(InputError, match="no usable row; the first problem: .*line 1: "):
+            read_rows(write(tmp_path, "a.csv", content), bad_rows=BadRows(), dialect=Dialect(header="none"))
 
 
 @pytest.mark.parametrize(
@@ -291,3 +306,148 @@ def test_rows_with_unusable_or_unknown_labels_are_counted(tmp_path, kind, cells,
     bad, labels = BadRows(), ("a", "b") if kind != "regression" else ()
     rows = rows_from_file(write(tmp_path, "a.csv", "text,label\n" + lines), kind=kind, labels=labels, bad_rows=bad)
     assert bad.count == count and len(rows) == len(rows.labels) == len(cells.split(" ")) - count
+
+
+@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.given(
+    content=st.one_of(
+        st.binary(max_size=80),
+        st.text('text,label;\t\r\n"{}:1é\0', max_size=60).map(str.encode),
+        st.text('text,label;\t\r\n"é', max_size=40).map(lambda text: text.encode("utf-16")),
+    ),
+    name=st.sampled_from(["a.csv", "a.tsv", "a.jsonl", "a.txt", "a.conllu", "a.columns"]),
+    encoding=st.sampled_from(
+        [None, "utf-16", "utf-16-be", "utf-32", "shift_jis", "gb18030", "utf-7", "iso2022_jp", "hz", "cp037"]
+    ),
+    header=st.sampled_from(["first", "none"]),
+    delimiter=st.sampled_from([None, "tab"]),
+)
+def test_no_bytes_do_anything_but_be_read_or_refused(tmp_path_factory, content, name, encoding, header, delimiter):
+    path = tmp_path_factory.getbasetemp() / name
+    path.write_bytes(content)
+    dialect = dialect_of(encoding, header, delimiter)
+    try:
+        if name in ("a.conllu", "a.columns"):
+            texts = [word for chunk in read_word_chunks(path, dialect=dialect) for word in chunk.words]
+        else:
+            label = None if name == "a.txt" else "label"
+            chunks = read_chunks(path, label_column=label, dialect=dialect, bad_rows=BadRows(), keep_all_columns=True)
+            texts = [text for chunk in chunks for text in chunk.text]
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert texts and all(text.strip() and "\0" not in text and text.encode() for text in texts)
+
+
+# What is said is done, until the file is read
+
+
+def packed(name, **members):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for member, text in members.items():
+            archive.writestr(member.replace("_", "."), text)
+    return name, content.getvalue()
+
+
+def of_pandas(name, write):
+    content = io.BytesIO()
+    write(pandas.DataFrame({"text": ["so good", "so bad"], "label": [1.0, 0.0]}), content)
+    return name, content.getvalue()
+
+
+CSV = "text,label\nso good,1\nso bad,0\n"
+WORDS = '{"id": "1", "tokens": ["New York", "is"], "ner_tags": [3, 0]}\n{"tokens": ["So"], "ner_tags": [0]}\n'
+NUMBERS, NAMES = {"text_column": "2", "label_column": "3"}, {"text_column": "a", "label_column": "b"}
+HINTS = {
+    "fastText": (("my rows.txt", "__label__1 so good\n__label__0 so bad\n"), {}, 1),
+    "fastText, gzip": (
+        ("rows.txt.gz", gzip.compress(b"__label__a __label__b so\n__label__b bad\n")), {"kind": "multi-label"}, 1,
+    ),
+    "words, kind": (("it's.jsonl", WORDS), {"kind": "token-classification"}, 1),
+    "words, gzip": (("a.jsonl.gz", gzip.compress(WORDS.encode())), {"kind": "token-classification"}, 1),
+    "words": (("a.jsonl", WORDS), {}, 1),
+    "words, columns": (("a.jsonl", WORDS), {"kind": "token-classification", "format": "columns"}, 1),
+    "Parquet": (of_pandas("a.parquet", pandas.DataFrame.to_parquet), {}, 1),
+    "Parquet as CSV": (of_pandas("a.csv", pandas.DataFrame.to_parquet), {}, 1),
+    "Arrow": (of_pandas("a.feather", pandas.DataFrame.to_feather), {}, 1),
+    "zip": (packed("a.csv.zip", b_csv=CSV), {}, 1),
+    "zip as Excel": (packed("a.xlsx", b_csv=CSV), {}, 1),
+    "bzip2": (("a.csv.bz2", bz2.compress(CSV.encode())), {}, 1),
+    "xz": (("a.csv", lzma.compress(CSV.encode())), {}, 1),
+    "another encoding": (("a.csv", "text,label\nnaïve,1\nsoso,0\n".encode("cp1252")), {}, 1),
+    "no mark": (("a.csv", CSV.encode("utf-16-be")), {}, 1),
+    "no order": (("a.csv", CSV.encode("utf-16-le")), {"encoding": "utf16"}, 1),
+    "JSON as CSV": (("a.csv", '{"text": "so good", "label": 1}\n{"text": "so bad", "label": 0}\n'), {}, 1),
+    "CSV as JSON": (("a.jsonl", CSV), {"format": "csv"}, 1),
+    "CSV as TSV": (("a.tsv", CSV.replace(",", ";")), {}, 1),
+    "CSV as text": (("a.txt", CSV), {"format": "csv"}, 1),
+    "no header": (("a.csv", "so good a film,1\nso bad a film,0\n"), {"text_column": "1", "label_column": "2"}, 1),
+    "no header, semicolons": (("a.csv", "7;so good;1\n8;so bad;0\n"), {"header": "none", **NUMBERS}, 1),
+    "other names": (("a.csv", "a;b\nso good;1\nso bad;0\n"), NAMES, 3),
+    "other names, tabs": (("a.csv", "a\tb\nso good\t1\nso bad\t0\n"), NAMES, 3),
+    "other keys": (("a.jsonl", '{"a": "so good", "b": 1}\n{"a": "so bad", "b": 0}\n'), NAMES, 2),
+    "several labels": (("a.jsonl", '{"text": "so", "label": ["b"]}\n{"text": "bad", "label": ["a", "b"]}\n'), {}, 1),
+    "scores": (("a.csv", "text,label\n" + "".join(f"so,{n}.5\n" for n in range(30))), {}, 1),
+    "no scores": (("a.csv", "text,label\nso good,one\nso bad,0\n"), {"kind": "regression"}, 1),
+    "questions": (("a.json", '{"question": "a", "context": "b", "answers": "b"}'), {"kind": "question-answering"}, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HINTS)
+def test_a_hint_works_when_it_is_followed(tmp_path, monkeypatch, case):
+    """Arguments with a value are given as they are said, others as the case has them; commands are run."""
+    (name, content), answers, steps = HINTS[case]
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    path, followed = write(tmp_path, name, content), 0
+    arguments = {name: answers[name] for name in ("kind", "header", "encoding") if name in answers}
+    arguments |= {"format": "columns"} if case == "words, columns" else {}
+    while True:
+        try:
+            task = task_from_files(train=path, validation=path, **arguments)
+            break
+        except InputError as error:
+            followed += 1
+            assert followed <= steps, error
+            assert "\n" not in str(error)
+            before, command = set(tmp_path.iterdir()), re.search("`(.*)`", str(error))
+            given = {name: answers[name] if value is NAME else value for name, value in error.values.items()}
+            assert command or given != {name: arguments.get(name) for name in given}, error
+            arguments |= given
+            if command:
+                subprocess.run(command[1], shell=True, check=True, timeout=60)
+                (path,) = set(tmp_path.iterdir()) - before
+                arguments.pop("format", None)
+    assert followed == steps and len(task.train) >= (1 if case == "questions" else 2)
+    if task.kind == "classification":
+        assert task.labels[0] == "0" and task.train.labels.tolist() == [1, 0]
+    elif task.kind == "token-classification":
+        assert task.train.words.to_list() == [[b"New York", b"is"], [b"So"]] and task.labels == ("0", "3")
+    elif task.kind == "multi-label":
+        assert sorted(task.train.labels.tolist()) == [[0, 1], [1, 1]]
+
+
+def test_hints_that_only_the_user_can_follow(tmp_path):
+    assert "is an Excel workbook: save it as `CSV UTF-8` there" in refusal(
+        write(tmp_path, *packed("a.xlsx", **{"xl/a": ""}))
+    )
+    assert "is an Excel workbook" in refusal(write(tmp_path, "a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"))
+    assert len(read(write(tmp_path, "a.csv", ("\ufeff" + CSV.replace(",", ";")).replace("\n", "\r\n")))) == 2
+    path = write(tmp_path, "a.csv", "text,toxic,rude\nso good,0,0\nso bad,1,1\n")
+    assert "'toxic', 'rude' look like a label each; join the names of those columns that are 1 by |" in refusal(path)
+    path = write(tmp_path, "a.csv", "text,label\nso good,\nso bad,toxic|rude\n")
+    assert task_from_files(train=path, validation=path, kind="multi-label").train.labels.tolist() == [[0, 0], [1, 1]]
+    path = write(tmp_path, "a.csv", "Sentence,Word,Tag\n1,so,O\n")
+    with pytest.raises(InputError, match="write a word and its label a line, with a tab between them"):
+        read_words(path)
+    assert "standard input is a Parquet file, which is not read: give a file" in refusal_of_stdin(b"PAR1")
+    path = write(tmp_path, "a.csv", "id,question,context,id\n7,wer,wir,8\n")
+    (chunk,) = unlabelled_chunks(path, kind="question-answering", keep_all_columns=True)
+    assert chunk.records == [{"id": "7", "question": "wer", "context": "wir", "id.1": "8"}] and len(chunk.rows()) == 1
+
+
+def refusal_of_stdin(content):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(InputError) as error:
+        patch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(content))))
+        read("-")
+    return str(error.value)

@@ -13,14 +13,13 @@ import tensorflow as tf
 
 from tests.conftest import SHARED
 from tf_adapters.errors import InputError
-from tf_adapters.tasks import Rows, Task, load_task, published_files, tfds_reader
+from tf_adapters.tasks import Rows, Task, load_task, tfds_reader
 from tf_adapters.tasks.additional import ADDITIONAL
 from tf_adapters.tasks.glue import GLUE
 from tf_adapters.tasks.published import PublishedTask, split_by_key
 from tf_adapters.tasks.published_files import UTF8_OR_MAC, Layout, read_records
 from tf_adapters.tasks.registry import ABOUT, TASKS, load_split
 from tf_adapters.tasks.sampling import low_resource
-from tf_adapters.tasks.stored_texts import StoredTexts
 from tf_adapters.tasks.tae import TAE
 from tf_adapters.tasks.xnli import LANGUAGES
 
@@ -419,17 +418,6 @@ def test_utf8_that_a_spreadsheet_took_for_windows_and_wrote_as_mac_is_restored(t
     path.write_bytes(b"text,label\nfine,x\ncaf\x8e,y\n")
     with refused("a.csv, line 3: byte 0x8e is not UTF-8; get the file as it was published."):
         records(path, format="csv")
-
-
-def test_large_files_are_held_on_disk(tmp_path, monkeypatch):
-    lines = [f"t{i},{'xy'[i % 2]}" for i in range(20)]
-    in_memory = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path).rows
-    monkeypatch.setattr(published_files, "MOST_BYTES_IN_MEMORY", 10)
-    on_disk = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path).rows
-    for split in ALL_SPLITS:
-        assert isinstance(on_disk[split].text, StoredTexts)
-        assert on_disk[split].text[np.arange(len(on_disk[split]))].tolist() == in_memory[split].text.numpy().tolist()
-        assert on_disk[split].labels.tolist() == in_memory[split].labels.tolist()
 
 
 def test_json_lines_may_hold_labels_that_are_no_strings(tmp_path):

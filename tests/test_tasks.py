@@ -71,6 +71,50 @@ def test_labels_become_indices_scores_or_rows_of_zeros_and_ones():
     assert sets.dtype == np.float32 and sets.tolist() == [[1, 1], [0, 0], [1, 0], [0, 0], [1, 0]]
 
 
+@pytest.mark.parametrize(
+    "kind, first, names, other, numbers",
+    [
+        ("classification", ["0", "1", "1.0"], ("0", "1"), ["0.0", "-0.0", "1.00", 1.0], [0, 0, 1, 1]),
+        ("classification", [True, False, "TRUE"], ("false", "true"), ["True", "FALSE ", False], [1, 0, 0]),
+        ("classification", ["a", "2.0", "2.5"], ("2", "2.5", "a"), ["2", "2.5", "a"], [0, 1, 2]),
+        ("multi-label", ["0|1.0", [True]], ("0", "1", "true"), ["True|0.0", [1.0]], [[1, 0, 1], [0, 1, 0]]),
+    ],
+)
+def test_one_number_and_one_truth_value_are_one_label_however_written(kind, first, names, other, numbers):
+    assert find_labels(first, kind=kind, path="") == names
+    assert encode_labels(other, kind=kind, labels=names, path="").tolist() == numbers
+
+
+def test_labels_of_words_and_of_directories_from_before_are_the_same_too(tmp_path):
+    for names, cells, numbers in (
+        (("True", "1.0"), ["1", "true", "1.0"], [1, 0, 1]),
+        (("0", "0.0"), ["0", "0.0"], [0, 1]),
+    ):
+        assert encode_labels(cells, kind="classification", labels=names, path="").tolist() == numbers
+    path = write(tmp_path, "a.txt", "a 1.0", ["b 0", "", "c True"])
+    rows = rows_from_file(path, kind="token-classification", labels=("0", "1", "true"))
+    assert rows.labels.flat_values.numpy().tolist() == [1, 0, 2]
+    path = write(tmp_path, "a.jsonl", '{"text": "a", "choices": ["b", "c"], "label": "1.0"}', [])
+    assert rows_from_file(path, kind="multiple-choice", labels=()).labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "labels, cell, says",
+    [
+        (("neg", "pos"), "Pos ", "the label 'Pos' is not among those of the training rows ('neg', 'pos'); write 'pos'"),
+        (("neg", "pos"), "p\u200bos", "write 'pos' for it."),
+        (("0.5", "1"), "0.50", "write '0.5' for it."),
+        (("0", "1"), "True", "write '1' for it."),
+        (("false", "true"), "0", "write 'false' for it."),
+        (("0", "1"), "2", "correct it, or add rows with it to the training file."),
+    ],
+)
+def test_a_label_that_is_almost_a_known_one_is_told_which(labels, cell, says):
+    for kind in ("classification", "multi-label"):
+        with refused(says):
+            encode_labels([cell], kind=kind, labels=labels, path="")
+
+
 def test_multi_label_names_come_from_all_cells():
     assert find_labels(["b|a", "", ["c|d"]], kind="multi-label", path="") == ("a", "b", "c|d")
     assert find_labels(["b,a"], kind="multi-label", path="", separator=",") == ("a", "b")

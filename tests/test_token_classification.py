@@ -198,7 +198,7 @@ def test_a_chunk_never_holds_much_more_words_than_it_may(tmp_path, monkeypatch):
         (
             "a.csv",
             "EU\tO\n",
-            "a.csv is a table or JSON, and words are read from CoNLL-U or column files: say the format",
+            "a.csv is a table or JSON, and words are read from CoNLL-U or column files: write a word and",
         ),
     ],
     ids="columns id order no-form no-tag only-ranges comments empty width one-column no-word no-label one-label "
@@ -212,7 +212,8 @@ def test_a_mistake_is_named_with_file_line_and_fix(tmp_path, name, text, message
 def test_an_unknown_label_and_broken_bytes_are_named_with_their_line(tmp_path):
     path = write(tmp_path / "a.conllu", CONLLU.replace("NUM", "NUMBER"))
     with pytest.raises(
-        InputError, match=r"a.conllu, line 13: the label 'NUMBER' is not among those known \('ADJ', 'ADP',"
+        InputError,
+        match=r"a.conllu, line 13: the label 'NUMBER' is not among those of the training rows \('ADJ', 'ADP',",
     ):
         rows_from_file(path, kind="token-classification", labels=UPOS)
     path.write_bytes(CONLLU.encode("latin-1"))
@@ -301,7 +302,9 @@ def test_a_treebank_without_its_text_and_one_with_another_tag_are_refused(tmp_pa
     with pytest.raises(InputError, match="every word is '_', because fr_ftb is published without its text"):
         load_split("ud/fr_ftb", "test", data_dir=tmp_path)
     write(path, CONLLU.replace("DET", "ART"))
-    with pytest.raises(InputError, match="test.conllu, line 8: the label 'ART' is not among those known"):
+    with pytest.raises(
+        InputError, match="test.conllu, line 8: the label 'ART' is not among those of the training rows"
+    ):
         load_split("ud/fr_ftb", "test", data_dir=tmp_path)
 
 
@@ -763,7 +766,7 @@ def test_own_files_train_with_the_metric_of_their_labels(checkpoint, wordpiece, 
     )
     assert list(result.metrics) == ["f1", "precision", "recall", "accuracy"]
     write(tmp_path / "b.conllu", CONLLU)
-    with pytest.raises(InputError, match="b.conllu, line 4: the label 'VERB' is not among those known"):
+    with pytest.raises(InputError, match="b.conllu, line 4: the label 'VERB' is not among those of the training rows"):
         task_from_files(train=tmp_path / "a.txt", validation=tmp_path / "b.conllu", kind="token-classification")
     with pytest.raises(InputError, match="metric 'entity-f1' needs tags"):
         task_from_files(

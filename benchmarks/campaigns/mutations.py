@@ -304,7 +304,9 @@ MUTATIONS = [
     ("models/keras_weights.py", "state.forget_origin()", "pass", "keras_weights"),
     ("models/keras_hub/storage.py", "state.cast.append(variable)", "pass", "keras_hub:eight_bits"),
     ("tasks/labels.py", "names = [name for _, name in sorted(zip(numbers, names))]", "pass", "tasks"),
-    ("tasks/labels.py", "encoded[row, index[name]] = 1", "encoded[row] = 1", "tasks"),
+    ("tasks/labels.py", "encoded[row, place] = 1", "encoded[row] = 1", "tasks"),
+    ("tasks/labels.py", "whole[1]) if whole else name", "name) if whole else name", "tasks"),
+    ("tasks/labels.py", "places.setdefault(label_name(name), places[name])", "pass", "tasks"),
     (
         "kinds/tokens.py",
         "flat[splits[start] + words] = logits[window, position]",

@@ -6,8 +6,8 @@ import shlex
 
 from tf_adapters.cli import options
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.dialect import dialect_of
 from tf_adapters.tasks.files import check_streams
+from tf_adapters.tasks.lines import dialect_of
 
 DEFAULT_TASK = "rotten-tomatoes"
 # Kinds of tasks whose files are tables.

@@ -10,7 +10,7 @@ import typer
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, check_seeds, checked
-from tf_adapters.tasks.dialect import DELIMITERS
+from tf_adapters.tasks.lines import DELIMITERS
 from tf_adapters.tasks.readers import READERS
 
 

@@ -9,8 +9,8 @@ import typer
 from tf_adapters.cli import options
 from tf_adapters.cli.data import DEFAULT_TASK
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.dialect import dialect_of
 from tf_adapters.tasks.files import check_streams
+from tf_adapters.tasks.lines import dialect_of
 
 
 @dataclasses.dataclass

@@ -32,7 +32,7 @@ def reading_of(settings, path, given):
 
     Raises: InputError, for an encoding, a header or a delimiter that cannot be.
     """
-    from tf_adapters.tasks.dialect import dialect_of
+    from tf_adapters.tasks.lines import dialect_of
     from tf_adapters.tasks.own_files import kept_reading
 
     reading = {name: value for name, value in given.items() if value is not None}

@@ -20,9 +20,9 @@ from typing import Optional
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
-from tf_adapters.tasks.dialect import USUAL
 from tf_adapters.tasks.files import Carried, check_cell, file_format, no_usable_row, read_records
-from tf_adapters.tasks.lines import BadRow, fail, shown_name
+from tf_adapters.tasks.labels import label_name
+from tf_adapters.tasks.lines import USUAL, BadRow, fail, shown_name
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 
@@ -218,7 +218,8 @@ def _row(record, path, line, keys):
         if keys["label"] not in record:
             fail(path, line, f"has no key {keys['label']!r}; name the label's by {{label_column}}.", label_column=NAME)
         cell = record[keys["label"]]
-        label = int(cell) if isinstance(cell, str) and cell.isascii() and cell.isdecimal() and len(cell) < 4 else cell
+        name = label_name(cell) if isinstance(cell, (str, float)) else ""
+        label = int(name) if name.isascii() and name.isdecimal() and len(name) < 4 else cell
         if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < len(choices):
             place = f"give the place of the right choice, from 0 to {len(choices) - 1}"
             fail(path, line, f"the label is {shown(cell)}; {place}.")

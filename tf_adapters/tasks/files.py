@@ -2,52 +2,60 @@
 
 | format | extensions | reading |
 |---|---|---|
-| csv | .csv | first line is the header; double quotes as in RFC 4180, strictly; a semicolon may stand for the comma |
+| csv | .csv | first line is the header, `sep=;` may stand before it; double quotes as in RFC 4180, strictly |
 | tsv | .tsv | first line is the header; no quoting: a quote is a character of the text |
 | jsonl | .jsonl .ndjson .json | one object a line |
 | txt | .txt, and `-` (standard input) | one text a line, no labels |
 
-Each may be compressed (`.csv.gz`). `lines` says what of encodings and ends of lines is read, and a `Dialect` what
-else a file may have. Empty lines at the end are ignored; elsewhere they are an
-error, since a prediction must not silently change its number of rows.
-
-A row that cannot be used is an error with its line, or, where a `BadRows` is
-given, left out and counted.
+Each may be compressed (`.csv.gz`). `lines` says what of encodings and ends of lines is read. Empty lines at the end are
+ignored. A row that cannot be used is an error with its line, or, where a `BadRows` is given, left out and counted.
 """
 
+import collections
+import csv
 import dataclasses
 import itertools
 import json
 import os
+import re
 import stat
-from typing import Any, List, Optional, Union
-
-import numpy as np
+from typing import Any, List, Optional
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.dialect import USUAL
-from tf_adapters.tasks.lines import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
+from tf_adapters.tasks.lines import (
+    DELIMITERS,
+    USUAL,
+    BadRow,
+    bad_row,
+    fail,
+    read_lines,
+    read_texts,
+    shown_name,
+    without_gaps,
+)  # fmt: skip
+from tf_adapters.tasks.other_files import refuse_other_files, words_of_json
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.tasks.stored_texts import StoredCells, StoredNumbers, StoredTexts
-from tf_adapters.tasks.tables import likely_table, listed, of_another_name, read_csv, read_tsv
 
 FORMATS = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "txt",
 }  # fmt: skip
-# A larger file's texts stay on disk while a model trains on them.
-MOST_BYTES_IN_MEMORY = 256 * 1024 * 1024
+# Bounds what a quote that is never closed can swallow; csv's own limit is 131,072.
+FIELD_LIMIT = 16 * 1024 * 1024
+_CHUNK_ROWS = 16384
+# What Excel reads as the delimiter, ahead of the header.
+_SAID = re.compile(r'"?sep=(.)"?\s*')
 
 
 @dataclasses.dataclass
 class Chunk:
-    """Consecutive rows of a file.
+    """Consecutive rows of a file, or all of them.
 
     Attributes:
-        text: list of str.
-        text_pair: list of str, or None if no such column was asked for.
-        labels: list of label cells as the file has them (str; any JSON value in
-            JSON lines), or None if no label column was asked for.
+        text: list of str; of a whole file a tf string tensor.
+        text_pair: the same, or None if no such column was asked for.
+        labels: list of label cells as the file has them (str; any JSON value in JSON lines), or None if no label
+            column was asked for.
         lines: list of int, the 1-based line on which each row starts.
         records: list of dict, all columns of each row, or None unless kept.
     """
@@ -56,18 +64,10 @@ class Chunk:
     text_pair: Optional[List[str]]
     labels: Optional[list]
     lines: List[int]
-    records: Optional[List[dict]]
+    records: Optional[List[dict]] = None
 
     def __len__(self):
-        return len(self.text)
-
-    def where(self, chosen):
-        """The rows at which `chosen`, a sequence of bool, is true."""
-        columns = {name: getattr(self, name) for name in ("text", "text_pair", "labels", "lines", "records")}
-        return Chunk(**{
-            name: None if column is None else list(itertools.compress(column, chosen)) for name,
-            column in columns.items()
-        })  # fmt: skip
+        return len(self.lines)
 
     def rows(self):
         """The texts as `Rows` without labels, to predict."""
@@ -79,12 +79,7 @@ class Chunk:
 
 @dataclasses.dataclass
 class Carried:
-    """Rows of another kind than tables of texts, with all columns of the file.
-
-    Attributes:
-        whole: the kind's rows.
-        records: list of dict, as of `Chunk`.
-    """
+    """Rows of another kind than tables of texts, `whole`, with all columns of the file, `records` as of `Chunk`."""
 
     whole: Any
     records: List[dict]
@@ -118,34 +113,26 @@ class BadRows:
             self.examples.append(str(problem))
 
 
-@dataclasses.dataclass
-class Table:
-    """A whole file: texts as in `rows.Rows`; label cells and lines as in `Chunk`, to iterate over."""
-
-    text: Union["tf.Tensor", StoredTexts]  # noqa: F821
-    text_pair: Union["tf.Tensor", StoredTexts, None]  # noqa: F821
-    labels: Union[list, StoredCells, None]
-    lines: Union[list, StoredNumbers]
-
-
 def file_format(path, format=None):
     """ "csv", "tsv", "jsonl" or "txt", from `format` or the extension of `path`.
 
     Raises: InputError, if neither says which.
     """
-    known = sorted(set(FORMATS.values()))
+    known = ", ".join(sorted(set(FORMATS.values())))
     if format is not None:
-        if format not in known:
-            raise InputError(f"format is {format!r} and must be one of {', '.join(known)}.")
+        if format not in _READERS:
+            raise InputError(f"format is {format!r} and must be one of {known}.")
         return format
     if os.fspath(path) == "-":
         return "txt"
-    name = os.path.basename(os.fspath(path)).lower()
-    extension = os.path.splitext(name[:-3] if name.endswith(".gz") else name)[1]
+    extension = os.path.splitext(os.fspath(path).lower().removesuffix(".gz"))[1]
     if extension not in FORMATS:
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                refuse_other_files(path, file.read(1024))
         raise InputError(
             f"{path} has the extension {extension!r}, which names no known format: use {', '.join(FORMATS)} (each also "
-            f"with .gz), or name it by {{format}} ({', '.join(known)}).",
+            f"with .gz), or name it by {{format}} ({known}).",
             format=NAME,
         )
     return FORMATS[extension]
@@ -165,66 +152,44 @@ def read_chunks(
 ):
     """Yield a file's rows as `Chunk`s of at most `chunk_rows`, never holding more than one.
 
-    Texts are kept as they are, white space included. A column that is not asked
-    for is not looked at. The first chunk is read, and the file's first mistakes
-    are found, at the first `next`.
+    Texts are kept as they are, white space included. A column that is not asked for is not looked at. The file's first
+    mistakes are found at the first `next`.
 
     Args:
         path: str or path-like; "-" is standard input.
-        text_column, text_pair_column, label_column: str, names of columns or
-            JSON keys; the latter two may be None. Plain text has only texts. Without a header columns have numbers
-            from 1; where only one column is left to be the one that has no number, it is that one.
+        text_column, text_pair_column, label_column: str, names of columns or JSON keys; the latter two may be None.
+            Plain text has only texts. Without a header columns have numbers from 1; where only one column is left to be
+            the one that has no number, it is that one.
         chunk_rows: int, at least 1.
         format: "csv", "tsv", "jsonl" or "txt" in place of the extension's.
         keep_all_columns: bool, whether to keep each row's whole record.
         bad_rows: `BadRows` that counts malformed rows, which are then left out, or None.
         dialect: `Dialect`.
 
-    Raises: InputError, naming file, line and fix, if the file cannot be read, a
-        column is missing, or a row is malformed or has no text.
+    Raises: InputError, naming file, line and fix, if the file cannot be read, a column is missing, or a row is
+        malformed or has no text.
     """
     if chunk_rows < 1:
         raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
     format = file_format(path, format)
+    wanted = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
     # A number is a natural name of a column without one.
-    text_column, text_pair_column, label_column = (
-        str(column) if isinstance(column, int) else column for column in (text_column, text_pair_column, label_column)
-    )
-    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
-    columns = {argument: column for argument, column in columns.items() if column is not None}
-    names = list(columns.values())
-    for column in names:
-        if names.count(column) > 1:
+    columns = {argument: str(column) for argument, column in wanted.items() if column is not None}
+    for column, count in collections.Counter(columns.values()).items():
+        if count > 1:
             raise InputError(f"column {column!r} is asked for twice: text, text pair and label are different columns.")
-    if format == "txt" and len(columns) > 1:
-        raise InputError(
-            f"{shown_name(path)} is read as plain text, one text a line, and has no column {names[1]!r}: "
-            f"if it is a table, give {{format}} {_likely_format(path, dialect)}.",
-            format=NAME,
-        )
-    rows = _usable(_READERS[format](path, columns, dialect), path, text_column, text_pair_column, bad_rows)
+    rows = _usable(_READERS[format](path, columns, dialect), path, columns, bad_rows)
     found = False
-    while True:
-        chunk = Chunk(
-            text=[],
-            text_pair=None if text_pair_column is None else [],
-            labels=None if label_column is None else [],
-            lines=[],
-            records=[] if keep_all_columns else None,
-        )
-        for line, record in itertools.islice(rows, chunk_rows):
-            chunk.text.append(record[text_column])
-            if text_pair_column is not None:
-                chunk.text_pair.append(record[text_pair_column])
-            if label_column is not None:
-                chunk.labels.append(record[label_column])
-            chunk.lines.append(line)
-            if keep_all_columns:
-                chunk.records.append(record)
-        if not chunk.lines:
-            break
+    while part := list(itertools.islice(rows, chunk_rows)):
         found = True
-        yield chunk
+        yield Chunk(
+            *(
+                [record[columns[argument]] for _, record in part] if argument in columns else None
+                for argument in wanted
+            ),
+            lines=[line for line, _ in part],
+            records=[record for _, record in part] if keep_all_columns else None,
+        )
     if not found and bad_rows is not None and bad_rows.count:
         raise no_usable_row(path, bad_rows)
     if not found:
@@ -232,12 +197,32 @@ def read_chunks(
         raise InputError(f"{shown_name(path)} {what}: give a file with at least one row.")
 
 
-def _likely_format(path, dialect):
-    """What a file that is no plain text may be, by its first line."""
-    if is_stream(path):
-        return "csv"
-    _, text, _ = next(read_lines(path, dialect.encoding), (1, "", None))
-    return "jsonl" if text.lstrip().startswith("{") else likely_table(text)
+def read_rows(path, *, usable=None, bad_rows=None, **reading):
+    """A whole file as one `Chunk`, for training; its texts end up once, in tf string tensors.
+
+    Args and Raises: as in `read_chunks`; and
+        usable: function of label cells and lines that returns which rows to keep, a sequence of bool; or None.
+    """
+    chunks = read_chunks(path, chunk_rows=_CHUNK_ROWS, bad_rows=bad_rows, **reading)
+    # The first chunk before the slow import: a mistake in the file shows at once.
+    first = next(chunks)
+    import tensorflow as tf
+
+    parts, labels, lines = {"text": [], "text_pair": []}, None if first.labels is None else [], []
+    same = {}  # label cells repeat, and each read makes a new str
+    with tf.device("CPU:0"):
+        for chunk in itertools.chain([first], chunks):
+            kept = [True] * len(chunk) if usable is None else usable(chunk.labels, chunk.lines)
+            for column, tensors in parts.items():
+                if (texts := getattr(chunk, column)) is not None:
+                    tensors.append(tf.constant(list(itertools.compress(texts, kept)), tf.string))
+            if labels is not None:
+                cells = itertools.compress(chunk.labels, kept)
+                labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in cells)
+            lines.extend(itertools.compress(chunk.lines, kept))
+        if not lines:
+            raise no_usable_row(path, bad_rows)
+        return Chunk(*(tf.concat(tensors, 0) if tensors else None for tensors in parts.values()), labels, lines)
 
 
 def is_stream(path):
@@ -270,101 +255,6 @@ def check_streams(paths):
                 )
 
 
-def _usable(rows, path, text_column, text_pair_column, bad_rows):
-    """The rows whose record and texts are in order; a reader yields a BadRow in place of a record."""
-    for line, record in rows:
-        try:
-            if isinstance(record, BadRow):
-                raise record
-            for column in (text_column, text_pair_column):
-                if column is not None:
-                    check_cell(record[column], path, line, column)
-        except BadRow as problem:
-            if bad_rows is None:
-                raise
-            bad_rows.add(problem)
-            continue
-        yield line, record
-
-
-def read_rows(
-    path,
-    *,
-    text_column="text",
-    text_pair_column=None,
-    label_column=None,
-    format=None,
-    bad_rows=None,
-    usable=None,
-    dialect=USUAL,
-):
-    """Read a whole file, for training; its texts end up once, in tf string tensors.
-
-    Of a file above `MOST_BYTES_IN_MEMORY` everything is kept on disk instead.
-
-    Args and Raises: as in `read_chunks`; and
-        usable: function of label cells and lines that returns which rows to keep, a sequence of bool; or None.
-
-    Returns: `Table`.
-    """
-    chunks = read_chunks(
-        path,
-        text_column=text_column,
-        text_pair_column=text_pair_column,
-        label_column=label_column,
-        chunk_rows=16384,
-        format=format,
-        bad_rows=bad_rows,
-        dialect=dialect,
-    )
-    # The first chunk before the slow import: a mistake in the file shows at once.
-    first = next(chunks)
-    import tensorflow as tf
-
-    on_disk = _size(path) > MOST_BYTES_IN_MEMORY
-    columns = [StoredTexts() if on_disk else [] for _ in range(1 if text_pair_column is None else 2)]
-    labels = None if label_column is None else StoredCells() if on_disk else []
-    lines = StoredNumbers(np.int64) if on_disk else []
-    same = {}  # label cells repeat, and each read makes a new str
-    with tf.device("CPU:0"):
-        for chunk in itertools.chain([first], chunks):
-            if usable is not None:
-                chunk = chunk.where(usable(chunk.labels, chunk.lines))
-            if not len(chunk):
-                continue
-            for column, texts in zip(columns, (chunk.text, chunk.text_pair)):
-                column.extend(texts if on_disk else [tf.constant(texts)])
-            if on_disk:
-                labels is None or labels.extend(chunk.labels)
-            elif labels is not None:
-                labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in chunk.labels)
-            lines.extend(chunk.lines)
-        del first, chunk
-        if not len(lines):
-            raise no_usable_row(path, bad_rows)
-        if not on_disk:
-            columns = [_joined(column) for column in columns]
-    text, text_pair = (*columns, None)[:2]
-    return Table(text=text, text_pair=text_pair, labels=labels, lines=lines)
-
-
-def _joined(tensors):
-    """One tensor of a list of them, which is emptied."""
-    import tensorflow as tf
-
-    joined = tf.concat(tensors, 0)
-    tensors.clear()
-    return joined
-
-
-def _size(path):
-    """About how many bytes of text a file holds; 0 for standard input."""
-    if os.fspath(path) == "-":
-        return 0
-    size = os.path.getsize(path)
-    return 4 * size if os.fspath(path).lower().endswith(".gz") else size
-
-
 def no_usable_row(path, bad_rows):
     """The InputError of a file whose rows were all left out."""
     return InputError(f"{shown_name(path)} has no usable row; the first problem: {bad_rows.examples[0]}")
@@ -372,12 +262,10 @@ def no_usable_row(path, bad_rows):
 
 def check_cell(value, path, line, column):
     """Raise the BadRow of a line whose text is none."""
-    if value is None or (isinstance(value, float) and value != value):
+    if value is None or value != value or (isinstance(value, str) and (not value or value.isspace())):
         fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
     if not isinstance(value, str):
         fail(path, line, f"column {column!r} is {json.dumps(value)[:60]}, which is not a string; write it in quotes.")
-    if not value or value.isspace():
-        fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
     if "\0" in value:
         fail(path, line, f"column {column!r} holds a NUL character; remove it.")
     if not value.isascii():
@@ -387,14 +275,38 @@ def check_cell(value, path, line, column):
             fail(path, line, f"column {column!r} holds half of a surrogate pair (\\ud800 to \\udfff); remove it.")
 
 
+def _usable(rows, path, columns, bad_rows):
+    """The rows whose record and texts are in order; a reader yields a BadRow in place of a record."""
+    texts = [columns[argument] for argument in ("text_column", "text_pair_column") if argument in columns]
+    for line, record in rows:
+        try:
+            if isinstance(record, BadRow):
+                raise record
+            for column in texts:
+                check_cell(record[column], path, line, column)
+        except BadRow as problem:
+            if bad_rows is None:
+                raise
+            bad_rows.add(problem)
+            continue
+        yield line, record
+
+
 # Each reader yields the line of a row, and its record: a dict, or the BadRow that it is.
 
 
 def _read_txt(path, columns, dialect):
-    dialect.refuse_table_options(f"{shown_name(path)} is read as plain text")
-    (column,) = columns.values()
-    for line, text, problem in without_blank_lines(read_lines(path, dialect.encoding), path):
-        yield line, problem or {column: text.rstrip("\r\n")}
+    dialect.refuse(f"{shown_name(path)} is read as plain text")
+    column, *others = columns.values()
+    if others:
+        next(iter(() if is_stream(path) else read_lines(path, dialect.encoding)), None)  # what else it may be
+        raise InputError(
+            f"{shown_name(path)} is read as plain text, one text a line, and has no column {others[0]!r}: if it is a "
+            "table or JSON lines, give {format}.",
+            format=NAME,
+        )
+    for line, row in read_texts(path, dialect.encoding):
+        yield line, row if isinstance(row, BadRow) else {column: row}
 
 
 def read_records(path, columns=None, dialect=USUAL):
@@ -405,28 +317,188 @@ def read_records(path, columns=None, dialect=USUAL):
         columns: dict from the arguments that name keys to these keys, or None.
         dialect: `Dialect`.
     """
-    dialect.refuse_table_options(f"{shown_name(path)} is read as JSON lines")
-    for line, text, problem in without_blank_lines(read_lines(path, dialect.encoding), path):
-        yield line, problem or _json_record(path, line, text, columns or {})
+    dialect.refuse(f"{shown_name(path)} is read as JSON lines")
+    for line, row in read_texts(path, dialect.encoding):
+        yield line, row if isinstance(row, BadRow) else _json_record(path, line, row, columns or {})
 
 
 def _json_record(path, line, text, columns):
-    advice = "write one JSON object a line"
-    if line == 1 and text.lstrip()[:1] not in ("{", "["):
-        advice += f", or give {{format}} {likely_table(text)}"
     try:
         record = parse_json(text)
-    except json.JSONDecodeError as error:
-        return bad_row(path, line, f"is not JSON ({error.msg} at column {error.colno}); {advice}.", format=NAME)
+        problem = None if isinstance(record, dict) else f"is {text.strip()[:40]!r} and not a JSON object"
     except ValueError as error:
-        return bad_row(path, line, f"is not usable JSON ({error}); write one JSON object a line.")
-    if not isinstance(record, dict):
-        return bad_row(path, line, f"is {text.strip()[:40]!r} and not a JSON object; {advice}.", format=NAME)
+        problem = f"is not JSON ({error})"
+    if problem is not None:
+        return bad_row(path, line, f"{problem}; write one JSON object a line, or give {{format}}.", format=NAME)
     for argument, column in columns.items():
         if column not in record:
-            hint, values = of_another_name(argument, list(record), columns, list(record.values()))
-            return bad_row(path, line, f"has no key {column!r}; its keys are {listed(record)}: {hint}.", **values)
+            hint, values = f"name it by {{{argument}}}", {argument: NAME}
+            if "label_column" in columns and (words := words_of_json(os.fspath(path), record)):
+                hint, values = f"{words}, and give {{kind}}", {"kind": "token-classification"}
+            known = f"has no key {column!r}; its keys are {_listed(record)}"
+            return bad_row(path, line, f"{known}: {hint}.", **values)
     return record
 
 
-_READERS = {"csv": read_csv, "tsv": read_tsv, "jsonl": read_records, "txt": _read_txt}
+def _read_csv(path, columns, dialect):
+    rows = without_gaps(_csv_rows(path, columns, dialect), path)
+    yield from _records(rows, path, columns, dialect, "csv")
+
+
+def _read_tsv(path, columns, dialect):
+    dialect.refuse("of TSV it is the tab", header=False)
+    rows = read_texts(path, dialect.encoding)
+    rows = ((line, row if isinstance(row, BadRow) else row.split("\t")) for line, row in rows)
+    yield from _records(rows, path, columns, dialect, "tsv")
+
+
+_READERS = {"csv": _read_csv, "tsv": _read_tsv, "jsonl": read_records, "txt": _read_txt}
+
+
+def _csv_rows(path, columns, dialect):
+    """Pairs of each row's first line, and its cells or the BadRow that it is."""
+    # Raised for the process, never lowered: a restore could meet another thread's reading.
+    csv.field_size_limit(max(FIELD_LIMIT, csv.field_size_limit()))
+    lines = read_lines(path, dialect.encoding, csv=True)
+    ahead = collections.deque(itertools.islice(lines, 1))
+    delimiter, said = dialect.delimiter, _SAID.fullmatch(ahead[0][1]) if ahead else None
+    if said:
+        delimiter, ahead = delimiter or said[1], collections.deque(itertools.islice(lines, 1))
+    if ahead and not delimiter and dialect.header == "first":
+        delimiter = next((one for one in DELIMITERS.values() if _has_columns(ahead[0][1], one, columns)), ",")
+    row = []
+
+    def texts():
+        while ahead or (line := next(lines, None)):
+            row.append(ahead.popleft() if ahead else line)
+            yield row[-1][1]
+
+    while True:
+        try:
+            for cells in csv.reader(texts(), delimiter=delimiter or ",", strict=True):
+                problem = row[0][2] if len(row) == 1 else next((problem for _, _, problem in row if problem), None)
+                yield row[0][0], problem or cells
+                row.clear()
+            return
+        except csv.Error as error:
+            yield row[0][0], bad_row(path, row[0][0], _csv_problem(error))
+            # A quote that is never closed loses its own line alone.
+            ahead.extendleft(reversed(row[1:]))
+            row.clear()
+
+
+def _has_columns(header, delimiter, columns):
+    try:
+        return set(columns.values()) <= set(next(csv.reader([header], delimiter=delimiter, strict=True), ()))
+    except csv.Error:
+        return False
+
+
+def _csv_problem(error):
+    if "unexpected end of data" in str(error):
+        return 'a quote (") is opened in this row and never closed; close it or write it twice ("").'
+    if "field larger" in str(error):
+        return f"a field has more than {FIELD_LIMIT} characters; is a quote never closed?"
+    return f'is not valid CSV ({error}); put the field in quotes and write a quote in it twice ("").'
+
+
+def _records(rows, path, columns, dialect, format):
+    """The rows of a table by the names of its columns."""
+    first, is_named = [], dialect.header == "first"
+    for line, row in rows:
+        first.append((line, row))
+        # The first row tells how many columns there are; a header is nothing that can be left out.
+        if is_named or not isinstance(row, BadRow):
+            break
+    if not first:
+        what = "a header and at least one row" if is_named else "at least one row"
+        raise InputError(f"{shown_name(path)} is empty: give a file with {what}.")
+    if is_named:
+        (_, header), first = first[0], list(itertools.islice(rows, 1))
+        if isinstance(header, BadRow):
+            raise header
+        row = next((row for _, row in first if not isinstance(row, BadRow)), ())
+        _check_header(path, columns, header, row, format)
+        names, of_what = _unique(header), "the header"
+    else:
+        row = first[-1][1]
+        names, of_what = () if isinstance(row, BadRow) else _numbered(path, columns, row, format), "the first row"
+    for line, row in itertools.chain(first, rows):
+        if isinstance(row, BadRow):
+            yield line, row
+        elif len(row) != len(names):
+            problem = f"has {len(row)} fields where {of_what} has {len(names)}; quote or remove separators."
+            yield line, bad_row(path, line, problem)
+        else:
+            yield line, dict(zip(names, row))
+
+
+def _check_header(path, columns, header, row, format):
+    """Raise InputError, with the way out, unless the header has each column once."""
+    for argument, column in columns.items():
+        known = f"the columns of its first line are {_listed(header)}"
+        if header.count(column) > 1:
+            raise InputError(f"{shown_name(path)} has more than one column {column!r}: {known}.")
+        if column in header:
+            continue
+        hint, values = f"name it by {{{argument}}}", {argument: NAME}
+        marks = [name for name, cell in zip(header, row) if cell in ("0", "1", "0.0", "1.0")]
+        if other := _other_format(header, format):
+            hint, values = f"give {{{next(iter(other))}}}", other
+        # Of words, or of a number, a first line is a row.
+        elif any(len(name.split()) > 2 or name.strip().isdecimal() for name in header):
+            hint += "; if that line is a row, give {header} and number the columns from 1"
+            values["header"] = "none"
+        elif argument == "label_column" and len(marks) > 1:
+            known += f", of which {_listed(marks, 5)} look like a label each"
+            hint = f"join the names of those columns that are 1 by | in one column, {hint}, and give {{kind}}"
+            values["kind"] = "multi-label"
+        raise InputError(f"{shown_name(path)} has no column {column!r}: {known}; {hint}.", **values)
+
+
+def _numbered(path, columns, row, format):
+    """The names of a file's columns, by its first row: numbers, or what was asked for where one is left to be it."""
+    names = [str(number) for number in range(1, len(row) + 1)]
+    missing = {argument: column for argument, column in columns.items() if column not in names}
+    left = [name for name in names if name not in columns.values()]
+    values = _other_format(row, format)
+    if not missing:
+        return names
+    if len(missing) == len(left) == 1 and not values and not (column := next(iter(missing.values()))).isdecimal():
+        return [column if name == left[0] else name for name in names]
+    hint = " and ".join(f"{{{argument}}}" for argument in missing)
+    hint = f"give {{{next(iter(values))}}}, or name {hint} by number" if values else f"name {hint} by number"
+    raise InputError(
+        f"{shown_name(path)} is read without a header and has the columns 1 to {len(row)}, in its first row "
+        f"{_listed(row)}: {hint}.",
+        **values,
+        **dict.fromkeys(missing, NAME),
+    )
+
+
+def _unique(header):
+    """The names of a header, of which those that come again have a number: "x", "x.1"."""
+    names = {}
+    for name in header:
+        unique, number = name, 0
+        while unique in names or (number and unique in header):
+            number += 1
+            unique = f"{name}.{number}"
+        names[unique] = None
+    return list(names)
+
+
+def _other_format(cells, format):
+    """The argument for a first line that is one of another format; {} for one that is not."""
+    if cells[0].lstrip("\ufeff ").startswith("{"):
+        return {"format": "jsonl"}
+    counts = {cells[0].count(delimiter): name for name, delimiter in DELIMITERS.items()}
+    if len(cells) > 1 or not max(counts):
+        return {}
+    return {"delimiter": counts[max(counts)]} if format == "csv" else {"format": "csv"}
+
+
+def _listed(names, most=20):
+    """Names of columns for a message."""
+    names = [repr(name if len(name) <= 60 else name[:60] + "...") for name in names]
+    return (", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")) or "none"

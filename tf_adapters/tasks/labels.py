@@ -1,7 +1,7 @@
 """How label cells become numbers, for each kind of task.
 
-A class name is the cell without white space around it; JSON numbers and
-booleans are written as in JSON ("1", "2.5", "true").
+A class name is the cell without white space around it. A whole number is written without a point and a truth value as
+in JSON ("1", "true"), so that what one program writes as `1.0` or `True` is the same label.
 """
 
 import collections
@@ -9,18 +9,64 @@ import itertools
 import json
 import math
 import re
+import unicodedata
 
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.tasks.stored_texts import StoredCells, StoredNumbers
+from tf_adapters.json_input import parse_json
 
 KINDS = ("classification", "regression", "multi-label")
 # A classification column with decimal points and more distinct values than this is taken for scores.
 MOST_DECIMAL_CLASSES = 20
 # Between the labels of a cell, and so many cells whose every part is in another one too that they look joined.
 _SEPARATORS, _LEAST_JOINED = "|;,", 2
-_CHUNK = 8192
+_WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+# A list as JSON or Python writes it.
+_LIST = re.compile(r"""\[(\s*|.*['"].*)\]""", re.DOTALL)
+_TRUTH = {"true": "1", "false": "0"}
+
+
+def label_name(cell):
+    """What a label is called, of a str, number or bool."""
+    name = cell.strip() if isinstance(cell, str) else json.dumps(cell)
+    if name.lower() in _TRUTH:
+        return name.lower()
+    whole = _WHOLE.fullmatch(name)
+    return {"-0": "0"}.get(whole[1], whole[1]) if whole else name
+
+
+def index_of(labels):
+    """The places of known labels, by their names and then by what `label_name` makes of these: a model may have others
+    from before."""
+    places = {name: place for place, name in enumerate(labels)}
+    for name in labels:
+        places.setdefault(label_name(name), places[name])
+    return places
+
+
+def place_of(cell, index):
+    """The place of a cell's label in what `index_of` returned, by its own spelling first; or None."""
+    place = index.get(cell.strip()) if isinstance(cell, str) else None
+    return index.get(label_name(cell)) if place is None else place
+
+
+def unknown_label(name, index):
+    """What is wrong with a label that is not in what `index_of` returned, and what to do."""
+    labels = list({place: known for known, place in reversed(index.items())}.values())[::-1]
+    known = ", ".join(map(repr, labels[:20])) + (", ..." if len(labels) > 20 else "")
+    truth = _TRUTH.get(name) or next((word for word, number in _TRUTH.items() if number == name), None)
+    same = {_alike(label): label for label in labels}.get(_alike(name), truth if truth in index else None)
+    advice = "correct it, or add rows with it to the training file" if same is None else f"write {same!r} for it"
+    return f"the label {name!r} is not among those of the training rows ({known}); {advice}."
+
+
+def _alike(name):
+    """What labels have in common that differ only by case, white space, invisible characters or the way a number is
+    written."""
+    name = "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
+    number = _as_numbers([name])
+    return number[0] if number else " ".join(name.casefold().split())
 
 
 def check_kind(kind):
@@ -51,7 +97,7 @@ def find_labels(cells, *, kind, path, lines=None, separator="|"):
         return ()
     names = set()
     for cell, line in zip(cells, _line_numbers(lines)):
-        names.update(_cell_names(cell, kind, path, line, separator))
+        names.update(map(label_name, _parts(cell, kind, path, line, separator)))
     names = sorted(names)
     numbers = _as_numbers(names)
     if numbers is not None:
@@ -89,34 +135,28 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     Raises: InputError, naming file and line, if a cell is unusable or its label unknown.
     """
     check_kind(kind)
-    lines = _line_numbers(lines)
     width = (len(labels),) if kind == "multi-label" else ()
-    dtype = np.int32 if kind == "classification" else np.float32
-    index = {name: i for i, name in enumerate(labels)}
-    numbered = zip(cells, lines)
-    if not isinstance(cells, StoredCells):
-        return _encode(numbered, len(cells), kind, index, path, separator, np.zeros((len(cells), *width), dtype))
-    stored = StoredNumbers(dtype, width)
-    for start in range(0, len(cells), _CHUNK):
-        count = min(_CHUNK, len(cells) - start)
-        part = np.zeros((count, *width), dtype)
-        stored.extend(_encode(numbered, count, kind, index, path, separator, part))
-    return stored.array()
-
-
-def _encode(numbered, count, kind, index, path, separator, encoded):
-    """Write the next `count` of the pairs of cell and line into `encoded`, an array of zeros."""
-    for row, (cell, line) in enumerate(itertools.islice(numbered, count)):
+    encoded = np.zeros((len(cells), *width), np.int32 if kind == "classification" else np.float32)
+    index = index_of(labels)
+    for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
         if kind == "regression":
             encoded[row] = _score(cell, path, line)
             continue
-        for name in _cell_names(cell, kind, path, line, separator):
-            _check_known(name, index, path, line)
+        for place in _places(cell, kind, index, path, line, separator):
             if kind == "multi-label":
-                encoded[row, index[name]] = 1
+                encoded[row, place] = 1
             else:
-                encoded[row] = index[name]
+                encoded[row] = place
     return encoded
+
+
+def _places(cell, kind, index, path, line, separator):
+    """The places of a cell's labels."""
+    for part in _parts(cell, kind, path, line, separator):
+        place = place_of(part, index)
+        if place is None:
+            raise InputError(f"{path}, line {line}: {unknown_label(label_name(part), index)}")
+        yield place
 
 
 def usable_cells(cells, lines=None, *, kind, labels, path, bad_rows, separator="|"):
@@ -130,29 +170,21 @@ def usable_cells(cells, lines=None, *, kind, labels, path, bad_rows, separator="
     Returns: list of bool.
     """
     check_kind(kind)
-    index = None if labels is None else dict.fromkeys(labels)
+    index = None if labels is None else index_of(labels)
     usable = [True] * len(cells)
     for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
         try:
             if kind == "regression":
                 _score(cell, path, line)
                 continue
-            for name in _cell_names(cell, kind, path, line, separator):
-                if index is not None:
-                    _check_known(name, index, path, line)
+            if index is None:
+                _parts(cell, kind, path, line, separator)
+            else:
+                list(_places(cell, kind, index, path, line, separator))
         except InputError as problem:
             bad_rows.add(problem)
             usable[row] = False
     return usable
-
-
-def _check_known(name, index, path, line):
-    if name not in index:
-        known = ", ".join(repr(label) for label in itertools.islice(index, 20)) + (", ..." if len(index) > 20 else "")
-        raise InputError(
-            f"{path}, line {line}: the label {name!r} is not among those of the training rows ({known}); correct it, "
-            "or add rows with it to the training file."
-        )
 
 
 def _line_numbers(lines):
@@ -173,27 +205,26 @@ def _as_numbers(names):
     return numbers if all(math.isfinite(number) for number in numbers) else None
 
 
-def _name(cell, path, line):
-    if isinstance(cell, str):
-        return cell.strip()
-    if isinstance(cell, (bool, int, float)):
-        return json.dumps(cell)
-    raise InputError(
-        f"{path}, line {line}: the label is {json.dumps(cell)[:60]}; give a string or a number"
-        + (", or use {kind}." if isinstance(cell, list) else "."),
-        kind="multi-label",
-    )
+def _check_label(cell, path, line):
+    if not isinstance(cell, (str, bool, int, float)):
+        raise InputError(
+            f"{path}, line {line}: the label is {json.dumps(cell)[:60]}; give a string or a number"
+            + (", or use {kind}." if isinstance(cell, list) else "."),
+            kind="multi-label",
+        )
 
 
-def _cell_names(cell, kind, path, line, separator):
+def _parts(cell, kind, path, line, separator):
+    """The labels of a cell, as they are written; none is missing or a list."""
     if kind == "classification":
         if _is_missing(cell):
             raise InputError(f"{path}, line {line}: the label is empty; fill it in or remove the row.")
-        return (_name(cell, path, line),)
+        _check_label(cell, path, line)
+        return (cell,)
     if isinstance(cell, str):
         if not cell.strip():
             return ()
-        cell = cell.split(separator)
+        cell = _listed(cell, path, line) if _LIST.fullmatch(cell.strip()) else cell.split(separator)
     elif cell is None or (isinstance(cell, float) and math.isnan(cell)):
         raise InputError(f"{path}, line {line}: the label is null; write [] for a row without labels.")
     elif not isinstance(cell, list):
@@ -201,7 +232,21 @@ def _cell_names(cell, kind, path, line, separator):
     for part in cell:
         if _is_missing(part):
             raise InputError(f"{path}, line {line}: one of the labels is empty; remove the extra {separator!r}.")
-    return tuple(_name(part, path, line) for part in cell)
+        _check_label(part, path, line)
+    return cell
+
+
+def _listed(cell, path, line):
+    for text in (cell, cell.replace("'", '"')):
+        try:
+            return parse_json(text)
+        except ValueError:
+            pass
+    raise InputError(
+        f"{path}, line {line}: the label {cell[:60]!r} looks like a list; write the labels with {{label_separator}} "
+        "between them.",
+        label_separator=NAME,
+    )
 
 
 def _score(cell, path, line):
@@ -239,12 +284,26 @@ def doubts(names, *, kind, separator="|"):
     Returns: a sentence, in which `{kind}` and `{label_separator}` stand for these arguments, and their values by name;
         or None.
     """
+    same = collections.defaultdict(list)
+    for name in names:
+        same[_alike(name)].append(name)
+    several = [" and ".join(map(repr, group[:5])) for group in same.values() if len(group) > 1]
+    if several:
+        return (
+            f"The labels {'; '.join(several[:5])} differ by no more than case, spaces or the way a number is written, "
+            "and are different classes here. If they are not, write each of them in one way."
+        ), {}
     if kind == "classification" and len(names) > MOST_DECIMAL_CLASSES and _as_numbers(names) is not None:
         return f"The {len(names):,} labels are whole numbers. If they are amounts, give {{kind}}.", {
             "kind": "regression"
         }
     if kind not in ("classification", "multi-label"):
         return None
+    lists = [name for name in names if _LIST.fullmatch(name)]
+    if lists:
+        return f"Labels such as {lists[0][:60]!r} are lists. For a row's several labels give {{kind}}.", {
+            "kind": "multi-label"
+        }
     for between in (one for one in _SEPARATORS if kind == "classification" or one != separator):
         joined = [name for name in names if between in name]
         counts = collections.Counter(part.strip() for name in names for part in name.split(between))

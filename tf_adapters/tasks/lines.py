@@ -1,35 +1,93 @@
-r"""The lines of the user's files.
+r"""The lines of the user's files, which gzip may have compressed.
 
-| what | is read as |
-|---|---|
-| a byte order mark of UTF-8, UTF-16 or UTF-32 | that encoding; the mark is no part of the text |
-| anything else | UTF-8, or the encoding that is named |
-| ends of lines | \n and \r\n; of CSV \r too |
-| a first part of `LOOKED_AT` bytes with \r and without \n | a file whose lines end in \r |
-
-Elsewhere than in CSV a single \r may be text.
+A byte order mark of UTF-8, UTF-16 or UTF-32 says the encoding and is no part of the text. Other files are UTF-8, or in
+the encoding that is named. Lines end by \n or \r\n, those of CSV by \r too; so do those of a file whose beginning has
+no \n. Elsewhere \r is text.
 """
 
 import codecs
+import contextlib
+import dataclasses
 import gzip
 import io
 import os
 import sys
 import zlib
+from typing import Optional
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.tasks.dialect import SOME_ENCODINGS
+from tf_adapters.tasks.other_files import refuse_other_files
 
-# A line may be all of a file, and one of a compressed file inflates to more than the memory holds.
-LONGEST_LINE = 64 * 1024 * 1024
-LOOKED_AT = 64 * 1024
+HEADERS = ("first", "none")
+#: Names of delimiters that a shell would take for its own.
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+_SOME_ENCODINGS = "utf-8, utf-16, cp1252, latin-1, cp1251, mac-roman, shift_jis, gb18030"
 # The longer ones first: UTF-32's begins with UTF-16's.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
+_LOOKED_AT = 64 * 1024
 # Bytes that cannot be decoded stand in a line as what no text has, half of a surrogate pair each.
 _BROKEN = 0xDC00
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """How a file is written, where neither its name nor its first bytes say it.
+
+    Attributes:
+        encoding: name that Python knows, or None for UTF-8, and for UTF-16 or UTF-32 that begins with its mark.
+        header: of CSV and TSV "first", the first line has the columns' names; or "none", it is a row, and columns are
+            named by number from "1".
+        delimiter: the character between the columns of CSV; None for what the first line says: by `sep=;`, or by having
+            the wanted columns with a comma or else a semicolon, tab or vertical bar.
+    """
+
+    encoding: Optional[str] = None
+    header: str = "first"
+    delimiter: Optional[str] = None
+
+    def refuse(self, what, header=True):
+        """Raise InputError for what only tables have; `what` is what is read in place of one, for the message."""
+        if header and self.header != "first":
+            raise InputError(f"{{header}} is for CSV and TSV, and {what}: leave it out.", header=self.header)
+        if self.delimiter is not None:
+            name = {character: name for name, character in DELIMITERS.items()}.get(self.delimiter, self.delimiter)
+            raise InputError(f"{{delimiter}} is for CSV, and {what}: leave it out.", delimiter=name)
+
+
+USUAL = Dialect()
+
+
+def dialect_of(encoding=None, header="first", delimiter=None):
+    """The `Dialect` of what a user says; a delimiter is one character or a name in `DELIMITERS`.
+
+    Raises: InputError, naming the argument, for what no file has.
+    """
+    if header not in HEADERS:
+        raise InputError(f"{{header}} is unknown: use one of {', '.join(HEADERS)}.", header=header)
+    if encoding is not None and not _is_encoding(encoding):
+        problem = f"{{encoding}} is no encoding that Python knows: use one such as {_SOME_ENCODINGS}."
+        raise InputError(problem, encoding=encoding)
+    if delimiter is not None:
+        names = {**DELIMITERS, "\\t": "\t"}
+        found = names.get(delimiter, delimiter) if isinstance(delimiter, str) else ""
+        if len(found) != 1 or found in '"\r\n\0':
+            problem = f"{{delimiter}} must be one character between columns, or one of {', '.join(DELIMITERS)}."
+            raise InputError(problem, delimiter=delimiter)
+        delimiter = found
+    return Dialect(encoding, header, delimiter)
+
+
+def _is_encoding(name):
+    try:
+        # Others than those of text refuse to decode to one, and some write no line end as such.
+        return (
+            "a\n".encode(name).decode(name) == "a\n" == codecs.getincrementaldecoder(name)().decode("a\n".encode(name))
+        )
+    except (LookupError, ValueError, TypeError):
+        return False
 
 
 class BadRow(InputError):
@@ -51,26 +109,27 @@ def fail(path, line, problem, **values):
     raise bad_row(path, line, problem, **values)
 
 
-def read_lines(path, encoding=None, *, csv=False, longest=None):
-    """Yield each line's number, text and BadRow or None; lines end as the table above says, so that other separators
-    may be text.
+def read_lines(path, encoding=None, *, csv=False):
+    """Yield each line's number, text and BadRow or None.
 
     Args:
-        path: str or path-like; "-" is standard input. It is inflated if its name ends in .gz.
-        encoding: as of `dialect.Dialect`.
+        path: str or path-like; "-" is standard input.
+        encoding: as of `Dialect`.
         csv: bool, whether a \\r ends a line too.
-        longest: int, characters that a line may have; `LONGEST_LINE` if that is None.
 
-    Raises: InputError, if the file cannot be read or a line is longer.
+    Raises: InputError, if the file cannot be read.
     """
-    longest = longest or LONGEST_LINE
     name = shown_name(path)
     try:
-        if os.fspath(path) == "-":
-            yield from _decoded(sys.stdin.buffer, name, encoding, csv, longest)
-            return
-        with (gzip.open if name.lower().endswith(".gz") else open)(path, "rb") as file:
-            yield from _decoded(file, name, encoding, csv, longest)
+        with _opened(path, encoding, csv) as lines:
+            for number, line in enumerate(lines, 1):
+                line = line.removeprefix("\ufeff") if number == 1 else line
+                problem = None
+                if "\0" in line or not line.isascii():
+                    said = _problem(line, lines.encoding)
+                    problem = said and bad_row(path, number, said[0], **said[1])
+                    line = line.replace("\0", "")
+                yield number, line, problem
     except FileNotFoundError:
         raise InputError(f"{name} does not exist: check the path.") from None
     except IsADirectoryError:
@@ -81,130 +140,94 @@ def read_lines(path, encoding=None, *, csv=False, longest=None):
         raise InputError(f"{name} cannot be read: {error.strerror or error}.") from error
 
 
-def without_blank_lines(lines, path):
-    """The lines of `read_lines` without empty ones at the end; one elsewhere gets its BadRow."""
+def read_texts(path, encoding=None):
+    """Yield pairs of each line's number, and its text without the end or the BadRow that it is; as `without_gaps`."""
+    lines = read_lines(path, encoding)
+    return without_gaps(((line, problem or text.rstrip("\r\n")) for line, text, problem in lines), path)
+
+
+def without_gaps(rows, path):
+    """Pairs of line and row without empty rows at the end; one elsewhere is a BadRow, since a prediction must not
+    silently change its number of rows."""
     blank = None
-    for line, text, problem in lines:
-        if not text.strip("\r\n"):
+    for line, row in rows:
+        if not row:
             blank = blank or line
             continue
         if blank:
-            yield blank, "", bad_row(path, blank, "is empty; remove it.")
+            yield blank, bad_row(path, blank, "is empty; remove it.")
             blank = None
-        yield line, text, problem
-
-
-class _Ahead(io.BufferedIOBase):
-    """A binary file of which the first bytes were read already; closing it leaves the file open."""
-
-    def __init__(self, first, file):
-        super().__init__()
-        self.first, self.file = first, file
-
-    def readable(self):
-        return True
-
-    def read1(self, size=-1):
-        if not self.first:
-            return self.file.read1(size)
-        size = len(self.first) if size < 0 else size
-        block, self.first = self.first[:size], self.first[size:]
-        return block
+        yield line, row
 
 
 def _keep_bytes(error):
     """An error handler of `codecs`: the line goes on, and shows which bytes were no text."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
     return "".join(chr(_BROKEN + byte) for byte in error.object[error.start : error.end]), error.end
 
 
 codecs.register_error("tf_adapters.keep_bytes", _keep_bytes)
 
 
-def _decoded(file, name, given, csv, longest):
-    first = b""
-    while len(first) < LOOKED_AT and b"\n" not in first and (block := file.read1(LOOKED_AT)):
-        first += block
-    encoding, first = _encoding(first, given, name)
-    beginning = first.decode(encoding, "replace")
-    alone = "\n" not in beginning and "\r" in beginning[:-1]
-    lines = io.TextIOWrapper(
-        _Ahead(first, file), encoding=encoding, errors="tf_adapters.keep_bytes", newline="" if csv or alone else "\n"
-    )
-    for number, line in enumerate(iter(lambda: lines.readline(longest + 1), ""), 1):
-        if len(line) > longest:
-            raise InputError(f"{name}, line {number} is longer than {longest >> 20} MiB: is this a file of texts?")
-        line = line.removeprefix("\ufeff") if number == 1 else line
-        broken = _broken(line)
-        if broken is None and "\0" not in line:
-            yield number, line, None
-            continue
-        problem, values = _nul(line) if "\0" in line else _undecodable(line, broken, encoding)
-        text = line.encode("utf-8", "replace").decode().replace("\0", "")
-        yield number, text, bad_row(name, number, problem, **values)
-
-
-def _encoding(first, given, name):
-    """The encoding of a file that begins with the bytes `first`, and these without UTF-8's mark.
-
-    The marks of UTF-16 and UTF-32 say the order of their bytes, and are read by what decodes them.
-    """
-    mark, marked = next(((mark, name) for mark, name in _MARKS if first.startswith(mark)), (b"", "utf-8"))
-    encoding = codecs.lookup(given or marked).name
-    if encoding in ("utf-16", "utf-32") and marked != encoding:
-        if first:
+@contextlib.contextmanager
+def _opened(path, encoding, csv):
+    """A file as decoded lines; standard input stays open."""
+    with contextlib.ExitStack() as stack:
+        is_stdin = os.fspath(path) == "-"
+        file = sys.stdin.buffer if is_stdin else stack.enter_context(open(path, "rb", _LOOKED_AT))
+        if not hasattr(file, "peek"):
+            file = io.BufferedReader(file)
+            stack.callback(file.detach)
+        first = file.peek(_LOOKED_AT)
+        if first.startswith(b"\x1f\x8b"):
+            file = stack.enter_context(gzip.GzipFile(fileobj=file))
+            first = file.peek(_LOOKED_AT)
+        refuse_other_files(path, first)
+        mark, marked = next(((mark, name) for mark, name in _MARKS if first.startswith(mark)), (b"", "utf-8"))
+        found = codecs.lookup(encoding or marked).name.removesuffix("-sig")
+        if found in ("utf-16", "utf-32") and marked != found and first:
             raise InputError(
-                f"{name} has no byte order mark of {encoding.upper()}, which says the order of its bytes; give "
-                f"{{encoding}}, or {encoding}-be.",
-                encoding=f"{encoding}-le",
+                f"{shown_name(path)} has no byte order mark of {found.upper()}, which says the order of its bytes; "
+                f"give {{encoding}}, or {found}-be.",
+                encoding=f"{found}-le",
             )
-        encoding = "utf-8"
-    if marked == "utf-8" and not encoding.startswith(("utf-16", "utf-32")):
-        # In Latin-1 and its like the mark is no text either.
-        first = first.removeprefix(mark)
-    return "utf-8" if encoding == "utf-8-sig" else encoding, first
+        if mark == codecs.BOM_UTF8:
+            file.read(len(mark))
+        beginning = first.decode(found, "replace")
+        alone = "\n" not in beginning and "\r" in beginning[:-1]
+        lines = io.TextIOWrapper(
+            file, encoding=found, errors="tf_adapters.keep_bytes", newline="" if csv or alone else "\n"
+        )
+        stack.callback(lines.detach)
+        yield lines
 
 
-def _broken(line):
-    """The place of the first character that is no text, or None."""
-    if line.isascii():
-        return None
+def _problem(line, encoding):
+    """What to say of a line that may hold what is no text, and the values of the message; or None."""
+    if "\0" in line:
+        for likely, others in (("utf-16-le", line[1::2]), ("utf-16-be", line[::2])):
+            if others.count("\0") > len(line) // 4:
+                return "holds NUL characters, as UTF-16 has; give {encoding}, or save the file as UTF-8.", {
+                    "encoding": likely
+                }
+        return "holds a NUL character; save the file as UTF-8 text without it.", {}
     try:
         line.encode("utf-8")
+        return None
     except UnicodeEncodeError as error:
-        return error.start
-    return None
-
-
-def _nul(line):
-    for encoding, others in (("utf-16-le", line[1::2]), ("utf-16-be", line[::2])):
-        if len(line) > 1 and others.count("\0") > len(line) // 4:
-            return "holds NUL characters, as UTF-16 has; give {encoding}, or save the file as UTF-8.", {
-                "encoding": encoding
-            }
-    return "holds a NUL character; save the file as UTF-8 text without it.", {}
-
-
-def _undecodable(line, place, encoding):
-    """What to say of a line whose character at `place` is no text, and the values of the message."""
+        place = error.start
     byte = ord(line[place]) - _BROKEN
     if not 0 <= byte < 256:
         return "holds half of a surrogate pair (\\ud800 to \\udfff); remove it.", {}
-    problem = f"byte {byte:#04x} is not {encoding.upper()}"
+    likely = "cp1252" if encoding == "utf-8" else "utf-8"
     try:
-        raw = line.encode(encoding, "surrogateescape")
-        likely = "cp1252" if encoding == "utf-8" else "utf-8"
-        read = raw.decode(likely)
+        read = line.encode(encoding, "surrogateescape").decode(likely)
     except ValueError:
-        return f"{problem}; give the {{encoding}} that the file was saved in, such as {SOME_ENCODINGS}.", {
-            "encoding": NAME
-        }
-    # Where the text begins to differ, not its beginning.
-    start = max(0, len(line[:place].encode(encoding, "surrogateescape").decode(likely, "replace")) - 20)
-    shown = " ".join(read[start : start + 40].split())
+        return (
+            f"byte {byte:#04x} is not {encoding.upper()}; give the {{encoding}} that the file was saved in, such as "
+            f"{_SOME_ENCODINGS}."
+        ), {"encoding": NAME}
+    shown = " ".join(read[max(0, place - 20) :][:40].split())
     return (
-        f"{problem}; with {{encoding}} it reads {shown!r}: give that if it is right, otherwise the encoding that the "
-        "file was saved in.",
-        {"encoding": likely},
-    )
+        f"byte {byte:#04x} is not {encoding.upper()}; with {{encoding}} it reads {shown!r}: give that if it is right, "
+        "otherwise the encoding that the file was saved in."
+    ), {"encoding": likely}

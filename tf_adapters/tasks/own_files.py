@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Union
 
 from tf_adapters._types import PathLike
 from tf_adapters.paths import to_path
-from tf_adapters.tasks.dialect import dialect_of
 from tf_adapters.tasks.files import FORMATS
+from tf_adapters.tasks.lines import dialect_of
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.rows import Task
 from tf_adapters.tasks.splitting import SHARE, set_aside

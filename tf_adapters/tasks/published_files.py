@@ -16,10 +16,8 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.files import MOST_BYTES_IN_MEMORY
+from tf_adapters.tasks.files import FIELD_LIMIT
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.tasks.stored_texts import StoredTexts
-from tf_adapters.tasks.tables import FIELD_LIMIT
 
 FORMATS = ("csv", "tsv", "jsonl", "folders")
 UTF8, LATIN1, UTF8_OR_MAC = "utf-8", "latin-1", "utf-8 or mac-roman"
@@ -92,7 +90,7 @@ def read_records(path, layout, *, skipped=None):
 
 
 def collect(records, number_of=None, *, path, dtype=np.int32):
-    """Rows of records; the texts end up once, in tf string tensors, or on disk if the file is large.
+    """Rows of records; the texts end up once, in tf string tensors.
 
     Args:
         records: iterable of `Record`.
@@ -105,8 +103,7 @@ def collect(records, number_of=None, *, path, dtype=np.int32):
 
     Raises: InputError, if no row is left.
     """
-    on_disk = os.path.getsize(path) > MOST_BYTES_IN_MEMORY
-    texts, pairs, numbers = _Texts(on_disk), _Texts(on_disk), []
+    texts, pairs, numbers = _Texts(), _Texts(), []
     for record in records:
         if number_of is not None:
             number = number_of(record)
@@ -128,8 +125,7 @@ def collect(records, number_of=None, *, path, dtype=np.int32):
 class _Texts:
     """A column of texts that grows, without a Python copy of the whole."""
 
-    def __init__(self, on_disk):
-        self.stored = StoredTexts() if on_disk else None
+    def __init__(self):
         self.parts, self.last, self.count = [], [], 0
 
     def append(self, text):
@@ -142,11 +138,8 @@ class _Texts:
     def _flush(self):
         import tensorflow as tf
 
-        if self.stored is not None:
-            self.stored.extend(self.last)
-        else:
-            with tf.device("CPU:0"):
-                self.parts.append(tf.constant(self.last, tf.string))
+        with tf.device("CPU:0"):
+            self.parts.append(tf.constant(self.last, tf.string))
         self.last = []
 
     def whole(self):
@@ -154,8 +147,6 @@ class _Texts:
         import tensorflow as tf
 
         self._flush()
-        if self.stored is not None:
-            return self.stored
         with tf.device("CPU:0"):
             return tf.concat(self.parts, 0)
 
@@ -248,7 +239,7 @@ def _rows_of_cells(path, layout):
             if text:
                 yield line, text.split("\t")
         return
-    # Raised for the process, never lowered, as in tasks.tables.
+    # Raised for the process, never lowered, as in tasks.files.
     csv.field_size_limit(max(FIELD_LIMIT, csv.field_size_limit()))
     reader = csv.reader(text for _, text in lines)
     line = 1

@@ -8,7 +8,6 @@ import numpy as np
 
 from tf_adapters.ranges import in_range
 from tf_adapters.tasks.label_names import check_label_names
-from tf_adapters.tasks.stored_texts import StoredTexts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +15,7 @@ class Rows:
     """The examples of one split, held once.
 
     Attributes:
-        text: tf string tensor, `(rows,)`, or the `StoredTexts` of a large file.
+        text: tf string tensor, `(rows,)`.
         text_pair: the same for second texts, or None for single sentences.
         labels: NumPy array: `(rows,)` int32 class indices, `(rows,)` float32 for
             regression, `(rows, labels)` float32 of 0 and 1 for multi-label, or
@@ -45,12 +44,8 @@ class Rows:
     def take(self, chosen):
         """The rows at the indices `chosen` (int array), in that order."""
         chosen = np.asarray(chosen, np.int64)
-        texts = (
-            texts.take(chosen) if isinstance(texts, StoredTexts) else None if texts is None else _gather(texts, chosen)
-            for texts in (self.text, self.text_pair)
-        )
         labels = None if self.labels is None else self.labels[chosen]
-        return Rows(*texts, labels=labels, value_range=self.value_range, label_names=self.label_names)
+        return Rows(*self.texts(chosen), labels=labels, value_range=self.value_range, label_names=self.label_names)
 
     def plain(self):
         """The texts without labels, as `Rows`."""
@@ -62,7 +57,9 @@ class Rows:
 
     def texts(self, index):
         """String tensors at an int64 tensor or array of indices: texts, and second texts or None; also in a graph."""
-        return _gather(self.text, index), None if self.text_pair is None else _gather(self.text_pair, index)
+        import tensorflow as tf
+
+        return tf.gather(self.text, index), None if self.text_pair is None else tf.gather(self.text_pair, index)
 
     def slices(self, size=8192):
         """Consecutive index arrays of at most `size` rows that cover all rows."""
@@ -80,14 +77,6 @@ class Rows:
         for index in self.slices() if self.labels is not None else ():
             digest.update(self.labels[index].tobytes())
         return digest.hexdigest()
-
-
-def _gather(texts, index):
-    import tensorflow as tf
-
-    if isinstance(texts, StoredTexts):
-        return texts.gather(tf.convert_to_tensor(index))
-    return tf.gather(texts, index)
 
 
 @dataclasses.dataclass(frozen=True)

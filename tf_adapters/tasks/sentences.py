@@ -3,9 +3,9 @@
 import functools
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.dialect import USUAL
 from tf_adapters.tasks.files import read_chunks, read_rows
 from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels, usable_cells
+from tf_adapters.tasks.lines import USUAL
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 

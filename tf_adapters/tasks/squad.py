@@ -23,9 +23,8 @@ import numpy as np
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.about import About
-from tf_adapters.tasks.dialect import USUAL
 from tf_adapters.tasks.files import Carried, file_format, read_chunks
-from tf_adapters.tasks.lines import BadRow, read_lines, shown_name
+from tf_adapters.tasks.lines import USUAL, BadRow, read_lines, shown_name
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Splits
 from tf_adapters.tasks.spans import SpanRowsBuilder
@@ -34,8 +33,6 @@ FORMATS = ("squad", "csv", "tsv", "jsonl")
 XQUAD_LANGUAGES = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
 _SEED = "squad 1"
 _KIND = "question-answering"
-# A file of SQuAD is one line.
-_LONGEST_FILE = 1024 * 1024 * 1024
 
 
 def read_questions(
@@ -332,7 +329,7 @@ def _answers(answers, context, where):
 
 def _read_squad(path, *, labelled, bad_rows=None, dialect=USUAL):
     """`SpanRows` of SQuAD's JSON, the number of each row's article (int array), and the articles' titles."""
-    dialect.refuse_table_options(f"{shown_name(path)} is read as SQuAD's JSON")
+    dialect.refuse(f"{shown_name(path)} is read as SQuAD's JSON")
     content = _read_json(path, dialect.encoding)
     builder, article_of, titles, seen = SpanRowsBuilder(labelled=labelled), [], [], set()
     for number, article in enumerate(_list(content, "data", path, "")):
@@ -365,7 +362,7 @@ def _read_squad(path, *, labelled, bad_rows=None, dialect=USUAL):
 
 def _read_json(path, encoding):
     parts = []
-    for _, text, problem in read_lines(path, encoding, longest=_LONGEST_FILE):
+    for _, text, problem in read_lines(path, encoding):
         if problem is not None:
             raise problem
         parts.append(text)

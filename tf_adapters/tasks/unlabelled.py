@@ -6,8 +6,8 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
-from tf_adapters.tasks.dialect import dialect_of
 from tf_adapters.tasks.files import read_rows
+from tf_adapters.tasks.lines import dialect_of
 from tf_adapters.tasks.rows import Rows, Task
 
 KIND, METRIC = "masked-lm", "perplexity"

@@ -23,10 +23,12 @@ from typing import List, Optional, Tuple
 
 import numpy as np
 
-from tf_adapters.errors import NAME, InputError
-from tf_adapters.tasks.dialect import USUAL
-from tf_adapters.tasks.lines import BadRow, bad_row, fail, read_lines, shown_name, without_blank_lines
+from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
+from tf_adapters.tasks.labels import index_of, label_name, unknown_label
+from tf_adapters.tasks.lines import USUAL, BadRow, bad_row, fail, read_lines, read_texts, shown_name
 from tf_adapters.tasks.metrics.words import default_word_metric
+from tf_adapters.tasks.other_files import words_of_json
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 
@@ -145,7 +147,7 @@ def read_words(
     if label_separator != "|":
         raise InputError(f"label_separator is {label_separator!r}, but a word has one label: leave it out.")
     columns = {"word": text_column, "label": label_column}
-    numbers = {name: number for number, name in enumerate(labels or ())}
+    numbers = index_of(labels or ())
     chunks = _chunks(
         path,
         _word_format(path, format, reads=("conllu", "columns")),
@@ -214,25 +216,37 @@ def read_word_chunks(
 
 def _word_format(path, format, *, reads):
     """The format that is asked for, or that of the extension, among those that can be read."""
+    name = os.fspath(path).lower().removesuffix(".gz")
+    if format == "jsonl" or (format is None and name.endswith((".csv", ".jsonl", ".ndjson", ".json"))):
+        text = next(read_lines(path), (1, "", None))[1] if name != "-" else ""
+        _refuse_rows(path, text)
     if format is not None:
         if format not in reads:
             raise InputError(f"format is {format!r} and must be one of {', '.join(reads)}.")
         return format
-    name = os.fspath(path).lower().removesuffix(".gz")
     if "txt" in reads and (name == "-" or name.endswith(".txt")):
         return "txt"
-    if name.endswith((".csv", ".jsonl", ".ndjson", ".json")):
-        raise InputError(
-            f"{path} is a table or JSON, and words are read from CoNLL-U or column files: say the "
-            "{format}, conllu or columns.",
-            format=NAME,
-        )
     return "conllu" if name.endswith(".conllu") else "columns"
+
+
+def _refuse_rows(path, text):
+    """Raise InputError for a file whose rows, the first of which is `text`, are sentences."""
+    try:
+        row = parse_json(text)
+    except ValueError:
+        row = None
+    hint = words_of_json(os.fspath(path), row) if isinstance(row, dict) else None
+    layout = "write a word and its label a line, with a tab between them, and an empty line after each sentence"
+    raise InputError(
+        f"{shown_name(path)} is a table or JSON, and words are read from CoNLL-U or column files: "
+        f"{hint or f'{layout}; if it is so already, give {{format}}'}.",
+        **({} if hint else {"format": "columns"}),
+    )
 
 
 def _chunks(path, format, dialect, *, columns, chunk_rows, numbers=None, growing=False, bad_rows=None):
     """Sentences in chunks, labels as `numbers` has them, to which new ones are added if growing; None: unread."""
-    dialect.refuse_table_options(f"{shown_name(path)} is read as words")
+    dialect.refuse(f"{shown_name(path)} is read as words")
     sentences = _READERS[format](path, dialect.encoding, **columns, labelled=numbers is not None)
     sentences, found = _usable(sentences, path, numbers, growing, bad_rows), False
     while True:
@@ -275,8 +289,7 @@ def _numbers(path, labels, numbers, growing):
     for line, name in labels:
         if name not in numbers:
             if not growing:
-                known = ", ".join(map(repr, itertools.islice(numbers, 20))) + (", ..." if len(numbers) > 20 else "")
-                fail(path, line, f"the label {name!r} is not among those known ({known}); correct it.")
+                fail(path, line, unknown_label(name, numbers))
             numbers[name] = len(numbers)
     return [numbers[name] for _, name in labels]
 
@@ -287,12 +300,10 @@ def _numbers(path, labels, numbers, growing):
 def _read_txt(path, encoding, *, word, label, labelled):
     if word is not None:
         raise InputError(f"text_column is {word!r}, but plain text has no columns: leave it out.")
-    for line, text, problem in without_blank_lines(read_lines(path, encoding), path):
-        words = text.split()
-        if words or problem:
-            yield problem or (words, [])
-        else:
-            yield bad_row(path, line, "holds only white space; remove it.")
+    for line, row in read_texts(path, encoding):
+        if not isinstance(row, BadRow):
+            row = (row.split(), []) if row.strip() else bad_row(path, line, "holds only white space; remove it.")
+        yield row
 
 
 def _read_conllu(path, encoding, *, word, label, labelled):
@@ -332,7 +343,7 @@ def _conllu_sentence(block, path, word, label):
         if label is not None:
             if cells[label] == "_":
                 fail(path, line, f"{CONLLU_COLUMNS[label]} is '_', which stands for no label; fill it in.")
-            labels.append((line, _filled(cells[label], CONLLU_COLUMNS[label], path, line).strip()))
+            labels.append((line, label_name(_filled(cells[label], CONLLU_COLUMNS[label], path, line))))
     if not words:
         fail(path, block[0][0], "the sentence that begins here has no word; add one, or remove it.")
     return words, labels
@@ -350,6 +361,8 @@ def _read_columns(path, encoding, *, word, label, labelled):
     if not ahead:
         return
     line, text, _ = ahead[0][0]
+    if text.startswith("{"):
+        _refuse_rows(path, text)
     width = len(_cells(text))
     if labelled:
         if width < 2:
@@ -397,7 +410,7 @@ def _columns_sentence(block, path, word, label, width, prefix):
             token = token.removeprefix(prefix)
         words.append(_filled(token, "the word", path, line))
         if label is not None:
-            labels.append((line, _filled(cells[label], "the label", path, line).strip()))
+            labels.append((line, label_name(_filled(cells[label], "the label", path, line))))
     return words, labels
 
 
