@@ -73,7 +73,6 @@ def bases(folder, output):
         "train": ([], [*files, *small, "--output", output]),
         "tune": ([], [*files, *search, "--output", output]),
         "pretrain": ([], [*texts, "--steps", 2, "--save-every", 1, "--fit-head-steps", 1, "--output", output]),
-        "stream": ([folder / "task"], ["--model", folder / "encoder", "--max-length", 16, *small, "--output", output]),
         "evaluate": ([folder / "adapter"], ["--input", folder / "dev.csv", "--output", f"{output}.json"]),
         "predict": ([folder / "adapter"], ["--input", folder / "dev.csv", "--output", f"{output}.jsonl"]),
         "demo": ([folder / "adapter"], ["--port", 0]),
@@ -228,9 +227,6 @@ def prepare(folder):
     write_checkpoint(folder / "encoder", num_hidden_layers=2)
     for seed, (file, rows) in enumerate({"train.csv": 24, "dev.csv": 8}.items()):
         write_csv(folder / file, rows, seed=seed)
-    (folder / "task").mkdir()
-    shutil.copy(folder / "train.csv", folder / "task" / "train.csv")
-    shutil.copy(folder / "dev.csv", folder / "task" / "validation.csv")
     for words in (
         bases(folder, folder / "adapter")["train"][1] + ["--train-layer-norm", "none"],
         ["convert", folder / "adapter", "--output", folder / "hub"],

@@ -17,7 +17,6 @@ from tf_adapters.cli.options import check_numbers
 from tf_adapters.cli.predict import predict
 from tf_adapters.cli.pretrain import pretrain
 from tf_adapters.cli.push import push
-from tf_adapters.cli.stream import stream
 from tf_adapters.cli.study import page, study_command, summary_of
 from tf_adapters.cli.submit import submit
 from tf_adapters.cli.tasks import tasks
@@ -112,7 +111,7 @@ def _command(function):
     return run
 
 
-for command in (train, tune, pretrain, stream, evaluate, predict, demo, export, convert, push, submit, tasks, info):
+for command in (train, tune, pretrain, evaluate, predict, demo, export, convert, push, submit, tasks, info):
     app.command(command.__name__, cls=_Command)(with_long_help(_command(command)))
 
 studies = typer.Typer(

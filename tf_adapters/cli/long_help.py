@@ -17,7 +17,6 @@ FIRST = {
     "train": ("--model", "--output", *_FILES),
     "tune": ("--model", "--output", "--train", "--space", "--vary", "--trials", "--seeds", "--resume"),
     "pretrain": ("--model", "--output", "--train", "--text-column", "--steps", "--batch-size", "--recipe", "--resume"),
-    "stream": ("tasks", "--model", "--output", "--text-column", "--label-column", "--kind", "--epochs", "--resume"),
 }
 ALL = "--help-all"
 
