@@ -12,10 +12,10 @@ from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.hub import local, name_of
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.trained import local, name_of
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import RECIPES, check_recipe
 from tf_adapters.saving.layout import SETTINGS_FILE
