@@ -222,11 +222,7 @@ def _check_adapters(trainable, run, adapter, fused):
     """Raise InputError for options of adapters where none train."""
     if trainable == "adapters":
         return
-    given = {
-        "--fast": run.fast or None,
-        "--fuse": fused or None,
-        "--freeze-adapters": run.freeze_adapters,
-    } | adapter.given()
+    given = {"--fast": run.fast or None, "--fuse": fused or None} | adapter.given()
     for option, value in given.items():
         if value is not None:
             raise InputError(

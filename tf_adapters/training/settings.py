@@ -10,7 +10,7 @@ import importlib.util
 from typing import Callable, Optional, Tuple, TypeVar
 
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import RANGES, Real, check_fields, is_int
+from tf_adapters.ranges import RANGES, Real, check_fields
 from tf_adapters.recipes import FULL_LEARNING_RATE
 
 
@@ -31,7 +31,6 @@ class Choice:
         one_device: bool, whether it is not for a strategy of several devices.
         first_door: bool, whether it is for models of transformers alone.
         of_kinds: bool, whether it is only for the kinds of tasks that name it.
-        parse: function from the option's word to the value, or None.
         values: tuple of the words that it can be, or None for any value.
     """
 
@@ -47,23 +46,11 @@ class Choice:
     one_device: bool = False
     first_door: bool = False
     of_kinds: bool = False
-    parse: Optional[Callable] = None
     values: Optional[Tuple[str, ...]] = None
 
 
 def _choice(default, help, **about):
     return dataclasses.field(default=default, metadata={"choice": Choice(help, **about)})
-
-
-def parse_epochs(text):
-    """`(first, last)` of a text such as "1-5"."""
-    first, _, last = text.partition("-")
-    # Nine digits: Python reads no number of thousands of them.
-    if not all(number.isdecimal() and len(number) <= 9 for number in (first, last)) or int(first) >= int(last):
-        raise InputError(
-            "{freeze_epochs} must be two numbers of epochs, the first below the last, such as 1-5.", freeze_epochs=text
-        )
-    return int(first), int(last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,25 +211,6 @@ class TrainingSettings:
         of_kinds=True,
         source="Lipton et al. 2014, section 4",
     )
-    freeze_adapters: Optional[float] = _choice(
-        None,
-        "SAFE: stop training each adapter that changes the representation at its place by less than this (1 - CKA, "
-        "from 0 to 1), so that steps get shorter and smaller. For bottleneck adapters; `train` prints what each "
-        "freezing found.",
-        kept=True,
-        one_device=True,
-        first_door=True,
-        unit="1 - CKA",
-        source="Son et al. 2025",
-    )
-    freeze_epochs: Optional[Tuple[int, int]] = _choice(
-        None,
-        "With `--freeze-adapters`: the epochs between which its threshold rises from 0, such as `1-5`. Default: a "
-        "tenth to half.",
-        kept=True,
-        parse=parse_epochs,
-        unit="epochs",
-    )
     patience: Optional[int] = _choice(
         None,
         "Stop after this many epochs without a better validation result. Default: all epochs.",
@@ -289,9 +257,6 @@ class TrainingSettings:
             )
         self._check_values()
         check_together(self.to_dict())
-        if self.freeze_adapters is not None:
-            epochs = self.freeze_epochs or (max(1, self.epochs // 10), max(2, self.epochs // 2))
-            object.__setattr__(self, "freeze_epochs", tuple(epochs))
 
     def _check_values(self):
         for name, choice in choices().items():
@@ -349,8 +314,6 @@ class Exclusion:
 EXCLUSIONS = (
     Exclusion("mixout", "checkpoint_gradients", "masks of Mixout are of one pass"),
     Exclusion("accumulate", "jit_compile", "the parts of a step have no fixed sizes, which XLA needs"),
-    Exclusion("freeze_adapters", "steps", "the threshold follows epochs"),
-    Exclusion("freeze_adapters", "period", "the threshold follows epochs"),
 )
 
 
@@ -373,19 +336,6 @@ def check_together(values):
     if rows is not None and parts > rows:
         raise InputError(
             "{accumulate} is above the rows of a step, {batch_size}: lower it.", accumulate=parts, batch_size=rows
-        )
-    epochs = values.get("freeze_epochs")
-    if epochs is None:
-        return
-    epochs = tuple(epochs) if isinstance(epochs, (tuple, list)) else epochs
-    if values.get("freeze_adapters") is None:
-        raise InputError(
-            "{freeze_epochs} says when freeze_adapters freezes: give both, or neither.", freeze_epochs=epochs
-        )
-    if not (isinstance(epochs, tuple) and len(epochs) == 2 and all(map(is_int, epochs)) and 0 <= epochs[0] < epochs[1]):
-        raise InputError(
-            "{freeze_epochs} must be two numbers of epochs, the first below the last, such as (1, 5).",
-            freeze_epochs=epochs,
         )
 
 
