@@ -19,8 +19,8 @@ from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 NUMBERS = ("0", "-1", "nan", "inf", "-inf", "1e300", "1e-320", str(2**64))
 LONG = "a" * 300
-# Options of other panels are names of columns, files and tasks, of which a number is one like any other.
-PANELS_OF_NUMBERS = ("Adapter", "Run", "Search")
+# Options of this panel are names of columns, files and tasks, of which a number is one like any other.
+PANEL_OF_NAMES = "Data"
 # What runs until it is interrupted: that it would load TensorFlow is enough.
 SERVES = ("demo",)
 
@@ -123,7 +123,7 @@ def cases(name):
             found.append([""])
         elif not (parameter.is_flag or parameter.count):
             is_number = parameter.name in numbers
-            values = ["", *(NUMBERS if is_number or parameter.rich_help_panel in PANELS_OF_NUMBERS else ())]
+            values = ["", *(NUMBERS if is_number or parameter.rich_help_panel not in (None, PANEL_OF_NAMES) else ())]
             values += [] if is_number else [LONG]
             found += [[f"{parameter.opts[0]}={value}"] for value in values]
     return found

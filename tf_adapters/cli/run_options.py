@@ -1,4 +1,4 @@
-"""The options of the panel "Run": how a task is trained, made of the fields of `TrainingSettings`."""
+"""The options that say how a task is trained, made of the fields of `TrainingSettings`."""
 
 import dataclasses
 from typing import Annotated, Optional, get_args
@@ -13,7 +13,7 @@ def _field(name, default, help):
     """The field of an options class for one of `TrainingSettings`."""
     kind = next(iter(get_args(TrainingSettings.__annotations__[name])), TrainingSettings.__annotations__[name])
     # A flag has no `--no-`.
-    option = typer.Option(option_of(name), help=help, rich_help_panel="Run")
+    option = typer.Option(option_of(name), help=help, rich_help_panel=choices()[name].panel)
     return (
         _parameter(name),
         Annotated[Optional[kind] if default is None else kind, option],

@@ -32,6 +32,7 @@ class Choice:
         first_door: bool, whether it is for models of transformers alone.
         of_kinds: bool, whether it is only for the kinds of tasks that name it.
         values: tuple of the words that it can be, or None for any value.
+        panel: str, where the command line's help has it.
     """
 
     help: str
@@ -47,6 +48,7 @@ class Choice:
     first_door: bool = False
     of_kinds: bool = False
     values: Optional[Tuple[str, ...]] = None
+    panel: str = "Training"
 
 
 def _choice(default, help, **about):
@@ -110,6 +112,7 @@ class TrainingSettings:
         one_device=True,
         first_door=True,
         unit="parts",
+        panel="Memory and speed",
     )
     checkpoint_gradients: bool = _choice(
         False,
@@ -118,6 +121,7 @@ class TrainingSettings:
         option="gradient-checkpointing",
         first_door=True,
         source="Chen et al. 2016, section 4.1",
+        panel="Memory and speed",
     )
     warmup_fraction: float = _choice(
         0.1, "Share of the steps with a rising rate.", of_recipe=True, kept=True, unit="share of the steps"
@@ -130,6 +134,7 @@ class TrainingSettings:
         searched="float",
         kept=True,
         unit="share of the units",
+        panel="Loss and regularisers",
     )
     weight_decay: float = _choice(
         0.0,
@@ -139,6 +144,7 @@ class TrainingSettings:
         kept=True,
         unit="share a step, times the learning rate",
         source="Loshchilov & Hutter 2019",
+        panel="Loss and regularisers",
     )
     clip_norm: Optional[float] = _choice(
         None,
@@ -147,6 +153,7 @@ class TrainingSettings:
         searched="float",
         kept=True,
         unit="norm of all gradients",
+        panel="Loss and regularisers",
     )
     epsilon: float = _choice(
         1e-7,
@@ -180,6 +187,7 @@ class TrainingSettings:
         first_door=True,
         unit="share of the entries",
         source="Lee et al. 2020, section 3; He et al. 2021, table 7",
+        panel="Loss and regularisers",
     )
     label_smoothing: float = _choice(
         0.0,
@@ -191,6 +199,7 @@ class TrainingSettings:
         of_kinds=True,
         unit="share of a label",
         source="Szegedy et al. 2016, section 7",
+        panel="Loss and regularisers",
     )
     class_weights: Optional[str] = _choice(
         None,
@@ -200,6 +209,7 @@ class TrainingSettings:
         of_kinds=True,
         values=("balanced",),
         source="King & Zeng 2001, section 4.2",
+        panel="Loss and regularisers",
     )
     tune_thresholds: bool = _choice(
         False,
@@ -210,6 +220,7 @@ class TrainingSettings:
         one_device=True,
         of_kinds=True,
         source="Lipton et al. 2014, section 4",
+        panel="Loss and regularisers",
     )
     patience: Optional[int] = _choice(
         None,
@@ -217,8 +228,10 @@ class TrainingSettings:
         kept=True,
         unit="epochs",
     )
-    seed: int = _choice(0, "Decides every random choice.", kept=True)
-    jit_compile: bool = _choice(False, "Compile the step with XLA, once per padded length.", option="xla", kept=True)
+    seed: int = _choice(0, "Decides every random choice.", kept=True, panel="Run")
+    jit_compile: bool = _choice(
+        False, "Compile the step with XLA, once per padded length.", option="xla", kept=True, panel="Memory and speed"
+    )
     cache_frozen: bool = _choice(
         False,
         "Compute the outputs of the lower blocks that never change once for all epochs, and keep them on disk while "
@@ -227,12 +240,13 @@ class TrainingSettings:
         compared=False,  # the run compares how many blocks
         one_device=True,
         first_door=True,
+        panel="Memory and speed",
     )
     checkpoint_seconds: float = _choice(
-        30.0, "Seconds between two saved states of the run.", compared=False, unit="seconds"
+        30.0, "Seconds between two saved states of the run.", compared=False, unit="seconds", panel="Run"
     )
     tensorboard: bool = _choice(
-        False, "Write TensorBoard logs to `tensorboard/` in the output directory.", compared=False
+        False, "Write TensorBoard logs to `tensorboard/` in the output directory.", compared=False, panel="Run"
     )
     recipe: Optional[str] = _choice(
         None, "Name of the recipe that decided the rest, for the adapter directory.", compared=False
