@@ -92,10 +92,6 @@ def make_folder(folder):
         write_csv(folder / f"{name}.csv", rows, seed=seed)
     write(folder / "sms.tsv", [f"{('ham', 'spam')[label]}\t{text}" for text, label in sentences(64)])
     write_data(folder / "DATA")
-    for customer in ("acme", "globex"):
-        for split in ("train", "validation"):
-            rows = [(text, ("complaint", "praise")[label]) for text, label in sentences(64)]
-            write_table(folder / "customers" / customer / f"{split}.csv", ("body", "topic"), rows)
     for seed, (name, task, labels) in enumerate(
         (
             ("film", "files", ("negative", "positive")),

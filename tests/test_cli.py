@@ -56,7 +56,7 @@ def test_version_is_the_package_s(cli):
 def test_defaults_in_the_help_are_those_of_the_default_recipe(cli):
     from tf_adapters.recipes import RECIPES
 
-    help_text = re.sub(r"[│\s]+", " ", cli("train", "--help-all").out)
+    help_text = re.sub(r"[│\s]+", " ", cli("train", "--help").out)
     recipe = RECIPES["default"]
     found = re.findall(r"Without a recipe ([\d.e-]+)\. ", help_text)
     assert [float(number) for number in found] == [
@@ -70,6 +70,8 @@ def test_defaults_in_the_help_are_those_of_the_default_recipe(cli):
     ]
     for name in RECIPES:
         assert name in help_text
+    panels = ("Data", "Adapter", "LoRA", "Training", "Memory and speed", "Loss and regularisers", "Run")
+    assert all(f"─ {panel} ─" in help_text for panel in panels)
 
 
 def test_importing_the_package_imports_nothing_heavy():

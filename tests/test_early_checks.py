@@ -43,10 +43,10 @@ def without(monkeypatch):
     return hide
 
 
-@pytest.mark.parametrize("command", ["train", "pretrain", "stream"])
+@pytest.mark.parametrize("command", ["train", "pretrain"])
 def test_tensorboard(early, without, sentences, tmp_path, command):
     without("tensorboard")
-    rows = [tmp_path] if command == "stream" else [f"--train={sentences / 'train.csv'}"]
+    rows = [f"--train={sentences / 'train.csv'}"]
     for name in ("train", "validation"):
         (tmp_path / f"{name}.csv").write_bytes((sentences / f"{name}.csv").read_bytes())
     said = early(command, *rows, f"--output={tmp_path / 'out'}", "--tensorboard")
@@ -67,9 +67,9 @@ def test_tasks_that_need_a_package(early, without, checkpoint, tmp_path):
         early("train", "--task=glue/sst2", f"--data-dir={tmp_path}", *others)
 
 
-@pytest.mark.parametrize("command", ["train", "tune", "pretrain", "stream"])
+@pytest.mark.parametrize("command", ["train", "tune", "pretrain"])
 def test_an_encoder_or_recipe_that_is_not_there(early, without, checkpoint, sentences, tmp_path, command):
-    rows = ["rotten-tomatoes"] if command == "stream" else [f"--train={sentences / 'train.csv'}"]
+    rows = [f"--train={sentences / 'train.csv'}"]
     output = f"--output={tmp_path / 'out'}"
     assert "--model ./none: there is no such directory" in early(command, *rows, output, "--model=./none")
     said = early(command, *rows, output, f"--model={checkpoint}", "--recipe=houlsby")

@@ -1,14 +1,25 @@
 """The scripts of examples/, as a person runs them."""
 
+import contextlib
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
 
 import pytest
 
 from tests.whole import train
-from tf_adapters import AdapterConfig, add_adapters, load_backbone, load_tokenizer, predict, save_adapter, set_trainable
+from tf_adapters import (
+    AdapterConfig,
+    add_adapters,
+    load_adapter,
+    load_backbone,
+    load_tokenizer,
+    predict,
+    save_adapter,
+    set_trainable,
+)
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
@@ -46,6 +57,31 @@ def test_tasks_on_one_encoder_answer_each_as_by_itself(checkpoint, tmp_path):
     for line, name, directory in zip(lines, ("default", "b"), "ab", strict=True):
         (answer,) = predict(tmp_path / directory, ["a good film"])
         assert line == f"{name} { {label: round(value, 3) for label, value in answer['probabilities'].items()} }"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("changed", [False, True])
+def test_tasks_of_a_stream_answer_the_same_bits_at_the_end(
+    checkpoint, sentences, tmp_path, monkeypatch, capsys, changed
+):
+    for name, third in (("acme", "the plot,maybe\n"), ("globex", "")):
+        (tmp_path / name).mkdir()
+        for split in ("train", "validation"):
+            text = (sentences / "validation.csv").read_text() + third
+            (tmp_path / name / f"{split}.csv").write_text(text)
+
+    def load(model, directory):
+        load_adapter(model, directory)
+        if changed and directory.name == "acme":
+            model.classifier.bias.assign_add([1e-5, 0.0, 0.0])
+
+    monkeypatch.setattr("tf_adapters.load_adapter", load)
+    words = [tmp_path / "acme", tmp_path / "globex", "--model", checkpoint, "--epochs", 1, "--output", tmp_path / "out"]
+    monkeypatch.setattr("sys.argv", ["stream_of_tasks.py", *map(str, words)])
+    with pytest.raises(SystemExit, match="acme answers otherwise") if changed else contextlib.nullcontext():
+        runpy.run_path(str(EXAMPLES / "stream_of_tasks.py"), run_name="__main__")
+    assert ("All 2 tasks answer the same bits" in capsys.readouterr().out) is not changed
+    assert (tmp_path / "out" / "globex" / "adapter.safetensors").exists()
 
 
 def test_each_example_is_named_by_a_test():

@@ -131,8 +131,6 @@ def test_a_learning_curve_has_a_point_every_few_steps_and_goes_on_after_a_kill(c
         fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "a", **settings, reporter=KillAt(11))
     fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "a", **settings, resume=True)
     assert content(tmp_path / "a") == content(tmp_path / "whole")
-    with pytest.raises(InputError, match="freeze_adapters=0.1 and period=3 exclude each other"):
-        fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "b", **settings, freeze_adapters=0.1)
 
 
 @pytest.mark.slow
@@ -419,11 +417,7 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was(checkpoint, task, word
     set_trainable(add_adapters(model, AdapterConfig(4), seed=0), "adapters")
     before = picture(model)
     common = dict(output=tmp_path / "run", epochs=1, learning_rate=1e-3, batch_size=8, dropout=0.5)
-    for settings, message in (
-        ({"freeze_epochs": (1, 2)}, "freeze_adapters"),
-        ({"mixout": 0.5, "freeze_adapters": 0.1, "freeze_epochs": (3, 2)}, "freeze_epochs"),
-        ({"resume": True}, "resume"),
-    ):
+    for settings, message in (({"mixout": 0.5, "checkpoint_gradients": True}, "mixout"), ({"resume": True}, "resume")):
         with pytest.raises(InputError, match=message):
             fit(model, task, wordpiece, **common, **settings)
         assert_same(before, picture(model))

@@ -22,7 +22,6 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
-from tf_adapters.saving.lock import holding
 from tf_adapters.training.layout import SEEDS_FILE
 from tf_adapters.training.leftovers import discard_seeds
 from tf_adapters.training.run import Reporter
@@ -162,10 +161,3 @@ def test_a_list_of_seeds_that_cannot_be_removed_is_named(tmp_path):
         discard_seeds(tmp_path)
     discard_seeds(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-@BOTH
-def test_a_lock_that_cannot_be_made_is_named(tmp_path, code):
-    with failing(tmp_path, code), pytest.raises(InputError, match=f"lock cannot be written: {REASONS[code]}"):
-        with holding(tmp_path / "deep" / "lock"):
-            pass

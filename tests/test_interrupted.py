@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import write_csv
 from tests.runs import Killed
 from tf_adapters import fit, load_backbone, load_tokenizer, set_trainable, task_from_files
-from tf_adapters.cli import pretrain, stream, train, tune
+from tf_adapters.cli import pretrain, train, tune
 from tf_adapters.errors import InputError
 from tf_adapters.serving import export
 from tf_adapters.training import leftovers
@@ -17,7 +17,7 @@ from tf_adapters.training.run import Reporter
 from tf_adapters.training.seeds import SeedRuns
 
 TEMPORARY = ".0123456789abcdef.tf_adapters.tmp"
-COMMANDS = {"train": train, "seeds": train, "tune": tune, "pretrain": pretrain, "stream": stream}
+COMMANDS = {"train": train, "seeds": train, "tune": tune, "pretrain": pretrain}
 
 
 def check(command, output, *, resume=False, overwrite=False):

@@ -288,7 +288,7 @@ def test_divergence_is_named_and_the_best_before_stays(encoder, task, tmp_path):
 def test_what_the_second_door_does_not_train_is_refused_and_changes_nothing(encoder, task, tmp_path):
     model = new_model(encoder)
     for name, value in {
-        "accumulate": 2, "mixout": 0.5, "checkpoint_gradients": True, "freeze_adapters": 0.1, "cache_frozen": True,
+        "accumulate": 2, "mixout": 0.5, "checkpoint_gradients": True, "cache_frozen": True,
     }.items():  # fmt: skip
         with pytest.raises(InputError, match=f"{name}={value} is for door='transformers'"):
             train(model, task, tmp_path / "a", **{name: value})

@@ -12,15 +12,12 @@ from tf_adapters import _keras_internals as internals
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import (
     AutoTrackable,
-    answer_workers,
     change_class,
     compute_in,
     exchange_variable,
-    find_successor_now,
     go_on_with,
     in_order_made,
     layers_of,
-    line_to_chief,
     loss_scale_variables,
     one_pass,
     own_weights,
@@ -307,51 +304,19 @@ def test_sentencepiece_operations_cut_a_text():
 # keras-tuner
 
 
-def grid(keras_tuner, most=3):
+def test_a_trial_that_fails_prints_no_traceback(tmp_path, capsys):
+    keras_tuner = pytest.importorskip("keras_tuner")
     space = keras_tuner.HyperParameters()
     space.Int("size", 1, 3)
     objective = keras_tuner.Objective("score", "max")
-    return keras_tuner.oracles.GridSearchOracle(objective=objective, max_trials=most, hyperparameters=space)
-
-
-def test_a_grid_goes_on_while_its_trials_are_at_work(tmp_path):
-    keras_tuner = pytest.importorskip("keras_tuner")
-    for hurry in (False, True):
-        oracle = grid(keras_tuner)
-        oracle._set_project_dir(tmp_path, str(hurry))
-        first, second = oracle.create_trial("a"), oracle.create_trial("b")
-        assert first.status == second.status == "RUNNING"
-        if hurry:
-            find_successor_now(oracle, second)
-        assert oracle.create_trial("c").status == ("RUNNING" if hurry else "IDLE")
-
-
-def test_a_worker_hears_of_the_chiefs_space(tmp_path):
-    keras_tuner, grpc = pytest.importorskip("keras_tuner"), pytest.importorskip("grpc")
-    from concurrent import futures
-
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=1))
-    answer_workers(server, grid(keras_tuner))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            calls, first = line_to_chief(channel)
-            space = calls.GetSpace(first, wait_for_ready=True, timeout=20).hyperparameters
-            assert keras_tuner.HyperParameters.from_proto(space).get("size") == 1
-    finally:
-        server.stop(grace=None).wait()
-
-
-def test_a_trial_that_fails_prints_no_traceback(tmp_path, capsys):
-    keras_tuner = pytest.importorskip("keras_tuner")
 
     class Failing(keras_tuner.Tuner):
         def run_trial(self, trial, **settings):
             raise keras_tuner.errors.FailedTrialError("it diverged")
 
     def search(name):
-        tuner = Failing(oracle=grid(keras_tuner, most=1), directory=tmp_path, project_name=name)
+        oracle = keras_tuner.oracles.GridSearchOracle(objective=objective, max_trials=1, hyperparameters=space)
+        tuner = Failing(oracle=oracle, directory=tmp_path, project_name=name)
         tuner.search(verbose=0)
         (trial,) = tuner.oracle.trials.values()
         assert "it diverged" in trial.message

@@ -251,8 +251,7 @@ def test_a_run_that_was_stopped_goes_on_as_without_it(settings, one_block, tmp_p
         (
             ["--cache-frozen", "--dropout", "0", "--trainable", "head"],
             "--cache-frozen is not for tasks of the kind 'multiple-choice'",
-        ),
-        (["--freeze-adapters", "0.1"], "--freeze-adapters 0.1 is not for tasks of the kind 'multiple-choice'"),
+        )
     ],
 )
 def test_what_it_cannot_have_is_named(option, message, one_block, cli, tmp_path):

@@ -37,8 +37,6 @@ GIVEN = {
     "label_smoothing": 0.1,
     "class_weights": "balanced",
     "tune_thresholds": True,
-    "freeze_adapters": 0.1,
-    "freeze_epochs": (1, 3),
     "patience": 2,
     "seed": 7,
     "jit_compile": True,
@@ -52,11 +50,7 @@ GIVEN = {
 def test_every_field_comes_back_from_json():
     assert GIVEN.keys() == choices().keys()
     for name, value in GIVEN.items():
-        others = {
-            "steps": {"epochs": None, "period": 10},
-            "period": {"epochs": None, "steps": 20},
-            "freeze_epochs": {"freeze_adapters": 0.1},
-        }
+        others = {"steps": {"epochs": None, "period": 10}, "period": {"epochs": None, "steps": 20}}
         settings = TrainingSettings(**{**USUAL, **others.get(name, {}), name: value})
         assert getattr(settings, name) == value
         assert TrainingSettings.from_dict(settings.to_dict()) == dataclasses.replace(settings)
@@ -75,8 +69,6 @@ def test_every_field_comes_back_from_json():
         ({"dropout": 1}, "dropout=1 must be"),
         ({"mixout": float("nan")}, "mixout=nan must be"),
         ({"accumulate": 33}, "accumulate=33 is above the rows of a step, batch_size=32"),
-        ({"freeze_epochs": (1, 2)}, "freeze_epochs=.1, 2. says when freeze_adapters freezes"),
-        ({"freeze_epochs": 3, "freeze_adapters": 0.1}, "freeze_epochs=3 must be two numbers of epochs"),
     ],
 )
 def test_values_that_cannot_be_are_named(given, message):

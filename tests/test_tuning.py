@@ -2,10 +2,12 @@
 
 import csv
 import json
+import os
 import pathlib
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -457,6 +459,31 @@ def test_killed_search_resumes_without_repeating_finished_trials(folder, tmp_pat
 
 
 @pytest.mark.nightly
+def test_a_chief_hands_out_the_trials_that_a_worker_trains(folder, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    options = ["--vary=adapter-size=2,3", f"--vary=learning-rate=3e-3,{TOO_HIGH}", "--vary=epochs=2", "--trials=4"]
+    command = [sys.executable, "-m", "tf_adapters", *words_of(folder, *options), f"--output={tmp_path / 'search'}"]
+
+    def start(name):
+        variables = {"TUNER_ID": name, "ORACLE_IP": "127.0.0.1", "ORACLE_PORT": str(port)}
+        environment = {**os.environ, **{f"KERASTUNER_{key}": value for key, value in variables.items()}}
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    chief, worker = start("chief"), start("tuner0")
+    try:
+        printed, trained = (process.communicate(timeout=300)[0] for process in (chief, worker))
+    finally:
+        chief.kill(), worker.kill()
+    assert chief.returncode == worker.returncode == 0, printed + trained
+    assert "No trial is left for tuner0" in trained and "Best: trial" in printed and "Traceback" not in trained
+    rows = json.loads((tmp_path / "search" / "search.json").read_text())["trials"]
+    assert sorted(row["status"] for row in rows) == ["completed", "completed", "failed", "failed"]
+    assert all("The training loss" in row["message"] for row in rows if row["status"] == "failed")
+    assert len(adapters_of(tmp_path / "search")) == 2
+
+
+@pytest.mark.nightly
 def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, float32_policy):
     options = ["--vary=trainable=adapters,full,top-1", "--vary=epochs=1", "--vary=learning-rate=1e-4", "--tuner=grid"]
     outcome = cli(*words_of(folder, *options, "--precision=mixed_bfloat16"), f"--output={tmp_path / 's'}")
@@ -580,6 +607,21 @@ def test_bad_options_are_one_sentence(cli, folder, tmp_path, options, message):
     outcome = cli(*words_of(folder, *options), f"--output={tmp_path / 's'}")
     assert outcome.status == 2 and re.search(message, outcome.err), outcome.err
     assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "name, port, message",
+    [
+        ("tuner0", "", "KERASTUNER_ORACLE_PORT is not set: a search of several processes needs KERASTUNER_TUNER_ID, "),
+        ("tuner0", "65536", "KERASTUNER_ORACLE_PORT='65536' must be a number from 1 to 65535."),
+        ("chief", "8000", "The chief cannot listen at 192.0.2.1:8000: correct KERASTUNER_ORACLE_IP and "),
+    ],
+)
+def test_a_process_of_no_search_is_told_so(cli, folder, tmp_path, monkeypatch, name, port, message):
+    for variable, value in {"TUNER_ID": name, "ORACLE_IP": "192.0.2.1", "ORACLE_PORT": port}.items():
+        monkeypatch.setenv(f"KERASTUNER_{variable}", value)
+    outcome = cli(*words_of(folder, "--vary=adapter-size=2,4"), f"--output={tmp_path / 's'}")
+    assert outcome.status == 2 and outcome.err.startswith("error: ") and message in outcome.err, outcome.err
 
 
 def test_a_folder_with_other_files_is_refused(cli, folder, search, tmp_path):

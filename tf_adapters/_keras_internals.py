@@ -263,35 +263,6 @@ def sentencepiece_operations():
 # keras-tuner
 
 
-def find_successor_now(oracle, trial):
-    """Let a `GridSearchOracle` propose what follows a trial before that has ended.
-
-    It would wait, in case that new hyperparameters appear, and publicly nothing says that none will.
-    """
-    oracle._populate_next.append(trial.trial_id)
-
-
-def answer_workers(server, oracle):
-    """Have a gRPC server answer keras-tuner's workers for an oracle.
-
-    keras-tuner's own server is to be had from `Tuner.search` alone, and a second chief could listen at the same port.
-    """
-    from keras_tuner.src import protos
-    from keras_tuner.src.distribute.oracle_chief import OracleServicer
-
-    protos.get_service_grpc().add_OracleServicer_to_server(OracleServicer(oracle), server)
-
-
-def line_to_chief(channel):
-    """The calls of keras-tuner's chief over a gRPC channel, and an empty request for its `GetSpace`.
-
-    keras-tuner's own client has these calls wait for an hour, and is private too.
-    """
-    from keras_tuner.src import protos
-
-    return protos.get_service_grpc().OracleStub(channel), protos.get_service().GetSpaceRequest()
-
-
 @contextlib.contextmanager
 def without_tracebacks():
     """While the block runs, keras-tuner prints no traceback of a trial that fails; the trial keeps its message.

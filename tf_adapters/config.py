@@ -21,7 +21,7 @@ class MethodConfig:
         method: str, its name in a saved directory.
         random_drop: int, as of `AdapterConfig`.
         is_bottleneck: bool, whether its layers are bottlenecks that stand behind sub-layers: those are fused
-            (`FusionConfig`), and freeze when their outputs settle (`TrainingSettings.freeze_adapters`).
+            (`FusionConfig`).
     """
 
     method = None

@@ -82,7 +82,6 @@ RANGES = {
     "epochs": Whole(),
     "epsilon": Real(above=0, such_as=1e-7),
     "fit_head_steps": Whole(0),
-    "freeze_adapters": Real(above=0, at_most=1, such_as=0.01),
     "head_learning_rate": _LEARNING_RATE,
     "hidden_layers": Whole(most=_DEEPEST),
     "init_stddev": Real(at_least=0),

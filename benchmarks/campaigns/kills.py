@@ -87,7 +87,6 @@ def scenarios(data):
         "--save-every=2",
     ]
     pretrain += ["--fit-head-steps=2", "--batch-size=16", "--max-length=16", "--checkpoint-seconds=0"]
-    stream = ["stream", str(data / "acme"), str(data / "globex"), model, *TRAINING]
     bank = ["export", "--adapters", f"a={data / 'a'}", f"b={data / 'b'}"]
     return {
         "train": Scenario("train", train),
@@ -97,8 +96,6 @@ def scenarios(data):
         "tune, seeds, overwrite": Scenario("tune", [*tune, "--seeds=2"], older=[*tune, "--seed=1"]),
         "pretrain": Scenario("pretrain", pretrain),
         "pretrain, overwrite": Scenario("pretrain", pretrain, older=[*pretrain, "--save-every=1", "--seed=1"]),
-        "stream": Scenario("stream", stream),
-        "stream, overwrite": Scenario("stream", stream, older=[*stream, "--seed=1"]),
         "export": Scenario("export", ["export", str(data / "a")], versions=True),
         "export, bank": Scenario("export", bank, older=bank, versions=True),
     }
@@ -658,7 +655,7 @@ def parse(arguments=None):
         "--resume.",
         smoke="two kills of each command",
     )
-    parser.add_argument("--kills", type=int, default=50, help="of each of train, tune, pretrain and stream")
+    parser.add_argument("--kills", type=int, default=50, help="of each of train, tune and pretrain")
     parser.add_argument(
         "--exports", type=int, default=20, help="kills of export, of a single adapter and of a bank each"
     )
@@ -678,7 +675,7 @@ def parse(arguments=None):
         "--second-share", type=float, default=0.4, help="share of the cases that are killed once more when they go on"
     )
     parser.add_argument(
-        "--only", nargs="+", choices=["train", "tune", "pretrain", "stream", "export"], help="these commands alone"
+        "--only", nargs="+", choices=["train", "tune", "pretrain", "export"], help="these commands alone"
     )
     parser.add_argument("--case", help="this case alone, such as `train 7`, as the campaign names it")
     parser.add_argument(

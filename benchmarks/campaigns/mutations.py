@@ -234,8 +234,6 @@ MUTATIONS = [
         "real = places <= self._starts",
         "frozen_blocks:stored",
     ),
-    ("training/freezing.py", "(1 - share) ** 3", "(1 - share) ** 2", "freezing:threshold"),
-    ("training/freezing.py", "max(found.get(key, 0.0),", "min(found.get(key, 1.0),", "freezing:importance"),
     (
         "training/checkpointing.py",
         "dropouts.append((layer, max(1, uses)))",

@@ -19,8 +19,8 @@ from benchmarks.table_parts import Table, in_notes, of_settings, origin
 
 NUMBERS = ("0", "-1", "nan", "inf", "-inf", "1e300", "1e-320", str(2**64))
 LONG = "a" * 300
-# Options of other panels are names of columns, files and tasks, of which a number is one like any other.
-PANELS_OF_NUMBERS = ("Adapter", "Run", "Search")
+# Options of this panel are names of columns, files and tasks, of which a number is one like any other.
+PANEL_OF_NAMES = "Data"
 # What runs until it is interrupted: that it would load TensorFlow is enough.
 SERVES = ("demo",)
 
@@ -73,7 +73,6 @@ def bases(folder, output):
         "train": ([], [*files, *small, "--output", output]),
         "tune": ([], [*files, *search, "--output", output]),
         "pretrain": ([], [*texts, "--steps", 2, "--save-every", 1, "--fit-head-steps", 1, "--output", output]),
-        "stream": ([folder / "task"], ["--model", folder / "encoder", "--max-length", 16, *small, "--output", output]),
         "evaluate": ([folder / "adapter"], ["--input", folder / "dev.csv", "--output", f"{output}.json"]),
         "predict": ([folder / "adapter"], ["--input", folder / "dev.csv", "--output", f"{output}.jsonl"]),
         "demo": ([folder / "adapter"], ["--port", 0]),
@@ -124,7 +123,7 @@ def cases(name):
             found.append([""])
         elif not (parameter.is_flag or parameter.count):
             is_number = parameter.name in numbers
-            values = ["", *(NUMBERS if is_number or parameter.rich_help_panel in PANELS_OF_NUMBERS else ())]
+            values = ["", *(NUMBERS if is_number or parameter.rich_help_panel not in (None, PANEL_OF_NAMES) else ())]
             values += [] if is_number else [LONG]
             found += [[f"{parameter.opts[0]}={value}"] for value in values]
     return found
@@ -228,9 +227,6 @@ def prepare(folder):
     write_checkpoint(folder / "encoder", num_hidden_layers=2)
     for seed, (file, rows) in enumerate({"train.csv": 24, "dev.csv": 8}.items()):
         write_csv(folder / file, rows, seed=seed)
-    (folder / "task").mkdir()
-    shutil.copy(folder / "train.csv", folder / "task" / "train.csv")
-    shutil.copy(folder / "dev.csv", folder / "task" / "validation.csv")
     for words in (
         bases(folder, folder / "adapter")["train"][1] + ["--train-layer-norm", "none"],
         ["convert", folder / "adapter", "--output", folder / "hub"],

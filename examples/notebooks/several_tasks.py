@@ -189,4 +189,4 @@ print("as the bank:", np.allclose(found["probabilities"], answers["probabilities
 #
 # - [Served with raw text](served_with_raw_text.ipynb): what a server gets and answers.
 # - [The guide to serving](../../docs/serving.md): a task is added to a server that runs.
-# - [A stream of tasks](../../docs/stream.md): what a new task can learn from earlier ones.
+# - [A stream of tasks](../stream_of_tasks.py): each answers the same bits at the end as right after its training.

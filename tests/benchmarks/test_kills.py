@@ -77,12 +77,12 @@ def test_advice_is_followed_and_where_there_is_none_there_is_none():
     assert kills.next_flags(
         "error: --output a is not empty: go on with it by\n--resume, or replace it by --overwrite.", over
     ) == ("--resume",)
-    assert kills.next_flags("error: --resume: a holds no stream; start one without --resume.", ()) == ()
+    assert kills.next_flags("error: --resume: a holds no search; start one without --resume.", ()) == ()
     ended = "error: --resume: a holds no interrupted run, but what one came to: use it, or replace it by --overwrite."
     assert (kills.next_flags(ended, ()), kills.next_flags(ended, over)) == ("done", over)
     empty = "error: --output a is not empty: replace it by --overwrite, or give another directory."
     assert (kills.next_flags(empty, ()), kills.next_flags(empty, over)) == (("--resume",), over)
-    assert kills.next_flags("error: a holds other files than a stream: give another folder.", over) is None
+    assert kills.next_flags("error: a holds other files than a search: give another folder.", over) is None
 
 
 def test_contents_differ_by_bytes_names_and_folders_and_not_by_times(tmp_path):

@@ -22,14 +22,13 @@ def folder(train_arguments, sentences, adapter_directory, tmp_path_factory):
     (encoder,) = (word.removeprefix("--model=") for word in train_arguments if word.startswith("--model="))
     for name, source in {"encoder": encoder, "adapter": adapter_directory, "hub": adapter_directory}.items():
         shutil.copytree(source, folder / name)
-    (folder / "task").mkdir()
-    for name in ("train.csv", "dev.csv", "task/train.csv", "task/validation.csv"):
+    for name in ("train.csv", "dev.csv"):
         shutil.copy(sentences / ("train.csv" if "train" in name else "validation.csv"), folder / name)
     return folder
 
 
 # The longest lists of options.
-LONG = ("tune", "pretrain", "stream")
+LONG = ("tune", "pretrain")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,7 @@ def test_values_that_no_option_can_have_are_refused_before_tensorflow(folder, co
             assert value != "" or "is empty" in message or "Invalid value" in message
 
 
-@pytest.mark.parametrize("command", ["train", "tune", "pretrain", "stream", "evaluate", "predict", "submit"])
+@pytest.mark.parametrize("command", ["train", "tune", "pretrain", "evaluate", "predict", "submit"])
 def test_integers_beyond_what_tensorflow_counts_are_refused(folder, command):
     hints = {
         "batch_size": "--batch-size",
@@ -68,7 +67,7 @@ def test_every_option_that_takes_numbers_has_a_range(command):
     assert {SETTINGS.get(name, name) for name in options.numbers_of(command)} <= RANGES.keys()
 
 
-@pytest.mark.parametrize("command", ["train", "tune", "pretrain", "stream", "evaluate", "predict", "convert", "export"])
+@pytest.mark.parametrize("command", ["train", "tune", "pretrain", "evaluate", "predict", "convert", "export"])
 def test_output_of_300_letters_is_refused_in_a_sentence(folder, command):
     for output in (options.LONG, f"new/{options.LONG}", f"{'b' * 250}.jsonl"):
         outcome, message = options.run(command, [f"--output={output}"], folder, folder / "written", stop=True)

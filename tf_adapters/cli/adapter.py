@@ -1,4 +1,4 @@
-"""The options of the panel "Adapter": what is trained, in place of parts of a recipe."""
+"""The options that say what is trained, in place of parts of a recipe."""
 
 import dataclasses
 from typing import Annotated, Optional
@@ -13,8 +13,8 @@ from tf_adapters.errors import InputError
 _FIELDS = {"adapter_size": "bottleneck_size", "adapter_dropout": "dropout"}
 
 
-def _adapter(*names, **settings):
-    return typer.Option(*names, rich_help_panel="Adapter", **settings)
+def _adapter(*names, panel="Adapter", **settings):
+    return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
 @dataclasses.dataclass
@@ -34,38 +34,65 @@ class AdapterOptions:
     ] = None
     activation: Annotated[Optional[str], _adapter(help="gelu, gelu_tanh, swish, relu, tanh, ...")] = None
     init_stddev: Annotated[
-        Optional[float], _adapter(help="Standard deviation of the adapters' initial weights. Without a recipe 0.03.")
+        Optional[float],
+        _adapter(
+            panel="Adapter in detail",
+            help="Standard deviation of the adapters' initial weights. Without a recipe 0.03.",
+        ),
     ] = None
     init_distribution: Annotated[
-        Optional[str], _adapter(help="Of the initial weights: `truncated` at two standard deviations, or `normal`.")
+        Optional[str],
+        _adapter(
+            panel="Adapter in detail",
+            help="Of the initial weights: `truncated` at two standard deviations, or `normal`.",
+        ),
     ] = None
-    adapter_dropout: Annotated[Optional[float], _adapter(help="Dropout inside the adapters.")] = None
+    adapter_dropout: Annotated[
+        Optional[float], _adapter(panel="Adapter in detail", help="Dropout inside the adapters.")
+    ] = None
     insertion: Annotated[
         Optional[str],
         _adapter(
+            panel="Adapter in detail",
             help="`sequential`: behind the sub-layer; `after-norm`: Pfeiffer's, which uses the LayerNorm twice; "
-            "`parallel` to it."
+            "`parallel` to it.",
         ),
     ] = None
     scaling: Annotated[
         Optional[str],
-        _adapter(help="Factor on the adapter's output, or `learned`. He et al. (2022) have 4 with `parallel`."),
+        _adapter(
+            panel="Adapter in detail",
+            help="Factor on the adapter's output, or `learned`. He et al. (2022) have 4 with `parallel`.",
+        ),
     ] = None
-    hidden_layers: Annotated[Optional[int], _adapter(help="Layers between the adapter's two projections.")] = None
+    hidden_layers: Annotated[
+        Optional[int], _adapter(panel="Adapter in detail", help="Layers between the adapter's two projections.")
+    ] = None
     inner_norm: Annotated[
-        Optional[str], _adapter(help="A LayerNorm inside the adapter: `none`, `before` or `after` its projections.")
+        Optional[str],
+        _adapter(
+            panel="Adapter in detail",
+            help="A LayerNorm inside the adapter: `none`, `before` or `after` its projections.",
+        ),
     ] = None
     interaction: Annotated[
-        Optional[str], _adapter(help="`add` the adapter's output to the sub-layer's, or `multiply` by it.")
+        Optional[str],
+        _adapter(panel="Adapter in detail", help="`add` the adapter's output to the sub-layer's, or `multiply` by it."),
     ] = None
     random_drop: Annotated[
         Optional[int],
-        _adapter(help="AdapterDrop: in each step leave out the adapters of the lowest 0 to this many blocks."),
+        _adapter(
+            panel="Adapter in detail",
+            help="AdapterDrop: in each step leave out the adapters of the lowest 0 to this many blocks.",
+        ),
     ] = None
-    rank: Annotated[Optional[int], _adapter(help="Rank of LoRA's updates, with `--recipe hu-2022`.")] = None
-    alpha: Annotated[Optional[float], _adapter(help="LoRA's scale times its rank.")] = None
+    rank: Annotated[Optional[int], _adapter(panel="LoRA", help="Rank of LoRA's updates, with `--recipe hu-2022`.")] = (
+        None
+    )
+    alpha: Annotated[Optional[float], _adapter(panel="LoRA", help="LoRA's scale times its rank.")] = None
     targets: Annotated[
-        Optional[str], _adapter(help="What LoRA updates: of `query,key,value,attention_output,intermediate,output`.")
+        Optional[str],
+        _adapter(panel="LoRA", help="What LoRA updates: of `query,key,value,attention_output,intermediate,output`."),
     ] = None
     train_layer_norm: Annotated[
         Optional[str],

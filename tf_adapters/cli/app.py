@@ -8,18 +8,17 @@ import re
 import sys
 
 import typer
+import typer.core
 
 from tf_adapters.cli.convert import convert
 from tf_adapters.cli.demo import demo
 from tf_adapters.cli.evaluate import evaluate
 from tf_adapters.cli.export import export
 from tf_adapters.cli.info import info
-from tf_adapters.cli.long_help import LongHelp, with_long_help
 from tf_adapters.cli.options import check_numbers
 from tf_adapters.cli.predict import predict
 from tf_adapters.cli.pretrain import pretrain
 from tf_adapters.cli.push import push
-from tf_adapters.cli.stream import stream
 from tf_adapters.cli.study import page, study_command, summary_of
 from tf_adapters.cli.submit import submit
 from tf_adapters.cli.tasks import tasks
@@ -50,7 +49,7 @@ _OPTION_NAMES = {
 }
 
 
-class _Command(LongHelp):
+class _Command(typer.core.TyperCommand):
     """A command that refuses empty words, which a shell makes of a variable that is not set: as a path they would be
     the folder here."""
 
@@ -136,8 +135,8 @@ def _of_file(error):
     return f"{error.filename} cannot be used: {error.strerror}."
 
 
-for command in (train, tune, pretrain, stream, evaluate, predict, demo, export, convert, push, submit, tasks, info):
-    app.command(command.__name__, cls=_Command)(with_long_help(_command(command)))
+for command in (train, tune, pretrain, evaluate, predict, demo, export, convert, push, submit, tasks, info):
+    app.command(command.__name__, cls=_Command)(_command(command))
 
 studies = typer.Typer(
     name="study",

@@ -7,9 +7,9 @@ import typer
 
 from tf_adapters.adapterhub.fetching import find_directory
 from tf_adapters.cli import options
-from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.trained import local
 from tf_adapters.errors import InputError
 
 

@@ -6,11 +6,11 @@ from typing import Annotated, List, Optional
 import typer
 
 from tf_adapters.cli import options
-from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.plots import check_plot, draw_confusion
 from tf_adapters.cli.report import show_bad_rows, show_numbers, show_results
 from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.trained import local
 from tf_adapters.errors import InputError
 
 MEANS = (

@@ -9,10 +9,9 @@ from typing import Annotated, Optional
 import typer
 
 from tf_adapters.cli import options
-from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
-from tf_adapters.cli.trained import encoder_source, load_bank, named_directories
+from tf_adapters.cli.trained import encoder_source, load_bank, local, named_directories
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
 from tf_adapters.serving.places import check_export_file, check_version_directory

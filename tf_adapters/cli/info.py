@@ -8,9 +8,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import json_text
 from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.trained import local
 from tf_adapters.errors import InputError
 from tf_adapters.saving.fetching import find_adapter
 from tf_adapters.saving.layout import SETTINGS_FILE

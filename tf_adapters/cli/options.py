@@ -104,10 +104,12 @@ Fast = Annotated[
         "--fast",
         help="Compute the encoder's blocks by fused operations: the same up to rounding in less time, after some "
         "seconds of compiling; with `--precision mixed_bfloat16` about twice as fast on CPUs that have it.",
-        rich_help_panel="Run",
+        rich_help_panel="Memory and speed",
     ),
 ]
-Precision = Annotated[str, typer.Option(help="`float32`, `mixed_bfloat16` or `mixed_float16`.", rich_help_panel="Run")]
+Precision = Annotated[
+    str, typer.Option(help="`float32`, `mixed_bfloat16` or `mixed_float16`.", rich_help_panel="Memory and speed")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output file that is there.")]
 SkipBadRows = Annotated[
     bool,

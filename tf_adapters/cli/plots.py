@@ -83,32 +83,6 @@ def draw_trials(rows, names, metric, path):
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
 
 
-def draw_growth(encoder, tasks, path):
-    """Draw the parameters of a stream of tasks as they come, as multiples of the encoder's, with adapters and by
-    fine-tuned models.
-
-    Args:
-        encoder: int, its parameters.
-        tasks: dict from name to a dict with the numbers `trained` and `head`.
-    """
-    from matplotlib.figure import Figure
-
-    from tf_adapters.saving.atomic import replacing
-
-    shared = 1 + np.cumsum([row["trained"] for row in tasks.values()]) / encoder
-    separate = np.cumsum([encoder + row["head"] for row in tasks.values()]) / encoder
-    figure = Figure(figsize=(max(5, 1 + 0.6 * len(tasks)), 4), layout="constrained")
-    axes, places = figure.add_subplot(), range(len(tasks))
-    axes.plot(places, separate, marker="o", label="a fine-tuned model for each task")
-    axes.plot(places, shared, marker="o", label="one encoder, an adapter for each task")
-    axes.set_xticks(places, list(tasks), rotation=45, ha="right")
-    axes.set_ylabel("parameters in all, encoders")
-    axes.set_ylim(0)
-    axes.legend()
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:], dpi=150)
-
-
 def draw_perplexity(log, before, path):
     """Draw held-out perplexity, pairs of step and value, over the steps, and what it was before, unless that is
     None."""

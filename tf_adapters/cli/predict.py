@@ -10,10 +10,9 @@ import typer
 
 from tf_adapters.cli import options
 from tf_adapters.cli.answer_file import write_csv
-from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.terminal import terminal
-from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, named_directories, reading_of
+from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, local, named_directories, reading_of
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
 

@@ -34,27 +34,20 @@ def push(
     """Upload an adapter directory to the HuggingFace hub, with its model card.
 
     The adapter's settings, weights and README.md go up in one commit, and nothing else that lies in the directory.
-    After a break, the same command goes on. The token is that of `hf auth login`, or in HF_TOKEN.
+    The token is that of `hf auth login`, or in HF_TOKEN.
 
     `tf-adapters push adapters/film someone/film-adapter --license mit`
 
     `predict`, `evaluate`, `info`, `export` and `convert` take the id in place of a directory then.
     """
-    from tf_adapters.cli.hub import quietly
     from tf_adapters.saving.pushing import push_adapter
 
-    console = terminal()
-    with console.status(f"Uploading {directory} ..."), quietly():
-        address = push_adapter(
-            directory,
-            repository,
-            private=private,
-            revision=revision,
-            message=message,
-            base_model=base_model,
-            license=license,
-        )
+    address = push_adapter(
+        directory, repository, private=private, revision=revision, message=message, base_model=base_model,
+        license=license,
+    )  # fmt: skip
     given = repository if revision is None else f"{repository}@{revision}"
+    console = terminal()
     console.print(f"Uploaded to {address}")
     console.print(
         f"Use it:\n  tf-adapters info {given}\n  tf-adapters predict {given} --input texts.csv", soft_wrap=True

@@ -1,4 +1,4 @@
-"""The options of the panel "Run": how a task is trained, made of the fields of `TrainingSettings`."""
+"""The options that say how a task is trained, made of the fields of `TrainingSettings`."""
 
 import dataclasses
 from typing import Annotated, Optional, get_args
@@ -9,13 +9,11 @@ from tf_adapters.cli import options
 from tf_adapters.training.settings import TrainingSettings, check_packages, check_together, choices, option_of
 
 
-def _field(name, choice, default, help):
+def _field(name, default, help):
     """The field of an options class for one of `TrainingSettings`."""
     kind = next(iter(get_args(TrainingSettings.__annotations__[name])), TrainingSettings.__annotations__[name])
-    if choice.parse is not None:
-        kind = str
     # A flag has no `--no-`.
-    option = typer.Option(option_of(name), help=help, rich_help_panel="Run")
+    option = typer.Option(option_of(name), help=help, rich_help_panel=choices()[name].panel)
     return (
         _parameter(name),
         Annotated[Optional[kind] if default is None else kind, option],
@@ -42,7 +40,7 @@ def run_options(class_name, *without, helps=None, **changed):
     fields = []
     for name, choice in chosen.items():
         default = None if choice.of_recipe else TrainingSettings.__dataclass_fields__[name].default
-        fields.append(_field(name, choice, changed.get(name, default), (helps or {}).get(name, choice.help)))
+        fields.append(_field(name, changed.get(name, default), (helps or {}).get(name, choice.help)))
     fields += [
         ("precision", options.Precision, dataclasses.field(default="float32")),
         ("fast", options.Fast, dataclasses.field(default=False)),
@@ -50,9 +48,6 @@ def run_options(class_name, *without, helps=None, **changed):
 
     def given(self):
         values = {name: getattr(self, _parameter(name)) for name in chosen}
-        for name, choice in chosen.items():
-            if choice.parse is not None and values[name] is not None:
-                values[name] = choice.parse(values[name])
         check_together(values)
         check_packages(values)
         options.check_precision(self.precision)
@@ -83,8 +78,6 @@ PretrainOptions = run_options(
     "period",
     "epochs",
     "mixout",
-    "freeze_adapters",
-    "freeze_epochs",
     "patience",
     "cache_frozen",
     # Hidden words are not labels.

@@ -1,4 +1,4 @@
-"""An experiment, with one seed or several, as `tf-adapters train` and `stream` run and report it."""
+"""An experiment, with one seed or several, as `tf-adapters train` runs and reports it."""
 
 import contextlib
 import time

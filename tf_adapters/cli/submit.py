@@ -9,9 +9,9 @@ from typing import Annotated, List
 import typer
 
 from tf_adapters.cli import options
-from tf_adapters.cli.hub import local
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.trained import local
 from tf_adapters.errors import InputError
 
 CHUNK_ROWS = 4096

@@ -12,10 +12,10 @@ from tf_adapters.cli import options
 from tf_adapters.cli.adapter import AdapterOptions
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.grouped import grouped
-from tf_adapters.cli.hub import local, name_of
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.run_options import RunOptions
 from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.trained import local, name_of
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import RECIPES, check_recipe
 from tf_adapters.saving.layout import SETTINGS_FILE
@@ -222,11 +222,7 @@ def _check_adapters(trainable, run, adapter, fused):
     """Raise InputError for options of adapters where none train."""
     if trainable == "adapters":
         return
-    given = {
-        "--fast": run.fast or None,
-        "--fuse": fused or None,
-        "--freeze-adapters": run.freeze_adapters,
-    } | adapter.given()
+    given = {"--fast": run.fast or None, "--fuse": fused or None} | adapter.given()
     for option, value in given.items():
         if value is not None:
             raise InputError(

@@ -1,10 +1,34 @@
-"""What adapter directories were trained for."""
+"""Adapter directories that a command is given, here or on the HuggingFace hub, and what they were trained for."""
 
 import pathlib
 import shlex
 
-from tf_adapters.cli.hub import local, name_of
+from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
+from tf_adapters.paths import to_path
+
+
+def local(source, find=None):
+    """The folder of an adapter directory that a command was given; of one on the hub its copy here, and a line on
+    standard error that says so.
+
+    Args:
+        source: path, or `owner/name` or `owner/name@revision`.
+        find: function that finds it, of its source; None for `find_adapter`.
+    """
+    from tf_adapters.saving.fetching import find_adapter
+
+    folder = (find or find_adapter)(source)
+    if folder != to_path(source):
+        terminal(stderr=True).print(f"{source} is commit {folder.name[:12]} on the hub.")
+    return folder
+
+
+def name_of(source, folder):
+    """What an adapter directory is called: `folder` is what `local(source)` gave."""
+    if folder != to_path(source):
+        return str(source).partition("@")[0].partition("/")[2]
+    return folder.resolve().name
 
 
 def check_pairs(settings, text_pair_column, directory):

@@ -27,7 +27,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.recipes import check_recipe
 from tf_adapters.saving.atomic import remove_file, remove_folder
-from tf_adapters.tuning.role import NAME, read_role
+from tf_adapters.tuning import worker_name
 from tf_adapters.tuning.spaces import SPACES
 
 TUNERS = ("random", "bayesian", "hyperband", "grid")
@@ -111,7 +111,8 @@ def tune(
     Several machines share a search by the same command on each, the same output folder, and keras-tuner's environment
     variables: `KERASTUNER_ORACLE_IP=10.0.0.1 KERASTUNER_ORACLE_PORT=8000 KERASTUNER_TUNER_ID=chief tf-adapters tune
     ...` at that address hands out the trials and reports, and each worker, with an id of its own such as
-    `KERASTUNER_TUNER_ID=tuner0`, trains them.
+    `KERASTUNER_TUNER_ID=tuner0`, trains them. keras-tuner hands out a grid one trial after the other, so take another
+    `--tuner` there.
     """
     chosen.check()
     if output is None:
@@ -122,11 +123,8 @@ def tune(
         raise InputError(f"--tuner {tuner} is unknown: use one of {', '.join(TUNERS)}.")
     if tuner == "hyperband" and trials is not None:
         raise InputError(f"--trials {trials}: the number of Hyperband's trials follows from its epochs; leave it out.")
-    role = read_role()
-    works = role is not None and not role.is_chief
-    if role is not None and role.is_chief:
-        # Before the search of another one is replaced.
-        role.check_free()
+    name = worker_name()
+    works = name not in (None, "chief")
     if not works:
         _check_output(output, resume, overwrite)
     _check_packages()
@@ -167,7 +165,7 @@ def tune(
         "fast": fast,
     }
     if works:
-        console.print(f"Worker {role.name} of the search at {role.address}.")
+        console.print(f"Worker {name}: the chief of the search hands out its trials.")
     elif resume:
         _check_settings(output, settings)
     else:
@@ -185,7 +183,7 @@ def tune(
     )
     search = _run_search(console, hypermodel, oracle, output, settings)
     if works:
-        console.print(f"No trial is left for {role.name}, which trained {search.ended}; the chief reports.")
+        console.print(f"No trial is left for {name}; the chief reports.")
         return
     rows = search.table()
     for row in rows:
@@ -206,24 +204,20 @@ def _oracle(tuner, trials, epochs, **common):
 
 
 def _run_search(console, hypermodel, oracle, output, settings):
-    """Search, showing and writing each trial as it ends; the `AdapterTuner`, with the number of trials that `ended`
-    here."""
+    """Search, showing and writing each trial as it ends; the `AdapterTuner`."""
     from tf_adapters.cli.progress import TrainingProgress
-    from tf_adapters.tuning.chief import LOST_SECONDS
     from tf_adapters.tuning.hypermodel import keras_tuner
     from tf_adapters.tuning.tuner import AdapterTuner
 
     class ShownTuner(AdapterTuner):
-        ended = 0
-
-        def pre_create_trial(self):
-            if self.role is not None:
-                # Before it takes a trial; the chief may have been started again with others.
-                _check_settings(output, settings)
-            super().pre_create_trial()
-
         def on_trial_begin(self, trial):
-            self.show_begin(trial, ", done before" if self.hypermodel.results(self.folder(trial)) else "")
+            if self.is_worker:
+                # The chief wrote them before it handed out a trial.
+                _check_settings(output, settings)
+            note = ", done before" if self.hypermodel.results(self.folder(trial)) else ""
+            values = self.hypermodel.values(trial.hyperparameters).items()
+            described = ", ".join(f"{name.replace('_', ' ')} {short(value)}" for name, value in values)
+            console.print(f"Trial {trial.trial_id}{note}: {described}")
             super().on_trial_begin(trial)
 
         def run_trial(self, trial, **arguments):
@@ -232,25 +226,6 @@ def _run_search(console, hypermodel, oracle, output, settings):
 
         def on_trial_end(self, trial):
             super().on_trial_end(trial)
-            self.show_end(trial)
-
-        def on_trial_given(self, trial, worker, lost):
-            gone = "" if lost is None else f" from {lost}, which has not been heard of for {LOST_SECONDS:g} s"
-            self.show_begin(trial, f" to {worker}{gone}")
-
-        def on_trial_reported(self, trial):
-            self.show_end(trial)
-
-        def on_deserted(self):
-            console.print(f"No worker has been heard of for {LOST_SECONDS:g} s; waiting for one.")
-
-        def show_begin(self, trial, note):
-            values = self.hypermodel.values(trial.hyperparameters).items()
-            described = ", ".join(f"{name.replace('_', ' ')} {short(value)}" for name, value in values)
-            console.print(f"Trial {trial.trial_id}{note}: {described}")
-
-        def show_end(self, trial):
-            self.ended += 1
             row = self.row(trial)
             found = (
                 f"{self.objective_name} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
@@ -265,11 +240,6 @@ def _run_search(console, hypermodel, oracle, output, settings):
             return name if len(self.hypermodel.seeds) == 1 else f"{self.hypermodel.reduced} {name}"
 
     search = ShownTuner(hypermodel, oracle, directory=output, project_name=SEARCH_FOLDER)
-    if search.role is not None and search.role.is_chief:
-        console.print(
-            f"Handing out trials at {search.role.address}: start workers with the same command and {NAME}=tuner0, "
-            "tuner1, ..."
-        )
     try:
         search.search(verbose=0)
     except keras_tuner.errors.FatalError as error:

@@ -46,7 +46,7 @@ class MultipleChoice(Kind):
 
     name = "multiple-choice"
     head = "multiple-choice"
-    without = ("cache_frozen", "freeze_adapters")
+    without = ("cache_frozen",)
 
     def losses(self, settings=None, examples=None, ops=None):
         keras = (ops or each_keras.keras2).keras

@@ -1,7 +1,5 @@
 """Logits of any number of texts."""
 
-import hashlib
-
 import numpy as np
 
 from tf_adapters.models.state import state_of
@@ -70,21 +68,3 @@ class Scorer:
             if progress is not None:
                 progress(len(positions))
         return result
-
-
-class DigestingScorer(Scorer):
-    """A `Scorer` that keeps a digest of every bit that it computed.
-
-    Attributes:
-        digest: of hashlib, over the batches' positions and logits.
-    """
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.digest = hashlib.sha256()
-
-    def batches(self, encoded):
-        for positions, logits in super().batches(encoded):
-            self.digest.update(positions.tobytes())
-            self.digest.update(np.ascontiguousarray(logits))
-            yield positions, logits

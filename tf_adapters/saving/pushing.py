@@ -4,13 +4,13 @@ import copy
 import json
 import os
 import pathlib
+import tempfile
 from typing import Optional
 
 from tf_adapters._types import PathLike
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.hub import HubId, check_online, explained, parse_id
+from tf_adapters.hub import explained, parse_id
 from tf_adapters.paths import to_path
-from tf_adapters.saving.hub_card import hub_card
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
 from tf_adapters.saving.settings import read_settings
@@ -19,6 +19,16 @@ from tf_adapters.saving.stored_weights import weights_path
 # What the aliases of `load_backbone` are called on the hub.
 _ALIASES_ON_HUB = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
 NO_ENCODER = "none"
+# Kind of task -> the hub's name for it.
+_TASKS = {
+    "classification": "text-classification",
+    "multi-label": "text-classification",
+    "regression": "text-classification",
+    "token-classification": "token-classification",
+    "question-answering": "question-answering",
+    "multiple-choice": "multiple-choice",
+    "masked-lm": "fill-mask",
+}
 
 
 def push_adapter(
@@ -35,8 +45,8 @@ def push_adapter(
     """Upload an adapter directory to a repository on the HuggingFace hub, with its model card.
 
     The settings, the weights and README.md go up in one commit, and nothing else of the directory: the repository has
-    all of it or what it had before. The repository is made if it is not there. Run again after a break, it sends what
-    has not arrived. Paths of this machine are left out of what is sent.
+    all of it or what it had before. The repository is made if it is not there. Paths of this machine are left out of
+    what is sent.
 
     Args:
         directory: path of an adapter directory.
@@ -52,8 +62,8 @@ def push_adapter(
     Returns: the address of the commit.
 
     Raises:
-        InputError: no adapter there, an encoder that is a folder of this machine, no token or a refused one, a public
-            repository for `private`, a connection that fails.
+        InputError: no adapter there, an encoder that is a folder of this machine, a public repository for `private`,
+            what huggingface_hub says.
 
     Example: `push_adapter("adapters/film", "someone/film-adapter", license="mit")`
     """
@@ -62,16 +72,18 @@ def push_adapter(
         raise InputError(
             "{repository} must be OWNER/NAME on the hub, of letters, digits, '-', '_' and '.'.", repository=repository
         )
-    files = _files(to_path(directory), repository, base_model, license)
-    check_online()
-    from huggingface_hub import CommitOperationAdd, HfApi, get_token
+    directory = to_path(directory)
+    settings = read_settings(directory)
+    weights = weights_path(directory, settings)
+    public, encoder = _public(settings, directory, base_model)
+    card = _card(directory, settings, public, repository, encoder, license)
+    with explained(repository), tempfile.TemporaryDirectory() as folder:
+        from huggingface_hub import HfApi
 
-    token = token or get_token()
-    if token is None:
-        raise InputError("There is no token for the hub: set HF_TOKEN, or run `hf auth login`.")
-    wanted = HubId(repository, revision)
-    with explained(wanted, uploading=True):
-        hub = HfApi(token=token, library_name="tf_adapters")
+        hub, sent = HfApi(token=token, library_name="tf_adapters"), pathlib.Path(folder)
+        (sent / CARD_FILE).write_text(card, encoding="utf-8")
+        (sent / SETTINGS_FILE).write_text(json.dumps(public, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (sent / WEIGHTS_FILE).symlink_to(weights.resolve())
         hub.create_repo(repository, private=private or None, exist_ok=True)
         # Of a repository that is there, the hub leaves it as it is.
         if private and not hub.repo_info(repository).private:
@@ -82,20 +94,16 @@ def push_adapter(
             )
         if revision is not None:
             hub.create_branch(repository, branch=revision, exist_ok=True)
-        commit = hub.create_commit(
-            repository,
-            [CommitOperationAdd(name, content) for name, content in files.items()],
-            commit_message=message or f"Upload {to_path(directory).resolve().name} by tf_adapters",
-            revision=revision,
-        )
+        commit = hub.upload_folder(
+            repo_id=repository, folder_path=folder, revision=revision,
+            commit_message=message or f"Upload {directory.resolve().name} by tf_adapters",
+        )  # fmt: skip
     return str(commit.commit_url)
 
 
-def _files(directory, repository, base_model, license):
-    """What is uploaded: bytes or a path by the name in the repository."""
-    settings = read_settings(directory)
-    weights = weights_path(directory, settings)
-    public, encoder = _public(settings, directory, base_model)
+def _card(directory, settings, public, repository, base_model, license):
+    """The directory's README.md, without paths of this machine and with what the hub indexes; what a person wrote into
+    its metadata stays."""
     card = directory / CARD_FILE
     try:
         text = card.read_text(encoding="utf-8") if card.exists() else model_card(settings)
@@ -103,10 +111,25 @@ def _files(directory, repository, base_model, license):
         raise InputError(f"{card} cannot be read ({error}): restore it, or remove it.") from None
     for old, new in _paths(settings, public):
         text = text.replace(old, new)
-    with explained(parse_id(repository), uploading=True):
-        text = hub_card(text, public, repository, base_model=encoder, license=license)
-    content = json.dumps(public, indent=2, ensure_ascii=False) + "\n"
-    return {CARD_FILE: text.encode(), SETTINGS_FILE: content.encode(), WEIGHTS_FILE: str(weights)}
+    with explained(repository):
+        from huggingface_hub import ModelCard
+
+        try:
+            # A card without metadata is one for which ModelCard would print a warning.
+            made = ModelCard(text if text.startswith("---") else f"---\n{{}}\n---\n{text}")
+        except Exception as error:  # of the parser that huggingface_hub has
+            raise InputError(
+                f"The metadata at the top of README.md cannot be read ({str(error).splitlines()[0][:200]}): correct "
+                "it, or remove README.md, which is then made anew."
+            ) from None
+    data = made.data
+    data.library_name = "tf-adapters"
+    data.pipeline_tag = data.pipeline_tag or _TASKS.get((settings["task"] or {}).get("kind"))
+    tags = [data.tags] if isinstance(data.tags, str) else data.tags or []
+    data.tags = list(dict.fromkeys([*tags, "adapter", "tensorflow", "keras", settings["backbone"]["model_type"]]))
+    data.base_model, data.license = base_model or data.base_model, license or data.license
+    made.text = made.text.replace("DIRECTORY", repository)
+    return str(made)
 
 
 def _public(settings, directory, base_model):

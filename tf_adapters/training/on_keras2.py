@@ -12,7 +12,6 @@ from tf_adapters.text.batching import default_lengths
 from tf_adapters.training.accumulation import GradientAccumulation
 from tf_adapters.training.checkpointing import GradientCheckpointing
 from tf_adapters.training.dropout import seed_dropout
-from tf_adapters.training.freezing import AdapterFreezing
 from tf_adapters.training.frozen_blocks import frozen_depth
 from tf_adapters.training.mixout import Mixout
 from tf_adapters.training.optimizer import make_optimizer
@@ -27,7 +26,6 @@ class Trained:
         model, kind, examples, tokenizer, settings, workers: as given.
         keras_model: what Keras' `fit` is called on: `TrainingStep`.
         depth: int, how many of the lowest blocks are computed beforehand.
-        freezing: `AdapterFreezing` or None.
         identity: dict for JSON, what else a run is only resumed with.
     """
 
@@ -55,20 +53,11 @@ class Trained:
                 f"{{cache_frozen}}: what {kind.name} reads of a text is another in each step; leave it out.",
                 cache_frozen=True,
             )
-        changes, self.freezing = [], None
+        changes = []
         if settings.mixout:
             changes.append(Mixout(model, settings.mixout, seed=settings.seed))
         if settings.checkpoint_gradients:
             changes.append(GradientCheckpointing(model))
-        if settings.freeze_adapters is not None:
-            self.freezing = AdapterFreezing(
-                model,
-                threshold=settings.freeze_adapters,
-                epochs=settings.freeze_epochs,
-                examples=examples,
-                tokenizer=tokenizer,
-            )
-            changes.append(self.freezing)
         if settings.accumulate > 1:
             changes.append(GradientAccumulation(settings.accumulate, kind.loss_weight))
         self._dropouts = [*dropouts, *(dropout for change in changes for dropout in change.dropouts)]

@@ -26,7 +26,7 @@ from tf_adapters.training.settings import check_door
 class Trained:
     """What Keras trains, as the settings say; attributes and methods as of `training.on_keras2.Trained`."""
 
-    depth, freezing = 0, None
+    depth = 0
 
     def __init__(self, model, kind, examples, tokenizer, settings, workers):
         self.model, self.kind, self.examples, self.tokenizer = model, kind, examples, tokenizer

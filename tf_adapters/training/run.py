@@ -116,12 +116,7 @@ class Run:
             trained.model,
             trained.workers,
         )
-        self.settings, self.kind, self.freezing, self.tokenizer = (
-            trained.settings,
-            trained.kind,
-            trained.freezing,
-            trained.tokenizer,
-        )
+        self.settings, self.kind, self.tokenizer = trained.settings, trained.kind, trained.tokenizer
         self.task = task
         self.output = output
         self.steps = steps
@@ -159,8 +154,6 @@ class Run:
         refuse_other(self.output, "a run", info["settings"], self.compared, usual)
         self.file.restore()
         self.done, self.log_bytes, self.best = info["done"], info["log_bytes"], info["best"]
-        if self.freezing is not None:
-            self.freezing.frozen = tuple(info["frozen_adapters"])
         begun = bool(self.done % self.steps_per_epoch)
         # fit() resets the metrics that it knows before an epoch starts; those of a begun one are put back right after.
         self.running_values = [variable.numpy() * begun for variable in self.running]
@@ -265,10 +258,7 @@ class Run:
     def save(self):
         """Write the state of the run."""
         self.trained.sync()
-        self.file.save(
-            {"settings": self.compared, "done": self.done, "log_bytes": self.log_bytes, "best": self.best}
-            | ({} if self.freezing is None else {"frozen_adapters": self.freezing.frozen})
-        )
+        self.file.save({"settings": self.compared, "done": self.done, "log_bytes": self.log_bytes, "best": self.best})
         self.saved_at = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -322,9 +312,6 @@ class Run:
         row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
         row.update({f"validation_{name}": number for name, number in numbers.items()})
         row |= {} if validation_loss is None else {"validation_loss": validation_loss}
-        if self.freezing is not None and self.done < self.steps:
-            self._freeze(epoch + 1)
-        row |= {} if self.freezing is None else {"frozen_adapters": len(self.freezing.frozen)}
         self._log(row)
         self.save()
         self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
@@ -351,16 +338,6 @@ class Run:
                     f"Try a lower {{learning_rate}}; what was best before is kept in {self.output}.",
                     learning_rate=NAME,
                 )
-
-    def _freeze(self, epoch):
-        frozen = self.freezing.after_epoch(epoch)
-        if frozen:
-            listed = ", ".join(f"{key} ({value:.2g})" for key, value in frozen.items())
-            self.reporter.note(
-                f"Epoch {epoch}: {len(self.freezing.frozen)} adapters are frozen, new by their importance: {listed}"
-            )
-            # The next call of Keras' fit traces a step without them.
-            self.keras_model.stop_training, self.keras_model.train_function = True, None
 
     def _save_adapter(self, directory, numbers):
         save_adapter(

@@ -10,7 +10,7 @@ import importlib.util
 from typing import Callable, Optional, Tuple, TypeVar
 
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import RANGES, Real, check_fields, is_int
+from tf_adapters.ranges import RANGES, Real, check_fields
 from tf_adapters.recipes import FULL_LEARNING_RATE
 
 
@@ -31,8 +31,8 @@ class Choice:
         one_device: bool, whether it is not for a strategy of several devices.
         first_door: bool, whether it is for models of transformers alone.
         of_kinds: bool, whether it is only for the kinds of tasks that name it.
-        parse: function from the option's word to the value, or None.
         values: tuple of the words that it can be, or None for any value.
+        panel: str, where the command line's help has it.
     """
 
     help: str
@@ -47,23 +47,12 @@ class Choice:
     one_device: bool = False
     first_door: bool = False
     of_kinds: bool = False
-    parse: Optional[Callable] = None
     values: Optional[Tuple[str, ...]] = None
+    panel: str = "Training"
 
 
 def _choice(default, help, **about):
     return dataclasses.field(default=default, metadata={"choice": Choice(help, **about)})
-
-
-def parse_epochs(text):
-    """`(first, last)` of a text such as "1-5"."""
-    first, _, last = text.partition("-")
-    # Nine digits: Python reads no number of thousands of them.
-    if not all(number.isdecimal() and len(number) <= 9 for number in (first, last)) or int(first) >= int(last):
-        raise InputError(
-            "{freeze_epochs} must be two numbers of epochs, the first below the last, such as 1-5.", freeze_epochs=text
-        )
-    return int(first), int(last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +112,7 @@ class TrainingSettings:
         one_device=True,
         first_door=True,
         unit="parts",
+        panel="Memory and speed",
     )
     checkpoint_gradients: bool = _choice(
         False,
@@ -131,6 +121,7 @@ class TrainingSettings:
         option="gradient-checkpointing",
         first_door=True,
         source="Chen et al. 2016, section 4.1",
+        panel="Memory and speed",
     )
     warmup_fraction: float = _choice(
         0.1, "Share of the steps with a rising rate.", of_recipe=True, kept=True, unit="share of the steps"
@@ -143,6 +134,7 @@ class TrainingSettings:
         searched="float",
         kept=True,
         unit="share of the units",
+        panel="Loss and regularisers",
     )
     weight_decay: float = _choice(
         0.0,
@@ -152,6 +144,7 @@ class TrainingSettings:
         kept=True,
         unit="share a step, times the learning rate",
         source="Loshchilov & Hutter 2019",
+        panel="Loss and regularisers",
     )
     clip_norm: Optional[float] = _choice(
         None,
@@ -160,6 +153,7 @@ class TrainingSettings:
         searched="float",
         kept=True,
         unit="norm of all gradients",
+        panel="Loss and regularisers",
     )
     epsilon: float = _choice(
         1e-7,
@@ -193,6 +187,7 @@ class TrainingSettings:
         first_door=True,
         unit="share of the entries",
         source="Lee et al. 2020, section 3; He et al. 2021, table 7",
+        panel="Loss and regularisers",
     )
     label_smoothing: float = _choice(
         0.0,
@@ -204,6 +199,7 @@ class TrainingSettings:
         of_kinds=True,
         unit="share of a label",
         source="Szegedy et al. 2016, section 7",
+        panel="Loss and regularisers",
     )
     class_weights: Optional[str] = _choice(
         None,
@@ -213,6 +209,7 @@ class TrainingSettings:
         of_kinds=True,
         values=("balanced",),
         source="King & Zeng 2001, section 4.2",
+        panel="Loss and regularisers",
     )
     tune_thresholds: bool = _choice(
         False,
@@ -223,25 +220,7 @@ class TrainingSettings:
         one_device=True,
         of_kinds=True,
         source="Lipton et al. 2014, section 4",
-    )
-    freeze_adapters: Optional[float] = _choice(
-        None,
-        "SAFE: stop training each adapter that changes the representation at its place by less than this (1 - CKA, "
-        "from 0 to 1), so that steps get shorter and smaller. For bottleneck adapters; `train` prints what each "
-        "freezing found.",
-        kept=True,
-        one_device=True,
-        first_door=True,
-        unit="1 - CKA",
-        source="Son et al. 2025",
-    )
-    freeze_epochs: Optional[Tuple[int, int]] = _choice(
-        None,
-        "With `--freeze-adapters`: the epochs between which its threshold rises from 0, such as `1-5`. Default: a "
-        "tenth to half.",
-        kept=True,
-        parse=parse_epochs,
-        unit="epochs",
+        panel="Loss and regularisers",
     )
     patience: Optional[int] = _choice(
         None,
@@ -249,8 +228,10 @@ class TrainingSettings:
         kept=True,
         unit="epochs",
     )
-    seed: int = _choice(0, "Decides every random choice.", kept=True)
-    jit_compile: bool = _choice(False, "Compile the step with XLA, once per padded length.", option="xla", kept=True)
+    seed: int = _choice(0, "Decides every random choice.", kept=True, panel="Run")
+    jit_compile: bool = _choice(
+        False, "Compile the step with XLA, once per padded length.", option="xla", kept=True, panel="Memory and speed"
+    )
     cache_frozen: bool = _choice(
         False,
         "Compute the outputs of the lower blocks that never change once for all epochs, and keep them on disk while "
@@ -259,12 +240,13 @@ class TrainingSettings:
         compared=False,  # the run compares how many blocks
         one_device=True,
         first_door=True,
+        panel="Memory and speed",
     )
     checkpoint_seconds: float = _choice(
-        30.0, "Seconds between two saved states of the run.", compared=False, unit="seconds"
+        30.0, "Seconds between two saved states of the run.", compared=False, unit="seconds", panel="Run"
     )
     tensorboard: bool = _choice(
-        False, "Write TensorBoard logs to `tensorboard/` in the output directory.", compared=False
+        False, "Write TensorBoard logs to `tensorboard/` in the output directory.", compared=False, panel="Run"
     )
     recipe: Optional[str] = _choice(
         None, "Name of the recipe that decided the rest, for the adapter directory.", compared=False
@@ -289,9 +271,6 @@ class TrainingSettings:
             )
         self._check_values()
         check_together(self.to_dict())
-        if self.freeze_adapters is not None:
-            epochs = self.freeze_epochs or (max(1, self.epochs // 10), max(2, self.epochs // 2))
-            object.__setattr__(self, "freeze_epochs", tuple(epochs))
 
     def _check_values(self):
         for name, choice in choices().items():
@@ -349,8 +328,6 @@ class Exclusion:
 EXCLUSIONS = (
     Exclusion("mixout", "checkpoint_gradients", "masks of Mixout are of one pass"),
     Exclusion("accumulate", "jit_compile", "the parts of a step have no fixed sizes, which XLA needs"),
-    Exclusion("freeze_adapters", "steps", "the threshold follows epochs"),
-    Exclusion("freeze_adapters", "period", "the threshold follows epochs"),
 )
 
 
@@ -373,19 +350,6 @@ def check_together(values):
     if rows is not None and parts > rows:
         raise InputError(
             "{accumulate} is above the rows of a step, {batch_size}: lower it.", accumulate=parts, batch_size=rows
-        )
-    epochs = values.get("freeze_epochs")
-    if epochs is None:
-        return
-    epochs = tuple(epochs) if isinstance(epochs, (tuple, list)) else epochs
-    if values.get("freeze_adapters") is None:
-        raise InputError(
-            "{freeze_epochs} says when freeze_adapters freezes: give both, or neither.", freeze_epochs=epochs
-        )
-    if not (isinstance(epochs, tuple) and len(epochs) == 2 and all(map(is_int, epochs)) and 0 <= epochs[0] < epochs[1]):
-        raise InputError(
-            "{freeze_epochs} must be two numbers of epochs, the first below the last, such as (1, 5).",
-            freeze_epochs=epochs,
         )
 
 

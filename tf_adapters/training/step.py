@@ -22,10 +22,6 @@ class Change:
         """A context in which the model is called in training, and traced."""
         return contextlib.nullcontext()
 
-    def left_out(self):
-        """Variables that `set_trainable` chose and that do not train any more."""
-        return ()
-
     def gradients(self, step, compute, inputs, targets, share):
         """The gradients of a batch, a list in the order of `step.trainable_variables`.
 
@@ -61,8 +57,7 @@ class TrainingStep(keras.Model):
 
     @property
     def trainable_weights(self):
-        left_out = {id(variable) for change in self.changes for variable in change.left_out()}
-        return [variable for variable in self.inner.trainable_weights if id(variable) not in left_out]
+        return self.inner.trainable_weights
 
     def call(self, inputs, training=None):
         with contextlib.ExitStack() as contexts:

@@ -1,9 +1,11 @@
 """keras-tuner's search with trials that `tf_adapters.fit` runs."""
 
 import contextlib
+import os
 import pathlib
 import time
 
+import grpc
 import tensorflow as tf
 
 from tf_adapters._keras_internals import without_tracebacks
@@ -12,13 +14,10 @@ from tf_adapters.json_input import parse_json
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import reason, remove_file
 from tf_adapters.saving.directory import load_trained
-from tf_adapters.saving.lock import holding
-from tf_adapters.tuning import worker
-from tf_adapters.tuning.chief import Chief, serve
+from tf_adapters.tuning import HOST, PORT, worker_name
 from tf_adapters.tuning.hypermodel import AdapterHyperModel, keras_tuner
-from tf_adapters.tuning.role import NAME, read_role
 
-RUNS_FOLDER, LOCKS_FOLDER, STEPS_FILE = "runs", ".locks", "chief.jsonl"
+RUNS_FOLDER = "runs"
 
 
 class AdapterTuner(keras_tuner.Tuner):
@@ -34,10 +33,7 @@ class AdapterTuner(keras_tuner.Tuner):
     keras-tuner's environment variables `KERASTUNER_TUNER_ID`, `KERASTUNER_ORACLE_IP` and `KERASTUNER_ORACLE_PORT` make
     the same script a search of several processes, on machines that share `directory`: `search` of the one whose id is
     `chief` hands out the trials and returns when all have ended; the others' trains them. What there is of the trials
-    is the chief's to tell: `table`, `get_best_models` and the like are not for workers. A worker that is killed goes on
-    with its trial when it is started again with the same id; after `chief.LOST_SECONDS` the next worker that has
-    nothing to do takes it over. A chief that is killed goes on where it was when it is started again within
-    `worker.ANSWER_SECONDS`; later, so do workers that are started again.
+    is the chief's to tell: `table`, `get_best_models` and the like are not for workers.
 
     Args:
         hypermodel: `AdapterHyperModel`.
@@ -45,16 +41,14 @@ class AdapterTuner(keras_tuner.Tuner):
             max_trials=20, seed=1)`; with a seed other than 0, by which it proposes the same trials again.
         directory: path for the search.
         project_name: str, folder in it.
-        kwargs: further arguments of `keras_tuner.Tuner`, such as `overwrite=True` to start anew, which only a chief
-            heeds.
+        kwargs: further arguments of `keras_tuner.Tuner`, such as `overwrite=True` to start anew.
 
     Attributes:
-        role: `Role`, or None in a search of one process.
         is_worker: bool, whether it is a worker of a search of several.
 
     Raises:
         InputError: the hypermodel is another one, or varies the epochs, which Hyperband chooses; the environment
-            variables contradict each other, or no chief answers within `worker.ANSWER_SECONDS`.
+            variables contradict each other.
 
     Reference: Li et al. 2018 (Hyperband); O'Malley et al. 2019 (KerasTuner).
     """
@@ -66,76 +60,38 @@ class AdapterTuner(keras_tuner.Tuner):
             raise InputError("space: the epochs are what Hyperband chooses, up to its max_epochs: leave them out.")
         # Three learning rates in a row that are too high are no reason to stop.
         oracle.max_consecutive_failed_trials = None
-        self.role = read_role()
-        self.is_worker = self.role is not None and not self.role.is_chief
+        self.is_worker = worker_name() not in (None, "chief")
         directory = to_path(directory)
         project = directory / project_name
-        if self.is_worker:
-            stub = worker.ChiefStub(self.role)
-            # Before there is anything in a folder that is the chief's to make.
-            stub.meet()
-            kwargs["overwrite"] = False
-        with _files_of(project):
-            if self.role is None:
+        with _said(project):
+            if not self.is_worker:
                 _forget_state(project, oracle)
-            elif not self.is_worker:
-                _remove_state(project)
             super().__init__(
                 oracle=oracle, hypermodel=hypermodel, directory=str(directory), project_name=project_name, **kwargs
             )
-        if self.is_worker:
-            self.oracle.stub = stub
         self._waits = False
 
     def search(self, *arguments, **settings):
         """Search; as keras-tuner's, whose arguments go to `run_trial`.
 
         Raises:
-            InputError: the folder cannot be written to; a chief cannot listen at its address, or another one or a
-                worker of the same id is at work on this search.
-            FatalError: of keras-tuner; training came to an error, or the chief does not answer.
+            InputError: the folder cannot be written to; a chief cannot listen at its address, or does not answer.
+            FatalError: of keras-tuner; training came to an error.
         """
         # keras-tuner prints one for each trial that diverged, beside the message that it keeps.
-        with without_tracebacks(), _files_of(self.project_dir):
-            return self._search_in_role(*arguments, **settings)
-
-    def _search_in_role(self, *arguments, **settings):
-        if self.role is None:
+        with without_tracebacks(), _said(self.project_dir):
             return super().search(*arguments, **settings)
-        if self.is_worker:
-            # keras-tuner gives two of one id the same trial.
-            taken = f"{NAME}={self.role.name!r} is at work on this search already: give each process an id of its own."
-            with holding(self._lock(f"process-{self.role.name}"), message=taken):
-                return super().search(*arguments, **settings)
-        self.oracle.verbose = settings.get("verbose", "auto")
-        taken = f"{self.project_dir} is the search of another chief, which is at work: end it first."
-        with holding(self._lock("process-chief"), message=taken):
-            chief = Chief(
-                self.oracle, pathlib.Path(self.project_dir, STEPS_FILE), on_given=self.on_trial_given,
-                on_ended=self.on_trial_reported,
-                on_deserted=self.on_deserted, explain=self._explain,
-            )  # fmt: skip
-            serve(chief, self.role)
 
     def pre_create_trial(self):
         """Of keras-tuner, which asks again at once where the oracle has no trial yet."""
         if self._waits:
-            time.sleep(worker.IDLE_SECONDS)
+            time.sleep(1)
         self._waits = True
 
     def on_trial_begin(self, trial):
         """Of keras-tuner: a trial is about to train here."""
         self._waits = False
         super().on_trial_begin(trial)
-
-    def on_trial_given(self, trial, worker, lost):
-        """Called on the chief when a worker gets a trial, that of another worker, `lost`, if not None."""
-
-    def on_trial_reported(self, trial):
-        """Called on the chief when a worker's trial ended."""
-
-    def on_deserted(self):
-        """Called on the chief when no worker has been heard of for `chief.LOST_SECONDS`."""
 
     def run_trial(self, trial, *, reporter=None, verbose=None):
         """Train one trial; `search` calls it.
@@ -146,12 +102,7 @@ class AdapterTuner(keras_tuner.Tuner):
             verbose: what `search` got, for keras-tuner's own output.
         """
         try:
-            with contextlib.ExitStack() as stack:
-                if self.is_worker:
-                    stack.enter_context(worker.heard(self.oracle, self.tuner_id))
-                    # One that the chief thought gone may still train it, and then this one finds it done.
-                    stack.enter_context(holding(self._lock(self.folder(trial).name)))
-                results = self.hypermodel.run(trial.hyperparameters, self.folder(trial), reporter=reporter)
+            results = self.hypermodel.run(trial.hyperparameters, self.folder(trial), reporter=reporter)
         except (DivergedError, tf.errors.ResourceExhaustedError) as error:
             raise keras_tuner.errors.FailedTrialError(str(error)) from None
         except InputError as error:
@@ -190,26 +141,25 @@ class AdapterTuner(keras_tuner.Tuner):
             "objective": float(score) if completed else None,
             "values": self.hypermodel.values(trial.hyperparameters),
             "seeds": results.get("runs", []),
-            "message": "" if completed else _last_line(trial.message),
+            # keras-tuner does not send a worker's message to the chief.
+            "message": "" if completed else results.get("diverged") or _last_line(trial.message),
         }
-
-    def _explain(self, trial, worker):
-        """Why a trial of a worker failed, which keras-tuner's protocol does not tell the chief."""
-        return self.hypermodel.results(self.folder(trial)).get(
-            "diverged", f"It failed on {worker}, whose output says why."
-        )
-
-    def _lock(self, name):
-        return pathlib.Path(self.project_dir, LOCKS_FOLDER, name)
 
 
 @contextlib.contextmanager
-def _files_of(project):
-    """keras-tuner writes its own as they come, by TensorFlow's functions."""
+def _said(project):
+    """keras-tuner's errors of files, which it writes by TensorFlow's functions, and of the line to the chief."""
+    address = f"{os.environ.get(HOST)}:{os.environ.get(PORT)}"
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
         raise InputError(f"{project} cannot be written: {reason(error)}.") from error
+    except grpc.RpcError as error:
+        raise InputError(f"The chief at {address} does not answer: start it, then this worker.") from error
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:
+            raise
+        raise InputError(f"The chief cannot listen at {address}: correct {HOST} and {PORT}.") from error
 
 
 def _last_line(message):
@@ -233,9 +183,5 @@ def _forget_state(project, oracle):
     except (ValueError, KeyError, TypeError):
         seed = oracle.seed
     if seed == oracle.seed or isinstance(oracle, keras_tuner.oracles.GridSearchOracle):
-        _remove_state(project)
-
-
-def _remove_state(project):
-    for path in (*project.glob("trial_*/trial.json"), *project.glob("*.json")):
-        remove_file(path)
+        for path in (*project.glob("trial_*/trial.json"), *project.glob("*.json")):
+            remove_file(path)
