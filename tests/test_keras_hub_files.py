@@ -69,7 +69,7 @@ def with_adapters_inside(model):
     }
 
 
-@pytest.mark.parametrize("method", nightly_but(["lora"], ["lora", "houlsby", "dora", "ia3", "fusion"]))
+@pytest.mark.parametrize("method", nightly_but(["lora", "houlsby"], ["lora", "houlsby", "dora", "ia3", "fusion"]))
 def test_no_whole_file_or_copy_of_adapters_is_made_and_all_are_refused(checkpoints, tmp_path, method):
     model = load_backbone(checkpoints("bert"), head="masked-lm")
     tf_adapters.add_adapters(model, CONFIGS[method], seed=1, fast=False)

@@ -273,7 +273,7 @@ MUTATIONS = [
         "models/keras_hub/site.py",
         "ops.less_equal(ops.convert_to_tensor(self.number), self.last)",
         "True",
-        "keras_hub_fast:switched",
+        "keras_hub:graph_without",
     ),
     ("models/keras_hub/storage.py", "origin.exchange(before[name], variable)", "pass", "keras_hub:eight_bits"),
     ("models/keras_hub/storage.py", "state.cast.append(variable)", "pass", "keras_hub:eight_bits"),
