@@ -196,6 +196,15 @@ def test_a_whole_model_comes_back_through_the_door_that_is_named(checkpoints, tm
     np.testing.assert_allclose(answers(again, "bert"), answers(model, "bert"), atol=1e-5)
 
 
+def test_a_file_of_another_runtime_is_the_first_doors(checkpoints, tmp_path):
+    pytest.importorskip("tf_keras", reason="needs the first door")
+    from tf_adapters.serving.convert import export_file
+
+    model = tf_adapters.load_backbone(str(checkpoints("bert")), door="keras-hub")
+    with pytest.raises(InputError, match="export_file takes models of transformers, and .* go on with load_trained"):
+        export_file(model, tmp_path / "a.onnx", format="onnx")
+
+
 @pytest.mark.nightly
 def test_alberts_head_of_masked_words_stays_in_its_door(checkpoints, tmp_path):
     source = checkpoints("albert")

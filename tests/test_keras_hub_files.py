@@ -69,7 +69,7 @@ def with_adapters_inside(model):
     }
 
 
-@pytest.mark.parametrize("method", nightly_but(["lora"], ["lora", "houlsby", "dora", "ia3", "fusion"]))
+@pytest.mark.parametrize("method", nightly_but(["lora", "houlsby"], ["lora", "houlsby", "dora", "ia3", "fusion"]))
 def test_no_whole_file_or_copy_of_adapters_is_made_and_all_are_refused(checkpoints, tmp_path, method):
     model = load_backbone(checkpoints("bert"), head="masked-lm")
     tf_adapters.add_adapters(model, CONFIGS[method], seed=1, fast=False)
@@ -190,12 +190,12 @@ def test_removal_puts_back_what_trains_and_what_drops():
 
 def test_weights_alone_come_back(checkpoints, tmp_path):
     """As Keras' callbacks keep them, which refuse the whole model."""
-    models = [load_backbone(checkpoints("bert")) for _ in range(2)]
+    models = [load_backbone(checkpoints("bert")) for _ in range(3)]
     for model in models:
         tf_adapters.set_trainable(tf_adapters.add_adapters(model, CONFIGS["shared"], seed=1))
-    model, other = models
+    model, other, fresh = models
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, metrics=[], jit_compile=False)
+    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, metrics=[], run_eagerly=True, jit_compile=False)
     data = {name: inputs("bert")[1][name] for name in model.input}, np.array([0, 1, 1])
     callbacks = [
         keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.weights.h5"), save_weights_only=True),
@@ -204,7 +204,8 @@ def test_weights_alone_come_back(checkpoints, tmp_path):
     ]
     model.fit(*data, epochs=3, validation_data=data, verbose=0, callbacks=callbacks)
     other.load_weights(tmp_path / "1.weights.h5")
-    np.testing.assert_array_equal(answers(other, "bert"), answers(model, "bert"))
+    before, *after = ([np.array(one) for one in each.weights] for each in (fresh, other, model))
+    assert all(map(np.array_equal, *after)) and not all(map(np.array_equal, before, after[0]))
     with pytest.raises(NotImplementedError, match="save_adapter"):
         model.fit(*data, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(str(tmp_path / "whole.keras"))])
     assert not (tmp_path / "whole.keras").exists()
