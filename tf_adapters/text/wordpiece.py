@@ -27,7 +27,7 @@ from tf_adapters.text.tokenizer_files import read_tokenizer_config, reads_json_a
 #: is equal: the character tables are asked from the installed `tokenizers`.
 KNOWN_EXCEPTIONS = {
     "special tokens in a text": (
-        "A text that contains '[SEP]', '[CLS]', '[PAD]', '[UNK]', '[MASK]' or another added token "
+        "A text that contains '[SEP]', '[CLS]', '[PAD]', '[UNK]', '[MASK]' or another special token "
         "literally is plain text here: it becomes '[', 'sep', ']'. HuggingFace maps it to the special id, "
         "by which whoever writes the text could end a segment or hide what follows. On purpose."
     ),
