@@ -21,10 +21,11 @@ import pytest
 from hypothesis import strategies as st
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.tasks.files import FIELD_LIMIT, BadRows, read_chunks, read_rows
+from tf_adapters.tasks.files import BadRows, read_chunks, read_rows
 from tf_adapters.tasks.lines import USUAL, Dialect, dialect_of
 from tf_adapters.tasks.own_files import rows_from_file, task_from_files, unlabelled_chunks
 from tf_adapters.tasks.squad import read_question_chunks
+from tf_adapters.tasks.tables import FIELD_LIMIT
 from tf_adapters.tasks.words import read_word_chunks, read_words
 
 ROWS = [("naïve café", "gut"), ("„schön“ – 5 €", "böse"), ("drei", "gut")]
@@ -221,6 +222,7 @@ def test_columns_without_a_header_are_numbered_and_one_that_is_left_needs_no_num
         ("a.jsonl", '{"sentence": "a", "y": 1}\n', {}, "line 1: has no key 'text'; its keys are 'sentence', 'y': name"),
         ("a.jsonl", '{"text": NaN, "label": 1}\n', {}, "a.jsonl, line 1: column 'text' is empty"),
         ("a.jsonl", '{"text": 12, "label": 1}\n', {}, "column 'text' is 12, which is not a string; write it in quotes"),
+        ("a.pkl", b"\x80\x04\x95\0", {}, "a.pkl does not begin with text: write its rows as CSV or JSON lines."),
         ("a.dat", "x", {}, "a.dat has the extension '.dat', which names no known format: use .csv"),
         ("a.csv.gz", gzip.compress(bytes(range(32, 127)) * 99)[:-12], {}, "a.csv.gz is not a complete gzip file"),
         ("a.txt", "a\n", {"label_column": "label"}, "read as plain text, one text a line, and has no column 'label'"),
@@ -247,8 +249,9 @@ def test_a_mistake_in_a_file_is_one_sentence_with_file_and_line(tmp_path, name, 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     assert "no.csv does not exist: check the path." in refusal(tmp_path / "no.csv")
-    (tmp_path / "folder.csv").mkdir()
-    assert "folder.csv is a directory: give a file." in refusal(tmp_path / "folder.csv")
+    for name in ("folder.csv", "folder"):
+        (tmp_path / name).mkdir()
+        assert f"{name} is a directory: give a file." in refusal(tmp_path / name)
     path = write(tmp_path, "a.csv", 'text,label\n"open\n' + ("x" * 1023 + "\n") * (FIELD_LIMIT // 1024 + 1))
     assert f"a.csv, line 2: a field has more than {FIELD_LIMIT} characters; is a quote never closed?" in refusal(path)
     for name, reader in (("a.conllu", read_words), ("a.json", read_question_chunks)):
@@ -379,6 +382,11 @@ HINTS = {
     "no mark": (("a.csv", CSV.encode("utf-16-be")), {}, 1),
     "no order": (("a.csv", CSV.encode("utf-16-le")), {"encoding": "utf16"}, 1),
     "JSON as CSV": (("a.csv", '{"text": "so good", "label": 1}\n{"text": "so bad", "label": 0}\n'), {}, 1),
+    "a list": (("a.json", '[{"text": "so good", "label": 1},\n {"text": "so bad", "label": 0}]'), {}, 1),
+    "a list in an object": (
+        ("a.json.gz", gzip.compress(b'{"data": [{"text": "good", "label": 1}, {"text": "bad", "label": 0}]}')), {}, 1,
+    ),
+    "JSON over lines": (("a.json", '{\n"rows": [{"text": "so", "label": 1},\n{"text": "bad", "label": 0}]}'), {}, 1),
     "CSV as JSON": (("a.jsonl", CSV), {"format": "csv"}, 1),
     "CSV as TSV": (("a.tsv", CSV.replace(",", ";")), {}, 1),
     "CSV as text": (("a.txt", CSV), {"format": "csv"}, 1),

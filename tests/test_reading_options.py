@@ -26,6 +26,8 @@ from tf_adapters.tasks.own_files import kept_reading, task_from_files
         ((), "regression", "|", None),
         (["POS", "Pos", "neg", "pos"], "classification", "|", ("The labels 'POS' and 'Pos' and 'pos' differ", {})),
         (["new  york", "New\xa0York", "01", "1", "x"], "multi-label", "|", ("York'; '01' and '1' differ by", {})),
+        (["['a']", "['a', 'b']"], "classification", "|", ("\"['a']\" are lists", {"kind": "multi-label"})),
+        (["a", "b", "nan"], "classification", "|", ("The label 'nan' is a class here", {})),
         (["B-PER", "O", "b-PER"], "token-classification", "|", ("'B-PER' and 'b-PER'", {})),
     ],
 )

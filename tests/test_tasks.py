@@ -118,6 +118,12 @@ def test_a_label_that_is_almost_a_known_one_is_told_which(labels, cell, says):
 def test_multi_label_names_come_from_all_cells():
     assert find_labels(["b|a", "", ["c|d"]], kind="multi-label", path="") == ("a", "b", "c|d")
     assert find_labels(["b,a"], kind="multi-label", path="", separator=",") == ("a", "b")
+    assert find_labels(["['b', 'a']", '["it\'s"]', "[]", "[x]"], kind="multi-label", path="") == (
+        "[x]",
+        "a",
+        "b",
+        "it's",
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,6 +138,11 @@ def test_multi_label_names_come_from_all_cells():
         ("classification", [f"id{i}" for i in range(30)], "t.csv has a different label in each of its 30 rows ('id0'"),
         ("multi-label", ["", ""], "t.csv has no label in any row: a multi-label task needs at least one."),
         ("multi-label", ["a||b"], "t.csv, line 1: one of the labels is empty; remove the extra '|'."),
+        (
+            "multi-label",
+            ["['a' 'b']"],
+            "t.csv, line 1: the label \"['a' 'b']\" looks like a list; write the labels with",
+        ),
         ("multi-label", ["a", None], "t.csv, line 2: the label is null; write [] for a row without labels."),
         ("ranking", ["a"], "kind is 'ranking' and must be one of classification, regression, multi-label."),
     ],

@@ -22,6 +22,7 @@ MOST_DECIMAL_CLASSES = 20
 # Between the labels of a cell, and so many cells whose every part is in another one too that they look joined.
 _SEPARATORS, _LEAST_JOINED = "|;,", 2
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+_MISSING = ("nan", "null", "n/a", "na", "#n/a", "<na>")
 # A list as JSON or Python writes it.
 _LIST = re.compile(r"""\[(\s*|.*['"].*)\]""", re.DOTALL)
 _TRUTH = {"true": "1", "false": "0"}
@@ -299,6 +300,9 @@ def doubts(names, *, kind, separator="|"):
         }
     if kind not in ("classification", "multi-label"):
         return None
+    none = [name for name in names if name.lower() in _MISSING]
+    if none:
+        return f"The label {none[0]!r} is a class here. If it stands for a missing one, leave these cells empty.", {}
     lists = [name for name in names if _LIST.fullmatch(name)]
     if lists:
         return f"Labels such as {lists[0][:60]!r} are lists. For a row's several labels give {{kind}}.", {

@@ -23,6 +23,11 @@ _WORDS = (
     'import gzip, sys; from json import loads; [print(*("%s\\t%s" % pair for pair in zip(*(row[key] for key in '
     f'sys.argv[2:]), strict=True)), "", sep="\\n") for row in map(loads, {_OPENED})]'
 )
+_ROWS = (
+    "import gzip, sys; from json import dumps, load; "
+    f"all = load({_OPENED}); [print(dumps(row)) for row in "
+    "(all if isinstance(all, list) else next(part for part in all.values() if isinstance(part, list)))]"
+)
 _FASTTEXT = (
     'import gzip, json, sys; [print(json.dumps({"text": " ".join(w for w in line.split() if w[:9] != "__label__"), '
     '"label": "|".join(w[9:] for w in line.split() if w[:9] == "__label__")})) for line in '
@@ -62,11 +67,15 @@ def words_of_json(path, row):
         others = [other for other in lists if other != key and len(lists[other]) == len(words)]
         if others and all(isinstance(word, str) for word in words):
             tags = next((other for other in others if "tag" in other or "label" in other), others[0])
-            return (
-                f"words with a label each are read from column files: write one by `{_python(_WORDS, path, key, tags)}"
-                f"{_into(path, '.columns')}`"
-            )
+            return f"write one by `{_python(_WORDS, path, key, tags)}{_into(path, '.columns')}`"
     return None
+
+
+def rows_of_json(path, text, line):
+    """What to do about a file of JSON that is no JSON lines, by the text of a line; or None."""
+    if line > 1 or not re.match(r"\s*(\[\s*(\{|$)|\{\s*$|\{[^\[{]*\[\s*(\{|$))", text) or '"paragraphs"' in text:
+        return None
+    return f"write a row a line by `{_python(_ROWS, path)}{_into(path, '.rows.jsonl')}`"
 
 
 def _command(path, how):

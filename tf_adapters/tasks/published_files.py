@@ -16,8 +16,8 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.files import FIELD_LIMIT
 from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks.tables import FIELD_LIMIT
 
 FORMATS = ("csv", "tsv", "jsonl", "folders")
 UTF8, LATIN1, UTF8_OR_MAC = "utf-8", "latin-1", "utf-8 or mac-roman"
@@ -239,7 +239,7 @@ def _rows_of_cells(path, layout):
             if text:
                 yield line, text.split("\t")
         return
-    # Raised for the process, never lowered, as in tasks.files.
+    # Raised for the process, never lowered, as in tasks.tables.
     csv.field_size_limit(max(FIELD_LIMIT, csv.field_size_limit()))
     reader = csv.reader(text for _, text in lines)
     line = 1
