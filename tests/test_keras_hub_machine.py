@@ -81,7 +81,8 @@ class BothDoors(RuleBasedStateMachine):
         self.they_answer_the_same()
         self.leave(0)
         self.add("b", "upper", 1)
-        self.through_a_keras_file()
+        self.through_weights_of_keras(2)
+        self.through_a_second_model()
         self.activate("a", None)
 
     def both(self, operation):
@@ -185,6 +186,22 @@ class BothDoors(RuleBasedStateMachine):
     def load_saved(self, which, name):
         directory = self.saved[-1 - which % len(self.saved[-4:])]
         self.both(lambda model: tf_adapters.load_adapter(model, directory, name=name))
+
+    @rule(seed=st.integers(0, 99))
+    def through_weights_of_keras(self, seed):
+        files = {id(model): f"{self.folder}/{number}.weights.h5" for number, model in enumerate(self.models)}
+        before = [answers(model, "bert") for model in self.models]
+        if self.both(lambda model: model.save_weights(files[id(model)])):
+            self.train(seed)
+            assert self.both(lambda model: model.load_weights(files[id(model)]))
+            for model, wanted in zip(self.models, before):
+                np.testing.assert_array_equal(answers(model, "bert"), wanted)
+
+    @precondition(lambda self: adapter_names(self.models[1]))
+    @rule()
+    def through_a_second_model(self):
+        with pytest.raises(InputError, match="added to another model"):
+            tf_adapters.set_trainable(self.models[1].backbone, "head")
 
     def teardown(self):
         for contexts in getattr(self, "contexts", ()):

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from tests import encoder_in_numpy
-from tests.conftest import tiny_inputs, write_checkpoint
+from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
 from tests.interrupts import interrupted_at
 from tests.test_lifecycle import HOSTILE, hostile
 from tests.whole import assert_same, picture
@@ -473,6 +473,26 @@ class Lifecycle(RuleBasedStateMachine):
         except InputError:
             pass
         assert_same(before, picture(self.model))
+
+    @rule(seed=st.integers(0, 99))
+    def through_weights_of_keras(self, seed):
+        file, several = self.folder + "/weights.h5", len(self.reference.adapters) > 1
+        if several or self.reference.suspended:
+            for operation in (self.model.save_weights, self.model.load_weights):
+                self.refused(lambda: operation(file), "save_adapter" if several else "do it outside")
+            return
+        self.model.save_weights(file)
+        before = copy.deepcopy(self.reference)
+        self.train(seed)
+        self.model.load_weights(file)
+        self.reference = before
+
+    @precondition(lambda self: self.reference.adapters)
+    @rule()
+    def through_a_second_model(self):
+        other = tiny_model()
+        other.bert = self.model.bert
+        self.refused(lambda: add_adapters(other, LoraConfig(rank=2), name="x"), "added to another model")
 
     @precondition(lambda self: not self.contexts)
     @rule()

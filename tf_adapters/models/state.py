@@ -341,6 +341,7 @@ def take_encoder(model, state):
     """Write on the encoder whose adapters stand in it: on variables that every block has and nothing replaces."""
     for variable in state.layer_norm_variables(model):
         variable._tf_adapters = state
+    watch(model, state)  # which another model on the encoder may have done since this one did
 
 
 def _check_whose(model, family, state):
