@@ -81,7 +81,6 @@ class BothDoors(RuleBasedStateMachine):
         self.they_answer_the_same()
         self.leave(0)
         self.add("b", "upper", 1)
-        self.through_a_keras_file()
         self.activate("a", None)
 
     def both(self, operation):
