@@ -77,11 +77,11 @@ class BothDoors(RuleBasedStateMachine):
         self.add("a", "two", 0)
         self.choose("adapters")
         self.train(1)
+        self.through_weights_of_keras(2)
         self.enter()
         self.they_answer_the_same()
         self.leave(0)
         self.add("b", "upper", 1)
-        self.through_weights_of_keras(2)
         self.through_a_second_model()
         self.activate("a", None)
 

@@ -32,6 +32,7 @@ from tf_adapters._keras_internals import (
     train_what_is_chosen,
     uncast,
     without_tracebacks,
+    writes_saved_model,
 )
 
 PACKAGE = pathlib.Path(internals.__file__).parent
@@ -500,6 +501,22 @@ def test_one_pass_is_keras_adam(settings):
     assert np.abs(ends[0][1] - start).max() > 0.01
 
     assert type(keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))) is kind
+
+
+def test_a_saved_model_of_keras_is_told_from_tensorflows(tmp_path):
+    told = []
+
+    class Told(AutoTrackable):
+        def _trackable_children(self, *arguments, **settings):
+            told.append(writes_saved_model())
+            return super()._trackable_children(*arguments, **settings)
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.told = Told()
+    tf.saved_model.save(model, tmp_path / "plain")
+    assert told and not any(told)
+    model.save(tmp_path / "keras")
+    assert any(told)
 
 
 def test_each_function_is_tried_here_and_says_why_it_is_needed():
