@@ -5,6 +5,7 @@ import functools
 import itertools
 import linecache
 import pathlib
+import signal
 import sys
 
 import tf_adapters
@@ -27,12 +28,15 @@ class _Lines:
 
     def __init__(self, counts, error, reached):
         self.counts, self.error, self.reached, self.place = counts, error, reached, None
+        self.handler = signal.getsignal(signal.SIGINT)
 
     def __call__(self, frame, event, argument):
         path = frame.f_code.co_filename
         if self.place or not path.startswith(PACKAGE) or not self.counts(path):
             return None
-        if event == "line" and not _leaves_a_context(frame):
+        # While a refused operation is undone, the package holds signals back.
+        held = signal.getsignal(signal.SIGINT) is not self.handler
+        if event == "line" and not held and not _leaves_a_context(frame):
             place = path, frame.f_lineno
             if self.reached(place):
                 self.place = place
