@@ -73,12 +73,12 @@ def test_a_writer_whose_file_was_taken_for_a_dead_one_s_before_it_was_locked_mak
         if not taken:
             (path,) = tmp_path.iterdir()
             taken.append(path)
-            path.unlink()
+            path.rmdir()
         return real(handle, operation)
 
     monkeypatch.setattr(atomic.fcntl, "flock", flock)
     with replacing(tmp_path / "a.json") as temporary:
-        assert taken and temporary != taken[0]
+        assert taken and temporary.parent != taken[0]
         temporary.write_text("{}")
     assert names(tmp_path) == ["a.json"] and (tmp_path / "a.json").read_text() == "{}"
 

@@ -17,6 +17,7 @@ from tf_adapters import SentencePiece, load_backbone, load_tokenizer
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.text.sentencepiece import KNOWN_EXCEPTIONS, LAYOUTS
+from tf_adapters.text.sentencepiece_json import read_tokenizer_json
 from tf_adapters.text.sentencepiece_model import NORMAL, USER_DEFINED, Model, Piece
 from tf_adapters.text.word_windows import word_windows
 
@@ -429,7 +430,7 @@ def test_special_tokens_that_a_user_of_sentencepiece_defined_are_plain_text_too(
         ("deberta-v2", {"do_lower_case": True, "split_by_punct": True}),
     ],
 )
-def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(tokenizers_of, tmp_path, family, settings):
+def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(folders, tokenizers_of, tmp_path, family, settings):
     ours, _, fast = tokenizers_of(family, **settings)
     fast.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
     # What the class says of lower case is not asked, and neither is a file that lies there as well.
@@ -441,6 +442,10 @@ def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(tokenizers_of, 
     assert found.tokenize(texts).to_list() == ours.tokenize(texts).to_list()
     for name in ("size", "cls_id", "sep_id", "pad_id", "unk_id", "mask_id"):
         assert getattr(found, name) == getattr(ours, name)
+    written, _, _ = read_tokenizer_json(tmp_path / "tokenizer.json", LAYOUTS[family])
+    scores = {piece.text: piece.score for piece in Model.read(written).pieces}
+    for piece in Model.read((folders[family] / LAYOUTS[family].file).read_bytes()).pieces:
+        assert piece.kind != NORMAL or abs(scores[piece.text] - piece.score) < 1e-4
     known = {name: value for name, value in ours.settings().items() if name != "model_sha256"}
     assert found.settings().items() >= known.items()
 

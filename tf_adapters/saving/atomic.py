@@ -1,7 +1,7 @@
 """Files and folders that are either whole or not there.
 
-What is under way lies beside them under another name, and its writer holds its lock, which ends with the process,
-however it ends. The next writer in the folder removes what nobody holds.
+What is under way lies beside them in a folder of another name, and its writer holds that folder's lock, which ends with
+the process, however it ends. The next writer beside it removes what nobody holds.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
@@ -19,7 +20,9 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tf_adapters\.tmp")
 
 @contextlib.contextmanager
 def replacing(path):
-    """Yield a temporary path beside `path`, which takes its place when the block succeeds.
+    """Yield the path of an empty file, which takes the place of `path` when the block succeeds.
+
+    A library may put a file of its own there: its mode becomes what the umask says.
 
     Raises:
         InputError: the folder cannot be written to, or the disk is full.
@@ -27,8 +30,12 @@ def replacing(path):
     path = to_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _claimed(path, _make_file) as temporary:
+        with _claimed(path) as folder:
+            temporary = folder / "file"
+            temporary.touch()
+            mode = stat.S_IMODE(temporary.stat().st_mode)
             yield temporary
+            temporary.chmod(mode)
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -45,7 +52,7 @@ def folder_beside(path):
     """
     path = to_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _claimed(path, _make_folder) as temporary:
+    with _claimed(path) as temporary:
         yield temporary
 
 
@@ -128,30 +135,34 @@ def write_safetensors(path, arrays, metadata=None):
         arrays: dict from name to array.
         metadata: dict of strings for the header, or None.
     """
-    from safetensors.numpy import save
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
 
     with replacing(path) as temporary:
-        # Its writer of files would put one of another mode, which nobody holds, in this one's place.
-        temporary.write_bytes(save(arrays, metadata=metadata))
+        try:
+            save_file(arrays, str(temporary), metadata=metadata)
+        except SafetensorError as error:
+            # The Rust writer wraps what the operating system said.
+            raise OSError(str(error)) from None
 
 
 @contextlib.contextmanager
-def _claimed(path, make):
-    """Yield a new file or folder beside `path` whose lock this process holds; what is left of it goes at the end."""
+def _claimed(path):
+    """Yield a new folder beside `path` whose lock this process holds; what is left of it goes at the end."""
     remove_dead(path.parent)
-    temporary, handle = _new(path, make)
+    temporary, handle = _new(path)
     try:
         yield temporary
     finally:
         with contextlib.suppress(OSError):
-            shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)
+            shutil.rmtree(temporary)
         os.close(handle)
 
 
-def _new(path, make):
+def _new(path):
     while True:
         temporary = _temporary_name(path)
-        handle = make(temporary)
+        handle = _make_folder(temporary)
         if handle is None:
             continue
         # A file system without locks has none that could be taken for dead.
@@ -167,11 +178,6 @@ def _new(path, make):
 def _temporary_name(path):
     # Without the name of `path`, which may be as long as a name can be.
     return path.with_name(f".{secrets.token_hex(8)}.tf_adapters.tmp")
-
-
-def _make_file(path):
-    # The umask decides about the rest of the mode.
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def _make_folder(path):
