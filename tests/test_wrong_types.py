@@ -1,11 +1,12 @@
 """Descriptions of adapters that somebody else wrote: a value of a wrong type, or beyond what float32 or a tensor holds,
 is named."""
 
+import importlib.util
 import json
 
 import pytest
 
-from tf_adapters import AdapterConfig, ByteLevelBpe, InputError, WordPiece
+from tf_adapters import AdapterConfig, ByteLevelBpe, InputError, WordPiece, load_backbone
 from tf_adapters.activations import check_activation
 from tf_adapters.adapterhub import lora, settings
 from tf_adapters.adapterhub.description import HeadDescription
@@ -75,6 +76,13 @@ def test_what_float32_does_not_hold_is_refused(value):
     ):
         with pytest.raises(InputError, match="(alpha|scaling|init_stddev)="):
             make()
+
+
+@pytest.mark.parametrize("value", [None, 3, object(), ["minilm"]])
+def test_an_encoder_that_is_none_is_named(value):
+    for door in (None, "keras-hub") if importlib.util.find_spec("keras_hub") else (None,):
+        with pytest.raises(InputError, match="^source=.* must be a directory, an alias or an id"):
+            load_backbone(value, door=door)
 
 
 @pytest.mark.parametrize("name", ["get", "deserialize", "serialize", "", "no such"])

@@ -15,8 +15,10 @@ def find_here(source):
     """The directory of an alias or a path, a `pathlib.Path`; None for what may be an id on the hub.
 
     Raises:
-        InputError: the alias' package is not installed, or there is no such directory.
+        InputError: the alias' package is not installed, there is no such directory, or it is none of them.
     """
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError("{source} must be a directory, an alias or an id on the hub.", source=type(source).__name__)
     source = os.fspath(source)
     if source in ALIASES and not os.path.isdir(source):
         module, folder, command = ALIASES[source]
