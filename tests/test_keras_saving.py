@@ -11,7 +11,15 @@ from tests.cases import nightly_but
 from tests.conftest import tiny_inputs, tiny_model
 from tests.families import family_model
 from tests.whole import outputs, train
-from tf_adapters import AdapterConfig, LoraConfig, add_adapters, disable_adapters, merge_adapter, remove_adapters
+from tf_adapters import (
+    AdapterConfig,
+    LoraConfig,
+    add_adapters,
+    disable_adapters,
+    merge_adapter,
+    remove_adapters,
+    set_trainable,
+)
 from tf_adapters._keras import keras
 from tf_adapters.models.whole_files import REFUSAL
 
@@ -117,8 +125,8 @@ def test_computation_alone_is_exported_with_the_adapters(family, tmp_path):
 
 def test_weights_alone_come_back(tmp_path):
     """As Keras' callbacks keep them, which refuse the whole model."""
-    models = [add_adapters(tiny_model(num_hidden_layers=1), CONFIGS["bottleneck"], seed=0) for _ in range(2)]
-    model, other = models
+    model, other = (add_adapters(tiny_model(num_hidden_layers=1), CONFIGS["bottleneck"], seed=0) for _ in range(2))
+    set_trainable(model, "adapters")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, run_eagerly=True)
     data = dict(tiny_inputs()), np.arange(len(tiny_inputs()["input_ids"])) % 2

@@ -130,7 +130,6 @@ def test_options_of_files_are_refused_where_there_are_none(cli, adapter_director
     for words, says in (
         (["train", "--header=none"], "--header none goes with --train FILE"),
         (["pretrain", "--encoding=cp1252"], "--encoding cp1252 goes with --train FILE"),
-        (["stream", "glue/cola", "--delimiter=tab"], "--delimiter tab is of folders of your own"),
         (["evaluate", adapter_directory, "--header=none"], "--header none goes with --input FILE"),
         (["predict", adapter_directory, "--input=no.csv", "--header=0"], "--header 0 is unknown"),
     ):

@@ -143,7 +143,7 @@ def test_a_head_is_changed_on_a_plain_encoder_alone(encoder):
     model = load_backbone(encoder)
     other = change_head(model, num_labels=3)
     add_adapters(other, CONFIG, seed=0)
-    for changed, message in ((other, "it has adapters"), (model, "another model on its encoder has adapters")):
-        with pytest.raises(InputError, match=f"{message}.*remove_adapters first"):
+    for changed, message in ((other, "it has adapters.*remove_adapters first"), (model, "were added to another model")):
+        with pytest.raises(InputError, match=message):
             change_head(changed)
     assert model(tiny_inputs()).logits.shape == (3, 2)

@@ -480,12 +480,13 @@ def _check_head(model, state, settings, arrays, directory):
             f"layer(s) ({settings['head']['type']}), and the model's is another; load the encoder with the same head, "
             "or pass head=False."
         )
-    outputs = state.door.config_of(model).num_labels
-    check_label_names(
-        f"{directory}'s head", settings["head"]["labels"] or settings["head"]["num_labels"],
-        "the model's", state.label_names(model, state.owner) or outputs,
-        "load the encoder with the directory's labels, or with num_labels alone",
-    )  # fmt: skip
+    theirs, ours = settings["head"]["labels"], state.label_names(model, state.owner)
+    if theirs or ours:
+        check_label_names(
+            f"{directory}'s head", theirs or settings["head"]["num_labels"],
+            "the model's", ours or state.door.config_of(model).num_labels,
+            "load the encoder with the directory's labels, or with num_labels alone",
+        )  # fmt: skip
 
 
 def _read_arrays(directory, settings):
