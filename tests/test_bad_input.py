@@ -103,7 +103,7 @@ def test_label_that_training_has_not_is_refused(refused, work, adapter):
 def test_files_that_are_not_there_are_refused(refused):
     refused(*train(train="no.csv"), says="no.csv does not exist: check the path")
     refused(*train(validation="no.csv"), says="no.csv does not exist")
-    refused(*train(train="encoder"), says="the extension '', which names no known format")
+    refused(*train(train="encoder"), says="encoder is a directory: give a file")
 
 
 def test_text_of_100_000_characters_is_used(cli, adapter, work):

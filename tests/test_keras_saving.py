@@ -126,7 +126,8 @@ def test_computation_alone_is_exported_with_the_adapters(family, tmp_path):
 def test_weights_alone_come_back(tmp_path):
     """As Keras' callbacks keep them, which refuse the whole model."""
     model, other = (add_adapters(tiny_model(num_hidden_layers=1), CONFIGS["bottleneck"], seed=0) for _ in range(2))
-    set_trainable(model, "adapters")
+    for one in (model, other):
+        set_trainable(one, "adapters")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, run_eagerly=True)
     data = dict(tiny_inputs()), np.arange(len(tiny_inputs()["input_ids"])) % 2
