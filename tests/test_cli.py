@@ -203,7 +203,7 @@ def test_interrupted_run_refuses_other_options_and_resumes_to_the_same_bytes(
 
     before = contents(output)
     refused = cli(*train_arguments, "--output", output, "--resume", "--learning-rate", "0.5")
-    assert refused.status == 2 and "a run with another learning_rate (0.001, now 0.5)" in refused.err
+    assert refused.status == 2 and "a run with another --learning-rate (0.001, now 0.5)" in refused.err
     refused = cli(*train_arguments, "--output", output)
     assert refused.status == 2 and "go on with it by --resume, or replace it by --overwrite" in refused.err
     assert contents(output) == before
