@@ -287,7 +287,7 @@ MUTATIONS = [
         "models/keras_hub/site.py",
         "ops.less_equal(ops.convert_to_tensor(self.number), self.last)",
         "True",
-        "keras_hub:graph_without",
+        "keras_hub:lacks",
     ),
     ("models/keras_hub/storage.py", "origin.exchange(before[name], variable)", "pass", "eight_bits"),
     ("models/keras_hub/site.py", "ops.reshape(matrix_of(self.dense)", "ops.reshape(self.dense.kernel", "eight_bits"),
