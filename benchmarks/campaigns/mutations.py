@@ -299,6 +299,8 @@ MUTATIONS = [
     ("saving/atomic.py", "temporary.chmod(mode)", "pass", "atomic:umask"),
     ("text/tokenizer_files.py", "number >= size and token not in own:", "False:", "wordpiece:added byte_bpe:added"),
     ("text/wordpiece.py", " and not alone:", ":", "wordpiece"),
+    ("adapterhub/torch_files.py", "if opcode.name not in _OPCODES:", "if False:", "torch_files"),
+    ("adapterhub/torch_files.py", "if found not in _KNOWN:", "if False:", "torch_files"),
     ("adapterhub/peft.py", "    _refuse_trained_encoder(model, [", "    print(model, [", "adapterhub_methods"),
     ("adapterhub/peft.py", "if not _has_file_of_pooler(state):", "if False:", "adapterhub_methods:pooler"),
     ("models/keras_weights.py", "if len(state.adapters) > 1:", "if False:", "keras_weights"),

@@ -1,13 +1,13 @@
-"""PyTorch's checkpoints (`torch.save`) as NumPy arrays, by an interpreter that knows the opcodes of a dictionary of
-tensors alone.
+"""PyTorch's checkpoints (`torch.save`) as NumPy arrays, without PyTorch.
 
-A pickle is a program. What `torch.save` writes of a dictionary of tensors is built of few opcodes, and of them those
-stand here that make numbers, strings, tuples, lists, dictionaries and the views of a storage. A file cannot name
-anything else, change anything that is not its own, or take more memory than a few times its own size.
+A pickle is a program. Here it can name five things (`_Name`), which stand for themselves and make nothing but plain
+dictionaries and descriptions of tensors; the arrays are made afterwards. Of the opcodes, those are let through that a
+dictionary of tensors needs. Needs no TensorFlow.
 """
 
 import io
 import math
+import pickle
 import pickletools
 import struct
 import typing
@@ -26,8 +26,13 @@ _DTYPES = {
     "CharStorage": np.dtype("i1"),
     "ByteStorage": np.dtype("u1"), "BoolStorage": np.dtype("?"),
 }  # fmt: skip
-# About fifty make a tensor.
-_MOST_OPCODES = 300_000
+_OPCODES = frozenset(
+    "PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE "
+    "TUPLE TUPLE1 TUPLE2 TUPLE3 BINPUT LONG_BINPUT BINGET LONG_BINGET BINPERSID GLOBAL REDUCE SETITEM SETITEMS APPEND "
+    "APPENDS".split()
+)
+# About 35 make a tensor. Of 150,000 nested tuples, the hash ends the process.
+_MOST_OPCODES = 50_000
 
 
 class _Refused(Exception):
@@ -43,41 +48,36 @@ def read_torch_file(path):
     Returns: dict from name to NumPy array; bfloat16 becomes float32.
 
     Raises:
-        InputError: the file is truncated, is none of PyTorch's, or would build anything but a dictionary of tensors.
+        InputError: the file cannot be read, is damaged or truncated, or holds anything but a dictionary of tensors.
             Nothing in it is run.
     """
     try:
         # In memory: a length that the file names is then bounded by what there is.
         with open(path, "rb") as opened:
             content = opened.read()
-        size, file = len(content), io.BytesIO(content)
-        state = _read_zip(file, size) if zipfile.is_zipfile(file) else _read_legacy(io.BytesIO(content))
-        if type(state) is not dict or not all(type(value) is _Tensor for value in state.values()):
-            raise _Refused("it holds no dictionary of tensors")
+        read = _read_zip if zipfile.is_zipfile(io.BytesIO(content)) else _read_legacy
+        tensors, storages = read(content)
         # Views may share their storage, which few do: not without end.
-        if sum(value.check() for value in state.values()) > size:
-            raise _Refused(f"its tensors have more numbers than its {size:,} bytes hold: it is damaged")
-        return {name: value.array() for name, value in state.items()}
+        if sum(tensor.check(storages) for tensor in tensors.values()) > len(content):
+            raise _Refused(f"its tensors have more numbers than its {len(content):,} bytes hold: it is damaged")
+        return {name: tensor.array(storages) for name, tensor in tensors.items()}
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
     # What the standard library raises for a damaged archive is no small set: RuntimeError is of it.
     except (
-        _Refused, EOFError, KeyError, IndexError, OverflowError, struct.error, zipfile.BadZipFile, RuntimeError,
-        ValueError,
+        _Refused, EOFError, KeyError, OverflowError, struct.error, zipfile.BadZipFile, RuntimeError, ValueError,
     ) as error:  # fmt: skip
         raise InputError(f"{path} is no complete checkpoint of PyTorch's: {str(error)[:300]}.") from None
 
 
-class _Storage:
-    """The numbers that tensors are views of; they may come after the tensors in the file."""
+# What a pickle makes. These are tuples, with neither a `__dict__` nor a `__setstate__`: a BUILD changes nothing.
 
-    def __init__(self, kind):
-        self.kind, self.values = kind, None
 
-    def fill(self, data):
-        self.values = np.frombuffer(data, _DTYPES[self.kind])
-        if self.kind == "BFloat16Storage":
-            self.values = (self.values.astype(np.uint32) << 16).view(np.float32)
+class _Storage(typing.NamedTuple):
+    """Names the numbers that tensors are views of."""
+
+    kind: str
+    key: str
 
 
 class _Tensor(typing.NamedTuple):
@@ -86,7 +86,7 @@ class _Tensor(typing.NamedTuple):
     size: tuple
     stride: tuple
 
-    def check(self):
+    def check(self, storages):
         """The number of its numbers; `_Refused` if the storage has fewer."""
         whole = (self.offset, *self.size, *self.stride)
         if (
@@ -98,199 +98,140 @@ class _Tensor(typing.NamedTuple):
                 f"it holds a tensor of size {str(self.size)[:60]} and stride {str(self.stride)[:60]}: it is damaged"
             )
         last = self.offset + sum((n - 1) * step for n, step in zip(self.size, self.stride))
-        if 0 not in self.size and last >= len(self.storage.values):
-            raise _Refused(f"it holds a tensor of {self.size} in {len(self.storage.values)} numbers: it is truncated")
+        count = len(storages[self.storage.key])
+        if 0 not in self.size and last >= count:
+            raise _Refused(f"it holds a tensor of {self.size} in {count} numbers: it is truncated")
         return math.prod(self.size)
 
-    def array(self):
-        values = self.storage.values
+    def array(self, storages):
+        values = storages[self.storage.key]
         if 0 in self.size:
             return np.zeros(self.size, values.dtype)
         strides = [step * values.itemsize for step in self.stride]
         return np.lib.stride_tricks.as_strided(values[self.offset :], self.size, strides).copy()
 
 
-class _Global(typing.NamedTuple):
-    """A name in a pickle, which stands for nothing but itself."""
+class _Name(typing.NamedTuple):
+    """A name in a pickle. It is no class, so that nothing makes an object of it but a call, which is this one."""
 
     module: str
     name: str
 
-
-_DICT = _Global("collections", "OrderedDict")
-_TENSOR = _Global("torch._utils", "_rebuild_tensor_v2")
-_PARAMETER = _Global("torch._utils", "_rebuild_parameter")
-_STORAGES = {_Global("torch", kind): kind for kind in _DTYPES}
-_KNOWN = {_DICT, _TENSOR, _PARAMETER, *_STORAGES}
-
-
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
-_LENGTHS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-
-
-def _load(file, find_storage):
-    """The value of the next pickle in a file; `find_storage` is a function of a storage's kind and key."""
-    machine = _Machine(find_storage)
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
-        if count == _MOST_OPCODES:
-            raise _Refused(f"its description has more than {_MOST_OPCODES:,} steps")
-        if opcode.name == "STOP":
-            return machine.stack.pop()
-        machine.step(opcode.name, argument)
-
-
-class _Machine:
-    """Does what the opcodes of a dictionary of tensors say, and no other."""
-
-    def __init__(self, find_storage):
-        self.stack, self.marks, self.memo, self.find_storage = [], [], {}, find_storage
-
-    def step(self, name, argument):
-        stack = self.stack
-        if name in ("BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE"):
-            stack.append(argument)
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name in _LENGTHS:
-            length = _LENGTHS[name]
-            if len(stack) < length:
-                raise IndexError("its stack is too short")
-            stack[-length:] = [tuple(stack[-length:])]
-        elif name == "TUPLE":
-            stack.append(tuple(self._above_mark()))
-        elif name == "MARK":
-            self.marks.append(len(stack))
-        elif name in ("BINPUT", "LONG_BINPUT"):
-            self.memo[argument] = stack[-1]
-        elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(self.memo[argument])
-        elif name == "BINPERSID":
-            stack.append(_storage(stack.pop(), self.find_storage))
-        elif name == "REDUCE":
-            arguments, function = stack.pop(), stack.pop()
-            stack.append(_called(function, arguments))
-        elif name in ("SETITEM", "SETITEMS"):
-            self._set_items(self._above_mark() if name == "SETITEMS" else [stack.pop(), stack.pop()][::-1])
-        elif name in ("APPEND", "APPENDS"):
-            self._extend(self._above_mark() if name == "APPENDS" else [stack.pop()])
-        elif name == "GLOBAL":
-            stack.append(_known(argument))
-        elif name != "PROTO":
-            raise _Refused(f"its step {name} is none that a dictionary of tensors needs; nothing of it was run")
-
-    def _above_mark(self):
-        start = self.marks.pop()
-        values = self.stack[start:]
-        del self.stack[start:]
-        return values
-
-    def _set_items(self, items):
-        if type(self.stack[-1]) is not dict or len(items) % 2 or not all(type(key) is str for key in items[::2]):
-            raise _Refused("it holds no dictionary of tensors by name")
-        self.stack[-1].update(zip(items[::2], items[1::2]))
-
-    def _extend(self, values):
-        if type(self.stack[-1]) is not list:
-            raise _Refused("it appends to what is no list")
-        self.stack[-1].extend(values)
-
-
-def _known(argument):
-    found = _Global(*argument.split(" ", 1))
-    if found not in _KNOWN:
-        raise _Refused(f"it asks for {'.'.join(found)[:100]}, which no tensor needs; nothing of it was run")
-    return found
-
-
-def _storage(identity, find_storage):
-    if (
-        type(identity) is not tuple
-        or len(identity) < 5
-        or identity[0] != "storage"
-        or type(identity[2]) not in (str, int)
-    ):
-        raise _Refused("it has an unknown reference")
-    if type(identity[1]) is not _Global or identity[1] not in _STORAGES:
-        raise _Refused("it has numbers of an unknown kind")
-    return find_storage(_STORAGES[identity[1]], str(identity[2]))
-
-
-def _called(function, arguments):
-    if type(function) is _Global and type(arguments) is tuple:
-        if function == _DICT and not arguments:
+    def __call__(self, *arguments):
+        if self == _DICT and not arguments:
             return {}
-        if function == _PARAMETER and arguments and type(arguments[0]) is _Tensor:
+        if self == _PARAMETER and arguments and type(arguments[0]) is _Tensor:
             return arguments[0]
-        if function == _TENSOR and len(arguments) >= 4:
-            storage, offset, size, stride = arguments[:4]
+        if self == _TENSOR and len(arguments) >= 4:
+            storage, _, size, stride = arguments[:4]
             if type(storage) is _Storage and type(size) is tuple and type(stride) is tuple:
-                return _Tensor(storage, offset, size, stride)
-    raise _Refused("it makes something that is no tensor")
+                return _Tensor(*arguments[:4])
+        raise _Refused("it makes something that is no tensor")
 
 
-def _read_zip(file, size):
-    with zipfile.ZipFile(file) as archive:
+_DICT = _Name("collections", "OrderedDict")
+_TENSOR = _Name("torch._utils", "_rebuild_tensor_v2")
+_PARAMETER = _Name("torch._utils", "_rebuild_parameter")
+_KNOWN = {_DICT, _TENSOR, _PARAMETER, *(_Name("torch", kind) for kind in _DTYPES)}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module, name):
+        found = _Name(module, name)
+        if found not in _KNOWN:
+            raise _Refused(f"it asks for {'.'.join(found)[:100]}, which no tensor needs; nothing of it was run")
+        return found
+
+    def persistent_load(self, identity):
+        if (
+            type(identity) is not tuple
+            or len(identity) < 5
+            or identity[0] != "storage"
+            or type(identity[2]) not in (str, int)
+        ):
+            raise _Refused("it has an unknown reference")
+        kind = identity[1]
+        if type(kind) is not _Name or kind.module != "torch":
+            raise _Refused("it has numbers of an unknown kind")
+        return _Storage(kind.name, str(identity[2]))
+
+
+def _load(file):
+    """The value of the next pickle in a file."""
+    start = file.tell()
+    # Ahead of the unpickler, which takes what EXT means from a table of the whole process without asking
+    # `find_class`, and memory for what a file only announces.
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
+        if opcode.name not in _OPCODES:
+            raise _Refused(f"its step {opcode.name} is none that a dictionary of tensors needs; nothing of it was run")
+        if count == _MOST_OPCODES or (opcode.name == "LONG_BINPUT" and argument >= _MOST_OPCODES):
+            raise _Refused(f"its description has more than {_MOST_OPCODES:,} steps")
+    pickled = io.BytesIO(file.getvalue()[start : file.tell()])
+    try:
+        return _Unpickler(pickled).load()
+    except _Refused:
+        raise
+    except Exception as error:  # a damaged pickle comes to any of them
+        raise _Refused(f"its description is damaged ({str(error)[:100]})") from None
+
+
+def _kinds(state):
+    """Dict from the key of each storage to its kind; `_Refused` if the state is no dictionary of tensors."""
+    if type(state) is not dict:
+        raise _Refused("it holds no dictionary of tensors")
+    if not all(type(name) is str and type(value) is _Tensor for name, value in state.items()):
+        raise _Refused("it holds no dictionary of tensors by name")
+    kinds = {}
+    for kind, key in (tensor.storage for tensor in state.values()):
+        if kinds.setdefault(key, kind) != kind:
+            raise _Refused(f"its numbers are both {kinds[key]} and {kind}")
+    return kinds
+
+
+def _numbers(kind, data):
+    values = np.frombuffer(data, _DTYPES[kind])
+    return (values.astype(np.uint32) << 16).view(np.float32) if kind == "BFloat16Storage" else values
+
+
+def _read_zip(content):
+    """The tensors by their names, and the storages by their keys."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
         # PyTorch compresses nothing; sizes are checked before anything is read.
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
             raise _Refused("its parts are compressed, which PyTorch never does")
-        if sum(max(entry.file_size, entry.compress_size) for entry in entries) > size:
+        if sum(max(entry.file_size, entry.compress_size) for entry in entries) > len(content):
             raise _Refused("its parts are larger than the file itself")
-        name = next(
-            (
-                entry.filename
-                for entry in entries
-                if entry.filename.endswith("/data.pkl") or entry.filename == "data.pkl"
-            ),
-            None,
-        )
+        names = archive.namelist()
+        name = next((name for name in names if name == "data.pkl" or name.endswith("/data.pkl")), None)
         if name is None:
             raise _Refused("the archive has no data.pkl")
-        folder, storages = name[: -len("data.pkl")], {}
-        if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
+        folder = name[: -len("data.pkl")]
+        if f"{folder}byteorder" in names and archive.read(f"{folder}byteorder") != b"little":
             raise _Refused("its numbers are not little-endian")
-
-        def find(kind, key):
-            if key not in storages:
-                storages[key] = _Storage(kind)
-                storages[key].fill(archive.read(f"{folder}data/{key}"))
-            return _same(storages[key], kind)
-
-        return _load(io.BytesIO(archive.read(name)), find)
+        state = _load(io.BytesIO(archive.read(name)))
+        return state, {key: _numbers(kind, archive.read(f"{folder}data/{key}")) for key, kind in _kinds(state).items()}
 
 
-def _same(storage, kind):
-    if storage.kind != kind:
-        raise _Refused(f"its numbers are both {storage.kind} and {kind}")
-    return storage
-
-
-def _read_legacy(file):
-    """The format before PyTorch 1.6: pickles one after the other, then the numbers."""
-    storages = {}
-
-    def find(kind, key):
-        return _same(storages.setdefault(key, _Storage(kind)), kind)
-
-    if _load(file, find) != _MAGIC or _load(file, find) != _PROTOCOL:
+def _read_legacy(content):
+    """The same of the format before PyTorch 1.6: pickles one after the other, then the numbers."""
+    file = io.BytesIO(content)
+    if _load(file) != _MAGIC or _load(file) != _PROTOCOL:
         raise _Refused("it does not begin as one")
-    machine = _load(file, find)
+    machine = _load(file)
     if type(machine) is not dict or machine.get("little_endian") is False:
         raise _Refused("its numbers are not little-endian")
-    state, keys = _load(file, find), _load(file, find)
+    state, keys = _load(file), _load(file)
+    kinds, storages = _kinds(state), {}
     if type(keys) is not list or not all(type(key) in (str, int) for key in keys):
         raise _Refused("it does not name its numbers")
-    for key in keys:
-        storage = storages[str(key)]
+    for key in map(str, keys):
         (count,) = struct.unpack("<q", file.read(8))
-        wanted = count * _DTYPES[storage.kind].itemsize
+        wanted = count * _DTYPES[kinds[key]].itemsize
         data = file.read(max(wanted, 0))
         if count < 0 or len(data) != wanted:
             raise _Refused(f"it names {count:,} numbers, which it is too short for: it is truncated")
-        storage.fill(data)
-    if any(storage.values is None for storage in storages.values()):
+        storages[key] = _numbers(kinds[key], data)
+    if storages.keys() != kinds.keys():
         raise _Refused("it is truncated")
-    return state
+    return state, storages
