@@ -23,8 +23,7 @@ def test_json_round_trip_keeps_every_field():
     )
     assert AdapterConfig.from_json(config.to_json()) == config
     assert config.blocks == (0, 2)
-    # Directories and runs from before a field say nothing of it.
-    assert set(config.to_dict()) == {field.name for field in dataclasses.fields(AdapterConfig)} - {"init_distribution"}
+    assert set(config.to_dict()) == {"method", *(field.name for field in dataclasses.fields(AdapterConfig))}
     normal = dataclasses.replace(config, init_distribution="normal")
     assert AdapterConfig.from_json(normal.to_json()) == normal != config
 

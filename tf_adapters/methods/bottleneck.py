@@ -155,15 +155,6 @@ class AdapterConfig(MethodConfig):
         make = ops.layer(Bottleneck)
         return make(self.bottleneck_size, **{name: getattr(self, name) for name in names}, **settings)
 
-    def to_dict(self):
-        """As of `MethodConfig`; what directories and runs from before a field do not say is left out where it is
-        theirs."""
-        values = super().to_dict()
-        del values["method"]
-        if self.init_distribution == "truncated":
-            del values["init_distribution"]
-        return values
-
 
 class Bottleneck(MethodLayer):
     """Bottleneck adapter with a skip connection (Houlsby et al., 2019), and its variants.

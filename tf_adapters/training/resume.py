@@ -55,19 +55,17 @@ class ResumeFile:
         return info
 
 
-def refuse_other(output, held, before, now, usual=None):
+def refuse_other(output, held, before, now):
     """Raise InputError if what is there was made with other settings than what is to go on with it.
 
     Args:
         output: path.
         held: str, what is there: "a run", "a search".
         before: dict of its settings.
-        now: dict of this one's, all of which count.
-        usual: dict of what settings were before they could be chosen; without an entry one that is not there does not
-            count.
+        now: dict of this one's, of which those count that the other has too.
     """
     for name, value in json.loads(json.dumps(now)).items():
-        known = before.get(name, (usual or {}).get(name, value))
+        known = before.get(name, value)
         if known != value:
             raise InputError(
                 f"{output} holds {held} with another {name} ({known!r}, now {value!r}): resume with the same "
