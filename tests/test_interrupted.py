@@ -39,8 +39,8 @@ def make(folder, *paths):
     "left",
     [
         [],
-        [TEMPORARY],
-        [f".resume/{TEMPORARY}"],
+        [f"{TEMPORARY}/"],
+        [f".resume/{TEMPORARY}/"],
         [f"{TEMPORARY}/state.safetensors"],
         ["head/"],
         [".resume/"],

@@ -100,12 +100,10 @@ def remove_dead(folder):
     for path in found:
         # One that is gone, that its writer holds, or that lies where there are no locks, is left alone.
         with contextlib.suppress(OSError):
-            is_folder = os.path.isdir(path)
-            # NFS locks only what may be written.
-            handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+            handle = os.open(path, os.O_RDONLY)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path) if is_folder else os.unlink(path)
+                shutil.rmtree(path)
             finally:
                 os.close(handle)
 
@@ -150,7 +148,7 @@ def write_safetensors(path, arrays, metadata=None):
 def _claimed(path):
     """Yield a new folder beside `path` whose lock this process holds; what is left of it goes at the end."""
     remove_dead(path.parent)
-    temporary, handle = _new(path)
+    temporary, handle = _locked_folder(path)
     try:
         yield temporary
     finally:
@@ -159,30 +157,21 @@ def _claimed(path):
         os.close(handle)
 
 
-def _new(path):
+def _locked_folder(path):
     while True:
         temporary = _temporary_name(path)
-        handle = _make_folder(temporary)
-        if handle is None:
-            continue
-        # A file system without locks has none that could be taken for dead.
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        # Before it was locked, another writer may have taken it for a dead one's.
+        temporary.mkdir()
+        # Before it is locked, another writer may take it for a dead one's.
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(temporary), os.fstat(handle)):
+            handle = os.open(temporary, os.O_RDONLY)
+            # A file system without locks has none that could be taken for dead.
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if temporary.exists():
                 return temporary, handle
-        os.close(handle)
+            os.close(handle)
 
 
 def _temporary_name(path):
     # Without the name of `path`, which may be as long as a name can be.
     return path.with_name(f".{secrets.token_hex(8)}.tf_adapters.tmp")
-
-
-def _make_folder(path):
-    os.mkdir(path)
-    try:
-        return os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return None  # another writer took it for a dead one's
