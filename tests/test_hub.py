@@ -21,12 +21,10 @@ import tf_adapters
 from tests.conftest import randomize, write_checkpoint
 from tf_adapters.adapterhub.fetching import find_directory
 from tf_adapters.errors import InputError
-from tf_adapters.hub import HubId, parse_id
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.loading import ALIASES
 from tf_adapters.saving import load_pretrained_adapter, push_adapter
-from tf_adapters.saving.fetching import find_adapter
-from tf_adapters.saving.pushing import _ALIASES_ON_HUB
+from tf_adapters.saving.hub import _ALIASES_ON_HUB, HubId, find_adapter, parse_id
 
 ADAPTERHUB = pathlib.Path(__file__).parent / "adapterhub"
 TEXTS = ["the film was good", "an awful plot"]
@@ -138,7 +136,7 @@ def is_refused(words, function, *arguments, **options):
 
 def test_an_upload_waits_for_no_tensorflow():
     script = (
-        "import sys, tf_adapters.saving.pushing, tf_adapters.cli.push\n"
+        "import sys, tf_adapters.saving.hub, tf_adapters.cli.push\n"
         "sys.exit(any(name in sys.modules for name in ('tensorflow', 'tf_keras', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

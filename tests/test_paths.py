@@ -16,9 +16,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.models.weight_files import H5File, read_tensors
 from tf_adapters.paths import to_path
-from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
-from tf_adapters.saving.settings import read_settings
-from tf_adapters.saving.stored_weights import sha256_of
+from tf_adapters.saving.settings import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE, read_settings, sha256_of
 from tf_adapters.text import ByteLevelBpe, SentencePiece, WordPiece
 from tf_adapters.training.resume import read_info
 

@@ -15,7 +15,7 @@ from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import freeze
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
-from tf_adapters.saving.fetching import find_adapter
+from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.tasks.label_names import check_label_names
 from tf_adapters.tasks.own_files import kept_reading, rows_from_file

@@ -5,9 +5,9 @@ import re
 
 from tf_adapters.adapterhub.layout import DESCRIPTIONS, FILES, HEAD_DESCRIPTION
 from tf_adapters.errors import InputError
-from tf_adapters.hub import parse_id
 from tf_adapters.paths import to_path
-from tf_adapters.saving import fetching
+from tf_adapters.saving import hub
+from tf_adapters.saving.hub import parse_id
 
 _NAMES = (*DESCRIPTIONS.values(), HEAD_DESCRIPTION, *(name for names in FILES.values() for name in names))
 
@@ -30,8 +30,8 @@ def find_directory(source):
             f"{source}: there is no such directory, and ids of AdapterHub's former index are not looked up: give the "
             "id of the repository on huggingface.co, such as AdapterHub/bert-base-uncased-pf-sst2."
         )
-    folder = fetching.find_adapter(source, files=(*fetching.FILES, *_NAMES))
+    folder = hub.find_adapter(source, files=(*hub.FILES, *_NAMES))
     if folder != path and (folder / DESCRIPTIONS["fusion"]).is_file():
         of_adapters = tuple(f"*/{name}" for name in (DESCRIPTIONS["adapter"], *FILES["adapter"]))
-        return fetching.find_adapter(f"{parse_id(os.fspath(source)).repository}@{folder.name}", files=of_adapters)
+        return hub.find_adapter(f"{parse_id(os.fspath(source)).repository}@{folder.name}", files=of_adapters)
     return folder

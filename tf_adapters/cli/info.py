@@ -12,8 +12,8 @@ from tf_adapters.cli.output import json_text
 from tf_adapters.cli.terminal import terminal
 from tf_adapters.cli.trained import local
 from tf_adapters.errors import InputError
-from tf_adapters.saving.fetching import find_adapter
-from tf_adapters.saving.layout import SETTINGS_FILE
+from tf_adapters.saving.hub import find_adapter
+from tf_adapters.saving.settings import SETTINGS_FILE
 
 
 def info(

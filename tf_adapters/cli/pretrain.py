@@ -16,7 +16,7 @@ from tf_adapters.cli.terminal import terminal
 from tf_adapters.cli.texts import TextOptions
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import PRETRAINING, check_recipe, get_recipe
-from tf_adapters.saving.layout import SETTINGS_FILE
+from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
 from tf_adapters.training.settings import choices
 

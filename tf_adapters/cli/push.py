@@ -40,7 +40,7 @@ def push(
 
     `predict`, `evaluate`, `info`, `export` and `convert` take the id in place of a directory then.
     """
-    from tf_adapters.saving.pushing import push_adapter
+    from tf_adapters.saving.hub import push_adapter
 
     address = push_adapter(
         directory, repository, private=private, revision=revision, message=message, base_model=base_model,

@@ -18,7 +18,7 @@ from tf_adapters.cli.terminal import terminal
 from tf_adapters.cli.trained import local, name_of
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import RECIPES, check_recipe
-from tf_adapters.saving.layout import SETTINGS_FILE
+from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
 from tf_adapters.training.settings import check_door
 

@@ -16,7 +16,7 @@ def local(source, find=None):
         source: path, or `owner/name` or `owner/name@revision`.
         find: function that finds it, of its source; None for `find_adapter`.
     """
-    from tf_adapters.saving.fetching import find_adapter
+    from tf_adapters.saving.hub import find_adapter
 
     folder = (find or find_adapter)(source)
     if folder != to_path(source):

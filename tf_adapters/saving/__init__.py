@@ -3,5 +3,5 @@
 from tf_adapters._submodules import submodules_of
 
 __getattr__ = submodules_of(
-    __name__, fuse_adapters="fusing", load_pretrained_adapter="pretrained", push_adapter="pushing"
+    __name__, fuse_adapters="pretrained", load_pretrained_adapter="pretrained", push_adapter="hub"
 )

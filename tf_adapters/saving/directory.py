@@ -32,11 +32,20 @@ from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
-from tf_adapters.saving.fetching import find_adapter
-from tf_adapters.saving.layout import CARD_FILE, NEXT_WEIGHTS_FILE, SETTINGS_FILE, WEIGHTS_FILE
+from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.model_card import model_card
-from tf_adapters.saving.settings import FORMAT_VERSION, check_result, check_task, read_settings
-from tf_adapters.saving.stored_weights import sha256_of, weights_path
+from tf_adapters.saving.settings import (
+    CARD_FILE,
+    FORMAT_VERSION,
+    NEXT_WEIGHTS_FILE,
+    SETTINGS_FILE,
+    WEIGHTS_FILE,
+    check_result,
+    check_task,
+    read_settings,
+    sha256_of,
+    weights_path,
+)
 from tf_adapters.tasks.label_names import check_label_names
 
 if TYPE_CHECKING:

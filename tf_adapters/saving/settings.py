@@ -1,12 +1,20 @@
-"""Reads an adapter directory's `tf_adapters.json`; needs no TensorFlow."""
+"""An adapter directory's files: their names, its checked `tf_adapters.json`, and where its weights are; needs no
+TensorFlow."""
+
+import hashlib
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.paths import reading, to_path
 from tf_adapters.ranges import is_int
-from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.tasks.readers import get_reader
 from tf_adapters.tasks.unlabelled import check_has_task
+
+SETTINGS_FILE = "tf_adapters.json"
+WEIGHTS_FILE = "adapter.safetensors"
+CARD_FILE = "README.md"
+# Where new weights lie until the settings that describe them are there.
+NEXT_WEIGHTS_FILE = ".adapter.safetensors.next"
 
 FORMAT_VERSION = 1
 
@@ -36,8 +44,6 @@ _CONTENT = {
 _OF_A_BACKBONE = {"activation": (str, type(None)), "layer_norm_eps": (int, float)}
 # The same of a task, of which all may be left out.
 _TASK = {"name": (str, type(None)), "kind": str, "metric": (str, type(None)), "text_pairs": bool, "reading": dict}
-
-
 # And of a result, which may be left out itself.
 _RESULT = {
     "split": str,
@@ -146,3 +152,32 @@ def task_of(settings):
         return kind, ()
     # Names that transformers gives by default are not stored.
     return kind, tuple(head["labels"] or (f"LABEL_{index}" for index in range(head["num_labels"])))
+
+
+def weights_path(directory, settings):
+    """Path of the weights that the settings describe.
+
+    Args:
+        directory: `pathlib.Path`.
+        settings: content of its `tf_adapters.json`.
+
+    Raises:
+        InputError: the directory lacks them, or has others.
+    """
+    for file in (WEIGHTS_FILE, NEXT_WEIGHTS_FILE):
+        path = directory / file
+        if path.exists() and sha256_of(path) == settings["weights"]["sha256"]:
+            return path
+    raise InputError(
+        f"{directory / WEIGHTS_FILE} is missing, truncated or not the file that {SETTINGS_FILE} describes: copy the "
+        "directory again as a whole."
+    )
+
+
+def sha256_of(path):
+    """SHA-256 of a file, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with reading(path), open(path, "rb") as file:
+        for piece in iter(lambda: file.read(1 << 20), b""):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -21,9 +21,8 @@ from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe
 from tf_adapters.saving.atomic import remove_folder
 from tf_adapters.saving.directory import load_adapter
-from tf_adapters.saving.fetching import find_adapter
-from tf_adapters.saving.fusing import fuse_adapters
-from tf_adapters.saving.pretrained import load_pretrained_adapter
+from tf_adapters.saving.hub import find_adapter
+from tf_adapters.saving.pretrained import fuse_adapters, load_pretrained_adapter
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Task

@@ -4,7 +4,7 @@ import re
 
 from tf_adapters.errors import InputError
 from tf_adapters.saving.atomic import remove_dead, remove_file, remove_folder
-from tf_adapters.saving.layout import SETTINGS_FILE
+from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
 
 

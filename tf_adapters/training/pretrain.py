@@ -17,8 +17,7 @@ from tf_adapters.paths import to_path
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.atomic import remove_dead, remove_folder
 from tf_adapters.saving.directory import load_adapter
-from tf_adapters.saving.layout import SETTINGS_FILE
-from tf_adapters.saving.settings import read_settings
+from tf_adapters.saving.settings import SETTINGS_FILE, read_settings
 from tf_adapters.training.fit import fit
 from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
 from tf_adapters.training.resume import refuse_other

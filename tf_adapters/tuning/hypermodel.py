@@ -14,8 +14,7 @@ from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds, in_range
 from tf_adapters.recipes import changed_adapter, get_recipe
 from tf_adapters.saving.atomic import remove_folder, write_text
-from tf_adapters.saving.layout import SETTINGS_FILE
-from tf_adapters.saving.settings import read_settings
+from tf_adapters.saving.settings import SETTINGS_FILE, read_settings
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.experiment import Experiment
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE

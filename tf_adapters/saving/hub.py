@@ -1,20 +1,118 @@
-"""Uploads adapter directories to the HuggingFace hub; needs no TensorFlow."""
+"""Adapter directories on the HuggingFace hub: found, fetched and uploaded; needs no TensorFlow.
 
+The hub is where huggingface_hub looks for it (`HF_ENDPOINT`), with its token (`HF_TOKEN`, or the one that `hf auth
+login` keeps) and its cache.
+"""
+
+import contextlib
 import copy
 import json
 import os
 import pathlib
+import re
 import tempfile
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from tf_adapters._types import PathLike
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.hub import explained, parse_id
 from tf_adapters.paths import to_path
-from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.model_card import model_card
-from tf_adapters.saving.settings import read_settings
-from tf_adapters.saving.stored_weights import weights_path
+from tf_adapters.saving.settings import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE, read_settings, weights_path
+
+_ID = re.compile(r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[^@\s]+))?", re.ASCII)
+
+
+class HubId(NamedTuple):
+    """A repository on the hub, `owner/name`, and a branch, tag or commit of it, or None for the main branch."""
+
+    repository: str
+    revision: Optional[str]
+
+
+def parse_id(text):
+    """The `HubId` that `owner/name` or `owner/name@revision` stands for, or None if the text is no such id.
+
+    Example:
+    >>> parse_id("someone/film@v2")
+    HubId(repository='someone/film', revision='v2')
+    """
+    found = _ID.fullmatch(text)
+    return found and HubId(found["repository"], found["revision"])
+
+
+def fetch(wanted, files):
+    """The folder of the hub's cache that holds a repository's files of these names, downloaded if need be.
+
+    Args:
+        wanted: `HubId`.
+        files: list of str, names or patterns (`"*/adapter_config.json"`) of what is to be fetched, if it is there.
+
+    Returns: a `pathlib.Path`. The last part is the commit.
+
+    Raises:
+        InputError: what huggingface_hub says.
+    """
+    with explained(wanted.repository):
+        from huggingface_hub import snapshot_download
+
+        return pathlib.Path(snapshot_download(wanted.repository, revision=wanted.revision, allow_patterns=list(files)))
+
+
+@contextlib.contextmanager
+def explained(repository):
+    """Turn what huggingface_hub raises in the block into an `InputError` with its own message, on one line."""
+    try:
+        import huggingface_hub  # noqa: F401
+    except ImportError:
+        raise InputError(
+            "huggingface_hub is not installed, which speaks to the hub: run `pip install huggingface_hub`."
+        ) from None
+    try:
+        yield
+    except InputError:
+        raise
+    # Errors of the protocol and the network are OSErrors, wrong ids ValueErrors, and the Rust client's RuntimeErrors.
+    except (OSError, ValueError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:500]
+        token = " The token is in HF_TOKEN, or that of `hf auth login`." if re.search("40[13]", said) else ""
+        raise InputError(f"The HuggingFace hub and {repository}: {said}{token}") from None
+
+
+# With the name of other libraries' description, so that a reader can say what a repository holds instead.
+FILES = (SETTINGS_FILE, WEIGHTS_FILE, CARD_FILE, "adapter_config.json")
+
+
+def find_adapter(source, *, files=FILES, required=True):
+    """The folder of an adapter directory: the one here, or the files of a repository on the hub.
+
+    Args:
+        source: path, or `owner/name` or `owner/name@revision` of a repository on the HuggingFace hub. What is on this
+            machine by that name wins.
+        files: names of the files that are fetched, or patterns.
+        required: bool, whether a repository without any of them is refused.
+
+    Returns: a `pathlib.Path`; of what is neither here nor such an id the path itself, which readers refuse.
+
+    Raises:
+        InputError: there is no such directory, and the hub has no such repository or does not give it.
+    """
+    path, wanted = to_path(source), parse_id(os.fspath(source))
+    if wanted is None or os.path.lexists(path):
+        return path
+    try:
+        folder = fetch(wanted, files)
+    except InputError as error:
+        raise InputError(f"{source}: there is no such directory. {error}") from None
+    if (folder / SETTINGS_FILE).exists() and not (folder / WEIGHTS_FILE).exists():
+        raise InputError(
+            f"{source}: the hub's cache has {SETTINGS_FILE} of it and no {WEIGHTS_FILE}: run it again with a network; "
+            "if that does not help, the repository lacks the file."
+        )
+    # A repository without any of the files has no folder in the cache.
+    if required and not folder.is_dir():
+        raise InputError(f"{source} is on the hub, and holds none of {', '.join(files)}: it is no adapter directory.")
+    return folder
+
 
 # What the aliases of `load_backbone` are called on the hub.
 _ALIASES_ON_HUB = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
