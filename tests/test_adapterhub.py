@@ -18,8 +18,8 @@ from tests.conftest import randomize, tiny_model
 from tests.families import family_model
 from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone
 from tf_adapters.adapterhub import export_adapter, import_adapter
+from tf_adapters.adapterhub.bottleneck import config_for_hub, config_from_hub
 from tf_adapters.adapterhub.description import read_head_description
-from tf_adapters.adapterhub.settings import config_for_hub, config_from_hub
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.models.state import state_of
 

@@ -22,8 +22,8 @@ from tests.table import PFEIFFER
 from tests.test_adapterhub import FILES, check
 from tf_adapters import AdapterConfig, FusionConfig, IA3Config, InputError, LoraConfig, add_adapters, load_backbone
 from tf_adapters.adapterhub import export_adapter, import_adapter
+from tf_adapters.adapterhub.bridge import describe_head
 from tf_adapters.adapterhub.description import read_description
-from tf_adapters.adapterhub.importing import describe_head
 from tf_adapters.adapterhub.lora import config_for_hub, config_from_hub
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.config import DENSE_PLACES

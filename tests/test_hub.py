@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 import tf_adapters
 from tests.conftest import randomize, write_checkpoint
-from tf_adapters.adapterhub.fetching import find_directory
+from tf_adapters.adapterhub.description import find_directory
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.loading import ALIASES

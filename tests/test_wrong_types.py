@@ -8,7 +8,7 @@ import pytest
 
 from tf_adapters import AdapterConfig, ByteLevelBpe, InputError, WordPiece, load_backbone
 from tf_adapters.activations import check_activation
-from tf_adapters.adapterhub import lora, settings
+from tf_adapters.adapterhub import bottleneck, lora
 from tf_adapters.adapterhub.description import HeadDescription
 from tf_adapters.methods import config_from_dict
 from tf_adapters.methods.lora import LoraConfig
@@ -92,7 +92,7 @@ def test_what_is_no_activation_is_refused(name):
 
 
 THEIRS = {
-    settings.config_from_hub: [
+    bottleneck.config_from_hub: [
         "leave_out",
         "dropout",
         "mh_adapter",
@@ -118,7 +118,7 @@ THEIRS = {
 
 @pytest.mark.parametrize(("read", "name"), [(read, name) for read, names in THEIRS.items() for name in names])
 def test_a_setting_of_adapterhub_of_a_wrong_type_is_named(read, name):
-    arguments = (4, 4, "here") if read is settings.config_from_hub else (4, "here")
+    arguments = (4, 4, "here") if read is bottleneck.config_from_hub else (4, "here")
     for value in WRONG[1:]:
         if name == "non_linearity" and isinstance(value, str) and value == "linear":
             continue

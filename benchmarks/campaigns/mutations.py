@@ -245,7 +245,7 @@ MUTATIONS = [
     ("training/fit.py", '        "validation_data": task.validation.digest(),\n', "", "label_order:resume"),
     ("training/fit.py", '        "label_names": list(task.labels),\n', "", "label_order:resume"),
     ("training/fit.py", '    kind.check_model(model, "The task", task.labels)\n', "", "label_order:trained"),
-    ("adapterhub/importing.py", "    if labels is not None:\n", "    if False:\n", "label_order:imported"),
+    ("adapterhub/bridge.py", "    if labels is not None:\n", "    if False:\n", "label_order:imported"),
     ("training/fit.py", '    check_acts(state, "fit")\n', "", "what_acts:neither"),
     ("training/fit.py", "[*saved, *(", "[*(", "what_acts:second"),
     ("training/fit.py", '        "metric": task.metric,\n', "", "label_order:resume"),

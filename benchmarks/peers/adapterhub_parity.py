@@ -87,7 +87,7 @@ def import_all(folder):
 
     import tf_adapters
     from tf_adapters import adapterhub
-    from tf_adapters.adapterhub.importing import describe_head
+    from tf_adapters.adapterhub.bridge import describe_head
 
     differences = {}
     for directory in sorted(path.parent for path in folder.glob("*/*/expected.npz")):

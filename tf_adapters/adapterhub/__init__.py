@@ -5,4 +5,4 @@ from tf_adapters._submodules import submodules_of
 __all__ = ["export_adapter", "import_adapter"]
 
 # At first use, so that a directory can be looked at without TensorFlow.
-__getattr__ = submodules_of(__name__, export_adapter="exporting", import_adapter="importing")
+__getattr__ = submodules_of(__name__, export_adapter="bridge", import_adapter="bridge")

@@ -4,10 +4,11 @@ import re
 
 import numpy as np
 
-from tf_adapters.adapterhub.settings import check_placement, config_for_hub, config_from_hub
 from tf_adapters.adapterhub.weights import by_key, by_site, name_of, read_weights
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
+from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.state import state_of
+from tf_adapters.ranges import is_int
 
 # Names of first versions.
 _RENAMED = (
@@ -129,3 +130,137 @@ def _their_parts(layer, config):
                 np.ascontiguousarray(value.T) if value.ndim == 2 else value.reshape(-1)
             )
     return arrays
+
+
+# Theirs -> ours. Before files had a version, "gelu" was the approximation.
+_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "swish": "swish", "silu": "swish"}
+_ACTIVATIONS_BEFORE_VERSIONS = {**_ACTIVATIONS, "gelu": "gelu_tanh", "gelu_orig": "gelu"}
+_SAME = ("relu", "tanh", "sigmoid", "elu", "selu", "linear")
+# What only this value of can be expressed, and what it says where it is left out.
+_FIXED = {
+    "cross_adapter": False, "phm_layer": False, "use_gating": False, "stochastic_depth": 0.0,
+    "adapter_residual_before_ln": False,
+    "original_ln_after": True,
+}  # fmt: skip
+_DEFAULTS = {
+    **_FIXED, "mh_adapter": False, "output_adapter": True, "is_parallel": False, "ln_before": False, "ln_after": False,
+    "original_ln_before": False, "residual_before_ln": True, "non_linearity": "swish", "scaling": 1.0, "dropout": 0.0,
+    "leave_out": [],
+}  # fmt: skip
+_SWITCHES = ("mh_adapter", "output_adapter", "is_parallel", "ln_before", "ln_after", "original_ln_before")
+
+
+def config_from_hub(settings, bottleneck_size, depth, directory):
+    """The `AdapterConfig` of an `adapter_config.json`.
+
+    Args:
+        settings: dict, the file's content.
+        bottleneck_size: int, as the weights have it: reduction factors of old files do not say it exactly.
+        depth: int, blocks of the encoder.
+        directory: for messages.
+
+    Raises:
+        InputError: it says something that AdapterConfig cannot.
+    """
+    theirs = {**_DEFAULTS, **(settings.get("config") or {})}
+    versioned = "version" in settings
+
+    def refuse(name, why):
+        raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: {why}.")
+
+    for name in _SWITCHES:
+        if not isinstance(theirs[name], bool):
+            refuse(name, "it must be true or false")
+    for name, value in _FIXED.items():
+        if theirs[name] != value:
+            refuse(name, f"only {value!r} has its like here")
+    # First versions carry the default of an invertible adapter in every task's file.
+    if theirs.get("inv_adapter") and not (not versioned and settings.get("type") == "text_task"):
+        refuse("inv_adapter", "invertible adapters of languages have no like here")
+    if theirs["ln_before"] and theirs["ln_after"]:
+        refuse("ln_after", "with ln_before it would be a second LayerNorm inside the adapter")
+    if theirs["scaling"] != "learned" and not isinstance(theirs["scaling"], (int, float)):
+        refuse("scaling", "it must be a number or 'learned'")
+    if theirs["is_parallel"]:
+        insertion = "parallel"
+    elif theirs["residual_before_ln"] is not True:
+        refuse("residual_before_ln", "the residual must be the sub-layer's own output (true)")
+    else:
+        insertion = "after-norm" if theirs["original_ln_before"] else "sequential"
+    if not theirs["mh_adapter"] and not theirs["output_adapter"]:
+        refuse("output_adapter", "there is no adapter")
+    name = str(theirs["non_linearity"]).lower()
+    known = _ACTIVATIONS if versioned else _ACTIVATIONS_BEFORE_VERSIONS
+    if name not in known and name not in _SAME:
+        refuse("non_linearity", f"use one of {', '.join((*known, *_SAME))}")
+    return AdapterConfig(
+        bottleneck_size=bottleneck_size,
+        placement="both"
+        if theirs["mh_adapter"] and theirs["output_adapter"]
+        else "attention"
+        if theirs["mh_adapter"]
+        else "ffn",
+        blocks=blocks_left(theirs["leave_out"], depth, directory),
+        activation=known.get(name, name),
+        dropout=theirs["dropout"],
+        insertion=insertion,
+        scaling=theirs["scaling"],
+        inner_norm="before" if theirs["ln_before"] else "after" if theirs["ln_after"] else "none",
+        train_layer_norm="none",
+    )
+
+
+def config_for_hub(config, hidden_size, depth):
+    """The `config` of an `adapter_config.json` for an `AdapterConfig`; InputError for what it cannot say."""
+
+    def refuse(name, why):
+        raise InputError(f"{name}={getattr(config, name)!r} cannot be exported to AdapterHub: {why}.")
+
+    if config.interaction != "add":
+        refuse("interaction", "its adapters add")
+    if config.hidden_layers != 1:
+        refuse("hidden_layers", "its adapters have one layer between the projections")
+    activation = {"gelu": "gelu", "gelu_tanh": "gelu_new", "swish": "swish", "silu": "swish"}.get(config.activation)
+    if activation is None and config.activation not in _SAME:
+        refuse("activation", f"use one of {', '.join(('gelu', 'gelu_tanh', 'swish', *_SAME))}")
+    return {
+        "adapter_residual_before_ln": False, "cross_adapter": False, "dropout": config.dropout,
+        "factorized_phm_W": True,
+        "factorized_phm_rule": False, "hypercomplex_nonlinearity": "glorot-uniform", "init_weights": "bert",
+        "init_weights_seed": None,
+        "inv_adapter": None, "inv_adapter_reduction_factor": None, "is_parallel": config.insertion == "parallel",
+        "learn_phm": True,
+        "leave_out": blocks_left_out(config.blocks, depth), "ln_after": config.inner_norm == "after",
+        "ln_before": config.inner_norm == "before", "mh_adapter": config.placement in ("both", "attention"),
+        "non_linearity": activation or config.activation, "original_ln_after": True,
+        "original_ln_before": config.insertion == "after-norm", "output_adapter": config.placement in ("both", "ffn"),
+        "phm_bias": True,
+        "phm_c_init": "normal", "phm_dim": 4, "phm_init_range": 0.0001, "phm_layer": False, "phm_rank": 1,
+        # int(hidden / factor) must be the size: hidden / size itself falls below it for two sizes of five.
+        "reduction_factor": hidden_size / (config.bottleneck_size + 0.5), "residual_before_ln": True,
+        "scaling": config.scaling,
+        "shared_W_phm": False, "shared_phm_rule": True, "stochastic_depth": 0.0, "use_gating": False,
+    }  # fmt: skip
+
+
+def blocks_left(leave_out, depth, directory):
+    """The `blocks` of a configuration here, for a `leave_out` there."""
+    if leave_out is not None and not (isinstance(leave_out, list) and all(map(is_int, leave_out))):
+        raise InputError(
+            f"{directory}: leave_out={shown(leave_out)} cannot be imported: it must be a list of numbers of blocks."
+        )
+    return tuple(block for block in range(depth) if block not in leave_out) if leave_out else None
+
+
+def blocks_left_out(blocks, depth):
+    """The `leave_out` there, for the `blocks` of a configuration here."""
+    return [] if blocks is None else [block for block in range(depth) if block not in blocks]
+
+
+def check_placement(config, family):
+    """Raise InputError where `adapters` computes something else at these places."""
+    if config.placement != "ffn" and not family.adapterhub_attention:
+        raise InputError(
+            f"An adapter behind the attention of {family.model_type} reads the attention's input in `adapters` 1.3.0, "
+            "and its output here: only adapters behind the feed-forward layer (placement='ffn') mean the same in both."
+        )

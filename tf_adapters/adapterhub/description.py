@@ -1,14 +1,26 @@
-"""`adapter_config.json`, `adapter_fusion_config.json` and `head_config.json`, read without TensorFlow."""
+"""Directories of `adapters` or PEFT: where they are, their files' names, and what `adapter_config.json`,
+`adapter_fusion_config.json` and `head_config.json` say; needs no TensorFlow."""
 
 import dataclasses
+import os
 import pathlib
+import re
 from typing import Optional
 
-from tf_adapters.adapterhub.layout import DESCRIPTIONS, HEAD_DESCRIPTION
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.paths import to_path
+from tf_adapters.saving import hub
 
+DESCRIPTIONS = {"adapter": "adapter_config.json", "fusion": "adapter_fusion_config.json"}
+HEAD_DESCRIPTION = "head_config.json"
+# What a directory holds -> its weights in either of the two formats.
+FILES = {
+    "adapter": ("adapter.safetensors", "pytorch_adapter.bin"),
+    "fusion": ("model_adapter_fusion.safetensors", "pytorch_model_adapter_fusion.bin"),
+    "head": ("model_head.safetensors", "pytorch_model_head.bin"),
+    "peft": ("adapter_model.safetensors", "adapter_model.bin"),
+}
 # Our heads -> the ends of the names of transformers' classes with that head, and the flexible heads that compute the
 # same.
 HEAD_TYPES = {
@@ -100,3 +112,31 @@ def read_head_description(directory):
     if flexible is not None:
         kind, known = ("flexible head", [name for _, types in HEAD_TYPES.values() for name in types])
     raise InputError(f"{path} is of a {kind} {shown(theirs)}: {', '.join(known)} are read; pass {{head}}.", head=False)
+
+
+_NAMES = (*DESCRIPTIONS.values(), HEAD_DESCRIPTION, *(name for names in FILES.values() for name in names))
+
+
+def find_directory(source):
+    """The folder of a directory of `adapters`, of PEFT or of this package: the one here, or a repository on the hub.
+
+    Args:
+        source: path, or `owner/name` or `owner/name@revision` on the HuggingFace hub. What is here by that name wins.
+
+    Returns: a `pathlib.Path`. A fusion's holds the folders of its adapters.
+
+    Raises:
+        InputError: as `find_adapter`; the source is an id of AdapterHub's own index.
+    """
+    path = to_path(source)
+    # AdapterHub's index was archived in July 2024; its adapters are repositories of huggingface.co.
+    if re.fullmatch(r"[\w.-]+@[\w.-]+|[\w.-]+/[\w.-]+@ukp", os.fspath(source)) and not path.exists():
+        raise InputError(
+            f"{source}: there is no such directory, and ids of AdapterHub's former index are not looked up: give the "
+            "id of the repository on huggingface.co, such as AdapterHub/bert-base-uncased-pf-sst2."
+        )
+    folder = hub.find_adapter(source, files=(*hub.FILES, *_NAMES))
+    if folder != path and (folder / DESCRIPTIONS["fusion"]).is_file():
+        of_adapters = tuple(f"*/{name}" for name in (DESCRIPTIONS["adapter"], *FILES["adapter"]))
+        return hub.find_adapter(f"{hub.parse_id(os.fspath(source)).repository}@{folder.name}", files=of_adapters)
+    return folder

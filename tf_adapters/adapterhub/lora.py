@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from tf_adapters.adapterhub.settings import blocks_left, blocks_left_out
+from tf_adapters.adapterhub.bottleneck import blocks_left, blocks_left_out
 from tf_adapters.adapterhub.weights import by_key, by_site, name_of, read_weights
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError, shown

@@ -6,9 +6,8 @@ import re
 import tensorflow as tf
 
 from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
-from tf_adapters.adapterhub.heads import matched
 from tf_adapters.adapterhub.lora import dense_layers, values
-from tf_adapters.adapterhub.weights import by_site, read_weights
+from tf_adapters.adapterhub.weights import by_site, matched, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of

@@ -5,7 +5,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from tf_adapters.adapterhub.fetching import find_directory
+from tf_adapters.adapterhub.description import find_directory
 from tf_adapters.cli import options
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.terminal import terminal
@@ -113,7 +113,7 @@ def _to_hub(directory, name, output, model, head):
 def _from_hub(directory, output, source, head, max_length):
     from tf_adapters import load_backbone, load_tokenizer, parameter_counts, save_adapter, set_trainable
     from tf_adapters.adapterhub import import_adapter
-    from tf_adapters.adapterhub.importing import describe_head
+    from tf_adapters.adapterhub.bridge import describe_head
     from tf_adapters.kinds import get_kind
 
     described = describe_head(directory) if head else None

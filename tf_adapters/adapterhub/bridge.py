@@ -1,16 +1,24 @@
-"""From a directory of `adapters` or PEFT to an adapter of a model."""
+"""From a directory of `adapters` or PEFT to an adapter of a model, and back."""
+
+import json
 
 from tf_adapters.adapterhub import bottleneck, fusion, lora, peft
-from tf_adapters.adapterhub.description import read_description, read_head_description
-from tf_adapters.adapterhub.fetching import find_directory
-from tf_adapters.adapterhub.heads import read_head
-from tf_adapters.adapterhub.layout import HEAD_DESCRIPTION
-from tf_adapters.adapterhub.weights import read_weights
+from tf_adapters.adapterhub.description import (
+    DESCRIPTIONS,
+    FILES,
+    HEAD_DESCRIPTION,
+    find_directory,
+    read_description,
+    read_head_description,
+)
+from tf_adapters.adapterhub.weights import head_files, read_head, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.door import only_first_door
-from tf_adapters.models.injection import add_adapters
+from tf_adapters.models.injection import add_adapters, check_acts
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
+from tf_adapters.paths import to_path
+from tf_adapters.saving.atomic import write_safetensors, write_text
 from tf_adapters.tasks.label_names import check_label_names, is_default
 
 
@@ -37,7 +45,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     only_first_door(model, "import_adapter")
     directory, state = find_directory(directory), state_of(model)
     method, settings = read_description(directory)
-    read, read_its_head, _ = _methods(method, settings, directory)
+    read, read_its_head, _ = _reader(method, settings, directory)
     if adapters is not None and method != "fusion":
         raise InputError(
             f"{{adapters}} are what a fusion is of, and {directory} holds none: leave it out.", adapters=adapters
@@ -69,7 +77,7 @@ def describe_head(directory):
     here."""
     directory = find_directory(directory)
     method, settings = read_description(directory)
-    return _methods(method, settings, directory)[2](directory, settings)
+    return _reader(method, settings, directory)[2](directory, settings)
 
 
 def _check_encoder(model, method, settings, directory):
@@ -83,10 +91,10 @@ def _check_encoder(model, method, settings, directory):
             )
 
 
-def _methods(method, settings, directory):
-    if method not in METHODS or (method == "peft") != ("peft_type" in settings):
-        raise InputError(f"{directory} has the architecture {shown(method)}: {', '.join(METHODS)} can be imported.")
-    return METHODS[method]
+def _reader(method, settings, directory):
+    if method not in _READERS or (method == "peft") != ("peft_type" in settings):
+        raise InputError(f"{directory} has the architecture {shown(method)}: {', '.join(_READERS)} can be imported.")
+    return _READERS[method]
 
 
 def _head(model, state, directory, settings):
@@ -100,9 +108,77 @@ def _describe_head(directory, settings):
 
 
 # What a directory holds -> the functions that read it, its head, and what the head is.
-METHODS = {
+_READERS = {
     "bottleneck": (bottleneck.read, _head, _describe_head),
     "lora": (lora.read, _head, _describe_head),
     "fusion": (fusion.read, _head, _describe_head),
     "peft": (peft.read, peft.read_head, peft.describe_head),
 }
+
+
+_VERSION = "adapters.1.3.0"
+# `method` of a config -> what is written of it.
+_WRITERS = {"bottleneck": bottleneck.files, "lora": lora.files, "fusion": fusion.files}
+_WITHOUT_LIKE = {"ia3": lora.NO_IA3}
+
+
+def export_adapter(model, directory, *, name=None, head=True):
+    """Write the active adapter as `adapters` saves it, which reads it with `use_safetensors=True`.
+
+    A bottleneck adapter or LoRA is for `model.load_adapter(directory)`. A fusion's adapters are written in folders of
+    their names, for `load_adapter(directory/NAME)`, and the fusion beside them for `load_adapter_fusion(directory)`. An
+    adapter that sites share is written once for each of them.
+
+    Args:
+        model: a model with adapters.
+        directory: path; files that are there are replaced.
+        name: str, what it is called there; None for its name on this model, and for the names of a fusion's adapters
+            with commas between them, by which `Fuse` finds it.
+        head: bool, whether to write the head too: of classification, token classification, question answering or
+            multiple choice.
+
+    Returns: the directory, a `pathlib.Path`.
+
+    Raises:
+        InputError: there is no adapter, or it has what AdapterHub's files cannot hold: LayerNorms that were trained,
+            several layers, multiplication, (IA)^3, LoRA behind the attention, another kind of head.
+    """
+    only_first_door(model, "export_adapter")
+    state, directory = state_of(model), to_path(directory)
+    if state.active is None:
+        raise InputError("The model has no adapter to export: add or load one first.")
+    check_acts(state, "export_adapter")
+    if not state.family.on_adapterhub:
+        raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
+    method = state.adapters[state.active].config.method
+    if method not in _WRITERS:
+        why = _WITHOUT_LIKE.get(method, "it has none of the kind")
+        raise InputError(f"An adapter of the method {method!r} cannot be exported to AdapterHub: {why}.")
+    written = _WRITERS[method](model, state.active, name)
+    _check_layer_norms(model, state)
+    about = {
+        "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"),
+        "model_name": state.source or "",
+        "model_type": model.config.model_type, "version": _VERSION,
+    }  # fmt: skip
+    described_head = head_files(model, state, written[0][2]["name"]) if head else None
+    for folder, kind, described, arrays in written:
+        write_safetensors(directory / folder / FILES[kind][0], arrays, metadata={"format": "pt"})
+        _write_json(directory / folder / DESCRIPTIONS[kind], {**about, **described})
+    if described_head is not None:
+        described, weights = described_head
+        write_safetensors(directory / "model_head.safetensors", weights, metadata={"format": "pt"})
+        _write_json(directory / "head_config.json", {**about, **described})
+    return directory
+
+
+def _write_json(path, content):
+    write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+def _check_layer_norms(model, state):
+    if state.changed(model, state.owner):
+        raise InputError(
+            "The adapter's LayerNorms were trained, or other weights of the encoder, which AdapterHub's files do not "
+            "hold: train with train_layer_norm='none' to export it."
+        )
