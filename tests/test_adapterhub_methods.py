@@ -6,7 +6,6 @@ fixtures).
 
 import json
 import math
-import re
 import shutil
 
 import numpy as np
@@ -20,6 +19,7 @@ from tests.conftest import randomize, tiny_model
 from tests.families import family_inputs, family_model
 from tests.table import PFEIFFER
 from tests.test_adapterhub import FILES, check
+from tests.test_adapterhub_refused import DENSES, FULL_NAMES, as_it_was, changed, keys
 from tf_adapters import AdapterConfig, FusionConfig, IA3Config, InputError, LoraConfig, add_adapters, load_backbone
 from tf_adapters.adapterhub import export_adapter, import_adapter
 from tf_adapters.adapterhub.bridge import describe_head
@@ -31,7 +31,6 @@ from tf_adapters.models.state import state_of
 
 BERT = FILES / "bert"
 IN_BOTH = tuple(place for place in DENSE_PLACES if place != "attention_output")
-DENSES = ("attention.self.query", "attention.self.key", "attention.self.value", "intermediate.dense", "output.dense")
 
 
 @pytest.fixture
@@ -57,27 +56,6 @@ def adapted(config, model=None):
     for number, layer in enumerate(state_of(model).adapters["default"].layers.values()):
         randomize(layer, number)
     return model
-
-
-def as_it_was(model):
-    return not state_of(model).adapters and not state_of(model).newly_initialized
-
-
-def changed(
-    tmp_path, source, settings=None, arrays=None, description="adapter_config.json", file="adapter.safetensors"
-):
-    """A copy of a directory with other settings or weights."""
-    directory = tmp_path / "changed"
-    shutil.copytree(BERT / source, directory)
-    content = json.loads((directory / description).read_text())
-    if settings is not None:
-        settings(content)
-        (directory / description).write_text(json.dumps(content))
-    if arrays is not None:
-        found = load_file(directory / file)
-        arrays(found)
-        save_file(found, directory / file)
-    return directory
 
 
 # LoRA of `adapters`
@@ -152,74 +130,7 @@ def test_files_of_versions_that_left_the_scale_out_are_read_as_they_were_trained
     assert config_from_hub(settings, 2, "x").alpha == alpha
 
 
-def set_config(**values):
-    return lambda content: content["config"].update(values)
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        (set_config(composition_mode="scale"), r"composition_mode='scale'.*\(IA\)\^3 .*before its activation"),
-        (set_config(use_gating=True), "use_gating=True"),
-        (set_config(use_dora=True), "use_dora=True cannot be imported: DoRA"),
-        (set_config(vera_d=0.1), "vera_d=0.1 cannot be imported: VeRA"),
-        (set_config(architecture="mtl_lora"), "architecture 'mtl_lora': .*lora"),
-        (set_config(selfattn_lora=False, intermediate_lora=False, output_lora=False), "there is no LoRA"),
-        (set_config(r=0), "rank=0"),
-        (set_config(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"),
-        (set_config(output_lora=False), r"block \d \(output\), which adapter_config.json leaves out"),
-        (set_config(leave_out=[2]), r"block 2 \(\w+\), which adapter_config.json leaves out"),
-        (
-            lambda content: content.update(model_type="roberta"),
-            "model_type='roberta', and this model has model_type='bert'",
-        ),
-        (
-            lambda content: content.update(name="another"),
-            "a bert's names begin as 'bert.encoder.layer.0.attention.self.query.loras.another.' does",
-        ),
-    ],
-)
-def test_lora_without_a_like_here_is_named_and_the_model_stays(model, settings, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        import_adapter(model, changed(tmp_path, "lora", settings))
-    assert as_it_was(model)
-
-
-KEY = "bert.encoder.layer.1.intermediate.dense.loras.lora."
-
-
-@pytest.mark.parametrize(
-    "arrays, message",
-    [
-        (lambda found: found.pop(KEY + "lora_B"), r"b of block 1 \(intermediate\) is missing, and must be \(3, 48\)"),
-        (
-            lambda found: found.update({KEY + "lora_A": np.zeros((3, 8), np.float32)}),
-            r"a of block 1 \(intermediate\) is \(8, 3\), and must be \(32, 3\)",
-        ),
-        (
-            lambda found: found.update({KEY + "m.weight": np.zeros((48, 1), np.float32)}),
-            r"'m.weight' of block 1 \(intermediate\)",
-        ),
-        (
-            lambda found: found.update({KEY + "lora_A": np.full((3, 32), np.nan, np.float32)}),
-            "lora.lora_A holds NaN or infinity",
-        ),
-        (
-            lambda found: found.update({KEY.replace("1", "7") + "lora_A": np.zeros((3, 32), np.float32)}),
-            "'bert.encoder.layer.7.*for which this model has no place",
-        ),
-    ],
-)
-def test_weights_of_lora_that_do_not_fit_are_named(model, arrays, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        import_adapter(model, changed(tmp_path, "lora", arrays=arrays))
-    assert as_it_was(model)
-
-
-@pytest.mark.parametrize(
-    "source, file",
-    [("lora", "adapter.safetensors"), ("lora_values", "pytorch_adapter.bin"), ("peft-pattern", "adapter_model.bin")],
-)
+@pytest.mark.parametrize("source, file", [("lora", "adapter.safetensors"), ("peft-pattern", "adapter_model.bin")])
 def test_truncated_weights_are_named(model, source, file, tmp_path):
     directory = changed(tmp_path, source)
     (directory / file).write_bytes((directory / file).read_bytes()[:-300])
@@ -282,8 +193,7 @@ def test_a_bias_of_keys_is_passed_over(model, tmp_path):
             if key.endswith(".key.bias"):
                 found[key] = found[key] + 3.0
 
-    settings = dict(description="adapter_fusion_config.json", file="model_adapter_fusion.safetensors")
-    import_adapter(model, changed(tmp_path, "fusion", arrays=shift, **settings))
+    import_adapter(model, changed(tmp_path, "fusion", arrays=shift))
     check(model, BERT / "fusion")
 
 
@@ -331,55 +241,8 @@ def test_weights_of_a_fusion_whose_name_only_begins_the_same_are_passed_over(mod
     def another(found):
         found |= {key.replace("first,second", "first,second,third"): value + 1.0 for key, value in found.items()}
 
-    settings = dict(description="adapter_fusion_config.json", file="model_adapter_fusion.safetensors")
-    import_adapter(model, changed(tmp_path, "fusion", arrays=another, **settings))
+    import_adapter(model, changed(tmp_path, "fusion", arrays=another))
     check(model, BERT / "fusion")
-
-
-FUSED = "bert.encoder.layer.2.output.adapter_fusion_layer.first,second."
-
-
-@pytest.mark.parametrize(
-    "settings, arrays, message",
-    [
-        (set_config(value=False), None, r"value=False cannot be imported: FusionLayer has only True \('dynamic'\)"),
-        (set_config(temperature=True), None, "temperature=True"),
-        (set_config(residual_before=True), None, "residual_before=True"),
-        (set_config(query_before_ln=True), None, "query_before_ln=True"),
-        (
-            lambda content: content.update(adapter_names=["../first", "second"]),
-            None,
-            "adapter_names=.*must be names of letters, digits",
-        ),
-        (
-            lambda content: content.update(adapter_names=["first", "third"]),
-            None,
-            "'third', which is neither in it nor beside it",
-        ),
-        (lambda content: content.update(adapter_names=["first"]), None, "at least two adapters"),
-        (lambda content: content.update(hidden_size=64), None, "hidden_size=64, and this model has hidden_size=32"),
-        (
-            None,
-            lambda found: found.pop(FUSED + "value.weight"),
-            r"value.kernel of block 2 \(ffn\) is missing, and must be \(32, 32\)",
-        ),
-        (
-            None,
-            lambda found: found.update({FUSED + "key.bias": np.full(32, np.inf, np.float32)}),
-            "key.bias holds NaN or infinity",
-        ),
-        (
-            None,
-            lambda found: found.update({FUSED + "dense.weight": np.zeros((1, 32), np.float32)}),
-            "'dense.weight' in a fusion",
-        ),
-    ],
-)
-def test_a_fusion_that_does_not_fit_is_named_and_the_model_stays(model, settings, arrays, message, tmp_path):
-    names = dict(description="adapter_fusion_config.json", file="model_adapter_fusion.safetensors")
-    with pytest.raises(InputError, match=message):
-        import_adapter(model, changed(tmp_path, "fusion", settings, arrays, **names))
-    assert as_it_was(model)
 
 
 def test_adapters_that_are_fused_otherwise_there_are_refused_in_both_directions(model, tmp_path):
@@ -496,26 +359,17 @@ def test_pefts_directories_are_read_into_families_that_adapters_lacks_too(family
     )
 
 
-def set_keys(**values):
-    return lambda content: content.update(values)
-
-
-FULL_NAMES = [
-    f"bert.encoder.layer.{block}.{dense}" for block in range(3) for dense in (*DENSES, "attention.output.dense")
-]
-
-
 @pytest.mark.parametrize("pattern", [r"(\w+\.?)+!", r"(.*.*)*x", r"((a?){30}){30}.*!"])
 @pytest.mark.parametrize("key", ["target_modules", "exclude_modules"])
 def test_a_pattern_that_would_backtrack_for_ever_takes_no_time(model, key, pattern, tmp_path):
-    keys = {"target_modules": ["query"], **{key: pattern}}
+    settings = {"target_modules": ["query"], **{key: pattern}}
     with pytest.raises(InputError, match="names no dense layer|leaves out"):
-        import_adapter(model, changed(tmp_path, "peft", set_keys(**keys)))
+        import_adapter(model, changed(tmp_path, "peft", **keys(**settings)))
 
 
 @pytest.mark.parametrize("targets", ["all-linear", r"bert\.encoder\..*\.(query|key|value|dense)", FULL_NAMES])
 def test_ways_to_name_the_layers_are_read_as_peft_reads_them(model, targets, tmp_path):
-    import_adapter(model, changed(tmp_path, "peft", set_keys(target_modules=targets, exclude_modules=["pooler.dense"])))
+    import_adapter(model, changed(tmp_path, "peft", **keys(target_modules=targets, exclude_modules=["pooler.dense"])))
     check(model, BERT / "peft")
 
 
@@ -548,108 +402,7 @@ def test_weights_in_half_precision_are_read(model, dtype, tmp_path):
     np.testing.assert_array_equal(found, tf.transpose(tf.cast(arrays[key], tf.float32)))
 
 
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        (set_keys(peft_type="IA3"), "peft_type='IA3': of PEFT's directories those of 'LORA'"),
-        (set_keys(bias="lora_only"), "bias='lora_only'"),
-        (set_keys(use_dora=True), "use_dora=True"),
-        (set_keys(rank_pattern={"query": 4}), "rank_pattern={'query': 4}"),
-        (set_keys(alpha_pattern={"query": 4}), "alpha_pattern="),
-        (set_keys(fan_in_fan_out=True), "fan_in_fan_out=True"),
-        (set_keys(layer_replication=[[0, 2]]), "layer_replication="),
-        (set_keys(of_the_future=True), "of_the_future=True cannot be imported"),
-        (
-            set_keys(init_lora_weights="pissa"),
-            "init_lora_weights='pissa' cannot be imported: it changes the encoder's own weights",
-        ),
-        (set_keys(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"),
-        (set_keys(lora_alpha=0), "alpha=0"),
-        (set_keys(target_modules=["query"]), r"has LoRA in block \d \(\w+\), which adapter_config.json leaves out"),
-        (
-            set_keys(target_modules=["q_lin"]),
-            "names no dense layer such as 'bert.encoder.layer.0.attention.self.query'",
-        ),
-        (set_keys(target_modules="(query"), "no regular expression that is read here .missing "),
-        (set_keys(target_modules=3), "target_modules=3 cannot be imported"),
-        (set_keys(target_modules=r"(?!x).*query"), "no regular expression that is read here .invalid perl operator"),
-        (
-            set_keys(target_modules="a" * 1001),
-            "no regular expression that is read here .it has more than 1000 characters",
-        ),
-        (set_keys(target_modules=[["query"]]), "it must be a string or a list of them"),
-        (set_keys(layers_to_transform="1"), "must be a number"),
-        (set_keys(target_modules=["query"], layers_to_transform=[1], layers_pattern="(layer"), "no regular expression"),
-        (set_keys(lora_alpha=1e39), "alpha=1e.39 must be a number above 0, of those that float32 holds"),
-        (set_keys(r=2**63), "rank=9223372036854775808"),
-        (set_keys(lora_alpha=10**400), "alpha=1000"),
-        (set_keys(init_lora_weights=[[]]), "init_lora_weights="),
-        (set_keys(r=10**400), "rank=100"),
-        (set_keys(lora_alpha="x"), "alpha='x'"),
-        (set_keys(target_modules=None), "target_modules=None names no dense layer"),
-        (set_keys(exclude_modules=["attention.output.dense"]), r"has LoRA in block \d \(attention_output\), which"),
-        (set_keys(exclude_modules=r".*\.2\..*"), r"has LoRA in block 2"),
-        (set_keys(target_modules=FULL_NAMES[:-1]), "LoraConfig has the same layers in every block"),
-        (set_keys(layers_to_transform=[0, 1]), r"has LoRA in block 2"),
-        (set_keys(layers_to_transform=0, layers_pattern="layer"), r"has LoRA in block [12]"),
-        (set_keys(layers_to_transform=0, layers_pattern="blocks"), "names no dense layer"),
-        (set_keys(task_type="TOKEN_CLS"), "a head for token-classification, and this model is a TFBertForSequence"),
-        (
-            set_keys(task_type=None, auto_mapping={"base_model_class": "BertForQuestionAnswering"}),
-            "a head for question-answering",
-        ),
-    ],
-)
-def test_pefts_settings_without_a_like_here_are_named_and_the_model_stays(model, settings, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        import_adapter(model, changed(tmp_path, "peft", settings))
-    assert as_it_was(model)
-
-
 PREFIX = "base_model.model."
-
-
-def rename(before, after):
-    def change(found):
-        for key in [key for key in found if before in key]:
-            found[key.replace(before, after)] = found.pop(key)
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "source, arrays, message",
-    [
-        ("peft", rename(".bert.", ".roberta."), r"holds '(roberta|classifier)\..*"),
-        (
-            "peft",
-            rename("layer.2", "layer.5"),
-            "layer.5.*for which this model has no place: a bert's names begin as 'bert.encoder.layer.0",
-        ),
-        (
-            "peft",
-            lambda found: found.pop(PREFIX + "bert.encoder.layer.1.output.dense.lora_A.weight"),
-            r"a of block 1 \(output\) is missing, and must be \(48, 3\)",
-        ),
-        ("peft", rename("lora_B.weight", "lora_B.bias"), "'lora_B.bias' of block 0"),
-        (
-            "peft",
-            lambda found: found.pop(PREFIX + "classifier.bias"),
-            "lacks 'classifier.bias', which this model's head has",
-        ),
-        ("peft", rename("classifier", "score"), "holds 'score.bias', for which this model's head has no weight"),
-        (
-            "peft",
-            lambda found: found.update({PREFIX + "classifier.weight": np.zeros((2, 32), np.float32)}),
-            r"classifier.weight is \(32, 2\), .*load the encoder with as many",
-        ),
-        ("peft-pooler", lambda found: found.pop(PREFIX + "bert.pooler.dense.bias"), "lacks 'bert.pooler.dense.bias'"),
-    ],
-)
-def test_pefts_weights_that_do_not_fit_are_named_and_the_model_stays(model, source, arrays, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        import_adapter(model, changed(tmp_path, source, arrays=arrays, file="adapter_model.safetensors"))
-    assert as_it_was(model)
 
 
 def test_the_encoders_own_pooler_stays_under_a_head_of_peft_and_a_lost_one_is_refused(tmp_path):
@@ -673,24 +426,6 @@ def test_the_encoders_own_pooler_stays_under_a_head_of_peft_and_a_lost_one_is_re
     with pytest.raises(InputError, match="has no pooler, and neither has .*encoder: .*; pass head=False"):
         import_adapter(model, BERT / "peft")
     import_adapter(model, BERT / "peft", head=False)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bert.embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight",
-        "bert.encoder.layer.1.attention.output.LayerNorm.bias", "bert.of_the_future.weight",
-        "bert.embeddings.word_embeddings.token_adapter.trainable_tokens_delta",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("head", [True, False])
-def test_weights_in_pefts_file_that_are_neither_lora_nor_head_are_refused_by_name(model, name, head, tmp_path):
-    def add(found):
-        found[PREFIX + name] = np.ones((2, 2), np.float32)
-
-    with pytest.raises(InputError, match=f"holds '{re.escape(name)}', which is of the encoder itself"):
-        import_adapter(model, changed(tmp_path, "peft", arrays=add, file="adapter_model.safetensors"), head=head)
-    assert as_it_was(model)
 
 
 def test_lora_in_the_pooler_is_refused(model):
@@ -725,7 +460,7 @@ def test_pefts_head_is_described_by_its_task_and_its_weights(tmp_path):
     )
     assert describe_head(BERT / "peft-pattern") is None
     with pytest.raises(InputError, match="does not say for what task: pass head=False"):
-        describe_head(changed(tmp_path, "peft", set_keys(task_type=None)))
+        describe_head(changed(tmp_path, "peft", **keys(task_type=None)))
 
 
 # The command line

@@ -301,7 +301,7 @@ MUTATIONS = [
     ("text/wordpiece.py", " and not alone:", ":", "wordpiece"),
     ("adapterhub/torch_files.py", "if opcode.name not in _OPCODES:", "if False:", "torch_files"),
     ("adapterhub/torch_files.py", "if found not in _KNOWN:", "if False:", "torch_files"),
-    ("adapterhub/peft.py", "    _refuse_trained_encoder(model, [", "    print(model, [", "adapterhub_methods"),
+    ("adapterhub/peft.py", "    _refuse_trained_encoder(model, [", "    print(model, [", "adapterhub_refused"),
     ("adapterhub/peft.py", "if not _has_file_of_pooler(state):", "if False:", "adapterhub_methods:pooler"),
     ("models/keras_weights.py", "if len(state.adapters) > 1:", "if False:", "keras_weights"),
     ("models/keras_weights.py", "        state.let(model)", "        pass", "keras_weights"),

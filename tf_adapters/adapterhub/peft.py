@@ -58,7 +58,7 @@ def read(model, directory, settings):
 
 
 def read_head(model, state, directory, settings):
-    """As `heads.read_head`, of what `modules_to_save` left in a directory; PEFT's files do not name the labels."""
+    """As `weights.read_head`, of what `modules_to_save` left in a directory; PEFT's files do not name the labels."""
     weights, path = _weights(directory)
     weights = {key: value for key, value in weights.items() if not _is_lora(key)}
     if not weights:
@@ -87,7 +87,7 @@ def read_head(model, state, directory, settings):
 
 
 def describe_head(directory, settings):
-    """As `importing.describe_head`; PEFT's files do not name the labels."""
+    """As `bridge.describe_head`; PEFT's files do not name the labels."""
     weights, path = _weights(directory)
     names = ("classifier.out_proj.weight", "classifier.weight", "qa_outputs.weight")
     last = next((weights[name] for name in names if name in weights), None)
