@@ -40,12 +40,12 @@ class Recipe:
 
     name: str
     adapter: MethodConfig
-    head_layers: int
     learning_rate: float
     epochs: int
-    batch_size: int
-    max_length: int
     source: str
+    head_layers: int = 1
+    batch_size: int = 32
+    max_length: int = 128
     warmup_fraction: float = 0.1
     decay_from_start: bool = False
     weight_decay: float = 0.0
@@ -81,11 +81,8 @@ def _report_code(sharing):
         adapter=methods.AdapterConfig(
             bottleneck_size=64, activation="gelu_tanh", init_stddev=1e-3, sharing=sharing, train_layer_norm="encoder"
         ),
-        head_layers=1,
         learning_rate=3e-4,
         epochs=10,
-        batch_size=32,
-        max_length=128,
         epsilon=1e-6,
         source="The code published with Mohebbi & Rajaei's report (TF-Adapter-BERT). Follows the code where the report "
         "differs: initialisation 1e-3, the tanh approximation of GELU, epsilon 1e-6, one classifier, and the encoder's "
@@ -94,36 +91,30 @@ def _report_code(sharing):
     )
 
 
-def _he(size, rate, epochs, batch_size, length, source):
+def _he(size, rate, epochs, source, **others):
     return dict(
         adapter=methods.AdapterConfig(
             bottleneck_size=size, activation="tanh", init_stddev=1e-2, train_layer_norm="all"
         ),
-        head_layers=1,
         learning_rate=rate,
         epochs=epochs,
-        batch_size=batch_size,
-        max_length=length,
+        **others,
         source=f"He et al. 2021, equation 1, section 2.1, {source} Initialisation is not stated: Houlsby et al.'s.",
     )
 
 
-def _full(rate, epochs, batch_size, source, *, length=128, **others):
-    if "adapter" not in others:
-        others = {"adapter": methods.AdapterConfig(), **others}
-    return dict(
-        head_layers=1,
-        max_length=length,
-        trainable="full",
-        learning_rate=rate,
-        epochs=epochs,
-        batch_size=batch_size,
-        source=source,
+def _full(rate, epochs, source, **others):
+    return {
+        "adapter": methods.AdapterConfig(),
+        "trainable": "full",
+        "learning_rate": rate,
+        "epochs": epochs,
+        "source": source,
         **others,
-    )
+    }
 
 
-_LORA = dict(head_layers=1, learning_rate=5e-4, epochs=60, batch_size=16, max_length=512, warmup_fraction=0.06)
+_LORA = dict(learning_rate=5e-4, epochs=60, batch_size=16, max_length=512, warmup_fraction=0.06)
 
 
 class _Recipes(collections.abc.Mapping):
@@ -149,12 +140,9 @@ RECIPES = _Recipes(
     {
         "default": lambda: dict(
             adapter=methods.AdapterConfig(),
-            head_layers=1,
             learning_rate=1e-3,
             epochs=3,
-            batch_size=32,
             dropout=0.0,
-            max_length=128,
             source=(
                 "This package's own, no paper's: the adapters of houlsby-2019 with a learning rate and a number of "
                 "epochs for a first result in minutes. Initialisation 3e-2 and no dropout in the frozen encoder are "
@@ -165,11 +153,8 @@ RECIPES = _Recipes(
             adapter=methods.AdapterConfig(
                 bottleneck_size=64, activation="gelu", init_stddev=1e-2, train_layer_norm="all"
             ),
-            head_layers=1,
             learning_rate=3e-4,
             epochs=20,
-            batch_size=32,
-            max_length=128,
             source=(
                 "Houlsby et al. 2019, sections 2.1, 3.1, 3.2 and 3.6. Follows the paper: initialisation 1e-2, GELU, "
                 "two unshared adapters per block, all LayerNorms. Learning rate and epochs are the middle and the "
@@ -183,11 +168,8 @@ RECIPES = _Recipes(
             adapter=methods.AdapterConfig(
                 bottleneck_size=64, activation="gelu", init_stddev=1e-2, train_layer_norm="all"
             ),
-            head_layers=1,
             learning_rate=1e-4,
             epochs=50,
-            batch_size=32,
-            max_length=128,
             source="Houlsby et al. 2019, section 3.3: the 17 additional tasks. One of its rates ({1e-5, 3e-5, 1e-4, "
             "3e-3}), the middle of its epochs ({20, 50, 100}, chosen by hand from learning curves) and the largest of "
             "its sizes ({2, 4, 8, 16, 32, 64}). `tune --space houlsby-2019-additional` has all. The length is the "
@@ -198,11 +180,8 @@ RECIPES = _Recipes(
             adapter=methods.AdapterConfig(
                 bottleneck_size=64, activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"
             ),
-            head_layers=1,
             learning_rate=3e-4,
             epochs=5,
-            batch_size=32,
-            max_length=128,
             source=(
                 "The code published with Houlsby et al. 2019 (google-research/adapter-bert). Follows the code where "
                 "the paper differs: initialisation 1e-3 instead of 1e-2, the tanh approximation of GELU, and its "
@@ -219,11 +198,8 @@ RECIPES = _Recipes(
             adapter=methods.AdapterConfig(
                 bottleneck_size=64, init_stddev=1e-2, sharing="layer", train_layer_norm="none"
             ),
-            head_layers=1,
             learning_rate=3e-4,
             epochs=10,
-            batch_size=32,
-            max_length=128,
             source=_REPORT
             + " Its model 'Houlsby': one adapter for both places of a block, LayerNorms and pooler frozen. "
             "The report attributes this sharing to Houlsby et al., whose adapters are not shared.",
@@ -235,19 +211,14 @@ RECIPES = _Recipes(
             head_layers=2,
             learning_rate=3e-4,
             epochs=10,
-            batch_size=32,
-            max_length=128,
             source=_REPORT
             + " Its model 'not shared': the count of table 1, 3,006,720, is that of the encoder's LayerNorms (not the "
             "embeddings') and of the first of the two classifiers.",
         ),
         "report-3-shared": lambda: dict(
             adapter=methods.AdapterConfig(bottleneck_size=64, init_stddev=1e-2, sharing=3, train_layer_norm="none"),
-            head_layers=1,
             learning_rate=3e-4,
             epochs=10,
-            batch_size=32,
-            max_length=128,
             source=_REPORT + " Its model '3-shared': one adapter for the six places of three consecutive blocks.",
         ),
         "report-additional": lambda: dict(
@@ -257,8 +228,6 @@ RECIPES = _Recipes(
             head_layers=2,
             learning_rate=1e-4,
             epochs=50,
-            batch_size=32,
-            max_length=128,
             source=_REPORT + " Table 3: its model 'not shared' on the additional tasks.",
         ),
         "report-per-layer-code": lambda: _report_code("layer"),
@@ -268,30 +237,24 @@ RECIPES = _Recipes(
             64,
             1e-4,
             20,
-            16,
-            128,
             "section 3.2 and table 10 (GLUE). The text gives 20 epochs for both suites where table 10 gives 10 for "
             "TAE.",
+            batch_size=16,
         ),
         "he-2021-tae": lambda: _he(
             256,
             1e-4,
             10,
-            16,
-            512,
             "section 3.1 and table 10 (TAE); the text gives 20 epochs. The length is not stated: the encoder's limit, "
             "as of Gururangan et al. 2020, whose tasks and baselines these are.",
+            batch_size=16,
+            max_length=512,
         ),
         "he-2021-xtreme": lambda: _he(
-            256,
-            5e-5,
-            5,
-            32,
-            128,
-            "section 4 and table 11 (UD-POS and Wikiann). The length is XTREME's published code's.",
+            256, 5e-5, 5, "section 4 and table 11 (UD-POS and Wikiann). The length is XTREME's published code's."
         ),
         "he-2021-xnli": lambda: _he(
-            256, 4e-5, 5, 32, 128, "section 4 and table 11 (XNLI). The length is XTREME's published code's."
+            256, 4e-5, 5, "section 4 and table 11 (XNLI). The length is XTREME's published code's."
         ),
         "han-2021": lambda: dict(
             adapter=methods.AdapterConfig(
@@ -301,10 +264,8 @@ RECIPES = _Recipes(
                 init_distribution="normal",
                 train_layer_norm="none",
             ),
-            head_layers=1,
             learning_rate=1e-4,
             epochs=20,
-            batch_size=32,
             max_length=256,
             source=(
                 "Han et al. 2021, section 2 and table 2: Houlsby adapters with the defaults of adapter-transformers 1 "
@@ -321,11 +282,8 @@ RECIPES = _Recipes(
                 init_distribution="normal",
                 train_layer_norm="none",
             ),
-            head_layers=1,
             learning_rate=1e-4,
             epochs=30,
-            batch_size=32,
-            max_length=128,
             source=(
                 "Pfeiffer et al. 2021 (AdapterFusion), sections 3 and 4: one adapter per block behind the feed-forward "
                 "layer, a sixteenth of BERT-base's 768 units, ReLU, pretrained LayerNorm used twice and frozen, 1e-4 "
@@ -353,11 +311,9 @@ RECIPES = _Recipes(
         ),
         "liu-2022": lambda: dict(
             adapter=methods.IA3Config(),
-            head_layers=1,
             learning_rate=3e-3,
             epochs=3,
             batch_size=8,
-            max_length=128,
             warmup_fraction=0.06,
             source=(
                 "Liu et al. 2022 ((IA)^3), sections 3.3 and 3.5: keys, values and inner activations scaled, 3e-3 with "
@@ -369,7 +325,6 @@ RECIPES = _Recipes(
         "houlsby-2019-full": lambda: _full(
             3e-5,
             3,
-            32,
             "Houlsby et al. 2019, section 3.2: full fine-tuning on GLUE, whose numbers are Devlin et al.'s (3 epochs, "
             "batches of 32, the best of 5e-5, 4e-5, 3e-5 and 2e-5). " + _DEVLIN,
             **_DECAY,
@@ -377,53 +332,52 @@ RECIPES = _Recipes(
         "houlsby-2019-additional-full": lambda: _full(
             3e-5,
             20,
-            32,
             "Houlsby et al. 2019, section 3.3: full fine-tuning on the additional tasks, and with --trainable top-N "
             "variable fine-tuning. One of its rates ({1e-5, 3e-5, 1e-4, 3e-3}), the shortest of its epochs ({20, 50, "
             "100}); `tune --space houlsby-2019-top-n` has all. " + _DEVLIN,
             **_DECAY,
         ),
-        "houlsby-2019-layer-norm": lambda: {
-            **_full(
-                3e-4,
-                20,
-                32,
-                "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on "
-                "BERT-base. Its rate is not stated: the middle of the adapters' ({3e-5, 3e-4, 3e-3}). " + _DEVLIN,
-                **_DECAY,
-            ),
-            "trainable": "layer-norm",
-        },
+        "houlsby-2019-layer-norm": lambda: _full(
+            3e-4,
+            20,
+            "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on BERT-base. "
+            "Its rate is not stated: the middle of the adapters' ({3e-5, 3e-4, 3e-3}). " + _DEVLIN,
+            trainable="layer-norm",
+            **_DECAY,
+        ),
         "he-2021-full": lambda: _full(
             2e-5,
             20,
-            16,
             "He et al. 2021, section 3.2, appendix A.2 and table 10: full fine-tuning on GLUE, one of the rates "
             "searched (1e-5 to 5e-5). `tune --space he-2021-glue-full` has the search.",
+            batch_size=16,
         ),
         "he-2021-tae-full": lambda: _full(
-            2e-5, 10, 16, "He et al. 2021, appendix A.2 and table 10: full fine-tuning on TAE.", length=512
+            2e-5,
+            10,
+            "He et al. 2021, appendix A.2 and table 10: full fine-tuning on TAE.",
+            batch_size=16,
+            max_length=512,
         ),
         "he-2021-xtreme-full": lambda: _full(
-            2e-5, 5, 32, "He et al. 2021, appendix A.2 and table 11: full fine-tuning on UD-POS and Wikiann."
+            2e-5, 5, "He et al. 2021, appendix A.2 and table 11: full fine-tuning on UD-POS and Wikiann."
         ),
         "he-2021-xnli-full": lambda: _full(
-            1e-5, 5, 32, "He et al. 2021, appendix A.2 and table 11: full fine-tuning on XNLI."
+            1e-5, 5, "He et al. 2021, appendix A.2 and table 11: full fine-tuning on XNLI."
         ),
         "han-2021-full": lambda: _full(
             2e-5,
             10,
-            32,
             "Han et al. 2021, table 3: fine-tuning without adapters, 2e-5 for 10 epochs in batches of 32, 128 tokens.",
         ),
         "gururangan-2020": lambda: _full(
             1e-4,
             100,
-            256,
             "Gururangan et al. 2020, section 4 and the table of hyperparameters for pretraining: task-adaptive "
             "pretraining of the whole encoder, what He et al. 2021 call ft + TAPT. With the published code's 16 texts "
             "at a time `--accumulate 16`. Adam's second decay is 0.98 there, and 0.999 here.",
-            length=512,
+            batch_size=256,
+            max_length=512,
             adapter=None,
             warmup_fraction=0.06,
             epsilon=1e-6,
