@@ -19,6 +19,7 @@ from tf_adapters.cli.options import check_numbers
 from tf_adapters.cli.predict import predict
 from tf_adapters.cli.pretrain import pretrain
 from tf_adapters.cli.push import push
+from tf_adapters.cli.serve import serve
 from tf_adapters.cli.study import page, study_command, summary_of
 from tf_adapters.cli.submit import submit
 from tf_adapters.cli.tasks import tasks
@@ -135,7 +136,7 @@ def _of_file(error):
     return f"{error.filename} cannot be used: {error.strerror}."
 
 
-for command in (train, tune, pretrain, evaluate, predict, demo, export, convert, push, submit, tasks, info):
+for command in (train, tune, pretrain, evaluate, predict, demo, serve, export, convert, push, submit, tasks, info):
     app.command(command.__name__, cls=_Command)(_command(command))
 
 studies = typer.Typer(

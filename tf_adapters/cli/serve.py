@@ -1,0 +1,275 @@
+"""`tf-adapters serve`: a bank of adapters as an application of Ray Serve, which is the extra `serve`."""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import re
+import signal
+import socket
+from typing import Annotated, Optional
+
+import typer
+
+from tf_adapters.cli import options
+from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.trained import encoder_source, named_directories
+from tf_adapters.errors import InputError
+
+_CHANGES = "Changes"
+
+
+def serve(
+    directories: Annotated[
+        Optional[list[str]],
+        typer.Argument(metavar="[NAME=]DIRECTORY...", help="Adapter directories of one encoder, each a task."),
+    ] = None,
+    add: Annotated[
+        Optional[list[str]],
+        typer.Option(help="`NAME=DIRECTORY`: a task more for the server that runs.", rich_help_panel=_CHANGES),
+    ] = None,
+    replace: Annotated[
+        Optional[list[str]],
+        typer.Option(help="`NAME=DIRECTORY`: another adapter for a task of it.", rich_help_panel=_CHANGES),
+    ] = None,
+    remove: Annotated[
+        Optional[list[str]], typer.Option(help="`NAME`: a task of it that goes.", rich_help_panel=_CHANGES)
+    ] = None,
+    model: options.Source = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; `0.0.0.0` lets other machines in, and asks nobody who they are.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
+    replicas: Annotated[int, typer.Option(help="Processes that answer, each with the whole bank.")] = 1,
+    max_replicas: Annotated[
+        Optional[int], typer.Option(help="Let Ray Serve start up to this many while there is much to answer.")
+    ] = None,
+    cores: Annotated[int, typer.Option(help="Cores of a replica.")] = 1,
+    batch_size: Annotated[int, typer.Option(help="Most rows that a replica computes at once.")] = 32,
+    wait: Annotated[float, typer.Option(help="Milliseconds that a row waits for others to be computed with.")] = 2.0,
+    separate: Annotated[
+        bool, typer.Option("--separate", help="Give each task replicas of its own, in place of one bank for all.")
+    ] = False,
+    storage: Annotated[
+        str, typer.Option(help="How adapters are kept: `float32`, or `bfloat16` or `float16` in half the space.")
+    ] = "float32",
+):
+    """Answer texts over HTTP: many tasks from one encoder, which come and go while it answers.
+
+    `tf-adapters serve film=adapters/film spam=adapters/sms`
+
+    `curl -d '{"task": "film", "texts": ["a quiet film"]}' http://127.0.0.1:8000/predict`
+
+    TensorFlow Serving's REST interface is there too: `/v1/models/film:predict`. `/tasks` says what there is, `/health`
+    whether it answers.
+
+    In another terminal, also while it answers, on every replica:
+
+    `tf-adapters serve --add ham=adapters/ham --replace film=adapters/film-2 --remove spam`
+
+    It joins the Ray cluster that `ray start` made, or the one that RAY_ADDRESS names; without one it starts one on this
+    machine. It needs Ray: `pip install "tf_adapters[serve]"`.
+    """
+    changes = bool(add or replace or remove)
+    if bool(directories) == changes:
+        raise InputError(
+            "Give NAME=DIRECTORY to start a server, or --add, --replace and --remove to change the one that runs."
+        )
+    for name, value in {"replicas": replicas, "cores": cores, "batch_size": batch_size, "port": port}.items():
+        if value < 1:
+            raise InputError(f"{{{name}}} must be at least 1.", **{name: value})
+    if wait < 0:
+        raise InputError("{wait} must be at least 0.", wait=wait)
+    if max_replicas is not None and max_replicas < replicas:
+        raise InputError(f"{{max_replicas}} must be at least --replicas {replicas}.", max_replicas=max_replicas)
+    added, replaced = named_directories(add or ()), named_directories(replace or ())
+    named = named_directories(directories or ())
+    from tf_adapters.serving.shared_encoder import read_tasks
+
+    for one in (added, replaced, named):
+        read_tasks({name: os.path.abspath(path) for name, path in one.items()}) if one else None
+    if importlib.util.find_spec("ray") is None:
+        raise InputError('The server is Ray Serve, which is not installed: run `pip install "tf_adapters[serve]"`.')
+    console = terminal(stderr=True)
+    if changes:
+        with console.status("Changing the server ..."):
+            _connect(changes)
+            tasks = _change(_absolute(added), _absolute(replaced), remove or [])
+        print(f"The server has the tasks {', '.join(tasks)}.")
+        return
+    settings = {
+        "encoder": _source(encoder_source(named, model)), "storage": storage, "batch_size": batch_size,
+        "wait": wait / 1e3, "cores": cores, "replicas": replicas, "most": max_replicas, "separate": separate,
+    }  # fmt: skip
+    with console.status("Starting the server ..."):
+        _connect(changes, host)
+        _check_start(settings, named, host, port)
+        with _stopped():
+            _start(settings, _absolute(named), host, port)
+            print(f"{', '.join(named)}: at http://{host}:{port} until you press Ctrl-C.", flush=True)
+            signal.pause()
+
+
+def _absolute(named):
+    return {name: os.path.abspath(path) for name, path in named.items()}
+
+
+def _source(source):
+    """An encoder's folder as every process finds it; a name on the hub as it is."""
+    return os.path.abspath(source) if os.path.isdir(source) else str(source)
+
+
+def _connect(running, host="127.0.0.1"):
+    """Join the Ray cluster that there is, or start one on this machine."""
+    # Of a cluster of this machine alone Ray's own ports stay on the loopback too; Ray has this for other systems.
+    if host in ("127.0.0.1", "localhost"):
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+    import ray.serve
+
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    try:
+        ray.init(address="auto", **quiet)
+    except ConnectionError:
+        if running:
+            raise InputError(
+                "No server runs here: start one by `tf-adapters serve NAME=DIRECTORY`, or name its Ray cluster by "
+                "RAY_ADDRESS."
+            ) from None
+        ray.init(address="local", include_dashboard=False, **quiet)
+
+
+@contextlib.contextmanager
+def _stopped():
+    """Take down what was started, when the user says so or something fails."""
+    try:
+        yield
+    finally:
+        import ray
+
+        if ray.is_initialized():
+            from ray import serve
+
+            from tf_adapters.serving.server import BANK, DOOR
+
+            for name in [name for name in serve.status().applications if name == DOOR or name.startswith(BANK)]:
+                serve.delete(name)
+            ray.shutdown()
+
+
+def _check_start(settings, named, host, port):
+    import ray
+    from ray import serve
+
+    from tf_adapters.serving.server import DOOR
+
+    if DOOR in serve.status().applications:
+        raise InputError("A server runs in this Ray cluster: change it by --add, --replace and --remove.")
+    has = ray.cluster_resources().get("CPU", 0)
+    needs = settings["cores"] * settings["replicas"] * (len(named) if settings["separate"] else 1)
+    if needs > has:
+        raise InputError(
+            f"--replicas {settings['replicas']} with --cores {settings['cores']}"
+            f"{' for each task' * settings['separate']} needs {needs} cores, and the Ray cluster has {has:g}."
+        )
+    try:
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((host, port))
+    except OSError:
+        raise InputError(
+            f"There can be no server at --host {host} --port {port}: give an address of this machine, and a port that "
+            "is free."
+        ) from None
+
+
+def _start(settings, named, host, port):
+    from ray import serve
+
+    from tf_adapters.serving.server import DOOR, Door, app_of
+
+    serve.start(http_options={"host": host, "port": port})
+    sources = {name: [path, 1] for name, path in named.items()}
+    for name, group in (
+        {name: {name: sources[name]} for name in sources} if settings["separate"] else {"": sources}
+    ).items():
+        state = _run(settings, group, app_of(name, settings["separate"]))
+        for fault in state["faults"].values():
+            raise InputError(fault["error"])
+    door = serve.deployment(Door).options(ray_actor_options={"num_cpus": 0}, max_ongoing_requests=1000)
+    serve.run(door.bind(settings["separate"]), name=DOOR, route_prefix="/")
+
+
+def _run(settings, tasks, app):
+    """Run, or change, the application of these tasks, and return a replica's state."""
+    from ray import serve
+
+    from tf_adapters.serving.server import Replica
+
+    number = {"num_replicas": settings["replicas"]}
+    if settings["most"]:
+        target = 2 * settings["batch_size"]
+        number = {
+            "autoscaling_config": {
+                "min_replicas": settings["replicas"], "max_replicas": settings["most"],
+                "target_ongoing_requests": target,
+            }
+        }  # fmt: skip
+    replica = serve.deployment(Replica).options(
+        user_config=tasks, max_ongoing_requests=1000, ray_actor_options={"num_cpus": settings["cores"]}, **number
+    )
+    try:
+        handle = serve.run(replica.bind(settings), name=app, route_prefix=None)
+    except RuntimeError as error:
+        said = re.findall(r"InputError: (.*)", str(error)) or str(error).strip().splitlines()[-1:]
+        raise InputError(f"The server does not start: {said[-1]}") from None
+    return handle.state.remote().result()
+
+
+def _change(added, replaced, removed):
+    """Change the server that runs, and return the names of its tasks. What is refused changes nothing."""
+    import ray
+    from ray import serve
+
+    from tf_adapters.serving.server import app_of, running
+
+    # Two changes at once would each put back what the other changed: a name in the cluster is taken by one.
+    try:
+        turn = ray.remote(num_cpus=0)(type("Turn", (), {})).options(name="tf-adapters-change").remote()
+    except ValueError:
+        raise InputError("Another change of the server is under way: try again when it is done.") from None
+    apps = running()
+    if not apps:
+        raise InputError("No server runs in this Ray cluster: start one by `tf-adapters serve NAME=DIRECTORY`.")
+    states = {app: serve.get_app_handle(app).state.remote().result() for app in apps}
+    settings = next(iter(states.values()))["settings"]
+    there = {
+        name: [task["directory"], task["change"]]
+        for state in states.values()
+        for part in ("tasks", "faults")
+        for name, task in state[part].items()
+    }
+    for name in added:
+        if name in there:
+            raise InputError(f"--add {name}: the server has a task of that name; use --replace.")
+    for name in [*replaced, *removed]:
+        if name not in there:
+            raise InputError(f"{name}: the server has no such task; it has {', '.join(there)}.")
+    wanted = {name: source for name, source in there.items() if name not in removed}
+    number = 1 + max(number for _, number in there.values())
+    wanted |= {name: [path, number] for name, path in {**added, **replaced}.items()}
+    if not wanted:
+        raise InputError("The server would have no task: leave one, or stop it by Ctrl-C.")
+    for name, (path, _) in [(name, wanted[name]) for name in {**added, **replaced}]:
+        error = serve.get_app_handle(apps[0]).check.remote(name, path).result()
+        if error:
+            raise InputError(f"{name}: {error}")
+    for name in removed if settings["separate"] else ():
+        serve.delete(app_of(name, True))
+    groups = {name: {name: wanted[name]} for name in {**added, **replaced}} if settings["separate"] else {"": wanted}
+    for name, tasks in groups.items():
+        _run(settings, tasks, app_of(name, settings["separate"]))
+    del turn
+    return list(wanted)

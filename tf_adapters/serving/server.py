@@ -1,0 +1,381 @@
+"""What runs in Ray Serve's processes: replicas that hold a bank, and the door that reads HTTP.
+
+It loads neither TensorFlow nor Ray before an object is made: the door needs no TensorFlow, the command no Ray.
+"""
+
+import asyncio
+import collections
+import json
+import os
+import threading
+import time
+import urllib.parse
+
+from tf_adapters.errors import InputError
+
+# Names of applications: of the door, and of the replicas; where tasks have their own, the task's name follows.
+DOOR, BANK = "tf-adapters", "tf-adapters-bank"
+MOST_BYTES = 16 * 2**20
+_TRIES = 6
+_LENGTHS = (1, 8, 32, 64, 128, 256, 512)
+
+
+def app_of(task, separate):
+    """The name of the application that answers a task."""
+    return f"{BANK}-{task}" if separate else BANK
+
+
+class Replica:
+    """An `AdapterBank` that answers the rows of many requests together.
+
+    Ray Serve starts it, gives each replica the same tasks by `reconfigure`, and starts it again where it ended.
+
+    Args:
+        settings: dict of `encoder`, its source, `storage`, as of an `AdapterBank`, `batch_size`, most rows that are
+            computed at once, `wait`, seconds that a row waits for others, and `cores`, threads of an operation.
+    """
+
+    def __init__(self, settings):
+        # TensorFlow reads them once.
+        os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": str(settings["cores"])}
+        from ray import serve
+
+        from tf_adapters.serving.bank import AdapterBank
+
+        self._settings, self._rows = settings, settings["batch_size"]
+        self._bank = AdapterBank(settings["encoder"], storage=settings["storage"])
+        # What each task was read from, and why others of what was asked for are not there.
+        self._held, self._faults, self._warm = {}, {}, False
+        # An answer, and the label names that it is read by, are of one task; so a change waits for a batch.
+        self._lock = threading.Lock()
+        self._metrics = _Metrics()
+
+        @serve.batch(max_batch_size=self._rows, batch_wait_timeout_s=settings["wait"])
+        async def batched(rows):
+            return await asyncio.to_thread(self._records, rows)
+
+        self._record = batched
+
+    async def reconfigure(self, tasks):
+        """Hold these tasks: a dict from name to `[directory, number of the change that put it there]`.
+
+        A directory that cannot be read is a fault: requests for its task get the sentence.
+        """
+        await asyncio.to_thread(self._become, tasks)
+
+    def _become(self, tasks):
+        with self._lock:
+            for name in [name for name in self._held if name not in tasks]:
+                self._drop(name)
+            self._faults = {name: fault for name, fault in self._faults.items() if tasks.get(name) == fault[0]}
+            for name, source in tasks.items():
+                if source not in (self._held.get(name), self._faults.get(name, [None])[0]):
+                    self._read(name, source)
+            self._warm_up()
+
+    def _warm_up(self):
+        """Answer texts of several lengths, so that no request waits for TensorFlow to optimise its graph."""
+        for name in list(self._held)[:1]:
+            longest = self._bank.tasks[name].max_length
+            for length in [length for length in _LENGTHS if length <= longest] if not self._warm else _LENGTHS[:1]:
+                for rows in (1, self._rows):
+                    self._bank.answer(["a " * length] * rows, name)
+            self._warm = True
+
+    def _read(self, name, source):
+        try:
+            (self._bank.replace if name in self._held else self._bank.add)(name, source[0])
+            self._held[name] = source
+        except InputError as error:
+            # The old adapter is not what was asked for.
+            self._drop(name)
+            self._faults[name] = source, str(error)
+
+    def _drop(self, name):
+        if self._held.pop(name, None) is not None:
+            self._bank.remove(name)
+
+    async def check(self, name, directory):
+        """Why a directory cannot be a task of this bank, a str, or None. The bank is as before."""
+        return await asyncio.to_thread(self._check, f"checked {name}", directory)
+
+    def _check(self, name, directory):
+        with self._lock:
+            try:
+                self._bank.add(name, directory).remove(name)
+            except InputError as error:
+                return str(error)
+
+    async def state(self):
+        """What this replica holds, a dict of `tasks`, each with what it is, and of `faults`."""
+        with self._lock:
+            tasks = {}
+            for name, (directory, number) in self._held.items():
+                task = self._bank.tasks[name]
+                tasks[name] = {
+                    "directory": directory, "change": number, "kind": task.kind, "labels": list(task.labels),
+                    "text_pairs": task.text_pairs, "max_length": task.max_length,
+                }  # fmt: skip
+            faults = {
+                name: {"directory": source[0], "change": source[1], "error": error}
+                for name, (source, error) in self._faults.items()
+            }
+        return {"tasks": tasks, "faults": faults, "settings": self._settings}
+
+    async def answer(self, rows):
+        """Records of rows, each `(task, text, text_pair or None)`; a record that has an `error` has nothing else."""
+        began = time.perf_counter()
+        records = await asyncio.gather(*map(self._record, rows))
+        self._metrics.count([task if task in self._held else "" for task, _, _ in rows], records, began)
+        return records
+
+    def _records(self, rows):
+        with self._lock:
+            errors = [self._error(*row) for row in rows]
+            asked = [row for row, error in zip(rows, errors) if error is None]
+            answers = iter(self._answers(asked) if asked else ())
+        self._metrics.batch.observe(len(rows))
+        return [next(answers) if error is None else {"error": error} for error in errors]
+
+    def _error(self, task, text, pair):
+        if task in self._faults:
+            return f"the task {task!r} cannot be used: {self._faults[task][1]}"
+        if task not in self._held:
+            known = ", ".join(map(repr, list(self._held)[:20])) or "none"
+            return f"there is no task {task!r}; there are {known}"
+        if self._bank.tasks[task].text_pairs and pair is None:
+            return f"the task {task!r} reads two texts: give a text_pair"
+        try:
+            text.encode(), (pair or "").encode()
+        except UnicodeEncodeError:
+            return "the text is not UTF-8"
+        return None
+
+    def _answers(self, rows):
+        tasks, texts, pairs = zip(*rows)
+        found = self._bank.answer(list(texts), list(tasks), [pair or "" for pair in pairs])
+        found = {name: value.numpy() for name, value in found.items()}
+        for number, name in enumerate(tasks):
+            task, row = self._bank.tasks[name], {key: value[number] for key, value in found.items()}
+            size = row["outputs"]
+            values = {"probabilities": row["probabilities"][:size].tolist(), "logits": row["logits"][:size].tolist()}
+            if row["error"]:
+                yield {"error": row["error"].decode()}
+            elif task.kind == "regression":
+                yield {"value": float(row["value"]), "logits": values["logits"]}
+            else:
+                chosen = row["label"].decode()
+                label = {"label": chosen} if task.kind == "classification" else {"labels": chosen}
+                yield {**label, **values, "names": list(task.labels)}
+
+
+class _Metrics:
+    """What Ray exports for Prometheus, by task; a request for a task that is not there counts under an empty name."""
+
+    def __init__(self):
+        from ray.util.metrics import Counter, Histogram
+
+        steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
+        self.requests, self.rows, self.errors = (
+            Counter(f"tf_adapters_{name}", description=text, tag_keys=("task",))
+            for name, text in {
+                "requests": "Requests that had rows of the task.",
+                "rows": "Rows that were asked for.",
+                "errors": "Rows that have an error for an answer.",
+            }.items()
+        )
+        self.latency = Histogram(
+            "tf_adapters_latency_ms", description="From a request's arrival at the replica to its answers.",
+            boundaries=steps, tag_keys=("task",),
+        )  # fmt: skip
+        self.batch = Histogram("tf_adapters_batch_rows", description="Rows of a batch.", boundaries=steps[:8])
+
+    def count(self, tasks, records, began):
+        rows = collections.Counter(tasks)
+        errors = collections.Counter(task for task, record in zip(tasks, records) if "error" in record)
+        for task, number in rows.items():
+            tags = {"task": task}
+            self.requests.inc(1, tags)
+            self.rows.inc(number, tags)
+            if errors[task]:
+                self.errors.inc(errors[task], tags)
+            self.latency.observe(1e3 * (time.perf_counter() - began), tags)
+
+
+class Refusal(Exception):
+    """An HTTP status and a sentence."""
+
+
+class Door:
+    """Reads requests over HTTP, and asks the replicas; where one ended meanwhile, another.
+
+    `POST /predict` takes `{"task": NAME or one a row, "texts": [...], "text_pairs": [...]}`. `GET /tasks` says what
+    there is, `GET /health` whether it answers. `POST /v1/models/NAME:predict` and `GET /v1/models/NAME` are TensorFlow
+    Serving's (its REST interface), with the task for a model.
+
+    Args:
+        separate: bool, whether each task has replicas of its own.
+    """
+
+    def __init__(self, separate=False):
+        self._separate = separate
+
+    async def __call__(self, request):
+        from starlette.responses import JSONResponse
+
+        try:
+            return JSONResponse(await self._answer(request))
+        except Refusal as refusal:
+            status, sentence = refusal.args
+            return JSONResponse({"error": sentence}, status)
+
+    async def _answer(self, request):
+        path = request.url.path.rstrip("/")
+        if path == "/predict":
+            return await self._predict(await _body(request))
+        if path in ("/tasks", "/health"):
+            tasks, faults = await self._state()
+            return {"tasks": tasks, "faults": faults} if path == "/tasks" else {"status": "ok", "tasks": len(tasks)}
+        if path.startswith("/v1/models/"):
+            name = urllib.parse.unquote(path.removeprefix("/v1/models/"))
+            if request.method == "GET":
+                return await self._status(name)
+            if name.endswith(":predict"):
+                return await self._as_served(name.removesuffix(":predict"), await _body(request))
+        raise Refusal(
+            404, f"there is nothing at {path[:200] or '/'}: POST to /predict or /v1/models/NAME:predict, GET /tasks or "
+            "/health",
+        )  # fmt: skip
+
+    async def _predict(self, body):
+        texts, pairs, task = body.get("texts"), body.get("text_pairs"), body.get("task")
+        _check_texts("texts", texts)
+        if pairs is not None:
+            _check_texts("text_pairs", pairs, len(texts))
+        tasks = [task] * len(texts) if isinstance(task, str) else task
+        _check_texts("task", tasks, len(texts))
+        records = await self._records(list(zip(tasks, texts, pairs or [None] * len(texts))))
+        return {"answers": [_named(record) for record in records]}
+
+    async def _as_served(self, name, body):
+        columns = body.get("inputs")
+        if ("instances" in body) == ("inputs" in body):
+            raise Refusal(400, "give either instances, one for each row, or inputs, a list for each input")
+        if columns is None:
+            rows = body["instances"]
+            if not isinstance(rows, list):
+                raise Refusal(400, "instances must be a list, with one entry for each row")
+            rows = [row if isinstance(row, dict) else {"text": row} for row in rows]
+            columns = {
+                key: [row.get(key) for row in rows] for key in ("text", "text_pair") if any(key in r for r in rows)
+            }
+        elif not isinstance(columns, dict):
+            columns = {"text": columns}
+        texts, pairs = columns.get("text"), columns.get("text_pair")
+        _check_texts("text", texts)
+        if pairs is not None:
+            _check_texts("text_pair", pairs, len(texts))
+        records = await self._records([(name, text, pair) for text, pair in zip(texts, pairs or [None] * len(texts))])
+        for number, record in enumerate(records):
+            if "error" in record:
+                raise Refusal(
+                    404 if record["error"].startswith("there is no task") else 400, f"row {number}: {record['error']}"
+                )
+            record.pop("names", None)
+        if "instances" in body:
+            return {"predictions": records}
+        return {"outputs": {key: [record[key] for record in records] for key in (records[0] if records else ())}}
+
+    async def _status(self, name):
+        tasks, _ = await self._state()
+        if name not in tasks:
+            raise Refusal(404, f"there is no task {name!r}; there are {', '.join(map(repr, tasks)) or 'none'}")
+        status = {"error_code": "OK", "error_message": ""}
+        return {
+            "model_version_status": [{"version": str(tasks[name]["change"]), "state": "AVAILABLE", "status": status}]
+        }
+
+    async def _records(self, rows):
+        """The records of rows, in their order."""
+        groups = {}
+        for number, row in enumerate(rows):
+            groups.setdefault(app_of(row[0], self._separate), []).append(number)
+        found = await asyncio.gather(
+            *(self._ask(app, "answer", [rows[number] for number in numbers]) for app, numbers in groups.items())
+        )
+        records = [None] * len(rows)
+        for (app, numbers), answers in zip(groups.items(), found):
+            for place, number in enumerate(numbers):
+                gone = {"error": f"there is no task {rows[number][0]!r}"}
+                records[number] = gone if answers is None else answers[place]
+        return records
+
+    async def _state(self):
+        apps = await asyncio.to_thread(running) if self._separate else [BANK]
+        states = [state for state in await asyncio.gather(*(self._ask(app, "state") for app in apps)) if state]
+        return tuple(
+            {name: task for state in states for name, task in state[part].items()} for part in ("tasks", "faults")
+        )
+
+    async def _ask(self, app, method, *arguments):
+        """What a replica says, or None where there is no such application."""
+        from ray import serve
+        from ray.exceptions import RayActorError
+        from ray.serve.exceptions import RayServeException
+
+        for wait in [*(0.1 * 2**number for number in range(_TRIES)), None]:
+            try:
+                handle = await asyncio.to_thread(serve.get_app_handle, app)
+                return await getattr(handle, method).remote(*arguments)
+            except RayServeException:
+                return None
+            except RayActorError:
+                # Rows may be asked for again: an answer changes nothing.
+                if wait is None:
+                    raise Refusal(503, "the replicas end before they answer: try again later") from None
+                await asyncio.sleep(wait)
+
+
+def running():
+    """The names of the applications that answer tasks."""
+    from ray import serve
+
+    return [name for name in serve.status().applications if name.startswith(BANK)]
+
+
+async def _body(request):
+    if request.method != "POST":
+        raise Refusal(405, f"{request.method} is not for {request.url.path}: POST a JSON object")
+    content = await request.body()
+    if len(content) > MOST_BYTES:
+        raise Refusal(
+            413, f"the body has {len(content)} bytes: at most {MOST_BYTES} are read, so send fewer rows at once"
+        )
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"the body is no JSON: {str(error)[:200]}") from None
+    if not isinstance(body, dict):
+        raise Refusal(400, "the body must be a JSON object")
+    return body
+
+
+def _check_texts(name, texts, rows=None):
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        wrong = next((text for text in texts if not isinstance(text, str)), texts) if isinstance(texts, list) else texts
+        raise Refusal(400, f"{name} must be a list of strings, and there is {json.dumps(wrong)[:100]}")
+    if rows is not None and len(texts) != rows:
+        raise Refusal(400, f"{name} has {len(texts)} rows and the texts have {rows}: give equally many")
+
+
+def _named(record):
+    """A record as `tf-adapters predict` writes it: probabilities by the names of the labels."""
+    if "error" in record:
+        return record
+    if "value" in record:
+        return {"value": record["value"]}
+    names = record["names"]
+    label = {"label": record.get("label")}
+    if "labels" in record:
+        label = {"labels": [name for name, logit in zip(names, record["logits"]) if logit > 0]}
+    return {**label, "probabilities": dict(zip(names, record["probabilities"]))}
