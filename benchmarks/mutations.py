@@ -1,4 +1,4 @@
 if __name__ == "__main__":
     import start
 
-    start.run("campaigns.mutations")
+    start.run("mutations")

@@ -23,11 +23,9 @@ RATIOS = (
     ("forward-adapters", "forward-fast"),
     ("forward-plain", "forward-fast"),
     ("torch-forward-adapters", "forward-fast"),
-    ("products", "fast"),
     ("checkpointed-adapters", "adapters"),
     ("checkpointed-full", "full"),
     ("checkpointed-fast", "fast"),
-    ("fast-upper", "fast-upper-cached"),
     *(
         (f"{backend}-hub-{what}", other)
         for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
@@ -46,11 +44,6 @@ RATIOS = (
     ("tensorflow-hub-fast", "fast"),
     ("torch-adapters", "tensorflow-hub-fast"),
     ("routed", "forward-adapters"),
-    ("routed-single", "routed"),
-    ("torch-switch", "routed"),
-    ("routed-100", "routed-10"),
-    ("routed-1000", "routed-10"),
-    ("routed-10000", "routed-10"),
 )
 
 

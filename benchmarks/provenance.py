@@ -5,7 +5,6 @@ import importlib.metadata
 import os
 import pathlib
 import platform
-import resource
 import shlex
 import subprocess
 import sys
@@ -32,7 +31,7 @@ def log(line):
 
 def command(arguments):
     """The command line as one string; of absolute paths only the last part is kept."""
-    return shlex.join(["python", f"benchmarks/{pathlib.Path(arguments[0]).name}", *without_folders(arguments[1:])])
+    return shlex.join(["python", "-m", "benchmarks", pathlib.Path(arguments[0]).stem, *without_folders(arguments[1:])])
 
 
 def without_folders(words):
@@ -109,17 +108,6 @@ def available_memory_gib():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) / 2**20
     return float("inf")
-
-
-def resident_mib():
-    """Resident memory of this process, MiB."""
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def peak_mib():
-    """The most resident memory that this process has had, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def _cpu_ticks():

@@ -1,4 +1,4 @@
 if __name__ == "__main__":
     import start
 
-    start.run("studies.recorded")
+    start.run("recorded")

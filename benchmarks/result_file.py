@@ -1,9 +1,7 @@
-"""What the commands that write one JSON file share: options, a process of its own for a part, and the file."""
+"""What the commands that write one JSON file share: options and the file."""
 
 import argparse
-import concurrent.futures
 import json
-import multiprocessing
 import os
 import pathlib
 import time
@@ -44,17 +42,6 @@ def parse_arguments(parser, arguments, name, **smoke):
     return options
 
 
-def fresh_processes(number, **options):
-    """A pool of processes that have nothing of this one; when one dies, all end. Options: of `ProcessPoolExecutor`."""
-    return concurrent.futures.ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"), **options)
-
-
-def apart(function, *arguments):
-    """What a function of a module returns in a fresh process."""
-    with fresh_processes(1) as pool:
-        return pool.submit(function, *arguments).result()
-
-
 def finish(kind, options, settings, measured, describe):
     """Print a result and write it with versions, commit, machine and command.
 
@@ -90,10 +77,3 @@ def write_result(path, result):
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "x", encoding="utf-8") as file:
         file.write(json.dumps(result, indent=1) + "\n")
-
-
-def write_whole(path, values):
-    """Write JSON in one stroke, over what is there: what a run that goes on later has so far."""
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(values), encoding="utf-8")
-    os.replace(temporary, path)

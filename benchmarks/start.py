@@ -1,4 +1,4 @@
-"""Runs a module of this package: by a command's script, or of a worker `python benchmarks/start.py MODULE`."""
+"""Runs a command of this package: from its script, by `python -m benchmarks NAME`, or as another process."""
 
 import importlib
 import os
@@ -8,12 +8,14 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def run(module):
-    """Call the `main` of `benchmarks.MODULE`."""
+def run(name):
+    """Call `main` of the module of this name, in whichever folder it is."""
     # Python searches the script's own folder, from which this package cannot be imported.
     sys.path[0] = str(HERE.parent)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    importlib.import_module(f"benchmarks.{module}").main()
+    rooms = [room for room in ("steps", "studies", "peers", "campaigns") if (HERE / room / f"{name}.py").exists()]
+    sys.argv[0] = name
+    importlib.import_module(".".join(["benchmarks", *rooms, name])).main()
 
 
 def command(module, *arguments, python=sys.executable, checkout=HERE.parent):

@@ -55,12 +55,6 @@ def short_difference(difference, missing="", digits=2):
     return mean + (f" ({bounds[0]} to {bounds[1]})" if bounds else "")
 
 
-def median_and_range(spread, digits):
-    """Of a dict of median, min and max."""
-    median, low, high = (f"{spread[name]:.{digits}f}" for name in ("median", "min", "max"))
-    return f"{median} ({low} to {high})"
-
-
 def origin(result, what):
     """The line below a table: what was done, the machine, versions, date, commit and file."""
     versions = result["versions"]

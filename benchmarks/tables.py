@@ -6,11 +6,11 @@ import os
 import pathlib
 import sys
 
-from benchmarks.campaigns import conformance, doors, fuzz, int8, kills, load, options, soak, tokens, versions
+from benchmarks import doors, int8
 from benchmarks.peers import adapterhub_parity
 from benchmarks.provenance import ROOT, log
 from benchmarks.result_file import RESULTS
-from benchmarks.steps import costs, padding, pipeline, profile_step, repeated, scale_out, step_table
+from benchmarks.steps import step_table
 from benchmarks.studies import claims, methods, pretraining, quality, search, tasks
 from benchmarks.table_parts import NOTES, RESULTS_PAGE
 
@@ -18,35 +18,22 @@ START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 # By the kind that a result names.
 TABLES = {
     "adapterhub-parity": adapterhub_parity.TABLE,
-    "conformance": conformance.TABLE,
-    "costs": costs.TABLE,
     "doors": doors.TABLE,
-    "fuzz": fuzz.TABLE,
     "int8": int8.TABLE,
-    "kills": kills.TABLE,
-    "load": load.TABLE,
     "methods": methods.TABLE,
-    "options": options.TABLE,
-    "padding": padding.TABLE,
-    "pipeline": pipeline.TABLE,
     "pretraining": pretraining.TABLE,
-    "profile": profile_step.TABLE,
     "quality": quality.TABLE,
-    "repeated": repeated.TABLE,
-    "scale-out": scale_out.TABLE,
     "search": search.TABLE,
-    "soak": soak.TABLE,
     "step": step_table.TABLE,
     "tasks": tasks.TABLE,
-    "tokens": tokens.TABLE,
-    "versions": versions.TABLE,
 }
 
 
 def read_results(folder):
     """All results below a folder: step results as `*.json`, studies as `*/summary.json`.
 
-    Of results with the same key (model, batches, settings) only the newest counts.
+    Of results with the same key (model, batches, settings) only the newest counts. Those whose command is gone are
+    left out.
 
     Returns: list of dicts, ordered by what they measure, so that the table never depends on
         the order of files.
@@ -55,6 +42,8 @@ def read_results(folder):
     newest = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/summary.json")]):
         result = json.loads(path.read_text(encoding="utf-8"))
+        if result["kind"] not in TABLES:  # its command is gone
+            continue
         key = (result["kind"], *TABLES[result["kind"]].key(result))
         if key not in newest or newest[key]["date"] < result["date"]:
             newest[key] = {**result, "file": path.relative_to(folder).as_posix()}
@@ -107,7 +96,7 @@ def main():
             changed[file] = new
     if options.check:
         if changed:
-            sys.exit(f"The tables of {' and '.join(changed)} are out of date: run python benchmarks/table.py")
+            sys.exit(f"The tables of {' and '.join(changed)} are out of date: run python -m benchmarks tables")
         return
     for file, text in changed.items():
         (options.root / file).write_text(text, encoding="utf-8")

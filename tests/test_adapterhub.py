@@ -1,5 +1,5 @@
 """AdapterHub's checkpoints. The files in tests/adapterhub were written by `adapters` 1.3.0
-(benchmarks/adapterhub_torch.py fixtures)."""
+(`python -m benchmarks adapterhub_torch fixtures`)."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """LoRA and AdapterFusion of `adapters`, and LoRA of PEFT.
 
-The files in tests/adapterhub were written by `adapters` 1.3.0 and PEFT 0.21.2 (benchmarks/adapterhub_torch.py
-fixtures).
+The files in tests/adapterhub were written by `adapters` 1.3.0 and PEFT 0.21.2 (`python -m benchmarks
+adapterhub_torch fixtures`).
 """
 
 import json

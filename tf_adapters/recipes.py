@@ -146,7 +146,7 @@ RECIPES = _Recipes(
             source=(
                 "This package's own, no paper's: the adapters of houlsby-2019 with a learning rate and a number of "
                 "epochs for a first result in minutes. Initialisation 3e-2 and no dropout in the frozen encoder are "
-                "what benchmarks/quality.py found better on SST-2's validation rows."
+                "what the benchmark `quality` found better on SST-2's validation rows."
             ),
         ),
         "houlsby-2019": lambda: dict(

@@ -1,11 +1,13 @@
 """Mutations: a line of the package is changed, and the tests that concern it must fail.
 
-`python benchmarks/mutations.py` runs all; `--only bank` those whose file or line has that word. Each runs in a copy of
-the working tree, against the tests that CI runs. A line of the table that is not found, or found twice, is refused
-before any test runs.
+`python benchmarks/mutations.py` runs all; `--only bank` those whose file or line has that word, `--only-new main` those
+that the table of that commit has not, `--changed main` those of files that differ from it. Each runs in a copy of the
+working tree, against the tests that CI runs. A line of the table that is not found, or found twice, is refused before
+any test runs.
 """
 
 import argparse
+import ast
 import concurrent.futures
 import os
 import pathlib
@@ -372,6 +374,29 @@ def place(path, line):
     return text
 
 
+def git(*words):
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout
+
+
+def table_of(commit):
+    """The rows that the table of a commit has."""
+    module = ast.parse(git("show", f"{commit}:{pathlib.Path(__file__).resolve().relative_to(ROOT)}"))
+    (rows,) = (node.value for node in module.body if ast.unparse(node).startswith("MUTATIONS = "))
+    return ast.literal_eval(rows)
+
+
+def choose(only="", only_new=None, changed=None):
+    """The rows that the options of these names ask for."""
+    rows = [row for row in MUTATIONS if only in " ".join(row[:2])]
+    if only_new:
+        old = set(table_of(only_new))
+        rows = [row for row in rows if row not in old]
+    if changed:
+        files = git("diff", "--name-only", changed, "--", "tf_adapters").split()
+        rows = [row for row in rows if f"tf_adapters/{row[0]}" in files]
+    return rows
+
+
 def outcome(copy, tests):
     """What becomes of a mutated copy in the tests of these files with the words behind their colons."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -390,9 +415,11 @@ def outcome(copy, tests):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a word of the file or the line")
+    parser.add_argument("--only-new", metavar="REF", help="rows that the table of this commit has not")
+    parser.add_argument("--changed", metavar="REF", help="rows of files that differ from this commit")
     parser.add_argument("--workers", type=int, default=1, help="mutations at a time, each in a copy of its own")
     options = parser.parse_args()
-    chosen = [(*mutation, place(*mutation[:2])) for mutation in MUTATIONS if options.only in " ".join(mutation[:2])]
+    chosen = [(*row, place(*row[:2])) for row in choose(options.only, options.only_new, options.changed)]
     with tempfile.TemporaryDirectory() as folder:
         copies = queue.SimpleQueue()
         for number in range(options.workers):

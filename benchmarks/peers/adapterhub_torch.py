@@ -1,9 +1,9 @@
 """The PyTorch half of adapterhub_parity.py, and the maker of tests/adapterhub: run it with PyTorch, `adapters` and
 PEFT.
 
-python benchmarks/adapterhub_torch.py make FOLDER       # tiny encoders, adapters on them, and what they compute
-python benchmarks/adapterhub_torch.py check FOLDER      # the adapters below FOLDER/exported, against what they ought to
-compute python benchmarks/adapterhub_torch.py fixtures tests/adapterhub
+python -m benchmarks adapterhub_torch make FOLDER       # tiny encoders, adapters on them, and what they compute
+python -m benchmarks adapterhub_torch check FOLDER      # the adapters below FOLDER/exported
+python -m benchmarks adapterhub_torch fixtures tests/adapterhub
 """
 
 import argparse

@@ -60,54 +60,6 @@ class TorchArm:
         return torch.autocast("cpu", torch.bfloat16) if self.bfloat16 else contextlib.nullcontext()
 
 
-class TorchSwitchArm:
-    """`torch-switch`: the rows of a batch one at a time, the adapter of each made the active one before."""
-
-    trained_parameters = 0
-
-    def __init__(self, settings):
-        import adapters
-        from transformers import AutoModelForSequenceClassification
-
-        torch.set_num_threads(settings["threads"])
-        torch.manual_seed(settings["seed"])
-        self.model = AutoModelForSequenceClassification.from_pretrained(settings["directory"], num_labels=2)
-        adapters.init(self.model)
-        config = adapters.DoubleSeqBnConfig(
-            reduction_factor=self.model.config.hidden_size / settings["bottleneck"], non_linearity="gelu"
-        )
-        self.batches = []
-        for inputs, _ in _read_batches(settings["batches"]):
-            lengths = inputs["attention_mask"].sum(1)
-            self.batches.append(
-                [
-                    {name: value[row : row + 1, :length] for name, value in inputs.items()}
-                    for row, length in enumerate(lengths)
-                ]
-            )
-        self.batch_count = len(self.batches)
-        for row in range(len(self.batches[0])):
-            self.model.add_adapter(f"task {row}", config=config)
-        self.model.eval()
-        self.bfloat16 = settings["precision"] == "mixed_bfloat16"
-        self.details = {"versions": installed_versions("torch", "adapters", "peft", "transformers", "numpy")}
-
-    def step(self, index):
-        precision = torch.autocast("cpu", torch.bfloat16) if self.bfloat16 else contextlib.nullcontext()
-        with torch.inference_mode(), precision:
-            for row, inputs in enumerate(self.batches[index]):
-                self.model.set_active_adapters(f"task {row}")
-                self.model(**inputs).logits.float().numpy()
-
-    def save(self, directory):
-        pass
-
-
-def make_arm(settings):
-    """The arm that `settings["arm"]` names."""
-    return (TorchSwitchArm if settings["arm"] == "torch-switch" else TorchArm)(settings)
-
-
 def _build(name, settings):
     from transformers import AutoModelForSequenceClassification
 
@@ -150,4 +102,4 @@ def _read_batches(path):
 
 
 def main():
-    serve(make_arm)
+    serve(TorchArm)

@@ -14,30 +14,27 @@ from benchmarks.peers.worker_protocol import Worker, WorkerError
 from benchmarks.provenance import available_memory_gib, busy_cores, git_state, log, provenance, usable_cores
 from benchmarks.result_file import RESULTS, at_least_1, write_result
 from benchmarks.start import command
-from benchmarks.steps.bank_arm import split_routed
 
 TF_ARMS = (
-    "adapters",
-    "full",
-    "checkpointed-adapters",
-    "checkpointed-full",
-    "checkpointed-fast",
-    "forward-plain",
-    "forward-adapters",
-    "fast",
-    "fast-upper",
-    "fast-upper-cached",
-    "forward-fast",
-    "lora",
-    "fast-lora",
-    "products",
+    *(
+        "adapters",
+        "full",
+        "checkpointed-adapters",
+        "checkpointed-full",
+        "checkpointed-fast",
+        "fast",
+        "lora",
+        "fast-lora",
+    ),
+    *("forward-plain", "forward-adapters", "forward-fast", "routed"),
 )
 HUB_ARMS = tuple(
     f"{backend}-hub-{what}"
     for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
     for what in ("adapters", "full", "lora")
 ) + ("tensorflow-hub-fast",)
-TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters", "torch-switch")
+TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters")
+ARMS = (*TF_ARMS, *HUB_ARMS, *TORCH_ARMS)
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
 PRECISIONS = ("float32", "mixed_bfloat16")
 BATCH_COUNTS = {"t128": 4, "short": 8}
@@ -80,15 +77,8 @@ def split_arm(arm, precision=None):
 
 def _arm(text):
     kind, precision = split_arm(text)
-    if kind.startswith("routed"):
-        try:
-            split_routed(kind)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-    elif kind not in (*TF_ARMS, *HUB_ARMS, *TORCH_ARMS):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is none of {', '.join((*TF_ARMS, *HUB_ARMS, *TORCH_ARMS))}, routed, routed-N, routed-single"
-        )
+    if kind not in ARMS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(ARMS)}")
     if precision not in (None, *PRECISIONS) or text.endswith("@"):
         raise argparse.ArgumentTypeError(f"{text!r}: a precision of its own is @{' or @'.join(PRECISIONS)}")
     return text
@@ -185,28 +175,11 @@ def describe(result):
             f"{arm:24}{step['median']:9.1f}{step['min']:9.1f}{step['max']:9.1f}{row['examples_per_second']:8.1f}{tracing:9.1f}"
             f"{row['peak_rss_mib']:10,.0f}{row['trained_parameters']:13,}{saved:>10}"
         )
-    lines += [resident_note(arm, row) for arm, row in result["arms"].items() if "resident" in row]
     for name, ratio in result["ratios"].items():
         low, high = ratio["interval"] or (ratio["min"], ratio["max"])
         kind = "95 % interval" if ratio["interval"] else "range"
         lines.append(f"{name}: {ratio['median']:.3f} ({kind} {low:.3f} to {high:.3f}, {len(ratio['rounds'])} rounds)")
     return "\n".join(lines)
-
-
-def resident_note(arm, row):
-    """What the adapters of a bank take, as a line of text."""
-    share = row["bytes_per_adapter"] / row["weights_per_adapter"]
-    loaded = ""
-    if "load_s" in row:
-        loaded = (
-            f"; SavedModel written in {row['export_s']:.1f} s, read in {row['load_s']:.1f} s, "
-            f"{row['first_answer_s']:.1f} s to the first answer, peak {row['loaded_rss_mib']:,.0f} MiB"
-        )
-    return (
-        f"{arm}: {row['resident']:,} adapters of {row['weights_per_adapter'] / 1e6:.2f} MB of weights, "
-        f"{row['bytes_per_adapter'] / 1e6:.2f} MB in the bank ({share:.3f} times), ready after {row['build_s']:.1f} s, "
-        f"{row['built_rss_mib']:,.0f} MiB{loaded}"
-    )
 
 
 def _write_batches(folder, settings, data_dir, split, log):
@@ -261,8 +234,7 @@ def parse(arguments=None):
         type=_arm,
         default=list(DEFAULT_ARMS),
         metavar="ARM",
-        help=f"of {', '.join((*TF_ARMS, *HUB_ARMS, *TORCH_ARMS))}, routed, routed-single, routed-N; full@float32 has "
-        "a precision of its own",
+        help=f"of {', '.join(ARMS)}; full@float32 has a precision of its own",
     )
     parser.add_argument(
         "--before",

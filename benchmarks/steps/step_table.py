@@ -82,36 +82,8 @@ def table(result):
         low, high = ratio["interval"] or (ratio["min"], ratio["max"])
         kind = "" if ratio["interval"] else " (range)"
         lines.append(f"| {name} | {ratio['median']:.2f} | {low:.2f} to {high:.2f}{kind} |")
-    banks = [row for arm, row in result["arms"].items() if "resident" in row and not arm.endswith("single")]
-    if banks:
-        lines += ["", f"| {' | '.join(_BANK_COLUMNS)} |", "|---:" * len(_BANK_COLUMNS) + "|"]
-    for row in sorted(banks, key=row_number):
-        share = row["bytes_per_adapter"] / row["weights_per_adapter"]
-        lines.append(
-            f"| {row['resident']:,} | {row['weights_per_adapter'] / 1e6:.2f} | {share:.3f} times | "
-            f"{row['build_s']:.0f} | {row['built_rss_mib']:,.0f} "
-            + (
-                f"| {row['saved_bytes'] / 1e6:,.0f} | {row['load_s']:.1f} | {row['first_answer_s']:.1f} | "
-                f"{row['loaded_rss_mib']:,.0f} |"
-                if "load_s" in row
-                else "| not written | | | |"
-            )
-        )
     lines += ["", origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")]
     return "\n".join(lines)
-
-
-_BANK_COLUMNS = (
-    "resident adapters",
-    "weights of one, MB",
-    "in the bank",
-    "ready after, s",
-    "resident memory, MiB",
-    "SavedModel, MB",
-    "read, s",
-    "first answer, s",
-    "peak memory of its process, MiB",
-)
 
 
 def row_number(row):

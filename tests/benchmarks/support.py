@@ -8,8 +8,9 @@ BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
 
 
 def run_script(script, *arguments):
-    command = [sys.executable, str(BENCHMARKS / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    """Run a command of the benchmarks, `quality.py` as `python -m benchmarks quality`."""
+    command = [sys.executable, "-m", "benchmarks", script.removesuffix(".py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=BENCHMARKS.parent)
 
 
 def step_result(**changes):

@@ -1,4 +1,4 @@
-"""table.py: which results are shown, and where."""
+"""tables.py: which results are shown, and where."""
 
 import json
 
@@ -33,16 +33,11 @@ def test_the_pages_are_checked_and_written(tmp_path):
     for folder in (results, page.parent, notes.parent):
         folder.mkdir()
     (results / "a.json").write_text(json.dumps(step_result()))
-    padding = {
-        "ways": [{"batch_size": 16, "way": "sorted", "padding": 0.125, "shapes": 3}],
-        "rows": 1000,
-        "settings": {},
-    }
     common = {key: step_result()[key] for key in ("date", "machine", "git")}
-    (results / "b.json").write_text(
-        json.dumps({"kind": "padding", "versions": {"tensorflow": "2.21.0"}, **common, **padding})
-    )
-    arguments = ("table.py", "--root", str(tmp_path), "--results", str(results))
+    of_files = {"kind": "int8", "versions": {}, "settings": {"rounds": 3}, "tasks": {}, **common}
+    (results / "b.json").write_text(json.dumps(of_files))
+    (results / "c.json").write_text(json.dumps({**of_files, "kind": "of a command that is gone"}))
+    arguments = ("tables", "--root", str(tmp_path), "--results", str(results))
     page.write_text("no markers")
     done = run_script(*arguments)
     assert done.returncode == 2 and "benchmarks:start" in done.stderr
@@ -52,7 +47,8 @@ def test_the_pages_are_checked_and_written(tmp_path):
     assert "old" in page.read_text()
     assert run_script(*arguments).returncode == 0
     assert page.read_text() == f"before\n{tables.START}\n{STEP_TABLE}\n{tables.END}\nafter\n"
-    assert "| 16 | sorted | 12.5 | 3 |" in notes.read_text() and "[b.json](results/b.json)" in notes.read_text()
+    assert "**ONNX files in eight bits**" in notes.read_text() and "[b.json](results/b.json)" in notes.read_text()
+    assert "c.json" not in notes.read_text()
     assert (
         claims.read_text()
         == f"before\n{tables.START}\n| claim | found here | verdict |\n| --- | --- | --- |\n{tables.END}\nafter\n"
@@ -69,5 +65,5 @@ def test_the_results_in_the_repository_make_tables():
 
 
 def test_the_tables_in_the_repository_are_those_of_its_results():
-    done = run_script("table.py", "--check")
+    done = run_script("tables", "--check")
     assert done.returncode == 0, done.stderr

@@ -16,8 +16,8 @@ def hold_gradients_weakly():
 
     TensorFlow registers such a gradient under a name for as long as the process lives, and what is registered holds
     tensors of the graph (tensorflow/tensorflow issues 27492 and 97697). Keras' optimizers and layer normalisation are
-    among those that have one, so every training would keep its graphs (benchmarks/repeated.py). Here a graph comes to
-    hold its gradients itself, and the registry forgets them when it goes; as long as it is there, all works as before.
+    among those that have one, so every training would keep its graphs. Here a graph comes to hold its gradients
+    itself, and the registry forgets them when it goes; as long as it is there, all works as before.
     A gradient that reads no tensor of its graph is left alone, unless it is of the sums that Keras' optimizers ask of
     tf.distribute: it works in imported copies too, which may outlive the graph. Any other works in the graph itself
     only.

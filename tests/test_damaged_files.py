@@ -1,0 +1,332 @@
+"""Damaged and hostile files of every format: each is read, or refused in one sentence, and changes nothing."""
+
+import gzip
+import hashlib
+import json
+import pathlib
+import shutil
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tests.golden.cases import encoder
+from tf_adapters import (
+    AdapterConfig,
+    ByteLevelBpe,
+    SentencePiece,
+    WordPiece,
+    add_adapters,
+    load_adapter,
+    load_backbone,
+    set_trainable,
+)
+from tf_adapters.adapterhub import import_adapter
+from tf_adapters.adapterhub.torch_files import read_torch_file
+from tf_adapters.errors import InputError
+from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.loading import WEIGHT_FILES, read_config
+from tf_adapters.models.weight_files import open_weights
+from tf_adapters.tasks.own_files import rows_from_file, unlabelled_chunks
+from tf_adapters.text.byte_bpe import _byte_alphabet
+from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, Model, Piece
+
+FOLDER = pathlib.Path(__file__).parent
+#: How many files a test damages: some in the default set, many at night.
+CASES = pytest.mark.parametrize(
+    "cases", [pytest.param(15, id="few"), pytest.param(500, id="many", marks=pytest.mark.nightly)]
+)
+
+# What is done to a file
+
+PIECES = (b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r", b'"', b",", b"\t", b"{", b"[" * 200, b"PK\3\4", b"\x80\x02")
+VALUES = (
+    *(None, True, -1, 0, 7, 2**31, 2**63, 2**64, -0.5, 1e39, float("nan"), float("inf"), 10**400),
+    *("", "x", "../x", "/etc/passwd", "a/b", "a\0b", "\ud800", "(a+)+$", "(", "a" * 5000),
+    *([], {}, [None], [[1]], [2**62, 2**62], ["x"], {"": 1}, {"a": []}, [1] * 1000),
+)
+
+
+@st.composite
+def changed_bytes(draw, content):
+    """Some places of a file cut out, filled with others' bytes, or the file cut there."""
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(content)))
+        other = draw(st.sampled_from(PIECES) | st.binary(max_size=8) | st.just(content[start : start + 40]))
+        left = content[start + draw(st.integers(0, 40)) :] if draw(st.integers(0, 4)) else b""
+        content = content[:start] + other + left
+    return content
+
+
+@st.composite
+def changed_json(draw, content):
+    """A value of JSON at any depth left out, named otherwise, or exchanged for another one."""
+    value = json.loads(content)
+    for _ in range(draw(st.integers(1, 2))):
+        holder, key, inner = None, None, value
+        while isinstance(inner, (dict, list)) and inner and (holder is None or draw(st.integers(0, 3))):
+            key = draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner))))
+            holder, inner = inner, inner[key]
+        what = draw(st.sampled_from(["exchange", "exchange", "leave out", "rename"]))
+        if holder is None:
+            value = draw(st.sampled_from(VALUES))
+        elif what == "leave out":
+            del holder[key]
+        elif what == "rename" and isinstance(holder, dict):
+            holder[key + draw(st.sampled_from(".x0\0"))] = holder.pop(key)
+        else:
+            holder[key] = json.loads(json.dumps(draw(st.sampled_from(VALUES))))
+    return json.dumps(value).encode()
+
+
+@st.composite
+def changed_safetensors(draw, content):
+    """The header changed as JSON, its length, or a number that is none put in."""
+    length = int.from_bytes(content[:8], "little")
+    header, numbers = content[8 : 8 + length], content[8 + length :]
+    what = draw(st.sampled_from(["header", "header", "length", "number"]))
+    if what == "header":
+        header = draw(changed_json(header))
+        length = len(header)
+    elif what == "length":
+        length = draw(st.sampled_from([0, 1, length - 1, length + 1, 2**31, 2**63, 2**64 - 1]))
+    else:
+        place = 4 * draw(st.integers(0, len(numbers) // 4 - 1))
+        number = draw(st.sampled_from([np.nan, np.inf, -np.inf, 3e38, 0.0]))
+        numbers = numbers[:place] + np.float32(number).tobytes() + numbers[place + 4 :]
+    return length.to_bytes(8, "little") + header + numbers
+
+
+def changed_file(path):
+    """A strategy of other content for a file."""
+    content = path.read_bytes()
+    known = {".json": changed_json, ".safetensors": changed_safetensors}.get(path.suffix)
+    return st.one_of(changed_bytes(content), *([known(content)] * 3 if known else []))
+
+
+def check(cases, folder, bases, read, prepared=lambda draw, target: None):
+    """Damage files of whole folders, and read them.
+
+    Args:
+        cases: int, how many.
+        folder: path of a folder to work in.
+        bases: paths of whole folders, which must be read.
+        read: function of a folder.
+        prepared: function of `draw` and a folder, called once a file of it is damaged.
+    """
+    target = folder / "given"
+
+    def copy(base):
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(base, target)
+
+    @hypothesis.settings(max_examples=cases, derandomize=True, deadline=None, database=None)
+    @hypothesis.given(st.data())
+    def check_one(data):
+        base = data.draw(st.sampled_from(bases))
+        copy(base)
+        path = data.draw(st.sampled_from(sorted(path for path in target.rglob("*.*") if path.suffix != ".npz")))
+        path.write_bytes(data.draw(changed_file(path)))
+        prepared(data.draw, target)
+        before = {path: path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
+        try:
+            read(target)
+        except InputError as error:
+            assert str(error) and "\n" not in str(error) and len(str(error)) < 2000
+        assert {path: path.is_dir() or path.read_bytes() for path in folder.rglob("*")} == before
+
+    for base in bases:
+        copy(base)
+        read(target)
+    check_one()
+
+
+def written(folder, **files):
+    """A folder of these files, `a__b` for `a.b`."""
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+# Rows
+
+TABLE = 'text,label\nthe film was good,good\n"a, ""b""",bad\nc,good\n'
+WORDS = "# sent_id = 1\n" + "".join(
+    f"{n}\t{word}\t_\t{tag}" + "\t_" * 6 + "\n" for n, (word, tag) in enumerate((("the", "DET"), ("film", "NOUN")), 1)
+)
+QUESTION = {"id": "a", "question": "what?", "answers": [{"text": "film", "answer_start": 4}]}
+SQUAD = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "the film", "qas": [QUESTION]}]}]}
+ROWS = {
+    "rows.csv": ("classification", TABLE),
+    "rows.tsv": ("classification", 'text\tlabel\nthe film was good\tgood\na "b\tbad\nc\tgood\n'),
+    "rows.jsonl": ("classification", "".join(f'{{"text": "text {n}", "label": {n % 2}}}\n' for n in range(5))),
+    "rows.csv.gz": ("regression", gzip.compress(b"text,label\na,0.5\nb,2\n", mtime=0)),
+    "rows.conllu": ("token-classification", WORDS + "\n"),
+    "rows.json": ("question-answering", json.dumps(SQUAD)),
+}
+
+
+@CASES
+@pytest.mark.parametrize("name", ROWS)
+def test_files_of_rows(tmp_path, name, cases):
+    kind, content = ROWS[name]
+
+    def read(folder):
+        rows = rows_from_file(folder / name, kind=kind, labels=None)
+        assert len(rows)
+        for chunk in unlabelled_chunks(folder / name, kind=kind):
+            chunk.rows()
+
+    check(cases, tmp_path, [written(tmp_path / "whole", **{name.replace(".", "__"): content})], read)
+
+
+# Adapters
+
+
+def seen(model):
+    """All weights of a model, and what acts and trains."""
+    state, trains = state_of(model), [variable.name for variable in model.trainable_variables]
+    weights = [(variable.name, variable.numpy().tobytes()) for variable in model.weights]
+    return weights, trains, sorted(state.adapters), state.active, state.trainable, type(model)
+
+
+class Loaded:
+    """Loads into a model that has a trained adapter already; a refusal leaves every bit of it, and what is loaded is
+    finite."""
+
+    def __init__(self, source, load):
+        self.source, self.load, self.model = source, load, None
+
+    def __call__(self, folder):
+        if self.model is None:
+            self.model = add_adapters(load_backbone(self.source, num_labels=3), AdapterConfig(2), name="first", seed=0)
+            self.before = seen(set_trainable(self.model, "adapters"))
+        model, self.model = self.model, None  # another one is made if it is changed
+        try:
+            self.load(model, folder)
+        except InputError:
+            assert seen(model) == self.before
+            self.model = model
+            raise
+        assert all(np.isfinite(variable.numpy()).all() for variable in model.weights)
+
+
+def signed(draw, folder):
+    """Write the digest of changed weights into the settings, so that they are looked into."""
+    path = folder / "tf_adapters.json"
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings["weights"]["sha256"] = hashlib.sha256((folder / "adapter.safetensors").read_bytes()).hexdigest()
+        path.write_text(json.dumps(settings))
+    except (ValueError, TypeError, KeyError):
+        pass
+
+
+@CASES
+def test_adapter_directories(tmp_path, tmp_path_factory, cases):
+    bases = []
+    for name in ("shared", "lora", "ia3", "fusion"):
+        bases.append(tmp_path / "whole" / name)
+        shutil.copytree(FOLDER / "golden" / "transformers" / name, bases[-1], ignore=shutil.ignore_patterns("*.npy"))
+    source = encoder(tmp_path_factory.mktemp("encoder"))
+    check(cases, tmp_path, bases, Loaded(source, lambda model, folder: load_adapter(model, folder)), signed)
+
+
+@CASES
+@pytest.mark.parametrize("names", ["double_seq_bn norm_before fusion", "lora lora_values peft peft-pattern"])
+def test_directories_of_adapterhub_and_peft(tmp_path, names, cases):
+    bert = FOLDER / "adapterhub" / "bert"
+    check(cases, tmp_path, [bert / name for name in names.split()], Loaded(bert / "model", import_adapter))
+
+
+@CASES
+def test_files_of_pytorch(tmp_path, cases):
+    """No pickle of these runs anything: tests/test_torch_files.py."""
+    bases = []
+    for number, path in enumerate(sorted((FOLDER / "adapterhub").rglob("pytorch_adapter.bin"))):
+        bases.append(written(tmp_path / "whole" / str(number), pytorch_adapter__bin=path.read_bytes()))
+    check(4 * cases, tmp_path, bases, lambda folder: read_torch_file(folder / "pytorch_adapter.bin"))
+
+
+# Encoders
+
+
+@CASES
+def test_encoders(tmp_path, cases):
+    from safetensors.numpy import load_file, save_file
+
+    whole = encoder(tmp_path / "whole" / "one")
+    shards = tmp_path / "whole" / "shards"
+    shutil.copytree(whole, shards)
+    arrays = load_file(shards / "model.safetensors")
+    (shards / "model.safetensors").unlink()
+    places = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(sorted(arrays))}
+    for file in set(places.values()):
+        save_file({name: arrays[name] for name in places if places[name] == file}, shards / file)
+    (shards / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+    def read(folder):
+        read_config(folder)
+        with open_weights(folder, WEIGHT_FILES) as found:
+            for name in found:
+                found.shape(name)
+                found.read(name)
+
+    check(4 * cases, tmp_path, [whole, shards], read)
+
+
+# Tokenizers
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "film", "##s", "good", "a"]
+WORDPIECE = {
+    "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {word: n for n, word in enumerate(VOCABULARY)}},
+    "normalizer": {"type": "BertNormalizer", "lowercase": True}, "pre_tokenizer": {"type": "BertPreTokenizer"},
+}  # fmt: skip
+TOKENS = {token: n for n, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *_byte_alphabet(), "th", "the"])}
+BPE = {
+    "model": {"type": "BPE", "vocab": TOKENS, "merges": ["t h", "th e"]}, "normalizer": None, "added_tokens": [],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+    "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]},
+}  # fmt: skip
+KINDS = {"<unk>": UNKNOWN, "<s>": CONTROL, "</s>": CONTROL}
+SENTENCEPIECE = Model(
+    tuple(
+        Piece(word, -0.5 * n, KINDS.get(word, NORMAL))
+        for n, word in enumerate(["<unk>", "<s>", "</s>", "\u2581", "\u2581film", *"abcdefgo", "\u00e9"])
+    ),
+    # trainer_spec with model_type UNIGRAM, normalizer_spec with the name "identity".
+    b"\x12\x02\x18\x01" + b"\x1a\x0a\x0a\x08identity",
+).encoded()
+TOKENIZERS = {
+    "wordpiece": (
+        WordPiece.from_directory,
+        {"vocab__txt": "\n".join(VOCABULARY), "tokenizer_config__json": '{"do_lower_case": true}'},
+        {"tokenizer__json": json.dumps(WORDPIECE)},
+    ),
+    "bpe": (
+        ByteLevelBpe.from_directory,
+        {"vocab__json": json.dumps(TOKENS), "merges__txt": "#version: 0.2\nt h\nth e", "tokenizer_config__json": "{}"},
+        {"tokenizer__json": json.dumps(BPE)},
+    ),
+    "sentencepiece": (
+        lambda folder: SentencePiece.from_directory(folder, layout="xlm-roberta"),
+        {"sentencepiece__bpe__model": SENTENCEPIECE},
+    ),
+}
+
+
+@CASES
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_tokenizers(tmp_path, name, cases):
+    make, *folders = TOKENIZERS[name]
+    texts = ["the film was good", "", "\u00e9t\u00e9 \u4e2d\u6587 a\u0301 \U0001f642", "x" * 200]
+
+    def read(folder):
+        tokenizer = make(folder)
+        tokenizer(texts)
+        tokenizer.tokenize_with_offsets(texts)
+
+    bases = [written(tmp_path / "whole" / str(number), **files) for number, files in enumerate(folders)]
+    check(cases, tmp_path, bases, read)
