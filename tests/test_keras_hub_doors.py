@@ -31,7 +31,7 @@ from tests.keras_hub_models import (  # noqa: E402
 from tf_adapters import AdapterConfig, InputError, models  # noqa: E402
 from tf_adapters.models.injection import adapter_names  # noqa: E402
 from tf_adapters.models.keras_hub import door  # noqa: E402
-from tf_adapters.models.keras_hub.family import get_family  # noqa: E402
+from tf_adapters.models.keras_hub.families import FAMILIES as DESCRIBED  # noqa: E402
 from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
 
@@ -158,7 +158,7 @@ def test_adapter_does_not_go_to_a_backbone_that_computes_another_gelu(checkpoint
     tf_adapters.add_adapters(model, AdapterConfig(**SMALL), seed=0)
     fill(model)
     tf_adapters.save_adapter(tf_adapters.set_trainable(model), tmp_path)
-    family = get_family("bert")
+    family = DESCRIBED["bert"]
     plain = family.backbone(**family.arguments(json.loads((source / "config.json").read_text())))
     plain.set_weights(load_backbone(source, head="none").get_weights())
     assert tf_adapters.models.backbone_digest(plain) == tf_adapters.models.backbone_digest(model)

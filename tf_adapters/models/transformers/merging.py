@@ -11,8 +11,7 @@ from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction
-from tf_adapters.models.transformers.dense_site import DenseSite
-from tf_adapters.models.transformers.site import replaced
+from tf_adapters.models.transformers.site import DenseSite, replaced
 
 
 @transaction
