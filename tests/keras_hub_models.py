@@ -19,7 +19,7 @@ from tests.table import METHODS as CONFIGS  # noqa: E402, F401
 from tests.table import SMALL, SecondDoor  # noqa: E402, F401
 from tf_adapters.models.door import door_of  # noqa: E402
 from tf_adapters.models.keras_hub import door  # noqa: E402
-from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family  # noqa: E402
+from tf_adapters.models.keras_hub.families import FAMILIES as DESCRIBED  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
 
 FAMILIES = SecondDoor.families
@@ -34,9 +34,9 @@ def write_checkpoint(family, directory, **changes):
     config = {**usual, **SIZES[family], **changes, "model_type": family}
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
-    if family not in MODEL_TYPES:
+    if family not in DESCRIBED:
         return directory
-    described, random = get_family(MODEL_TYPES[family]), np.random.default_rng(0)
+    described, random = DESCRIBED[family], np.random.default_rng(0)
     backbone = described.backbone(**described.arguments(config))
     described.prepare(backbone, config)
     arrays = {}

@@ -7,6 +7,7 @@ pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
 
 import tf_adapters  # noqa: E402
 from tests.keras_hub_models import CONFIGS, answers, fill, inputs, keras  # noqa: E402
+from tf_adapters import InputError  # noqa: E402
 from tf_adapters.methods import DoraConfig  # noqa: E402
 from tf_adapters.models import cast_frozen  # noqa: E402
 from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
@@ -62,6 +63,26 @@ def test_what_training_changed_is_saved_as_what_its_codes_stand_for(checkpoints,
 def backbone_of(directory):
     _, arrays = tf_adapters.saving.directory.read_adapter(directory)
     return [key for key in arrays if key.startswith("backbone.")]
+
+
+def test_a_second_cast_changes_nothing_and_no_scale_counts_as_a_weight(checkpoints):
+    model = adapted(checkpoints("bert"), "houlsby")
+    counts, digest = tf_adapters.parameter_counts(model), tf_adapters.backbone_digest(model)
+    cast_frozen(model, "int8")
+    weights, before = model.weights, answers(model, "bert")
+    cast_frozen(model, "int8")
+    assert all(one is other for one, other in zip(model.weights, weights))
+    np.testing.assert_array_equal(answers(model, "bert"), before)
+    assert tf_adapters.parameter_counts(model) == counts and tf_adapters.backbone_digest(model) == digest
+
+
+def test_another_model_on_the_encoder_knows_that_it_was_cast(checkpoints):
+    model = load_backbone(checkpoints("bert"))
+    cast_frozen(tf_adapters.models.freeze(model), "int8")
+    for operation in (tf_adapters.backbone_digest, tf_adapters.add_adapters, tf_adapters.set_trainable):
+        with pytest.raises(InputError, match="needs the encoder's float32 weights|mode='adapters'"):
+            operation(model.backbone)
+    tf_adapters.add_adapters(model, CONFIGS["lora"])
 
 
 @pytest.mark.nightly

@@ -1,7 +1,10 @@
 """A checkpoint and an adapter directory through each door, beside the first one in one process."""
 
 import dataclasses
+import inspect
 import json
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -25,12 +28,25 @@ from tests.keras_hub_models import (  # noqa: E402
     inputs,
     write_checkpoint,
 )
-from tf_adapters import AdapterConfig, InputError  # noqa: E402
+from tf_adapters import AdapterConfig, InputError, models  # noqa: E402
 from tf_adapters.models.injection import adapter_names  # noqa: E402
 from tf_adapters.models.keras_hub import door  # noqa: E402
-from tf_adapters.models.keras_hub.family import get_family  # noqa: E402
+from tf_adapters.models.keras_hub.families import FAMILIES as DESCRIBED  # noqa: E402
 from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
+
+
+def test_each_door_has_what_the_text_of_doors_says_and_nothing_else_is_asked_of_one():
+    entries = re.findall(r"^    (\S.*?)(?:  .*)?$", models.door.__doc__, re.MULTILINE)
+    described = dict(re.findall(r"(\w+)(\([^)]*\))?", ", ".join(entries)))
+    for one in map(models.door.door_called, models.loading.DOORS):
+        for name, signature in described.items():
+            found = getattr(one, name)
+            assert not signature or str(inspect.signature(found)) == signature, (one.NAME, name)
+    package = pathlib.Path(tf_adapters.__file__).parent
+    source = "".join(path.read_text() for path in package.rglob("*.py"))
+    assert set(re.findall(r"[\w)]\.door\.(\w+)\(", source)) <= set(described)
+
 
 # What a checkpoint means
 
@@ -142,7 +158,7 @@ def test_adapter_does_not_go_to_a_backbone_that_computes_another_gelu(checkpoint
     tf_adapters.add_adapters(model, AdapterConfig(**SMALL), seed=0)
     fill(model)
     tf_adapters.save_adapter(tf_adapters.set_trainable(model), tmp_path)
-    family = get_family("bert")
+    family = DESCRIBED["bert"]
     plain = family.backbone(**family.arguments(json.loads((source / "config.json").read_text())))
     plain.set_weights(load_backbone(source, head="none").get_weights())
     assert tf_adapters.models.backbone_digest(plain) == tf_adapters.models.backbone_digest(model)

@@ -16,8 +16,10 @@ keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`
 import tf_adapters  # noqa: E402
 from tests.cases import nightly_but  # noqa: E402
 from tests.keras_hub_models import CLASSIFIERS, CONFIGS, PLACES, answers, fill, inputs, small_backbone, write_checkpoint  # noqa: E402
+from tf_adapters import AdapterConfig  # noqa: E402
 from tf_adapters._keras3_internals import layers_of  # noqa: E402
 from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
+from tf_adapters.models.state import state_of  # noqa: E402
 from tf_adapters.models.whole_files import REFUSAL  # noqa: E402
 from tf_adapters.training.on_keras3 import _seed_dropout  # noqa: E402
 
@@ -127,6 +129,25 @@ def test_without_adapters_whole_files_and_copies_answer_as_the_checkpoint_says(t
         elif way not in ("copy", "pickle"):
             continue
         np.testing.assert_array_equal(answers(made, family), before, err_msg=way)
+
+
+def test_a_file_of_weights_has_no_say_in_what_acts(checkpoints, tmp_path):
+    model = load_backbone(checkpoints("bert"))
+    for seed, name in enumerate(("one", "two")):
+        tf_adapters.add_adapters(model, AdapterConfig(bottleneck_size=3, train_layer_norm="none"), name=name, seed=seed)
+        fill(model, seed)
+    outer = keras.Model(model.input, model(model.input))  # which has Keras' own `save_weights`
+    before, file = answers(outer, "bert"), str(tmp_path / "all.weights.h5")
+    with tf_adapters.disable_adapters(model):
+        assert np.abs(answers(outer, "bert") - before).max() > 0.01
+        outer.save_weights(file)
+    outer.load_weights(file)
+    state = state_of(model)
+    assert int(state.acting.number) == state.adapters["two"].number
+    for site in state.sites.values():
+        assert int(site.active_slot) == site.slots["two"]
+        assert {name: float(gate) for name, gate in site.gates.items()} == {"one": 0, "two": 1}
+    np.testing.assert_array_equal(answers(outer, "bert"), before)
 
 
 def test_kerashub_finds_its_own_classes_for_its_own_presets(checkpoints):

@@ -103,6 +103,7 @@ class Reference:
         self.adapters = {}  # name -> (configuration's name, weights by a directory's keys, its own LayerNorms and head)
         self.active, self.blocks, self.suspended, self.trains, self.mode = None, None, 0, None, None
         self.chosen_outputs = None  # of the head that the choice of what trains was for
+        self.rounded, self.lost = set(), False  # names, and whether what was before the adapters is gone with them
 
     @property
     def acting(self):
@@ -134,6 +135,15 @@ class Reference:
         blocks = (0, 1) if self.blocks is None else self.blocks
         return encoder_in_numpy.logits(self.weights(), adapter, INPUTS, blocks)
 
+    def round(self, names, dtype):
+        """Keep weights in half precision; one that was as it came counts as such."""
+        for name in names:
+            value, before = self.encoder[name], self.origin[name]
+            self.encoder[name] = value.astype(dtype)
+            self.origin[name] = self.encoder[name] if np.array_equal(value, before) else None
+        self.rounded |= names
+        self.lost = self.lost or bool(names and self.adapters)
+
     def changed(self):
         """Names of the encoder's weights that are not as they came, an adapter's own LayerNorms left out."""
         now = self.encoder | self.plain
@@ -162,8 +172,12 @@ class Reference:
 class Lifecycle(RuleBasedStateMachine):
     """Operations in any order."""
 
-    @initialize()
-    def load(self):
+    @initialize(policy=st.sampled_from(["float32", "mixed_float16", "mixed_bfloat16"]))
+    def load(self, policy):
+        keras.mixed_precision.set_global_policy(policy)
+        self.half = tf.as_dtype(keras.mixed_precision.global_policy().compute_dtype).as_numpy_dtype
+        near = {"float32": 2e-4, "mixed_float16": 1e-2, "mixed_bfloat16": 1e-1}[policy]
+        self.near = {"atol": near, "rtol": max(near, 2e-3)}
         self.model = load_backbone(checkpoint())
         self.reference = Reference({short(variable): variable.numpy() for variable in self.model.weights})
         backbone_digest(self.model)  # what is trained before the first look at the encoder belongs to it
@@ -181,11 +195,11 @@ class Lifecycle(RuleBasedStateMachine):
     @invariant()
     def the_model_computes_what_the_reference_does(self):
         expected = self.reference.computes()
-        np.testing.assert_allclose(self.model(INPUTS).logits, expected, atol=2e-4, rtol=2e-3)
+        np.testing.assert_allclose(self.model(INPUTS).logits, expected, **self.near)
         for graph, known, head in self.graphs:
             follows = self.reference.acting is None or self.number() in known
             if follows and state_of(self.model).acting.traced_head == head:
-                np.testing.assert_allclose(graph(), expected, atol=2e-4, rtol=2e-3)
+                np.testing.assert_allclose(graph(), expected, **self.near)
             else:
                 assert np.isnan(graph()).all()
             assert np.isnan(graph()).all() or graph().shape == expected.shape
@@ -197,7 +211,7 @@ class Lifecycle(RuleBasedStateMachine):
             if name.startswith("adapters/") and name.split("/")[1] not in self.reference.adapters:
                 raise AssertionError(f"{name} is of an adapter that was removed")
             holder, key = self.reference.place(name)
-            assert np.array_equal(variable.numpy(), holder[key]), name
+            assert variable.dtype == holder[key].dtype and np.array_equal(variable.numpy(), holder[key]), name
 
     @invariant()
     def the_names_that_were_chosen_train(self):
@@ -284,8 +298,11 @@ class Lifecycle(RuleBasedStateMachine):
         if name not in reference.adapters if name else not reference.adapters:
             self.refused(lambda: remove_adapters(self.model, name=name), "no such adapter|no adapters")
             return
-        remove_adapters(self.model, name=name)
         others = [other for other in reference.adapters if name is not None and other != name]
+        if reference.lost and not others:
+            self.refused(lambda: remove_adapters(self.model, name=name), "float32 weights")
+            return
+        remove_adapters(self.model, name=name)
         if reference.active == name or name is None:
             reference.active, reference.blocks = (others[0] if others else None), None
         reference.adapters = {other: reference.adapters[other] for other in others}
@@ -301,8 +318,12 @@ class Lifecycle(RuleBasedStateMachine):
         if mode == "adapters" and self.reference.active is None:
             self.refused(lambda: set_trainable(self.model, mode), "no adapters")
             return
+        chosen = self.reference.chosen(mode)
+        if chosen & self.reference.rounded:
+            self.refused(lambda: set_trainable(self.model, mode), "float32 weights")
+            return
         set_trainable(self.model, mode)
-        self.reference.trains, self.reference.mode = self.reference.chosen(mode) | self.of_the_adapter(mode), mode
+        self.reference.trains, self.reference.mode = chosen | self.of_the_adapter(mode), mode
         self.reference.chosen_outputs = self.reference.outputs(self.reference.active)
 
     @rule()
@@ -361,7 +382,7 @@ class Lifecycle(RuleBasedStateMachine):
         if kind is None or name in reference.adapters:
             if saved.outputs(saved.active) != reference.outputs(name if kind else None):
                 return "and the model's is another"
-        return None
+        return "float32 weights" if self.brought(saved) & reference.rounded else None
 
     def loaded(self, saved, name):
         """A directory has been loaded under a name."""
@@ -415,6 +436,9 @@ class Lifecycle(RuleBasedStateMachine):
         if [reference.adapters[name][0] for name in reference.adapters] != ["lora"] or reference.suspended:
             self.refused(lambda: merge_adapter(self.model), "merge|other adapters|no adapter")
             return
+        if reference.rounded:  # of a block there is always one
+            self.refused(lambda: merge_adapter(self.model), "float32 weights")
+            return
         if reference.blocks is not None:
             set_active(self.model, reference.active)
         _, weights, own = reference.adapters[reference.active]
@@ -466,13 +490,21 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule()
     def cast(self):
-        """In float32 it changes nothing."""
-        before = picture(self.model)
+        """Frozen matrices of the encoder are kept in half precision where it computes in it, and nothing else."""
+        reference, before = self.reference, picture(self.model)
+        trains = {short(variable) for variable in self.model.trainable_variables}
+        frozen = {name for name, value in reference.encoder.items() if value.ndim == 2} - trains - reference.rounded
         try:
             cast_frozen(self.model)
         except InputError:
-            pass
-        assert_same(before, picture(self.model))
+            assert not frozen
+        if self.half is not np.float32 and frozen:
+            reference.round(frozen, self.half)
+            after = picture(self.model)
+            assert_same({part: before[part] for part in ("outputs", "trains", "adapters", "acts")}, after)
+            assert before["state"][-1] == after["state"][-1]  # the digest
+        else:
+            assert_same(before, picture(self.model))
 
     @rule(seed=st.integers(0, 99))
     def through_weights_of_keras(self, seed):
@@ -481,9 +513,15 @@ class Lifecycle(RuleBasedStateMachine):
             for operation in (self.model.save_weights, self.model.load_weights):
                 self.refused(lambda: operation(file), "save_adapter" if several else "do it outside")
             return
+        if self.reference.rounded and self.half is tf.bfloat16.as_numpy_dtype:
+            self.refused(lambda: self.model.save_weights(file), "bfloat16")
+            file = file.removesuffix(".h5")
         self.model.save_weights(file)
         before = copy.deepcopy(self.reference)
         self.train(seed)
+        if before.adapters and before.trains is None:  # nothing was chosen, so that nothing of the encoder may change
+            self.refused(lambda: self.model.load_weights(file), "another encoder, or one that was trained")
+            return
         self.model.load_weights(file)
         self.reference = before
 
@@ -499,6 +537,9 @@ class Lifecycle(RuleBasedStateMachine):
     def other_head(self):
         if self.reference.adapters:
             self.refused(lambda: change_head(self.model), "without adapters")
+            return
+        if self.reference.rounded:
+            self.refused(lambda: change_head(self.model), "float32 weights|changed since")
             return
         if self.reference.changed():
             self.refused(lambda: change_head(self.model), "changed since it was loaded")
@@ -573,6 +614,7 @@ class Lifecycle(RuleBasedStateMachine):
     def teardown(self):
         for context in getattr(self, "contexts", ()):
             context.__exit__(None, None, None)
+        keras.mixed_precision.set_global_policy("float32")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from tf_adapters import (
     add_adapters,
     backbone_digest,
     cast_frozen,
+    change_head,
     freeze,
     load_adapter,
+    load_backbone,
     parameter_counts,
     remove_adapters,
     save_adapter,
@@ -103,6 +105,38 @@ def test_what_needs_the_float32_values_is_refused(half):
     set_trainable(model, "head")
     add_adapters(model, name="second", seed=2)
     remove_adapters(model, name="second")
+
+
+def test_a_file_of_weights_comes_back_or_is_refused(half, tmp_path):
+    model, other = cast_frozen(adapted()), cast_frozen(adapted())
+    randomize(other, scale=0.1)
+    if half == "bfloat16":
+        with pytest.raises(InputError, match="save_weights: .*bfloat16.*leave .h5 out"):
+            model.save_weights(tmp_path / "all.weights.h5")
+    file = str(tmp_path / ("all" if half == "bfloat16" else "all.weights.h5"))
+    model.save_weights(file)
+    other.load_weights(file)
+    assert np.array_equal(other(INPUTS).logits, model(INPUTS).logits)
+
+
+def test_another_model_on_the_encoder_knows_that_it_was_cast(half, checkpoint, tmp_path):
+    model = load_backbone(checkpoint)
+    other, known = change_head(model, num_labels=3), change_head(model, num_labels=3)
+    digest = backbone_digest(known)
+    cast_frozen(freeze(model))
+    for operation in (backbone_digest, add_adapters, change_head, lambda one: set_trainable(one, "full")):
+        with pytest.raises(InputError, match="needs the encoder's float32 weights.*load the model again"):
+            operation(other)
+    assert backbone_digest(known) == backbone_digest(model) == digest
+    # A file of another encoder would leave nobody knowing which one it is.
+    changed = load_backbone(checkpoint)
+    for variable in cast_frozen(freeze(changed)).bert.encoder.weights:
+        variable.assign(variable * 1.5)
+    changed.save_weights(tmp_path / "all")
+    before = model(INPUTS).logits.numpy()
+    with pytest.raises(InputError, match="load_weights of another encoder needs"):
+        model.load_weights(tmp_path / "all")
+    assert np.array_equal(model(INPUTS).logits, before)
 
 
 def test_adapters_that_came_after_the_cast_go_again(half, tmp_path):

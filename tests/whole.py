@@ -4,6 +4,7 @@ import numpy as np
 
 from tests.conftest import tiny_inputs
 from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import is_cast
 
 
 def train(model, *, seed=0, scale=0.3):
@@ -69,7 +70,7 @@ def picture(model):
         "state": (
             state.trainable,
             state.fast,
-            len(state.cast),
+            list(map(is_cast, model.weights)),
             list(map(id, state.newly_initialized)),
             state.source,
             state.digest(model),

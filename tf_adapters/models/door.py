@@ -18,23 +18,24 @@ that is done with models of its Keras. It has
                                             values that `variable.assign` takes later
     weights(model)                          its weights, without what says which adapter acts
     Acting, RandomDrop                      as in `models.transformers.site`
-    head_on(model, family, holder, number)  the `Head` that is on the model
+    head_on(model, family, holder, number=0)
+                                            the `Head` that is on the model
     head_shape(model, family)               its `HeadShape`
-    new_head(...), stand(state, model, head)
+    new_head(model, family, shape, seed, number), stand(state, model, head)
                                             makes a `Head` of another shape; lets one be the model's
-    check_buildable(model, state)           raises InputError for a model that cannot have adapters
-    freezing(model), restore_freezing(model, state)
-                                            what trains before the first adapter, and back to it
-    adapt(model, state, blocks), restore(model, state)
-                                            makes every sub-layer a site; puts the original layers back
+    freezing(model)                         what trains before the first adapter
+    adapt(model, state), restore(model, state)
+                                            makes every sub-layer a site, or refuses a model that cannot have adapters;
+                                            puts the original layers back, and what trained
     site(model, state, block, place)        a site; a dense layer becomes one when it is first asked for
-    build_layer(...)                        a layer of a method with its weights
+    build_layer(config, place, site, name, seed)
+                                            a layer of a method with its weights
     keep_float32(model, state)              lets the head compute in float32
     choose(model, state, chosen), freeze(model, state)
                                             lets the variables of these ids train and no other; none
     follow(model), forget_traces(model)     what Keras compiled goes on with what trains now; is traced anew
     compiles_shapes()                       whether each shape of a batch is compiled, whatever is chosen
-    forward(model, jit_compile)             a function from a tokenizer's padded tensors to float32 logits in NumPy
+    forward(model, *, jit_compile=False)    a function from a tokenizer's padded tensors to float32 logits in NumPy
     Undo                                    what `models.transaction` needs
 """
 

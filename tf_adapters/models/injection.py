@@ -11,7 +11,8 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.heads import HeadShape, Held, check_head
-from tf_adapters.models.state import check_not_cast, state_of, take_encoder
+from tf_adapters.models.state import state_of, take_encoder
+from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction, uninterrupted
 
 
@@ -135,7 +136,7 @@ def remove_adapters(model: Model, *, name: Optional[str] = None) -> Model:
         raise InputError("The model has no adapters to remove.")
     others = [] if name is None else [other for other in state.adapters if other != name]
     if not others and state.freezing is None:
-        check_not_cast(state, state.cast, "remove_adapters(model) restores the model and")
+        check_not_cast(state.door.weights(model), "remove_adapters(model) restores the model and")
     if name is None or state.active == name:
         state.let(model, active=others[0] if others else None, active_blocks=None)
     state.door.forget_traces(model)

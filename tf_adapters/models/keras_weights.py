@@ -4,6 +4,7 @@ import functools
 
 from tf_adapters.errors import InputError
 from tf_adapters.models.origin import checksum
+from tf_adapters.models.storage import check_not_cast, is_cast
 
 
 def watch(model, state):
@@ -30,9 +31,14 @@ def _check(state, name):
         )
 
 
-def _save(one, state, *arguments, **settings):
+def _save(one, state, filepath, *arguments, **settings):
     _check(state, "save_weights")
-    return type(one).save_weights(one, *arguments, **settings)
+    if str(filepath).endswith("5") and any(variable.dtype == "bfloat16" for variable in filter(is_cast, one.weights)):
+        raise InputError(
+            "save_weights: cast_frozen keeps the encoder in bfloat16, which no .h5 file gives back: leave .h5 out "
+            "of the path, and TensorFlow writes a checkpoint."
+        )
+    return type(one).save_weights(one, filepath, *arguments, **settings)
 
 
 def _load(one, model, state, *arguments, **settings):
@@ -49,6 +55,7 @@ def _load(one, model, state, *arguments, **settings):
                     "or one that was trained: load that encoder first, add the adapter, and call set_trainable as when "
                     "the file was saved."
                 )
+            check_not_cast(model.weights, "load_weights of another encoder")
             state.forget_origin()
         return result
     except BaseException:

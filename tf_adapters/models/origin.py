@@ -29,20 +29,6 @@ class Origin:
         self.digest_without_pooler = digest_of(door, model, [v for v in variables if id(v) not in outside], values)
         self._prints = {id(variable): self._print(variable, values) for variable in variables}
 
-    def to_dict(self, names):
-        """What `from_dict` takes, for JSON; `names` has those of the variables by their ids."""
-        prints = {names[key]: value for key, value in self._prints.items() if key in names}
-        return {"digest": self.digest, "digest_without_pooler": self.digest_without_pooler, "prints": prints}
-
-    @classmethod
-    def from_dict(cls, about, door, variables):
-        """An `Origin` that was noted in another process; `variables` are the encoder's by the same names."""
-        origin = cls.__new__(cls)
-        origin._array = door.array
-        origin.digest, origin.digest_without_pooler = about["digest"], about["digest_without_pooler"]
-        origin._prints = {id(variables[name]): value for name, value in about["prints"].items()}
-        return origin
-
     def changed(self, variables, values):
         """Those of the encoder's variables whose bits are others now; arguments as above."""
         return [v for v in variables if id(v) in self._prints and self._prints[id(v)] != self._print(v, values)]

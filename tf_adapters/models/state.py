@@ -11,6 +11,7 @@ from tf_adapters.models.door import door_of
 from tf_adapters.models.heads import Head
 from tf_adapters.models.keras_weights import watch
 from tf_adapters.models.origin import Origin
+from tf_adapters.models.storage import check_not_cast
 
 
 @dataclasses.dataclass
@@ -74,7 +75,6 @@ class ModelState:
         head: the `Head` that is on the model, or None without adapters.
         freezing: what trained before injection, as the door notes it; None if `cast_frozen` replaced some of it since.
         dropouts: `Family.dropout_layers` before injection.
-        cast: variables that `cast_frozen` put in place of float32 ones.
         newly_initialized: layers of the encoder that pretraining did not train; they train
             and are saved with the head. See `untrained_layers`.
         pretrained_head: bool, whether all of the head came with the pretrained encoder.
@@ -101,7 +101,6 @@ class ModelState:
         self.head = None
         self.freezing = []
         self.dropouts = []
-        self.cast = []
         self.newly_initialized = untrained_layers(model, self.family)
         self.pretrained_head = False
         self.trainable = None
@@ -291,7 +290,9 @@ class ModelState:
             pooler = self.family.pooler(model)
             pooler = [] if pooler is None else pooler.weights
             variables, values = self.backbone_variables(model), self.values_of(self.plain)
+            check_not_cast(variables, "The digest of an encoder")
             self._origin = Origin(self.door, model, variables, pooler, values)
+            # Not before the first adapter alone: of a plain model, too, a file of another encoder makes this one stale.
             watch(model, self)
         return self._origin
 
@@ -307,10 +308,6 @@ class ModelState:
             owner: the `Owner` whose LayerNorms count; None for `plain`.
         """
         return self.origin(model).changed(self.backbone_variables(model), self.values_of(owner or self.plain))
-
-    def let_origin(self, origin):
-        """Take over an `Origin` that was noted in another process."""
-        self._origin = origin
 
     def forget_origin(self):
         """The encoder is another one from now on."""
@@ -344,13 +341,14 @@ def take_encoder(model, state):
     watch(model, state)  # which another model on the encoder may have done since this one did
 
 
+def mark_of(variable):
+    """The `ModelState` whose adapters stand, or stood, in the encoder of a variable; None where nobody wrote one."""
+    return getattr(variable, "_tf_adapters", None)
+
+
 def _check_whose(model, family, state):
     """Raise InputError unless the adapters in the model's encoder are those that were added to this very model."""
-    marks = [
-        getattr(variable, "_tf_adapters", None)
-        for norm in family.layer_norms(model, "all")
-        for variable in norm.weights
-    ]
+    marks = [mark_of(variable) for norm in family.layer_norms(model, "all") for variable in norm.weights]
     others = [mark for mark in marks if mark is not None and mark.adapters and mark is not state]
     named = f"{type(model).__name__} {model.name!r}"
     if others:
@@ -400,14 +398,3 @@ def backbone_digest(model):
 def backbone_directory(model):
     """Folder of the files that `load_backbone` read, where the vocabulary is, or None for a model built otherwise."""
     return state_of(model).directory
-
-
-def check_not_cast(state, variables, what):
-    """Raise InputError if `what` needs the float32 values of a variable that no longer has them."""
-    cast = {id(variable): variable for variable in state.cast}
-    lost = next((cast[id(variable)] for variable in variables if id(variable) in cast), None)
-    if lost is not None:
-        raise InputError(
-            f"{what} needs the encoder's float32 weights, and cast_frozen replaced them ({lost.name} is "
-            f"{getattr(lost.dtype, 'name', lost.dtype)} now): load the model again, and leave cast_frozen out."
-        )

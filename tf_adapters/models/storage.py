@@ -44,3 +44,18 @@ def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
     from tf_adapters.models.keras_hub.storage import quantize_frozen
 
     return quantize_frozen(model)
+
+
+def is_cast(variable):
+    """Whether `cast_frozen` put a variable in place of a float32 one, through whichever model."""
+    return hasattr(variable, "_tf_adapters_cast")
+
+
+def check_not_cast(variables, what):
+    """Raise InputError if `what` needs the float32 values of a variable that no longer has them."""
+    lost = next(filter(is_cast, variables), None)
+    if lost is not None:
+        raise InputError(
+            f"{what} needs the encoder's float32 weights, and cast_frozen replaced them ({lost.name} is "
+            f"{getattr(lost.dtype, 'name', lost.dtype)} now): load the model again, and leave cast_frozen out."
+        )

@@ -7,7 +7,8 @@ import re
 from tf_adapters._types import Model
 from tf_adapters.errors import InputError
 from tf_adapters.models.origin import digest_of
-from tf_adapters.models.state import check_not_cast, is_bias, state_of
+from tf_adapters.models.state import is_bias, state_of
+from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction
 
 MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
@@ -59,7 +60,7 @@ def set_trainable(model: Model, mode: str = "adapters", *, head: bool = True) ->
         variables = [variable for variable in variables if id(variable) not in frozen]
         if not variables:
             raise InputError("{head}: with {mode} nothing would train.", head=False, mode=mode)
-    check_not_cast(state, variables, f"mode={mode!r}")
+    check_not_cast(variables, f"mode={mode!r}")
     chosen = {id(variable) for variable in variables}
     state.door.keep_float32(model, state)
     state.origin(model)

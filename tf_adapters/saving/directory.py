@@ -26,7 +26,8 @@ from tf_adapters.methods import config_from_dict
 from tf_adapters.models.heads import SWITCHED, HeadShape
 from tf_adapters.models.injection import add_adapters, check_acts, check_fast, set_active
 from tf_adapters.models.loading import load_backbone
-from tf_adapters.models.state import check_not_cast, state_of
+from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors
@@ -352,7 +353,7 @@ def _assign(model, state, arrays, head, directory):
         expected = _stored_shape(state, *targets[key])
         if value.shape != expected:
             raise InputError(f"{directory}: {key} has shape {value.shape}, and the model's is {expected}.")
-    check_not_cast(state, [targets[key][0] for key in arrays], f"{directory} holds weights of the encoder and")
+    check_not_cast([targets[key][0] for key in arrays], f"{directory} holds weights of the encoder and")
     for key, value in arrays.items():
         variable, transposed = targets[key]
         state.put(state.owner, variable, (value.T if transposed else value).reshape(tuple(variable.shape)))

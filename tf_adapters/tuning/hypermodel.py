@@ -9,6 +9,7 @@ from tf_adapters.json_input import read_json
 from tf_adapters.kinds import get_kind
 from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import is_cast
 from tf_adapters.models.transformers.loading import find_files, read_config
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds, in_range
@@ -188,7 +189,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         backbone, self._model = self._model, None
         if backbone is not None:
             state = state_of(backbone)
-            if state.trainable in (None, "adapters") and not state.cast:
+            if state.trainable in (None, "adapters") and not any(map(is_cast, backbone.weights)):
                 backbone = remove_adapters(backbone) if state.adapters else backbone
             else:
                 # It goes before the next one comes.

@@ -10,8 +10,8 @@ from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_p
 from tf_adapters.activations import NAMES, one_name
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models.keras_hub.exports import export
-from tf_adapters.models.keras_hub.family import MODEL_TYPES, activation_named, backbone_of, get_family
-from tf_adapters.models.keras_hub.positions import OpenPositions
+from tf_adapters.models.keras_hub.families import FAMILIES, OpenPositions
+from tf_adapters.models.keras_hub.family import activation_named, backbone_of
 
 _KEY = "tf_adapters_checkpoint"
 # What of a config.json KerasHub's classes cannot say.
@@ -38,7 +38,7 @@ class _OfCheckpoint(metaclass=_AsOwn):
         """As of Keras."""
         config = dict(config)
         checkpoint = config.pop(_KEY)
-        model, family = cls.own.from_config(config), get_family(MODEL_TYPES[checkpoint["model_type"]])
+        model, family = cls.own.from_config(config), FAMILIES[checkpoint["model_type"]]
         (follow if model is backbone_of(model) else follow_in_head)(model, family, checkpoint)
         return model
 
@@ -64,7 +64,7 @@ def _of_checkpoint(own):
 
 
 # What Keras finds in a process that has loaded no checkpoint.
-for _family in map(get_family, MODEL_TYPES.values()):
+for _family in FAMILIES.values():
     for _own in (_family.backbone, *(own for head, own in _family.tasks.items() if head == "masked-lm")):
         _of_checkpoint(_own)
 

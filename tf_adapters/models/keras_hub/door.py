@@ -21,9 +21,11 @@ from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.heads import Head, HeadShape
 from tf_adapters.models.keras_hub.exports import export
-from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of, family_of
+from tf_adapters.models.keras_hub.families import family_of
+from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
+from tf_adapters.models.storage import is_cast
 from tf_adapters.models.whole_files import refuse
 
 __all__ = ["Acting", "RandomDrop", "family_of", "ops"]
@@ -76,8 +78,11 @@ def named_weights(model, variables):
 
 
 def weights(model):
-    switches = {id(weight) for layer in layers_of(model) if isinstance(layer, Site) for weight in layer.switches}
-    return [weight for weight in model.weights if id(weight) not in switches]
+    layers = layers_of(model)
+    others = {id(weight) for layer in layers if isinstance(layer, Site) for weight in layer.switches}
+    # Beside eight bits stands a scale, which `array` multiplies by.
+    others |= {id(getattr(layer, name, None)) for layer in layers for name in ("kernel_scale", "embeddings_scale")}
+    return [weight for weight in model.weights if id(weight) not in others]
 
 
 def shape(variable):
@@ -93,7 +98,7 @@ def shape(variable):
 def array(variable, value=None):
     if value is None:
         # Of one in eight bits what the codes stand for; see `storage`.
-        value = getattr(variable, "_tf_adapters_matrix", lambda: variable)()
+        value = getattr(variable, "_tf_adapters_cast", lambda: variable)()
     return keras.ops.convert_to_numpy(value).reshape(shape(variable))
 
 
@@ -127,7 +132,7 @@ def adapt(model, state):
     state.sites[0, "attention"].acting = state.acting
     for one in {id(one): one for one in (model, backbone_of(model))}.values():
         vars(one).update({name: refuse for name in _WHOLE}, quantize=_no_quantize, enable_lora=_no_lora)
-        vars(one).update(adapters_of=state, export=functools.partial(export, one))
+        vars(one)["export"] = functools.partial(export, one)
 
 
 def _reads_first_token_only(model, family):
@@ -155,7 +160,6 @@ def _fast():
 
 def _refuse_changed(model, state):
     """Raise InputError for an encoder that Keras changed in a way that adapters would not survive."""
-    cast = {id(variable) for variable in state.cast}
     for layer in layers_of(backbone_of(model)):
         if getattr(layer, "lora_enabled", False):
             raise InputError(
@@ -163,7 +167,7 @@ def _refuse_changed(model, state):
                 "LoraConfig(...) in its place.",
                 model=type(model).__name__,
             )
-        if getattr(layer, "quantization_mode", None) and not any(id(weight) in cast for weight in layer.weights):
+        if getattr(layer, "quantization_mode", None) and not any(map(is_cast, layer.weights)):
             raise InputError(
                 f"{{model}} is quantized in {layer.path}, so that nobody knows its encoder: load it anew, add "
                 'adapters, and then call tf_adapters.models.cast_frozen(model, "int8").',
@@ -212,7 +216,7 @@ def build_layer(config, place, site, name, seed):
 def restore(model, state):
     """Put back the original layers, the rates of dropout, and what trains."""
     for one in {id(one): one for one in (model, backbone_of(model))}.values():
-        for name in (*_WHOLE, "quantize", "enable_lora", "adapters_of", "export", "call"):
+        for name in (*_WHOLE, "quantize", "enable_lora", "export", "call"):
             vars(one).pop(name, None)
     for owner, attribute, original, made in state.original_parts:
         if made is None:

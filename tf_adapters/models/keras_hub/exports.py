@@ -8,6 +8,7 @@ import numpy as np
 
 from tf_adapters._keras3_internals import layers_of
 from tf_adapters.layers.ops import keras3
+from tf_adapters.models.state import mark_of
 
 # Of an input, by how many it has.
 _DIMENSIONS = {2: "(batch, length)", 3: "(batch, choices, length)"}
@@ -21,7 +22,7 @@ def export(model, filepath, format="tf_saved_model", **settings):
         shapes = [{name: _OF_PLACES if name == "mask_positions" else shape for name, shape in shapes.items()}]
         settings["jax2tf_kwargs"] = {"polymorphic_shapes": shapes, **settings.get("jax2tf_kwargs", {})}
     with contextlib.ExitStack() as stack:
-        if getattr(getattr(model, "adapters_of", None), "fast", False):
+        if any(mark.fast for mark in map(mark_of, model.weights) if mark is not None):
             # Servers need no compiler then, and LiteRT no operations of TensorFlow.
             stack.enter_context(importlib.import_module("tf_adapters.models.keras_hub.fast").plain())
         if format == "onnx":

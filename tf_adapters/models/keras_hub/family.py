@@ -1,8 +1,7 @@
-"""What injection and loading need to know of an encoder family of KerasHub; one short file each beside this one."""
+"""What injection and loading need to know of an encoder family of KerasHub; `families` has one of each."""
 
 import dataclasses
 import functools
-import importlib
 from typing import Callable, Dict, Optional
 
 import keras
@@ -13,19 +12,6 @@ from tf_adapters.activations import NAMES, one_name
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.keras_hub.heads import HEADS, HeadModel
 from tf_adapters.models.keras_hub.site import AdapterEncoder
-
-# Name of a backbone's class -> module with a FAMILY. A new family is a file, where it has none, and a line here.
-_MODULES = {
-    "AlbertBackbone": "albert",
-    "BertBackbone": "bert",
-    "DebertaV3Backbone": "deberta_v2",
-    "DistilBertBackbone": "distilbert",
-    "ElectraBackbone": "electra",
-    "RobertaBackbone": "roberta",
-    "XLMRobertaBackbone": "xlm_roberta",
-}
-# model_type of config.json -> module.
-MODEL_TYPES = {**{name.replace("_", "-"): name for name in _MODULES.values()}, "camembert": "camembert"}
 
 BERT_EMBEDDINGS = {
     "token_embedding": "embeddings.word_embeddings",
@@ -287,29 +273,3 @@ def kerashub_tasks(name):
     """`Family.tasks` of which KerasHub has each; `name` is what its classes begin with."""
     kinds = {"classification": "TextClassifier", "masked-lm": "MaskedLM"}
     return {head: getattr(keras_hub.models, f"{name}{kind}") for head, kind in kinds.items()}
-
-
-def get_family(module):
-    """The FAMILY of a module's name."""
-    return importlib.import_module(f"tf_adapters.models.keras_hub.{module}").FAMILY
-
-
-def family_of(model):
-    """The Family of a model; raises InputError if there is none."""
-    backbone = backbone_of(model)
-    names = [base.__name__ for base in type(backbone).__mro__ if base.__name__ in _MODULES]
-    if not names:
-        raise InputError(
-            f"{{model}} is not supported: tf_adapters has adapters for {', '.join(sorted(_MODULES))}.",
-            model=type(backbone).__name__,
-        )
-    known_as = getattr(backbone, "_tf_adapters_model_type", None)
-    family = get_family(_MODULES[names[0]] if known_as is None else MODEL_TYPES[known_as])
-    kind = family.block_class.original
-    # Of the kinds of blocks one alone can have its LayerNorms elsewhere.
-    if any(not isinstance(one, kind) or getattr(one, "normalize_first", False) for one in family.blocks(model)):
-        raise InputError(
-            f"{{model}} has blocks that are no {kind.__name__} with its LayerNorms behind the sub-layers.",
-            model=type(backbone).__name__,
-        )
-    return family

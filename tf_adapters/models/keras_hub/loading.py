@@ -6,7 +6,7 @@ from tf_adapters.models.finite import check_finite
 from tf_adapters.models.heads import check_head
 from tf_adapters.models.keras_hub import door
 from tf_adapters.models.keras_hub.checkpoint import activation_of, follow, follow_in_head
-from tf_adapters.models.keras_hub.family import MODEL_TYPES, get_family
+from tf_adapters.models.keras_hub.families import FAMILIES
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.sources import find_here
 from tf_adapters.models.state import state_of
@@ -34,12 +34,11 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
         raise InputError("{source} is no directory here: fetch the model first, and give its directory.", source=source)
     config = read_json(directory / "config.json")
     model_type = config.get("model_type")
-    if model_type not in MODEL_TYPES:
+    if model_type not in FAMILIES:
         raise InputError(
-            f"{{model_type}} has no backbone of this door: it has {', '.join(sorted(MODEL_TYPES))}.",
-            model_type=model_type,
+            f"{{model_type}} has no backbone of this door: it has {', '.join(sorted(FAMILIES))}.", model_type=model_type
         )
-    family = get_family(MODEL_TYPES[model_type])
+    family = FAMILIES[model_type]
     known = [*family.tasks, *HEADS, "none"]
     if head not in known:
         raise InputError(f"{{head}}: {model_type} of this door has {', '.join(map(repr, known))}.", head=head)

@@ -6,6 +6,7 @@ from tf_adapters._keras3_internals import layers_of, matrix_of
 from tf_adapters.errors import InputError
 from tf_adapters.models.keras_hub.door import forget_traces
 from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import is_cast
 from tf_adapters.models.transaction import transaction
 
 
@@ -14,7 +15,7 @@ def quantize_frozen(model):
     """See `models.storage.cast_frozen`."""
     state = state_of(model)
     trains = {id(variable) for variable in model.trainable_variables}
-    if state.trainable is None and len(trains) == len(model.weights) and not state.cast:
+    if state.trainable is None and len(trains) == len(model.weights) and not any(map(is_cast, model.weights)):
         raise InputError(
             "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
         )
@@ -33,9 +34,8 @@ def quantize_frozen(model):
         cast.update((id(weight), layer) for weight in layer.weights)
     for name, variable in _by_name(state, model).items():
         if variable is not before[name]:
-            variable._tf_adapters_matrix = functools.partial(matrix_of, cast[id(variable)])
+            variable._tf_adapters_cast = functools.partial(matrix_of, cast[id(variable)])
             origin.exchange(before[name], variable)
-            state.cast.append(variable)
     # What adapters found here cannot come back any more.
     state.freezing = None
     forget_traces(model)

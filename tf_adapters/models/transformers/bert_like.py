@@ -1,5 +1,12 @@
-"""Families whose transformers classes are BERT's under another name."""
+"""Families whose transformers classes are BERT's under another name: where their adapters stand."""
 
+import transformers
+from transformers.models.camembert import modeling_tf_camembert
+from transformers.models.electra import modeling_tf_electra
+from transformers.models.roberta import modeling_tf_roberta
+from transformers.models.xlm_roberta import modeling_tf_xlm_roberta
+
+from tf_adapters.models.transformers.family import Family, encoder_parameters, heads_of
 from tf_adapters.models.transformers.fast import FastBlock, FastEncoder, FastIntermediate, FastSelfAttention, FastSite
 from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite
 
@@ -37,24 +44,70 @@ def block_classes(module, prefix):
     }
 
 
-def heads_of(prefix, **others):
-    """Model classes of transformers for the heads that every family has.
+# RoBERTa (Liu et al., 2019), XLM-R (Conneau et al., 2020), which has a hundred languages, and CamemBERT (Martin et al.,
+# 2020), which is French
 
-    Args:
-        prefix: as above.
-        others: further heads and their classes; None leaves one out.
-    """
-    import transformers
 
-    names = {
-        "classification": "ForSequenceClassification", "token-classification": "ForTokenClassification",
-        "question-answering": "ForQuestionAnswering", "multiple-choice": "ForMultipleChoice",
-        "masked-lm": "ForMaskedLM",
-        "none": "Model",
-    }  # fmt: skip
-    heads = {head: getattr(transformers, prefix + name) for head, name in names.items()}
-    return {
-        head: value
-        for head, value in {**heads, **{k.replace("_", "-"): v for k, v in others.items()}}.items()
-        if value is not None
-    }
+def _roberta_parameters(config):
+    """Numbers of parameters, as a `Family` has them: no head but `none` and `multiple-choice` has a pooler."""
+    return encoder_parameters(config, config.vocab_size + config.max_position_embeddings + config.type_vocab_size)
+
+
+def _first_position(config):
+    """Positions count from behind that of padding."""
+    return config.pad_token_id + 1
+
+
+ROBERTA = Family(
+    model_type="roberta",
+    config_class=transformers.RobertaConfig,
+    heads=heads_of("TFRoberta"),
+    first_token_heads=("classification", "multiple-choice"),
+    tokenizer="byte-level-bpe",
+    first_position=_first_position,
+    parameters=_roberta_parameters,
+    **block_classes(modeling_tf_roberta, "TFRoberta"),
+)
+
+XLM_ROBERTA = Family(
+    model_type="xlm-roberta",
+    config_class=transformers.XLMRobertaConfig,
+    heads=heads_of("TFXLMRoberta"),
+    first_token_heads=("classification", "multiple-choice"),
+    tokenizer="xlm-roberta-sentencepiece",
+    first_position=_first_position,
+    parameters=_roberta_parameters,
+    **block_classes(modeling_tf_xlm_roberta, "TFXLMRoberta"),
+)
+
+CAMEMBERT = Family(
+    model_type="camembert",
+    config_class=transformers.CamembertConfig,
+    heads=heads_of("TFCamembert"),
+    first_token_heads=("classification", "multiple-choice"),
+    tokenizer="camembert-sentencepiece",
+    first_position=_first_position,
+    on_adapterhub=False,
+    parameters=_roberta_parameters,
+    **block_classes(modeling_tf_camembert, "TFCamembert"),
+)
+
+
+# ELECTRA (Clark et al., 2020), the discriminator
+
+
+def _electra_parameters(config):
+    width, size = config.embedding_size, config.hidden_size
+    embeddings = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    return encoder_parameters(config, embeddings, others=0 if width == size else (width + 1) * size)
+
+
+ELECTRA = Family(
+    model_type="electra",
+    config_class=transformers.ElectraConfig,
+    heads=heads_of("TFElectra", pretraining=transformers.TFElectraForPreTraining),
+    first_token_heads=("classification",),
+    head_activation=lambda config: "gelu",
+    parameters=_electra_parameters,
+    **block_classes(modeling_tf_electra, "TFElectra"),
+)

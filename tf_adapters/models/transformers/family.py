@@ -1,4 +1,4 @@
-"""What injection and loading need to know of an encoder family; one short file each beside this one."""
+"""What injection and loading need to know of an encoder family; `bert`, `bert_like` and `other_shapes` have them."""
 
 import dataclasses
 import functools
@@ -9,20 +9,17 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.transformers.site import replace_layer
 
-# model_type of config.json -> module with a FAMILY. A new family is a file and a line here.
-_MODULES = {
-    name.replace("_", "-"): f"tf_adapters.models.transformers.{name}"
-    for name in (
-        "albert",
-        "bert",
-        "camembert",
-        "deberta_v2",
-        "distilbert",
-        "electra",
-        "mpnet",
-        "roberta",
-        "xlm_roberta",
-    )
+# model_type of config.json -> module and its `Family`. A new family is such an object, and a line here.
+_FAMILIES = {
+    "albert": "other_shapes.ALBERT",
+    "bert": "bert.FAMILY",
+    "camembert": "bert_like.CAMEMBERT",
+    "deberta-v2": "other_shapes.DEBERTA_V2",
+    "distilbert": "other_shapes.DISTILBERT",
+    "electra": "bert_like.ELECTRA",
+    "mpnet": "other_shapes.MPNET",
+    "roberta": "bert_like.ROBERTA",
+    "xlm-roberta": "bert_like.XLM_ROBERTA",
 }
 
 BERT_DENSES = {
@@ -190,6 +187,29 @@ class Family:
         return self.pooled_classifier or head in ("multiple-choice", "none")
 
 
+def heads_of(prefix, **others):
+    """Model classes of transformers for the heads that every family has.
+
+    Args:
+        prefix: str, which the names of its classes begin with, such as `"TFRoberta"`.
+        others: further heads and their classes; None leaves one out.
+    """
+    import transformers
+
+    names = {
+        "classification": "ForSequenceClassification", "token-classification": "ForTokenClassification",
+        "question-answering": "ForQuestionAnswering", "multiple-choice": "ForMultipleChoice",
+        "masked-lm": "ForMaskedLM",
+        "none": "Model",
+    }  # fmt: skip
+    heads = {head: getattr(transformers, prefix + name) for head, name in names.items()}
+    return {
+        head: value
+        for head, value in {**heads, **{k.replace("_", "-"): v for k, v in others.items()}}.items()
+        if value is not None
+    }
+
+
 def block_parameters(config):
     """Parameters of a block of BERT's shape, and of one of its LayerNorms."""
     size, inner = config.hidden_size, config.intermediate_size
@@ -215,12 +235,13 @@ def encoder_parameters(config, embeddings, *, depth=None, others=0):
 
 def get_family(model_type):
     """The Family for a `model_type`; raises InputError with the supported ones otherwise."""
-    if not isinstance(model_type, str) or model_type not in _MODULES:
+    if not isinstance(model_type, str) or model_type not in _FAMILIES:
         raise InputError(
-            f"{{model_type}} is not supported: tf_adapters has adapters for {', '.join(sorted(_MODULES))}.",
+            f"{{model_type}} is not supported: tf_adapters has adapters for {', '.join(sorted(_FAMILIES))}.",
             model_type=model_type,
         )
-    return importlib.import_module(_MODULES[model_type]).FAMILY
+    module, _, name = _FAMILIES[model_type].partition(".")
+    return getattr(importlib.import_module(f"tf_adapters.models.transformers.{module}"), name)
 
 
 def family_of(model):

@@ -14,8 +14,7 @@ from tf_adapters._keras_internals import uncast
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.fused import parts
 from tf_adapters.layers.fused.activation import ACTIVATIONS
-from tf_adapters.models.transformers.dense_site import DenseSite
-from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite
+from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite, DenseSite
 
 
 def _are_dense(*layers):

@@ -16,6 +16,7 @@ from tf_adapters.models.finite import check_finite
 from tf_adapters.models.heads import check_head
 from tf_adapters.models.sources import ALIASES, find_here
 from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transformers.config_file import read_config
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
@@ -79,6 +80,7 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
             "model: its encoder was changed since it was loaded, and its files have what a new head stands on: load it "
             "again."
         )
+    check_not_cast(model.weights, "change_head")
     check_head(num_labels, labels, head, head_layers)
     family, config = _described_encoder(state.directory)
     other = _build(family, config, head, num_labels, labels, head_layers)

@@ -8,10 +8,10 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import remove_adapters
-from tf_adapters.models.state import check_not_cast, state_of
+from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction
-from tf_adapters.models.transformers.dense_site import DenseSite
-from tf_adapters.models.transformers.site import replaced
+from tf_adapters.models.transformers.site import DenseSite, replaced
 
 
 @transaction
@@ -51,8 +51,7 @@ def merge_adapter(model: keras.Model) -> keras.Model:
         raise InputError(
             f"An adapter of the method {config.method!r} is no update of the encoder's weights and cannot be merged."
         )
-    kernels = [variable for site in sites for variable in site.dense.weights]
-    check_not_cast(state, kernels, "merge_adapter(model)")
+    check_not_cast(model.weights, "merge_adapter(model)")
     for site, values in zip(sites, _merged(state, sites)):
         _assign(site, values, state.write)
     norms = [(variable, variable.read_value()) for variable in state.switched["norms"].variables]

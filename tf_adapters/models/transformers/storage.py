@@ -6,6 +6,7 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import exchange_variable
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import is_cast
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.transformers.door import forget_traces
 from tf_adapters.models.transformers.heads import head_layers
@@ -31,12 +32,16 @@ def round_frozen(model):
                 if id(variable) in frozen and variable.dtype == tf.float32:
                     cast.append(_cast(layer, attribute, variable))
                     origin.exchange(variable, cast[-1])
-    if not cast and state.trainable is None and len(trains) == len(model.weights) and not state.cast:
+    if (
+        not cast
+        and state.trainable is None
+        and len(trains) == len(model.weights)
+        and not any(map(is_cast, model.weights))
+    ):
         raise InputError(
             "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
         )
     if cast:
-        state.cast += cast
         # These lists keep the old variables alive, and the model before the adapters cannot be restored any more.
         state.freezing = None
         forget_traces(model)
@@ -48,5 +53,6 @@ def _cast(layer, attribute, variable):
     new = tf.Variable(
         tf.cast(variable, layer.compute_dtype), trainable=variable.trainable, name=variable.name.removesuffix(":0")
     )
+    new._tf_adapters_cast = True
     exchange_variable(layer, attribute, new)
     return new
