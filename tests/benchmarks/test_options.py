@@ -2,6 +2,7 @@
 benchmarks/options.py."""
 
 import contextlib
+import inspect
 import io
 import pathlib
 import shutil
@@ -10,7 +11,6 @@ import pytest
 
 from benchmarks.campaigns import options
 from tests.benchmarks.support import step_result
-from tf_adapters.ranges import RANGES
 
 NEVER = ("-1", "nan", "1e300")
 
@@ -53,7 +53,7 @@ def test_integers_beyond_what_tensorflow_counts_are_refused(folder, command):
         "epochs": "--epochs",
         "seeds": "--seeds",
         "trials": "--trials",
-        "adapter_size": "--adapter-size",
+        "bottleneck_size": "--bottleneck-size",
     }
     for option in (hints[name] for name in options.numbers_of(command) & hints.keys()):
         outcome, message = options.run(command, [f"{option}={2**64}"], folder, folder / "written", stop=True)
@@ -62,9 +62,12 @@ def test_integers_beyond_what_tensorflow_counts_are_refused(folder, command):
 
 @pytest.mark.parametrize("command", options.commands())
 def test_every_option_that_takes_numbers_has_a_range(command):
-    from tf_adapters.cli.options import SETTINGS
+    from tf_adapters.cli.app import app
+    from tf_adapters.cli.command import limits_of
 
-    assert {SETTINGS.get(name, name) for name in options.numbers_of(command)} <= RANGES.keys()
+    (callback,) = (one.callback for one in app.registered_commands if one.name == command)
+    parameters = inspect.signature(callback).parameters
+    assert all(limits_of(parameters[name]).range is not None for name in options.numbers_of(command))
 
 
 @pytest.mark.parametrize("command", ["train", "tune", "pretrain", "evaluate", "predict", "convert", "export"])
