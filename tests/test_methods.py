@@ -505,7 +505,7 @@ def test_variants_are_options_of_the_command(cli, train_arguments, tmp_path):
 def test_options_that_a_method_has_not_are_named(cli, train_arguments, tmp_path):
     arguments = without_size(train_arguments, "--epochs=2", "--output", tmp_path / "x")
     for options, message in {
-        "--recipe hu-2022 --adapter-size 4": "--adapter-size is no setting of the method of --recipe hu-2022 (lora)",
+        "--recipe hu-2022 --adapter-size 4": "--bottleneck-size is no setting of the method of --recipe hu-2022 (lora)",
         "--rank 4": "--rank is no setting of the method of --recipe default (bottleneck)",
         "--recipe hu-2022 --rank 0": "--rank 0 must be an integer of at least 1",
         "--recipe hu-2022 --targets q,v": "--targets ('q', 'v') must be some of 'query'",

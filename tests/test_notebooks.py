@@ -38,7 +38,7 @@ SHOWN = {
     "search_with_keras_tuner": {
         r"test accuracy: ([\d.]+)": (0.58, 0.9),
         "the same trials: True": None,
-        "tf-adapters train --adapter-size .*": None,
+        "tf-adapters train --bottleneck-size .*": None,
     },
     "words_and_questions": {
         r"test: {'f1': ([\d.]+), 'precision': .*": (0.6, 1),

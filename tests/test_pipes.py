@@ -9,8 +9,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from tf_adapters.cli.data import DataOptions
-from tf_adapters.cli.texts import TextOptions
+from tf_adapters.cli.data import DataOptions, TextOptions
 from tf_adapters.errors import InputError
 
 ROWS = 20_000

@@ -530,7 +530,7 @@ def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sen
     assert settings["pretrained_adapter"]["step"] == 2 and settings["adapter"]["bottleneck_size"] == 4
     assert "went on from" in cli("info", tmp_path / "task").out
     for wrong, message in (
-        ([*go_on, "--adapter-size=8"], "--adapter-size is of new adapters"),
+        ([*go_on, "--adapter-size=8"], "--bottleneck-size is of new adapters"),
         ([*go_on, "--trainable=full"], "--trainable full: "),
         ([*go_on, "--recipe=he-2021-full"], "--recipe he-2021-full trains 'full'"),
         ([*go_on, "--overwrite", f"--output={tmp_path / 'pre' / 'step-2'}"], "give another, so that both are kept"),
@@ -587,7 +587,7 @@ def test_what_learns_from_labels_refuses_a_recipe_of_pretraining(cli, checkpoint
         (["--mask-rate=1.5"], "--mask-rate 1.5"),
         (["--fit-head-steps=0"], "has no head of masked words"),
         (["--trainable=top-2"], "--trainable top-2 must be adapters or full"),
-        (["--trainable=full"], "--adapter-size is for adapters"),
+        (["--trainable=full"], "--bottleneck-size is for adapters"),
         (["--task=rotten-tomatoes"], "exclude each other"),
         (["--text-column=body"], "body"),
         (["--max-length=999"], "positions"),
@@ -597,7 +597,7 @@ def test_what_learns_from_labels_refuses_a_recipe_of_pretraining(cli, checkpoint
         (["--accumulate=2", "--xla"], "--accumulate 2 and --xla exclude each other"),
         (["--blocks=0-99"], "--blocks"),
         (["--recipe=he-2021-full"], "--recipe he-2021-full trains no adapters"),
-        (["--recipe=gururangan-2020"], "--adapter-size is for adapters, and --trainable full trains none"),
+        (["--recipe=gururangan-2020"], "--bottleneck-size is for adapters, and --trainable full trains none"),
         (["--recipe=gururangan-2020", "--trainable=adapters"], "--recipe gururangan-2020 trains no adapters"),
     ],
 )

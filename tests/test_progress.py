@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tf_adapters.cli import progress
 from tf_adapters.cli.progress import TrainingProgress
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import terminal
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tf_adapters import InputError, fit
-from tf_adapters.cli.run_options import PretrainOptions, RunOptions
+from tf_adapters.cli.options import PretrainOptions, RunOptions
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.training.settings import EXCLUSIONS, TrainingSettings, choices, option_of

@@ -194,7 +194,7 @@ def test_float32_models_are_left_alone():
 
 
 def test_a_processor_without_bfloat16_is_told_what_the_precision_costs(tmp_path, monkeypatch):
-    from tf_adapters.cli.processor import precision_note
+    from tf_adapters.cli.quiet import precision_note
 
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     old, new = tmp_path / "old", tmp_path / "new"

@@ -165,7 +165,9 @@ def test_every_dimension_is_an_option_of_train(cli):
 def test_help_names_every_space_and_shows_a_command(cli):
     outcome = cli("tune", "--help")
     text = re.sub(r"[│\s]+", " ", outcome.out)
-    assert all(name in text for name in SPACES) and "tf-adapters tune --space none --vary adapter-size=8,64,256" in text
+    assert (
+        all(name in text for name in SPACES) and "tf-adapters tune --space none --vary bottleneck-size=8,64,256" in text
+    )
 
 
 def test_values_of_several_types_come_back_as_they_were(new):
@@ -583,8 +585,8 @@ def test_hyperband_and_the_space_do_not_both_choose_the_epochs(new, tmp_path):
     "options, message",
     [
         ([], "--space none is empty: say what to search by --vary"),
-        (["--vary=adapter-size"], "--vary adapter-size must look like adapter-size=8,64,256"),
-        (["--vary=size=2,4"], "--vary size=2,4: 'size' cannot be searched; use one of trainable, adapter-size"),
+        (["--vary=adapter-size"], "--vary adapter-size must look like bottleneck-size=8,64,256"),
+        (["--vary=size=2,4"], "--vary size=2,4: 'size' cannot be searched; use one of trainable, bottleneck-size"),
         (["--vary=adapter-size=two"], "--vary adapter-size=two: 'two' must hold ints, such as 8,64."),
         (["--vary=adapter-size="], "space: bottleneck_size is empty"),
         (["--vary=learning-rate=1e-2..1e-3"], "space: the range 0.01..0.001 must go from a number up to a greater one"),

@@ -138,3 +138,16 @@ def check_scaling(scaling):
 def check_choice(name, value, choices):
     if value not in choices:
         raise InputError(f"{{{name}}} is unknown: use one of {', '.join(repr(c) for c in choices)}.", **{name: value})
+
+
+def read_blocks(text):
+    """The blocks that an option's text names, such as `5-11` or `0,2,4`; a tuple."""
+    blocks = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        # Four digits: a typing error must not fill the memory.
+        if not all(number.isdecimal() and len(number) <= 4 for number in (first, last)) or int(first) > int(last):
+            raise InputError("{blocks} must look like 5-11 or 0,2,4.", blocks=text)
+        blocks += range(int(first), int(last) + 1)
+    return tuple(blocks)

@@ -1,4 +1,4 @@
-"""Which numbers a setting may have: a line here, which the command line and the Python functions both ask.
+"""Which numbers a setting may have, and what else is known of one: the command line and Python's functions both ask.
 
 Comparisons are written so that NaN fails them.
 """
@@ -8,7 +8,7 @@ import functools
 import inspect
 import math
 import numbers
-from typing import cast
+from typing import Callable, Optional, Tuple, cast
 
 from tf_adapters._types import Function
 from tf_adapters.errors import InputError
@@ -103,6 +103,80 @@ RANGES = {
     "warmup_fraction": _RATE,
     "weight_decay": Real(at_least=0, such_as=0.01),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What is known of a field of settings or of a method's config besides its type and its default.
+
+    Attributes:
+        help: str, for the command line and the documentation; Markdown.
+        unit: str, what a number counts, or None.
+        source: str, paper and section, or None.
+        range: `Whole` or `Real`, or None where `RANGES` has it for other users of the name too.
+        option: str, the option of the command line without its dashes, or None for the field's name.
+        alias: str, another name of that option, or None.
+        read: function from an option's text to the value, or None where the type reads it.
+        of_recipe: bool, whether a recipe decides where nothing is given.
+        searched: str, what a search's values are ("int", "float", "word", "int or word", "float or word"), or None for
+            what no search varies.
+        kept: bool, whether an adapter directory says what it was trained with.
+        compared: bool, whether a run is only resumed with the same value.
+        one_device: bool, whether it is not for a strategy of several devices.
+        first_door: bool, whether it is for models of transformers alone.
+        of_kinds: bool, whether it is only for the kinds of tasks that name it.
+        values: tuple of the words that it can be, or None for any value.
+        panel: str, where the command line's help has it.
+        metavar: str, what that has for the value, or None for the type.
+    """
+
+    help: str
+    unit: Optional[str] = None
+    source: Optional[str] = None
+    range: object = None
+    option: Optional[str] = None
+    alias: Optional[str] = None
+    read: Optional[Callable[[str], object]] = None
+    of_recipe: bool = False
+    searched: Optional[str] = None
+    kept: bool = False
+    compared: bool = True
+    one_device: bool = False
+    first_door: bool = False
+    of_kinds: bool = False
+    values: Optional[Tuple[str, ...]] = None
+    panel: str = "Training"
+    metavar: Optional[str] = None
+
+    def name_of(self, field):
+        """What the field is called beside those of other classes, such as `adapter_dropout`."""
+        return (self.option or field).replace("-", "_")
+
+    def options_of(self, field):
+        """The options of the command line, such as `["--batch-size"]`; an alias is last."""
+        words = [self.name_of(field).replace("_", "-"), *([self.alias] if self.alias else [])]
+        return [f"--{word}" for word in words]
+
+
+def choice(default, help, **about):
+    """A dataclass' field with a `Choice`."""
+    return dataclasses.field(default=default, metadata={"choice": Choice(help, **about)})
+
+
+def choices_of(settings):
+    """The `Choice` of each field of a dataclass that has one, a dict in their order."""
+    fields = dataclasses.fields(settings)
+    return {field.name: field.metadata["choice"] for field in fields if "choice" in field.metadata}
+
+
+def number_or_word(text):
+    """The value of an option's text for a field that is a number or a word."""
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    return text
 
 
 def is_int(value):

@@ -6,9 +6,10 @@ from typing import Annotated, Optional
 import typer
 
 from tf_adapters.adapterhub.description import find_directory
-from tf_adapters.cli import options
+from tf_adapters.cli.command import option
+from tf_adapters.cli.options import Overwrite, Source
 from tf_adapters.cli.output import check_writable
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import local
 from tf_adapters.errors import InputError
 
@@ -21,20 +22,15 @@ def convert(
             "`owner/name@revision` of one on the HuggingFace hub."
         ),
     ],
-    output: Annotated[
-        pathlib.Path,
-        typer.Option(help="Directory to write: AdapterHub's of this package's, and this package's of others."),
-    ],
-    model: options.Source = None,
-    head: Annotated[bool, typer.Option(help="With the prediction head, if there is one.")] = True,
-    max_length: Annotated[
+    *,
+    output: option(pathlib.Path, "Directory to write: AdapterHub's of this package's, and this package's of others."),
+    model: Source = None,
+    head: option(bool, "With the prediction head, if there is one.") = True,
+    max_length: option(
         Optional[int],
-        typer.Option(
-            help="Tokens that are kept of a text, which the others' files do not say. Default: 384 for questions, or "
-            "else 128."
-        ),
-    ] = None,
-    overwrite: options.Overwrite = False,
+        "Tokens that are kept of a text, which the others' files do not say. Default: 384 for questions, or else 128.",
+    ) = None,
+    overwrite: Overwrite = False,
 ):
     """Turn a directory of AdapterHub's into one of this package, or the other way round, without PyTorch; or read one
     of PEFT's.
@@ -64,11 +60,9 @@ def convert(
     if ours:
         _check_encoder_unchanged(directory)
 
-    from tf_adapters.cli.quiet import import_tensorflow
-
     console = terminal()
-    with console.status("Loading TensorFlow and the encoder ..."):
-        import_tensorflow()
+    start(console)
+    with console.status("Loading the encoder ..."):
         written = (
             _to_hub(directory, name, output, model, head)
             if ours

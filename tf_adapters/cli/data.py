@@ -1,86 +1,103 @@
-"""The rows that `train` and `tune` train on, as their options say."""
+"""The rows that `train` and `tune` train on, and the texts that `pretrain` reads, as their options say."""
 
 import dataclasses
+import functools
 import pathlib
 import shlex
+from typing import Optional
 
-from tf_adapters.cli import options
+from tf_adapters.cli.options import DATA_DIR, SKIP_BAD_ROWS, ReadingOptions
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import RANGES, choice
 from tf_adapters.tasks.files import check_streams
 from tf_adapters.tasks.lines import dialect_of
+from tf_adapters.tasks.readers import READERS
 
 DEFAULT_TASK = "rotten-tomatoes"
 # Kinds of tasks whose files are tables.
 LABELLED_TEXTS = ("classification", "regression", "multi-label")
-# Parameters whose option has another name.
-_OPTION_NAMES = {"train_file": "--train"}
+_OF_FILES = ("validation", "test", "format", "encoding", "header", "delimiter", "kind")
+_COLUMNS = ("text_column", "text_pair_column", "label_column")
+
+_data = functools.partial(choice, panel="Data")
+
+
+def _files_of_kinds():
+    """What the files of each kind of task are, in words."""
+    kinds = {}
+    for kind, reader in READERS.items():
+        kinds.setdefault(reader.files, []).append(f"`{kind}`")
+    return "; ".join(f"{', '.join(names)} ({files})" for files, names in kinds.items())
+
+
+def _file_or_share(name, text):
+    """A path, or a number for the share of the training rows."""
+    try:
+        share = None if pathlib.Path(text).exists() else float(text)
+    except ValueError:
+        share = None
+    if share is None:
+        return pathlib.Path(text)
+    if not 0 < share < 1:
+        raise InputError(f"{{{name}}} must be a file, or a share of the training rows such as 0.1.", **{name: text})
+    return share
 
 
 @dataclasses.dataclass
-class DataOptions:
-    """The options of the panel "Data", by the names of the commands' parameters."""
+class _SourceOptions:
+    """Where rows come from."""
 
-    task: options.TrainedTask = None
-    data_dir: options.DataDir = None
-    train_file: options.TrainFile = None
-    validation: options.ValidationFile = None
-    test: options.TestFile = None
-    text_column: options.TextColumn = None
-    text_pair_column: options.TextPairColumn = None
-    label_column: options.LabelColumn = None
-    label_separator: options.LabelSeparator = "|"
-    format: options.Format = None
-    encoding: options.Encoding = None
-    header: options.Header = None
-    delimiter: options.Delimiter = None
-    kind: options.Kind = None
-    metric: options.TrainedMetric = None
-    validation_split: options.ValidationSplit = None
-    max_train_rows: options.MaxTrainRows = None
-    low_resource: options.LowResource = None
-    skip_bad_rows: options.SkipBadRows = False
+    task: Optional[str] = _data(
+        None, "Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name."
+    )
+    data_dir: Optional[pathlib.Path] = _data(None, DATA_DIR)
+    train_file: Optional[pathlib.Path] = _data(
+        None, "Your training rows, in place of a task: .csv, .tsv or .jsonl.", option="train"
+    )
+    validation: Optional[str] = _data(
+        None,
+        "Your validation rows, by which the best epoch is chosen: a file, or a share of the training rows, such as "
+        "`0.1`. Without it a tenth, and without `--test` too another tenth for that: the same rows in every run, with "
+        "each label's share.",
+        read=functools.partial(_file_or_share, "validation"),
+        metavar="FILE|SHARE",
+    )
+
+
+@dataclasses.dataclass
+class _RowsOptions(ReadingOptions, _SourceOptions):
+    """What the rows of all kinds have in common."""
+
+    max_train_rows: Optional[int] = _data(
+        None, "Train on a sample of this many rows, drawn by the seed.", range=RANGES["count"]
+    )
+    skip_bad_rows: bool = _data(False, SKIP_BAD_ROWS)
 
     def check(self):
         """Raise InputError for options that do not fit together; chooses the task where none is named."""
-        of_files = {
-            "--train": self.train_file,
-            "--validation": self.validation,
-            "--test": self.test,
-            "--format": self.format,
-            **{f"--{name}": value for name, value in self._dialect().items()},
-            "--kind": self.kind,
-        }
-        given = {option: value for option, value in of_files.items() if value is not None}
-        if "--train" not in given:
-            if self.task is None:
-                columns = {f"--{name.replace('_', '-')}": value for name, value in self._columns().items()}
-                given.update({option: value for option, value in columns.items() if value is not None})
-            for option, value in given.items():
-                advice = (
-                    "add --train FILE, or --task NAME"
-                    if self.task is None
-                    else f"task {self.task!r} has its own, leave it out"
+        self.dialect()
+        if self.train_file is not None:
+            if self.task is not None:
+                raise InputError(
+                    f"--task {self.task} and --train {self.train_file} exclude each other: give one of them."
                 )
-                raise InputError(f"{option} {value} goes with --train FILE: {advice}.")
-            self.task = self.task or DEFAULT_TASK
-        elif self.task is not None:
-            raise InputError(f"--task {self.task} and --train {given['--train']} exclude each other: give one of them.")
-        elif self.data_dir is not None or self.validation_split is not None:
-            option, value = (
-                ("--data-dir", self.data_dir)
-                if self.data_dir is not None
-                else ("--validation-split", self.validation_split)
-            )
-            raise InputError(f"{option} {value} belongs to --task NAME: leave it out with --train FILE.")
-        dialect_of(**self._dialect())
-        self.validation = _file_or_share("--validation", self.validation)
-        self.test = _file_or_share("--test", self.test)
-        check_streams({"--train": self.train_file, **self._files()})
-        if self.low_resource is not None and self.max_train_rows is not None:
-            raise InputError(
-                f"--low-resource {self.low_resource} and --max-train-rows {self.max_train_rows} exclude each other: "
-                "give one of them."
-            )
+            for name in ("data_dir", "validation_split"):
+                if getattr(self, name, None) is not None:
+                    raise InputError(
+                        f"{{{name}}} belongs to --task NAME: leave it out with --train FILE.",
+                        **{name: getattr(self, name)},
+                    )
+            check_streams({"--train": self.train_file, **self._held_out()})
+            return
+        for name in _OF_FILES if self.task else _OF_FILES + _COLUMNS:
+            if getattr(self, name, None) is not None:
+                advice = (
+                    f"task {self.task!r} has its own, leave it out"
+                    if self.task
+                    else ("add --train FILE, or --task NAME")
+                )
+                raise InputError(f"{{{name}}} goes with --train FILE: {advice}.", **{name: getattr(self, name)})
+        self.task = self.task or DEFAULT_TASK
 
     def usual_output(self, folder):
         """Where to write without --output, which only the embedded task may lack."""
@@ -96,81 +113,147 @@ class DataOptions:
         if self.task is not None:
             check_task(self.task, data_dir=self.data_dir)
             return
-        if self.kind is None and self.train_file.name.removesuffix(".gz").endswith(".conllu"):
-            self.kind = "token-classification"
-        if self.kind is None or self.kind in LABELLED_TEXTS:
-            names = self._columns()
-            names = {**names, "text_column": self.text_column or "text", "label_column": self.label_column or "label"}
-            for path in (self.train_file, *self._files().values()):
-                peek(path, **names, format=self.format, dialect=dialect_of(**self._dialect()))
+        columns = {name: getattr(self, name) or usual for name, usual in self._tables().items()}
+        for path in (self.train_file, *self._held_out().values()) if columns else ():
+            peek(path, **columns, format=self.format, dialect=dialect_of(**self.dialect()))
 
-    def read(self, console):
-        """The whole `Task`; says how many rows were left out."""
-        from tf_adapters import load_task, task_from_files
-        from tf_adapters.cli.report import show_bad_rows
-        from tf_adapters.tasks.files import BadRows
-
-        bad_rows = BadRows() if self.skip_bad_rows else None
-        with console.status("Reading the data ..."):
-            if self.task is None:
-                task = task_from_files(
-                    train=self.train_file,
-                    validation=self.validation,
-                    test=self.test,
-                    kind=self.kind or "classification",
-                    metric=self.metric,
-                    label_separator=self.label_separator,
-                    format=self.format,
-                    bad_rows=bad_rows,
-                    **self._dialect(),
-                    **self._columns(),
-                )
-            else:
-                task = load_task(
-                    self.task,
-                    data_dir=self.data_dir,
-                    metric=self.metric,
-                    validation_split=self.validation_split or "validation",
-                    **self._columns(),
-                )
-        show_bad_rows(console, bad_rows)
-        if self.task is None:
-            _show_doubts(console, task, self.label_separator)
-        return task
+    def _tables(self):
+        """The columns of the files with what is usual for them, a dict; empty if they are no tables."""
+        return {"text_column": "text", "text_pair_column": None}
 
     def sampled(self, task, seed):
         """The `Task` with the rows that a seed trains on."""
         from tf_adapters.tasks.rows import sample_rows
-        from tf_adapters.tasks.sampling import low_resource
 
-        if self.low_resource is not None:
-            return low_resource(task, count=self.low_resource, seed=seed)
-        if self.max_train_rows is not None:
-            return dataclasses.replace(task, train=sample_rows(task.train, count=self.max_train_rows, seed=seed))
-        return task
+        if self.max_train_rows is None:
+            return task
+        return dataclasses.replace(task, train=sample_rows(task.train, count=self.max_train_rows, seed=seed))
 
     def words(self):
         """The options that were given, as words of a command line."""
         words = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value == field.default:
-                continue
-            option = _OPTION_NAMES.get(field.name, f"--{field.name.replace('_', '-')}")
-            words += [option] if value is True else [option, str(value)]
+            if value != field.default:
+                option = field.metadata["choice"].options_of(field.name)[0]
+                words += [option] if value is True else [option, str(value)]
         return words
 
-    def _files(self):
+    def _held_out(self):
         """The files of held-out rows by their options."""
-        given = {"--validation": self.validation, "--test": self.test}
+        given = {f"--{name}": getattr(self, name, None) for name in ("validation", "test")}
         return {option: value for option, value in given.items() if isinstance(value, pathlib.Path)}
 
-    def _dialect(self):
-        """What was said of how the files are written."""
-        return options.dialect_given(encoding=self.encoding, header=self.header, delimiter=self.delimiter)
-
     def _columns(self):
-        return {name: getattr(self, name) for name in ("text_column", "text_pair_column", "label_column")}
+        return {name: getattr(self, name) for name in _COLUMNS if hasattr(self, name)}
+
+    def _files(self):
+        """How the user's files are read, as keywords of Python's functions."""
+        held_out = {name: getattr(self, name) for name in ("validation", "test") if hasattr(self, name)}
+        return {"train": self.train_file, "format": self.format, **held_out, **self.dialect(), **self._columns()}
+
+    def _read(self, console, read):
+        """What `read` gives for a `BadRows` or None; says how many rows were left out."""
+        from tf_adapters.cli.report import show_bad_rows
+        from tf_adapters.tasks.files import BadRows
+
+        bad_rows = BadRows() if self.skip_bad_rows else None
+        with console.status("Reading the data ..."):
+            rows = read(bad_rows)
+        show_bad_rows(console, bad_rows)
+        return rows
+
+
+@dataclasses.dataclass
+class DataOptions(_RowsOptions):
+    """The rows of a task with labels."""
+
+    test: Optional[str] = _data(
+        None,
+        "Your test rows, scored once at the end: a file, or a share of the training rows, such as `0.1`.",
+        read=functools.partial(_file_or_share, "test"),
+        metavar="FILE|SHARE",
+    )
+    label_column: Optional[str] = _data(
+        None, "Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column."
+    )
+    label_separator: str = _data("|", "Between the labels of a multi-label cell.")
+    kind: Optional[str] = _data(
+        None, f"What your labels are, and what your files hold: {_files_of_kinds()}. Default: `classification`."
+    )
+    metric: Optional[str] = _data(
+        None, "What chooses the best epoch, in place of the task's own: accuracy, f1, macro-f1, matthews, spearman, ..."
+    )
+    validation_split: Optional[str] = _data(
+        None, "Split of `--task` whose rows choose the best epoch, such as `validation_mismatched` of `glue/mnli`."
+    )
+    low_resource: Optional[int] = _data(
+        None,
+        "The low-resource protocol of He et al. (2021): train on this many rows (1000 or 5000), validate on 1,000 of "
+        "the others, test on the original validation rows; drawn by the seed.",
+        range=RANGES["count"],
+    )
+
+    def check(self):
+        """As of all rows."""
+        super().check()
+        if self.low_resource is not None and self.max_train_rows is not None:
+            raise InputError(
+                f"--low-resource {self.low_resource} and --max-train-rows {self.max_train_rows} exclude each other: "
+                "give one of them."
+            )
+
+    def read(self, console):
+        """The whole `Task`; says how many rows were left out, and what the labels look like."""
+        from tf_adapters import load_task, task_from_files
+
+        if self.task is not None:
+            split = self.validation_split or "validation"
+            about = {"data_dir": self.data_dir, "metric": self.metric, "validation_split": split}
+            return self._read(console, lambda bad_rows: load_task(self.task, **about, **self._columns()))
+        kind = self.kind or "classification"
+        about = {"kind": kind, "metric": self.metric, "label_separator": self.label_separator}
+        task = self._read(console, lambda bad_rows: task_from_files(**self._files(), **about, bad_rows=bad_rows))
+        _show_doubts(console, task, self.label_separator)
+        return task
+
+    def sampled(self, task, seed):
+        """The `Task` with the rows that a seed trains on."""
+        from tf_adapters.tasks.sampling import low_resource
+
+        if self.low_resource is not None:
+            return low_resource(task, count=self.low_resource, seed=seed)
+        return super().sampled(task, seed)
+
+    def _tables(self):
+        if self.kind is None and self.train_file.name.removesuffix(".gz").endswith(".conllu"):
+            self.kind = "token-classification"
+        if self.kind is not None and self.kind not in LABELLED_TEXTS:
+            return {}
+        return super()._tables() | {"label_column": "label"}
+
+
+@dataclasses.dataclass
+class TextOptions(_RowsOptions):
+    """Texts without labels."""
+
+    train_file: Optional[pathlib.Path] = _data(
+        None, "Your texts, in place of a task: .txt (one in a line), .csv, .tsv or .jsonl.", option="train"
+    )
+    validation: Optional[pathlib.Path] = _data(
+        None, "Your texts to measure perplexity on. Default: a twentieth of the others, held out."
+    )
+
+    def read(self, console, seed):
+        """The texts, a `Task`; says how many rows were left out."""
+        from tf_adapters import load_task, texts_from_files, without_labels
+
+        def read(bad_rows):
+            if self.task is not None:
+                return without_labels(load_task(self.task, data_dir=self.data_dir, **self._columns()))
+            return texts_from_files(**self._files(), bad_rows=bad_rows, seed=seed)
+
+        return self.sampled(self._read(console, read), seed)
 
 
 def _show_doubts(console, task, separator):
@@ -183,18 +266,3 @@ def _show_doubts(console, task, separator):
         for name, value in values.items():
             sentence = sentence.replace(f"{{{name}}}", f"--{name.replace('_', '-')} {shlex.quote(value)}")
         console.print(sentence, markup=False)
-
-
-def _file_or_share(option, value):
-    """A path, or a number for the share of the training rows; None stays None."""
-    if value is None or isinstance(value, (pathlib.Path, float)):
-        return value
-    try:
-        share = None if pathlib.Path(value).exists() else float(value)
-    except ValueError:
-        share = None
-    if share is None:
-        return pathlib.Path(value)
-    if not 0 < share < 1:
-        raise InputError(f"{option} {value} must be a file, or a share of the training rows such as 0.1.")
-    return share

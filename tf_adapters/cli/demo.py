@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tf_adapters.cli import options
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.command import option
+from tf_adapters.cli.options import Source
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import named_directories
 from tf_adapters.errors import InputError
 
@@ -30,12 +31,12 @@ def demo(
             help="Adapter directory, or several on one encoder, each as `DIRECTORY` or `NAME=DIRECTORY`.",
         ),
     ],
-    host: Annotated[
-        str, typer.Option(help="Address to listen at; `0.0.0.0` lets other machines in, and asks nobody who they are.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at; 0 takes the first free one from 7860 on.")] = 7860,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser, too.")] = False,
-    model: options.Source = None,
+    host: option(
+        str, "Address to listen at; `0.0.0.0` lets other machines in, and asks nobody who they are."
+    ) = "127.0.0.1",
+    port: option(int, "Port to listen at; 0 takes the first free one from 7860 on.") = 7860,
+    open_browser: option(bool, "Open the page in the browser, too.", "--open") = False,
+    model: Source = None,
 ):
     """Serve a page on this machine: type a text, and see labels and probabilities.
 
@@ -60,11 +61,10 @@ def demo(
     if importlib.util.find_spec("gradio") is None:
         raise InputError('The page is made with Gradio, which is not installed: run `pip install "tf_adapters[demo]"`.')
     from tf_adapters.cli.progress import counting
-    from tf_adapters.cli.quiet import import_tensorflow
 
     console = terminal(stderr=True)
-    with console.status("Loading TensorFlow and Gradio ..."):
-        import_tensorflow()
+    start(console)
+    with console.status("Loading Gradio ..."):
         gr = import_gradio()
     # Gradio's own use of its dependencies is nothing that a user could change.
     warnings.filterwarnings("ignore", module=r"(gradio|starlette|fastapi|uvicorn)(\.|$)")

@@ -1,16 +1,27 @@
 """`tf-adapters evaluate`."""
 
+import dataclasses
+import functools
 import pathlib
 from typing import Annotated, List, Optional
 
 import typer
 
-from tf_adapters.cli import options
+from tf_adapters.cli.command import option
+from tf_adapters.cli.options import (
+    SKIP_BAD_ROWS,
+    AdapterHelp,
+    DataDir,
+    DoorOptions,
+    Overwrite,
+    ReadingOptions,
+    ScoringOptions,
+)
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.plots import check_plot, draw_confusion
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import show_bad_rows, show_numbers, show_results
-from tf_adapters.cli.terminal import terminal
-from tf_adapters.cli.trained import local
+from tf_adapters.cli.trained import check_pairs, local, reading_of
 from tf_adapters.errors import InputError
 
 MEANS = (
@@ -18,66 +29,41 @@ MEANS = (
 )
 # Kinds whose rows do not have one label each.
 WITHOUT_CONFUSION = ("multi-label", "regression", "question-answering", "multiple-choice", "masked-lm")
+_data = functools.partial(option, panel="Data")
 
 
 def evaluate(
-    directory: Annotated[pathlib.Path, typer.Argument(help=options.AdapterHelp)],
-    task: Annotated[
+    directory: Annotated[pathlib.Path, typer.Argument(help=AdapterHelp)],
+    *,
+    task: _data(
         Optional[List[str]],
-        typer.Option(
-            help="Named task, again for each further one (`--task xnli/sw --task xnli/ur`). Default: the one that the "
-            "directory was trained on.",
-            rich_help_panel="Data",
-        ),
-    ] = None,
-    data_dir: options.DataDir = None,
-    split: Annotated[
-        Optional[str],
-        typer.Option(
-            help="Split of the task. Default: test where it has labels, otherwise validation.", rich_help_panel="Data"
-        ),
-    ] = None,
-    input_file: Annotated[
-        Optional[List[pathlib.Path]],
-        typer.Option(
-            "--input",
-            help="Your labelled rows, in place of a task, again for each further file.",
-            rich_help_panel="Data",
-        ),
-    ] = None,
-    text_column: options.TextColumn = None,
-    text_pair_column: options.TextPairColumn = None,
-    label_column: options.LabelColumn = None,
-    label_separator: Annotated[
-        Optional[str],
-        typer.Option(
-            help="Between the labels of a multi-label cell. Default: as in training, or `|`.", rich_help_panel="Data"
-        ),
-    ] = None,
-    format: options.Format = None,
-    encoding: options.Encoding = None,
-    header: options.Header = None,
-    delimiter: options.Delimiter = None,
-    skip_bad_rows: options.SkipBadRows = False,
-    metric: Annotated[
-        Optional[str],
-        typer.Option(help="accuracy, f1, macro-f1, matthews, ... Default: the one that chose the best epoch."),
-    ] = None,
-    source_language: Annotated[
-        str, typer.Option(help="Language that was trained on, for the means over several languages.")
-    ] = "en",
-    model: options.Source = None,
-    batch_size: options.BatchSize = 32,
-    precision: options.Precision = "float32",
-    fast: options.Fast = False,
-    door: options.Door = None,
-    backend: options.Backend = None,
-    output: Annotated[Optional[pathlib.Path], typer.Option(help="Write the numbers to this JSON file too.")] = None,
-    plot: Annotated[
-        Optional[pathlib.Path],
-        typer.Option(help="Draw the confusion matrix of the first data set to this .png, .pdf or .svg file."),
-    ] = None,
-    overwrite: options.Overwrite = False,
+        "Named task, again for each further one (`--task xnli/sw --task xnli/ur`). Default: the one that the directory "
+        "was trained on.",
+    ) = None,
+    data_dir: DataDir = None,
+    split: _data(Optional[str], "Split of the task. Default: test where it has labels, otherwise validation.") = None,
+    input_file: _data(
+        Optional[List[pathlib.Path]], "Your labelled rows, in place of a task, again for each further file.", "--input"
+    ) = None,
+    reading: ReadingOptions,
+    label_column: _data(
+        Optional[str], "Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column."
+    ) = None,
+    label_separator: _data(
+        Optional[str], "Between the labels of a multi-label cell. Default: as in training, or `|`."
+    ) = None,
+    skip_bad_rows: _data(bool, SKIP_BAD_ROWS, "--skip-bad-rows") = False,
+    metric: option(
+        Optional[str], "accuracy, f1, macro-f1, matthews, ... Default: the one that chose the best epoch."
+    ) = None,
+    source_language: option(str, "Language that was trained on, for the means over several languages.") = "en",
+    scoring: ScoringOptions,
+    where: DoorOptions,
+    output: option(Optional[pathlib.Path], "Write the numbers to this JSON file too.") = None,
+    plot: option(
+        Optional[pathlib.Path], "Draw the confusion matrix of the first data set to this .png, .pdf or .svg file."
+    ) = None,
+    overwrite: Overwrite = False,
 ):
     """Score an adapter directory on labelled rows, class by class.
 
@@ -95,33 +81,29 @@ def evaluate(
         twice = next((value for value in values or () if values.count(value) > 1), None)
         if twice is not None:
             raise InputError(f"--{name} {twice} is given twice.")
-    for option, path in (("--output", output), ("--plot", plot)):
+    for word, path in (("--output", output), ("--plot", plot)):
         if path is not None:
-            check_new_file(path, overwrite=overwrite, option=option)
+            check_new_file(path, overwrite=overwrite, option=word)
     if plot is not None:
         check_plot(plot)
-    options.check_precision(precision)
-    door = options.check_door(door, backend, fast)
-    from tf_adapters.cli.trained import check_pairs, reading_of
+    door = where.choose(scoring.fast)
     from tf_adapters.saving.settings import read_settings, task_of
 
     given, directory = directory, local(directory)
     settings = read_settings(directory)
     _check_kind_of_plot(plot, task_of(settings)[0], directory)
-    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
-    dialect = {"encoding": encoding, "header": header, "delimiter": delimiter}
-    for name, value in dialect.items():
-        if value is not None and not input_file:
+    columns = {name: getattr(reading, name) for name in ("text_column", "text_pair_column")}
+    columns["label_column"] = label_column
+    for name, value in reading.dialect().items():
+        if not input_file:
             raise InputError(f"--{name} {value} goes with --input FILE: add that, or leave it out.")
-    said = {**columns, "label_separator": label_separator, "format": format, **dialect}
+    said = {**dataclasses.asdict(reading), "label_column": label_column, "label_separator": label_separator}
     readings = [reading_of([settings], path, said) for path in input_file or ()]
-    for reading, _ in readings:
-        check_pairs(settings, reading.get("text_pair_column"), directory)
-    from tf_adapters.cli.quiet import import_tensorflow
+    for each, _ in readings:
+        check_pairs(settings, each.get("text_pair_column"), directory)
 
     console = terminal()
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow(door=door)
+    start(console, door=door, precision=scoring.precision)
     from tf_adapters.pipeline import labelled_rows, load_pipeline
     from tf_adapters.saving.atomic import write_text
     from tf_adapters.tasks.files import BadRows
@@ -135,10 +117,10 @@ def evaluate(
     if input_file:
         sets = []
         # Before the encoder is loaded, so that a mistake in the second file shows at once.
-        for path, (reading, note) in zip(input_file, readings):
+        for path, (each, note) in zip(input_file, readings):
             if note:
                 console.print(note, markup=False)
-            rows = rows_from_file(path, kind=kind, labels=labels, bad_rows=bad_rows, **reading)
+            rows = rows_from_file(path, kind=kind, labels=labels, bad_rows=bad_rows, **each)
             sets.append((path.name, rows))
     else:
         names = task or [trained.get("name")]
@@ -146,9 +128,9 @@ def evaluate(
             raise InputError(f"{directory} was trained on files: give the rows to score by --input FILE.")
         sets = [labelled_rows(directory, name, split=split, data_dir=data_dir, **columns) for name in names]
     show_bad_rows(console, bad_rows)
-    options.use_precision(precision, console, door)
     with console.status("Loading the encoder ..."):
-        scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size, fast=fast, door=door)
+        about = {"backbone": scoring.model, "batch_size": scoring.batch_size, "fast": scoring.fast}
+        scorer, _ = load_pipeline(directory, door=door, **about)
     results = [_score(console, scorer, kind, labels, metric, name, rows) for name, rows in sets]
     problem = f"{directory} predicts numbers that are not finite: train it again."
     json_text(results, problem=problem)  # which refuses them, before any is shown

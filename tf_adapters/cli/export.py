@@ -8,17 +8,16 @@ from typing import Annotated, Optional
 
 import typer
 
-from tf_adapters.cli import options
+from tf_adapters.cli.command import option
+from tf_adapters.cli.options import DataDir, Source
 from tf_adapters.cli.output import check_writable
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import encoder_source, load_bank, local, named_directories
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
 from tf_adapters.serving.places import check_export_file, check_version_directory
 
 STORAGES = ("float32", "bfloat16", "float16")
-FORMATS = ("saved-model", "onnx", "litert")
-QUANTIZED = ("none", "int8")
 LOST = 0.005  # of the metric, above which an export is not recommended
 _EXAMPLES = {
     "text": "a quiet , moving film",
@@ -40,51 +39,39 @@ def export(
             "as `DIRECTORY` or `NAME=DIRECTORY`.",
         ),
     ],
-    output: Annotated[
+    *,
+    output: option(
         pathlib.Path,
-        typer.Option(
-            help="Version directory to write, whose last part is a number: `serving/film/1`; of other formats, the "
-            "file."
-        ),
-    ],
-    format: Annotated[
+        "Version directory to write, whose last part is a number: `serving/film/1`; of other formats, the file.",
+    ),
+    format: option(
         str,
-        typer.Option(
-            help="`saved-model`; or, for ONNX Runtime and LiteRT, `onnx` or `litert`: one file that takes ids and "
-            "returns logits."
-        ),
-    ] = "saved-model",
-    adapters: Annotated[
+        "`saved-model`; or, for ONNX Runtime and LiteRT, `onnx` or `litert`: one file that takes ids and returns "
+        "logits.",
+        values=("saved-model", "onnx", "litert"),
+    ) = "saved-model",
+    adapters: option(
         bool,
-        typer.Option(
-            "--adapters",
-            help="Write one model of all the directories' tasks on one encoder, whose requests name a task for each "
-            "text.",
-        ),
-    ] = False,
-    storage: Annotated[
+        "Write one model of all the directories' tasks on one encoder, whose requests name a task for each text.",
+        "--adapters",
+    ) = False,
+    storage: option(
+        str, "How frozen weights are stored: `float32`, or `bfloat16` or `float16` in half the space.", values=STORAGES
+    ) = "float32",
+    adapter_storage: option(str, "With `--adapters`: how adapters are stored, likewise.", values=STORAGES) = "float32",
+    quantize: option(
         str,
-        typer.Option(help="How frozen weights are stored: `float32`, or `bfloat16` or `float16` in half the space."),
-    ] = "float32",
-    adapter_storage: Annotated[
-        str, typer.Option(help="With `--adapters`: how adapters are stored, likewise.")
-    ] = "float32",
-    quantize: Annotated[
-        str,
-        typer.Option(
-            help="`int8`: an ONNX file whose products and embeddings are in eight bits, but for adapters and head. It "
-            "is checked on labelled rows: `--check`, or the task's own."
-        ),
-    ] = "none",
-    check: Annotated[
+        "`int8`: an ONNX file whose products and embeddings are in eight bits, but for adapters and head. It is "
+        "checked on labelled rows: `--check`, or the task's own.",
+        values=("none", "int8"),
+    ) = "none",
+    check: option(
         Optional[pathlib.Path],
-        typer.Option(
-            help="Labelled rows, as of `evaluate --input`: the export is scored beside the model, and how many labels "
-            "are others and how far the logits are apart is said."
-        ),
-    ] = None,
-    data_dir: options.DataDir = None,
-    model: options.Source = None,
+        "Labelled rows, as of `evaluate --input`: the export is scored beside the model, and how many labels are "
+        "others and how far the logits are apart is said.",
+    ) = None,
+    data_dir: DataDir = None,
+    model: Source = None,
 ):
     """Write a SavedModel for TensorFlow Serving: raw text in, label and probabilities out.
 
@@ -121,12 +108,6 @@ def export(
 
 
 def _check_options(format, adapters, storage, adapter_storage, quantize, check, count):
-    for option, value, known in (
-        ("--storage", storage, STORAGES), ("--adapter-storage", adapter_storage, STORAGES),
-        ("--format", format, FORMATS), ("--quantize", quantize, QUANTIZED),
-    ):  # fmt: skip
-        if value not in known:
-            raise InputError(f"{option} {value} is unknown: use one of {', '.join(known)}.")
     if adapter_storage != "float32" and not adapters:
         raise InputError("--adapter-storage is for --adapters: add it, or use --storage.")
     if format != "saved-model" and (storage != "float32" or adapter_storage != "float32"):
@@ -155,7 +136,7 @@ def _rows_to_check(directory, file, quantize, data_dir):
             f"--quantize {quantize} loses something, and {directory} was trained on files: give labelled rows by "
             "--check FILE, on which it is measured."
         )
-    _load_tensorflow()
+    start(terminal())
     from tf_adapters.pipeline import labelled_rows
     from tf_adapters.tasks.own_files import rows_from_file
 
@@ -178,7 +159,8 @@ def server_note(version):
 
 
 def _export_one(directory, output, format, storage, quantize, rows, model):
-    console = _load_tensorflow()
+    console = terminal()
+    start(console)
     from tf_adapters.kinds import get_kind
     from tf_adapters.pipeline import load_pipeline
     from tf_adapters.serving.convert import export_file
@@ -224,7 +206,8 @@ def _say_check(console, scorer, settings, named_rows, output, format):
 def _export_bank(directories, output, format, storage, adapter_storage, model):
     named = named_directories(directories)
     source = encoder_source(named, model)
-    console = _load_tensorflow()
+    console = terminal()
+    start(console)
     from tf_adapters.serving.convert import export_file
     from tf_adapters.serving.export_bank import export_bank
 
@@ -258,12 +241,3 @@ def _say_version(output, inputs):
         f'print(tf.saved_model.load({json.dumps(str(output))}).signatures["serving_default"]({inputs}))'
     )
     console.print(f"Try it:\n  python -c {shlex.quote(code)}", soft_wrap=True)
-
-
-def _load_tensorflow():
-    from tf_adapters.cli.quiet import import_tensorflow
-
-    console = terminal()
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
-    return console

@@ -8,8 +8,9 @@ from typing import Annotated, Optional
 
 import typer
 
+from tf_adapters.cli.command import option
 from tf_adapters.cli.output import json_text
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import local
 from tf_adapters.errors import InputError
 from tf_adapters.saving.hub import find_adapter
@@ -24,13 +25,13 @@ def info(
             "HuggingFace hub, with or without `@revision`."
         ),
     ],
-    adapter_size: Annotated[
+    bottleneck_size: option(
         Optional[int],
-        typer.Option(
-            help="Units of the bottleneck, for the table of a model. Default: each recipe's; LoRA's is its rank."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+        "Units of the bottleneck, for the table of a model. Default: each recipe's; LoRA's is its rank.",
+        "--bottleneck-size",
+        "--adapter-size",
+    ) = None,
+    as_json: option(bool, "Print JSON.", "--json") = False,
 ):
     """Show what an adapter directory holds, or what adapters would cost on a model.
 
@@ -38,26 +39,23 @@ def info(
 
     `tf-adapters info adapters/rotten-tomatoes`
 
-    `tf-adapters info bert-base-uncased --adapter-size 256`
+    `tf-adapters info bert-base-uncased --bottleneck-size 256`
     """
-    from tf_adapters.cli.quiet import import_tensorflow
-
     console, directory = terminal(), _adapter(source)
     if directory.is_dir() and not any((directory / name).exists() for name in (SETTINGS_FILE, "config.json")):
         raise InputError(
             f"{source} holds neither {SETTINGS_FILE} nor config.json: give an adapter directory or a model's directory."
         )
     trained = (directory / SETTINGS_FILE).exists()
-    if trained and adapter_size is not None:
+    if trained and bottleneck_size is not None:
         raise InputError(
-            f"--adapter-size {adapter_size} is for a model, and {source} is an adapter directory: leave it out."
+            f"--bottleneck-size {bottleneck_size} is for a model, and {source} is an adapter directory: leave it out."
         )
     if trained:
         _show_directory(console, directory, as_json)
     else:
-        with console.status("Loading TensorFlow ..."):
-            import_tensorflow()
-        _show_model(console, source, adapter_size, as_json)
+        start(console)
+        _show_model(console, source, bottleneck_size, as_json)
 
 
 def _adapter(source):
@@ -129,13 +127,13 @@ def _show_directory(console, directory, as_json):
     show_numbers(console, str(directory), rows)
 
 
-def _show_model(console, source, adapter_size, as_json):
+def _show_model(console, source, bottleneck_size, as_json):
     from tf_adapters.models.transformers.loading import find_files, read_config
 
     with console.status(f"Reading the configuration of {source} ..."):
         family, config = read_config(find_files(source, config_only=True))
     total = family.parameters(config)["total"]
-    rows = _recipe_rows(family, config, adapter_size)
+    rows = _recipe_rows(family, config, bottleneck_size)
     if as_json:
         print(
             json.dumps({"source": source, "model_type": family.model_type, "total": total, "recipes": rows}, indent=2)
@@ -176,7 +174,7 @@ def _alike(rows):
     return [([row["recipe"] for row in group], group[0]) for group in groups.values()]
 
 
-def _recipe_rows(family, config, adapter_size):
+def _recipe_rows(family, config, bottleneck_size):
     """Parameters that each recipe trains on a model, as dicts."""
     from tf_adapters.recipes import RECIPES
 
@@ -186,8 +184,8 @@ def _recipe_rows(family, config, adapter_size):
         if recipe.trainable != "adapters":
             continue  # their names say it
         adapter = recipe.adapter
-        if adapter_size is not None and adapter.is_bottleneck:
-            adapter = dataclasses.replace(adapter, bottleneck_size=adapter_size)
+        if bottleneck_size is not None and adapter.is_bottleneck:
+            adapter = dataclasses.replace(adapter, bottleneck_size=bottleneck_size)
         depth, inner = family.depth(config), family.intermediate_size(config)
         try:
             count = len(set(adapter.sites(depth).values()))

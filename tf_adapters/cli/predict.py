@@ -8,10 +8,11 @@ from typing import Annotated, Optional
 
 import typer
 
-from tf_adapters.cli import options
 from tf_adapters.cli.answer_file import write_csv
+from tf_adapters.cli.command import option
+from tf_adapters.cli.options import DoorOptions, Overwrite, ReadingOptions, ScoringOptions
 from tf_adapters.cli.output import check_new_file, json_text
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, local, named_directories, reading_of
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
@@ -30,41 +31,26 @@ def predict(
             "several, each as `DIRECTORY` or `NAME=DIRECTORY`.",
         ),
     ],
-    input_file: Annotated[
+    *,
+    input_file: option(
         str,
-        typer.Option(
-            "--input",
-            help="Rows to label: .csv, .tsv, .jsonl, .txt (a text per line), or - for lines of standard input; for "
-            "words also .conllu and column files, for questions also SQuAD's JSON.",
-            rich_help_panel="Data",
-        ),
-    ],
-    text_column: options.TextColumn = None,
-    text_pair_column: options.TextPairColumn = None,
-    format: options.Format = None,
-    encoding: options.Encoding = None,
-    header: options.Header = None,
-    delimiter: options.Delimiter = None,
-    output: Annotated[
+        "Rows to label: .csv, .tsv, .jsonl, .txt (a text per line), or - for lines of standard input; for words also "
+        ".conllu and column files, for questions also SQuAD's JSON.",
+        "--input",
+        panel="Data",
+    ),
+    reading: ReadingOptions,
+    output: option(
         Optional[str],
-        typer.Option(
-            help="File to write: .jsonl, an object a row with its answer; .csv, the columns of the input and the "
-            "answer's; - writes JSON lines to standard output. Default: -, and on a terminal a table."
-        ),
-    ] = None,
-    shard: Annotated[
-        Optional[str],
-        typer.Option(
-            help="Label one part of the file alone: `2/8` is the second of eight equal parts.", rich_help_panel="Data"
-        ),
-    ] = None,
-    overwrite: options.Overwrite = False,
-    model: options.Source = None,
-    batch_size: options.BatchSize = 32,
-    precision: options.Precision = "float32",
-    fast: options.Fast = False,
-    door: options.Door = None,
-    backend: options.Backend = None,
+        "File to write: .jsonl, an object a row with its answer; .csv, the columns of the input and the answer's; - "
+        "writes JSON lines to standard output. Default: -, and on a terminal a table.",
+    ) = None,
+    shard: option(
+        Optional[str], "Label one part of the file alone: `2/8` is the second of eight equal parts.", panel="Data"
+    ) = None,
+    overwrite: Overwrite = False,
+    scoring: ScoringOptions,
+    where: DoorOptions,
 ):
     """Label texts: one object a row, in order, with `label` and `probabilities`; on a terminal a table of them.
 
@@ -90,15 +76,13 @@ def predict(
         if not output.endswith((".csv", ".jsonl")):
             raise InputError(f"--output {output}: the name must end in .jsonl or .csv, or be - for standard output.")
         check_new_file(output, overwrite=overwrite)
-    options.check_precision(precision)
-    door = options.check_door(door, backend, fast)
-    given = {"format": format, "text_column": text_column, "text_pair_column": text_pair_column}
-    given.update(encoding=encoding, header=header, delimiter=delimiter)
+    door = where.choose(scoring.fast)
+    reading.dialect()
     if len(directories) == 1 and ("=" not in directories[0] or pathlib.Path(directories[0]).is_dir()):
-        labeller = _One(local(directories[0]), model, fast, door)
+        labeller = _One(local(directories[0]), scoring, door)
     else:
-        labeller = _Several(directories, model, precision, fast, door)
-    reading, note = reading_of(labeller.settings, input_file, given)
+        labeller = _Several(directories, scoring, door)
+    reading, note = reading_of(labeller.settings, input_file, dataclasses.asdict(reading))
     labeller.check_pairs(reading.get("text_pair_column"))
     as_csv = output is not None and output.endswith(".csv")
     reading.update(kind=labeller.kind, chunk_rows=CHUNK_ROWS, keep_all_columns=as_csv)
@@ -106,15 +90,11 @@ def predict(
     # A wrong name or column shows before the model is loaded.
     chunks = itertools.chain([next(chunks)], chunks)
 
-    from tf_adapters.cli.quiet import import_tensorflow
-
     console = terminal(stderr=True)
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow(door=door)
-    options.use_precision(precision, console, door)
+    start(console, door=door, precision=scoring.precision)
     if note:
         console.print(note, markup=False)
-    label = labeller.load(console, batch_size)
+    label = labeller.load(console)
     from tf_adapters.cli.progress import counting
 
     on_terminal = sys.stdout.isatty()
@@ -167,22 +147,23 @@ class _One:
 
     unit = "rows"
 
-    def __init__(self, directory, model, fast, door):
+    def __init__(self, directory, scoring, door):
         from tf_adapters.saving.settings import read_settings
 
-        self.directory, self.model, self.about = directory, model, {"fast": fast, "door": door}
+        self.directory, self.scoring, self.door = directory, scoring, door
         self.settings = [read_settings(directory)]
         self.kind, self.labels = task_of(self.settings[0])
 
     def check_pairs(self, text_pair_column):
         check_pairs(self.settings[0], text_pair_column, self.directory)
 
-    def load(self, console, batch_size):
+    def load(self, console):
         from tf_adapters.kinds import get_kind
         from tf_adapters.pipeline import load_pipeline
 
         with console.status("Loading the encoder ..."):
-            scorer, _ = load_pipeline(self.directory, backbone=self.model, batch_size=batch_size, **self.about)
+            about = {"batch_size": self.scoring.batch_size, "fast": self.scoring.fast, "door": self.door}
+            scorer, _ = load_pipeline(self.directory, backbone=self.scoring.model, **about)
         kind, value_range = get_kind(self.kind), (self.settings[0]["task"] or {}).get("value_range")
 
         def label(rows, progress):
@@ -198,16 +179,18 @@ class _Several:
 
     kind, unit = "classification", "answers"
 
-    def __init__(self, directories, model, precision, fast, door):
+    def __init__(self, directories, scoring, door):
         from tf_adapters.saving.settings import read_settings
 
-        if fast or precision != "float32" or door != "transformers":
-            option = "--fast" if fast else f"--door {door}" if door != "transformers" else f"--precision {precision}"
+        of_one = ["--fast"] if scoring.fast else []
+        of_one += [f"--door {door}"] if door != "transformers" else []
+        of_one += [f"--precision {scoring.precision}"] if scoring.precision != "float32" else []
+        for word in of_one:
             raise InputError(
-                f"{option} is for one directory: leave it out, or predict the directories one after the other."
+                f"{word} is for one directory: leave it out, or predict the directories one after the other."
             )
-        self.named = named_directories(directories)
-        self.source = encoder_source(self.named, model)
+        self.batch_size, self.named = scoring.batch_size, named_directories(directories)
+        self.source = encoder_source(self.named, scoring.model)
         self.settings = [read_settings(path) for path in self.named.values()]
         self.tasks = {name: task_of(of_task) for name, of_task in zip(self.named, self.settings)}
         for name, (kind, _) in self.tasks.items():
@@ -231,11 +214,11 @@ class _Several:
                 "it out."
             )
 
-    def load(self, console, batch_size):
+    def load(self, console):
         from tf_adapters.kinds import get_kind
         from tf_adapters.serving.scoring import BankScorer
 
-        scorer = BankScorer(load_bank(self.named, self.source, console), batch_size=batch_size)
+        scorer = BankScorer(load_bank(self.named, self.source, console), batch_size=self.batch_size)
 
         def label(rows, progress):
             outputs = scorer.outputs(rows.text, rows.text_pair, progress=progress)

@@ -1,21 +1,22 @@
 """`tf-adapters pretrain`."""
 
+import functools
 import pathlib
 import shlex
 import time
-from typing import Annotated, Optional
+from typing import Optional
 
 import typer
 
-from tf_adapters.cli import options
-from tf_adapters.cli.adapter import AdapterOptions
-from tf_adapters.cli.grouped import grouped
+from tf_adapters.cli.command import option
+from tf_adapters.cli.data import TextOptions
+from tf_adapters.cli.options import AdapterOptions, MaxLength, Model, PretrainOptions
 from tf_adapters.cli.output import check_folder
-from tf_adapters.cli.run_options import PretrainOptions
-from tf_adapters.cli.terminal import terminal
-from tf_adapters.cli.texts import TextOptions
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.errors import InputError
-from tf_adapters.recipes import PRETRAINING, check_recipe, get_recipe
+from tf_adapters.models.sources import find_here
+from tf_adapters.ranges import RANGES
+from tf_adapters.recipes import PRETRAINING, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
 from tf_adapters.training.settings import choices
@@ -24,68 +25,50 @@ from tf_adapters.training.settings import choices
 FULL_RATE, ADAPTER_RATE = 1e-4, 1e-3
 USUAL_STEPS = 2000
 
+_adapter = functools.partial(option, panel="Adapter")
+_run = functools.partial(option, panel="Run")
 
-def _run(*names, **settings):
-    return typer.Option(*names, rich_help_panel="Run", **settings)
 
-
-@grouped
 def pretrain(
     *,
-    model: Annotated[
-        str, typer.Option(help="Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
-    ] = "minilm",
-    output: Annotated[
-        Optional[pathlib.Path],
-        typer.Option(help="Directory to write. Default for the embedded task: `pretrained/rotten-tomatoes`."),
-    ] = None,
+    model: Model = "minilm",
+    output: option(
+        Optional[pathlib.Path], "Directory to write. Default for the embedded task: `pretrained/rotten-tomatoes`."
+    ) = None,
     texts: TextOptions,
-    max_length: options.MaxLength = None,
-    recipe: Annotated[
+    max_length: MaxLength = None,
+    recipe: _adapter(
         str,
-        typer.Option(
-            help="Whose adapters: `default` or a paper's, as in `train`. `gururangan-2020` is of pretraining itself: "
-            "the whole encoder, with that paper's passes, rate and batches.",
-            rich_help_panel="Adapter",
-        ),
-    ] = "default",
-    trainable: Annotated[
+        "Whose adapters: `default` or a paper's, as in `train`. `gururangan-2020` is of pretraining itself: the whole "
+        "encoder, with that paper's passes, rate and batches.",
+    ) = "default",
+    trainable: _adapter(
         Optional[str],
-        typer.Option(
-            help="`adapters`: they alone, the encoder and the head of masked words stay; `full`: everything. Default: "
-            "`adapters`, or what a recipe of pretraining says.",
-            rich_help_panel="Adapter",
-        ),
-    ] = None,
+        "`adapters`: they alone, the encoder and the head of masked words stay; `full`: everything. Default: "
+        "`adapters`, or what a recipe of pretraining says.",
+        values=("adapters", "full"),
+    ) = None,
     adapter: AdapterOptions,
-    steps: Annotated[
+    steps: _run(Optional[int], f"Steps to train. Han et al. (2021) have up to 20,000. Default: {USUAL_STEPS}.") = None,
+    epochs: _run(
+        Optional[int], "Passes over the training texts, in place of `--steps`. Gururangan et al. (2020) have 100."
+    ) = None,
+    save_every: _run(
         Optional[int],
-        _run(help=f"Steps to train. Han et al. (2021) have up to 20,000. Default: {USUAL_STEPS}.", show_default=False),
-    ] = None,
-    epochs: Annotated[
+        "Measure perplexity, and keep the adapter in `step-N`, after so many steps. Default: a tenth of all; with "
+        "`--epochs` a pass, or a tenth of them if there are tens.",
+    ) = None,
+    fit_head_steps: _run(
         Optional[int],
-        _run(help="Passes over the training texts, in place of `--steps`. Gururangan et al. (2020) have 100."),
-    ] = None,
-    save_every: Annotated[
-        Optional[int],
-        _run(
-            help="Measure perplexity, and keep the adapter in `step-N`, after so many steps. Default: a tenth of all; "
-            "with `--epochs` a pass, or a tenth of them if there are tens."
-        ),
-    ] = None,
-    fit_head_steps: Annotated[
-        Optional[int],
-        _run(
-            help="Steps that fit a new head of masked words on the frozen encoder first. Default: 500 where the "
-            "checkpoint has no such head, otherwise 0."
-        ),
-    ] = None,
-    head_learning_rate: Annotated[float, _run(help="Peak learning rate of those.")] = 1e-3,
-    mask_rate: Annotated[float, _run(help="Share of the tokens that are hidden.")] = 0.15,
-    whole_words: Annotated[bool, _run("--whole-words", help="Hide all pieces of a word or none.")] = False,
+        "Steps that fit a new head of masked words on the frozen encoder first. Default: 500 where the checkpoint has "
+        "no such head, otherwise 0.",
+    ) = None,
+    head_learning_rate: _run(float, "Peak learning rate of those.") = 1e-3,
+    mask_rate: _run(float, "Share of the tokens that are hidden.", range=RANGES["rate"]) = 0.15,
+    whole_words: _run(bool, "Hide all pieces of a word or none.", "--whole-words") = False,
     run: PretrainOptions,
-    resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
-    overwrite: Annotated[bool, _run("--overwrite", help="Replace what is in the output directory.")] = False,
+    resume: _run(bool, "Go on with an interrupted run, with the same options.", "--resume") = False,
+    overwrite: _run(bool, "Replace what is in the output directory.", "--overwrite") = False,
 ):
     """Task-adaptive pretraining: guess hidden words of a task's texts, without labels.
 
@@ -107,35 +90,30 @@ def pretrain(
     """
     started = time.monotonic()
     texts.check()
-    output = texts.usual_output() if output is None else output
-    if recipe in PRETRAINING:
-        trainable = trainable or get_recipe(recipe).trainable
-        epochs = get_recipe(recipe).epochs if epochs is None and steps is None else epochs
+    output = texts.usual_output("pretrained") if output is None else output
+    recipe, given = get_recipe(recipe), run.given()
+    if recipe.name in PRETRAINING:
+        trainable = trainable or recipe.trainable
+        epochs = recipe.epochs if epochs is None and steps is None else epochs
     trainable = trainable or "adapters"
     steps, save_every = _steps(steps, save_every, epochs)
-    given = run.given()
-    _check(steps, save_every, trainable, adapter, run.fast)
-    adapter.check()
+    if trainable == "full":
+        for word in [*adapter.given(), *(["--fast"] if run.fast else [])]:
+            raise InputError(f"{word} is for adapters, and --trainable full trains none: leave one of them out.")
+    given = {**_usual(recipe, trainable), **given}
+    config = adapter.changed(recipe) if trainable == "adapters" else None
     _check_output(output, resume, overwrite)
-    options.check_model(model)
-    check_recipe(recipe)
+    find_here(model)
     texts.peek()
 
-    from tf_adapters.cli.quiet import import_tensorflow
-
     console = terminal()
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
-    options.use_precision(run.precision, console)
+    start(console, precision=run.precision)
     import tf_adapters
     from tf_adapters._keras import keras
     from tf_adapters.cli.pretraining_report import PeriodProgress, show_pretraining
     from tf_adapters.models.state import state_of
     from tf_adapters.training.leftovers import clear, is_to_be_cleared
 
-    recipe = get_recipe(recipe)
-    given = {**_usual(recipe, trainable), **given}
-    config = adapter.changed(recipe) if trainable == "adapters" else None
     data = texts.read(console, run.seed)
     if epochs is not None:
         steps, save_every = _steps_of_epochs(epochs, -(-len(data.train) // given["batch_size"]))
@@ -201,25 +179,19 @@ def _steps(steps, save_every, epochs):
     """`(steps, save_every)` with what is usual where none is given, or Nones where epochs count."""
     if epochs is None:
         steps = USUAL_STEPS if steps is None else steps
-        return steps, save_every if save_every is not None else steps // 10 if steps % 10 == 0 else steps
-    for option, value in (("--steps", steps), ("--save-every", save_every)):
+        save_every = save_every if save_every is not None else steps // 10 if steps % 10 == 0 else steps
+        if steps % save_every:
+            raise InputError(f"--steps {steps} must be a multiple of --save-every {save_every}.")
+        return steps, save_every
+    for word, value in (("--steps", steps), ("--save-every", save_every)):
         if value is not None:
-            raise InputError(f"--epochs {epochs} and {option} {value} exclude each other: leave one of them out.")
+            raise InputError(f"--epochs {epochs} and {word} {value} exclude each other: leave one of them out.")
     return None, None
 
 
 def _steps_of_epochs(epochs, of_epoch):
     """The same of so many passes of `of_epoch` steps: it saves after each, or ten times where there are tens."""
     return epochs * of_epoch, of_epoch * (epochs // 10 if epochs % 10 == 0 else 1)
-
-
-def _check(steps, save_every, trainable, adapter, fast):
-    if steps is not None and steps % save_every:
-        raise InputError(f"--steps {steps} must be a multiple of --save-every {save_every}.")
-    if trainable not in ("adapters", "full"):
-        raise InputError(f"--trainable {trainable} must be adapters or full.")
-    for option in [*adapter.given(), *(["--fast"] if fast else [])] if trainable == "full" else ():
-        raise InputError(f"{option} is for adapters, and --trainable full trains none: leave one of them out.")
 
 
 def _check_output(output, resume, overwrite):

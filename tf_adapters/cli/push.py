@@ -5,7 +5,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.command import option
+from tf_adapters.cli.quiet import terminal
 
 
 def push(
@@ -13,23 +14,15 @@ def push(
     repository: Annotated[
         str, typer.Argument(metavar="OWNER/NAME", help="Repository on the HuggingFace hub; made if it is not there.")
     ],
-    private: Annotated[
-        bool, typer.Option("--private", help="Make the repository one that only its owner may read.")
-    ] = False,
-    revision: Annotated[
-        Optional[str], typer.Option(help="Branch to upload to, made if it is not there. Default: the main one.")
-    ] = None,
-    message: Annotated[Optional[str], typer.Option(help="Message of the commit.")] = None,
-    base_model: Annotated[
+    private: option(bool, "Make the repository one that only its owner may read.", "--private") = False,
+    revision: option(Optional[str], "Branch to upload to, made if it is not there. Default: the main one.") = None,
+    message: option(Optional[str], "Message of the commit.") = None,
+    base_model: option(
         Optional[str],
-        typer.Option(
-            help="Id of the encoder on the hub, for a directory that was trained on a folder of yours; `none` if the "
-            "hub does not have it."
-        ),
-    ] = None,
-    license: Annotated[
-        Optional[str], typer.Option(help="Licence of the adapter, as the hub spells it: `apache-2.0`, `mit`.")
-    ] = None,
+        "Id of the encoder on the hub, for a directory that was trained on a folder of yours; `none` if the hub does "
+        "not have it.",
+    ) = None,
+    license: option(Optional[str], "Licence of the adapter, as the hub spells it: `apache-2.0`, `mit`.") = None,
 ):
     """Upload an adapter directory to the HuggingFace hub, with its model card.
 

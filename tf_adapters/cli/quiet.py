@@ -1,37 +1,49 @@
-"""Imports TensorFlow without the lines that its C++ parts print before any log level applies."""
+"""What the commands print to, and TensorFlow without what its C++ parts print before any log level applies."""
 
 import contextlib
 import logging
 import os
+import pathlib
 import sys
 import tempfile
+
+from rich.console import Console
 
 from tf_adapters._installation import MissingPackageError
 from tf_adapters.errors import InputError
 
+_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
-@contextlib.contextmanager
-def _without_native_stderr():
-    """Send what is written to file descriptor 2 to a file, which is shown if the block fails.
 
-    Not when the user interrupts it.
+def terminal(stderr=False):
+    """A Rich console that prints text as it is: a label may well be `[/b]` or `:ok:`.
+
+    On a terminal lines are broken between words. Elsewhere they stay whole, and so does everywhere what is printed with
+    `soft_wrap=True`: a command to copy.
     """
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        except (InputError, MissingPackageError):
-            raise  # its sentence says all
-        except Exception:
-            os.dup2(kept, 2)
-            file.seek(0)
-            os.write(2, file.read())
-            raise
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console.soft_wrap = not console.is_terminal
+    return console
+
+
+def start(console, *, door="transformers", precision="float32", first=None, waiting=""):
+    """Load TensorFlow, and say so; models that follow are built in this precision. Returns what `first` returns.
+
+    Args:
+        console: Rich console.
+        door, first: as of `import_tensorflow`.
+        precision: str, Keras' policy; where it saves nothing on this processor, that is said.
+        waiting: str, what is waited for too.
+    """
+    with console.status(f"Loading TensorFlow{waiting} ..."):
+        made = import_tensorflow(first, door)
+    from tf_adapters.models.door import door_called
+
+    note = precision_note(precision)
+    if note:
+        console.print(note)
+    door_called(door).ops.keras.mixed_precision.set_global_policy(precision)
+    return made
 
 
 def import_tensorflow(first=None, door="transformers"):
@@ -59,3 +71,45 @@ def import_tensorflow(first=None, door="transformers"):
         # The first op makes TensorFlow look for devices, and say so.
         tf.constant(0)
     return made
+
+
+@contextlib.contextmanager
+def _without_native_stderr():
+    """Send what is written to file descriptor 2 to a file, which is shown if the block fails.
+
+    Not when the user interrupts it.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except (InputError, MissingPackageError):
+            raise  # its sentence says all
+        except Exception:
+            os.dup2(kept, 2)
+            file.seek(0)
+            os.write(2, file.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def precision_note(precision, cpu_info="/proc/cpuinfo"):
+    """A sentence for the user where `precision` costs time on this processor in place of saving it, or None."""
+    import tensorflow as tf
+
+    if precision != "mixed_bfloat16" or any(map(tf.config.list_physical_devices, ("GPU", "TPU"))):
+        return None
+    try:
+        words = set(pathlib.Path(cpu_info).read_text(encoding="utf-8", errors="replace").split())
+    except OSError:
+        return None  # not Linux: nothing is known
+    if words & _BFLOAT16:
+        return None
+    return (
+        "This processor has no bfloat16 instructions (avx512_bf16, amx_bf16): --precision mixed_bfloat16 saves memory "
+        "here, and takes about twice as long as float32."
+    )

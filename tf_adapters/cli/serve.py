@@ -12,7 +12,7 @@ from typing import Annotated, Optional
 import typer
 
 from tf_adapters.cli import options
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import terminal
 from tf_adapters.cli.trained import encoder_source, named_directories
 from tf_adapters.errors import InputError
 

@@ -9,7 +9,7 @@ import typer
 
 from tf_adapters.cli import options
 from tf_adapters.cli.output import check_folder
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, VALUES_FILE, Stopped
 from tf_adapters.studies.study import options_of, title_of

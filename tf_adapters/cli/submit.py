@@ -8,9 +8,10 @@ from typing import Annotated, List
 
 import typer
 
-from tf_adapters.cli import options
+from tf_adapters.cli.command import option
+from tf_adapters.cli.options import DataDir, Overwrite, ScoringOptions
 from tf_adapters.cli.output import check_writable
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import local
 from tf_adapters.errors import InputError
 
@@ -25,14 +26,12 @@ def submit(
             help="Adapter directories, or `owner/name` of ones on the HuggingFace hub, each of a glue/ task."
         ),
     ],
-    output: Annotated[pathlib.Path, typer.Option(help="Folder to write the server's files to.")],
-    data_dir: options.DataDir = None,
-    zip_file: Annotated[bool, typer.Option("--zip", help=f"Also pack the files into {ZIP} in that folder.")] = False,
-    overwrite: options.Overwrite = False,
-    model: options.Source = None,
-    batch_size: options.BatchSize = 32,
-    precision: options.Precision = "float32",
-    fast: options.Fast = False,
+    *,
+    output: option(pathlib.Path, "Folder to write the server's files to."),
+    data_dir: DataDir = None,
+    zip_file: option(bool, f"Also pack the files into {ZIP} in that folder.", "--zip") = False,
+    overwrite: Overwrite = False,
+    scoring: ScoringOptions,
 ):
     """Label GLUE's test sets, in the files that its evaluation server takes.
 
@@ -41,22 +40,17 @@ def submit(
 
     `tf-adapters submit adapters/cola adapters/mnli --data-dir glue_data --output submission --zip`
     """
-    options.check_precision(precision)
     submissions = _plan([local(directory) for directory in directories])
     files = [submission.file for _, submission in submissions]
     _check_output(output, [*files, ZIP], overwrite)
-    from tf_adapters.cli.quiet import import_tensorflow
-
     console = terminal()
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
-    options.use_precision(precision, console)
+    start(console, precision=scoring.precision)
     with console.status("Counting the test rows ..."):
         submissions = _with_all_rows(console, submissions, data_dir)
     with _complete_folder(output, stale=ZIP) as folder:
         for directory in dict.fromkeys(directory for directory, _ in submissions):
             own = [submission for other, submission in submissions if other == directory]
-            _predict(console, directory, own, folder, data_dir=data_dir, model=model, batch_size=batch_size, fast=fast)
+            _predict(console, directory, own, folder, data_dir, scoring)
         files = [submission.file for _, submission in submissions]
         if zip_file:
             with zipfile.ZipFile(folder / ZIP, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -126,7 +120,7 @@ def _with_all_rows(console, submissions, data_dir):
     return checked
 
 
-def _predict(console, directory, submissions, folder, *, data_dir, model, batch_size, fast):
+def _predict(console, directory, submissions, folder, data_dir, scoring):
     import numpy as np
 
     from tf_adapters._keras import keras
@@ -138,7 +132,8 @@ def _predict(console, directory, submissions, folder, *, data_dir, model, batch_
     # The model of the directory before is of no more use.
     keras.backend.clear_session()
     with console.status(f"Loading the encoder of {directory} ..."):
-        scorer, _ = load_pipeline(directory, backbone=model, batch_size=batch_size, fast=fast)
+        about = {"batch_size": scoring.batch_size, "fast": scoring.fast}
+        scorer, _ = load_pipeline(directory, backbone=scoring.model, **about)
     for submission in submissions:
         index, rows = submission.task.test_rows(submission.split, data_dir=data_dir)
         if len(rows) != submission.rows:

@@ -6,7 +6,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.command import option
+from tf_adapters.cli.quiet import terminal
 from tf_adapters.errors import InputError
 
 
@@ -14,7 +15,7 @@ def tasks(
     prefix: Annotated[
         Optional[str], typer.Argument(help="Show the names that start so, such as `glue/` or `xnli/`.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: option(bool, "Print JSON.", "--json") = False,
 ):
     """List the named tasks: what they are, by what they are scored, and where their rows come from.
 

@@ -4,104 +4,75 @@ import functools
 import os
 import pathlib
 import time
-from typing import Annotated, List, Optional
+from typing import List, Optional
 
-import typer
-
-from tf_adapters.cli import options
-from tf_adapters.cli.adapter import AdapterOptions
+from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
-from tf_adapters.cli.grouped import grouped
+from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, RunOptions, listed
 from tf_adapters.cli.output import check_folder
-from tf_adapters.cli.run_options import RunOptions
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import local, name_of
 from tf_adapters.errors import InputError
-from tf_adapters.recipes import RECIPES, check_recipe
+from tf_adapters.models.sources import find_here
+from tf_adapters.recipes import RECIPES, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
-from tf_adapters.training.settings import check_door
+from tf_adapters.training.settings import TrainingSettings, check_door
+
+_adapter = functools.partial(option, panel="Adapter")
+_run = functools.partial(option, panel="Run")
 
 
-def _adapter(*names, **settings):
-    return typer.Option(*names, rich_help_panel="Adapter", **settings)
-
-
-def _run(*names, **settings):
-    return typer.Option(*names, rich_help_panel="Run", **settings)
-
-
-@grouped
 def train(
     *,
-    model: Annotated[
-        str, typer.Option(help="Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
-    ] = "minilm",
-    output: Annotated[
-        Optional[pathlib.Path],
-        typer.Option(help="Adapter directory to write. Default for the embedded task: `adapters/rotten-tomatoes`."),
-    ] = None,
+    model: Model = "minilm",
+    output: option(
+        Optional[pathlib.Path], "Adapter directory to write. Default for the embedded task: `adapters/rotten-tomatoes`."
+    ) = None,
     data: DataOptions,
-    max_length: options.MaxLength = None,
-    recipe: Annotated[
+    max_length: MaxLength = None,
+    recipe: _adapter(
         str,
-        _adapter(
-            help=f"`default`, or a paper's complete setting: {options.listed(RECIPES)}. Those that end in `-full` or "
-            "`-layer-norm` are what the papers compare with. Every option below without a default overrides a part of "
-            "it. The default one trains LayerNorms too, which AdapterHub's files cannot hold: for `convert` to them "
-            "take `pfeiffer-2021`, or `--train-layer-norm none`."
-        ),
-    ] = "default",
-    trainable: Annotated[
+        f"`default`, or a paper's complete setting: {listed(RECIPES)}. Those that end in `-full` or `-layer-norm` are "
+        "what the papers compare with. Every option below without a default overrides a part of it. The default one "
+        "trains LayerNorms too, which AdapterHub's files cannot hold: for `convert` to them take `pfeiffer-2021`, or "
+        "`--train-layer-norm none`.",
+    ) = "default",
+    trainable: _adapter(
         Optional[str],
-        _adapter(
-            help="What trains: `adapters`, or without adapters `full`, `top-N` (the N uppermost blocks), "
-            "`layer-norm`, `bias` (BitFit) or `head`. Default: the recipe's."
-        ),
-    ] = None,
+        "What trains: `adapters`, or without adapters `full`, `top-N` (the N uppermost blocks), `layer-norm`, `bias` "
+        "(BitFit) or `head`. Default: the recipe's.",
+    ) = None,
     adapter: AdapterOptions,
-    fuse: Annotated[
+    fuse: _adapter(
         Optional[List[pathlib.Path]],
-        _adapter(
-            help="AdapterFusion: learn to combine the adapters of this directory (or `owner/name` on the HuggingFace "
-            "hub) and others, which stay as they are; give it twice or more. They must have been trained without "
-            "LayerNorms (`--recipe pfeiffer-2021`). The paper's rate is 5e-5, for 10 epochs."
-        ),
-    ] = None,
-    from_pretrained_adapter: Annotated[
+        "AdapterFusion: learn to combine the adapters of this directory (or `owner/name` on the HuggingFace hub) and "
+        "others, which stay as they are; give it twice or more. They must have been trained without LayerNorms "
+        "(`--recipe pfeiffer-2021`). The paper's rate is 5e-5, for 10 epochs.",
+    ) = None,
+    from_pretrained_adapter: _adapter(
         Optional[pathlib.Path],
-        _adapter(
-            help="Go on with the adapter of this directory (or `owner/name` on the HuggingFace hub): one that "
-            "`pretrain` wrote, its `step-N` among them, or of another task. What it has and what trains are as there; "
-            "the head is new."
-        ),
-    ] = None,
+        "Go on with the adapter of this directory (or `owner/name` on the HuggingFace hub): one that `pretrain` wrote, "
+        "its `step-N` among them, or of another task. What it has and what trains are as there; the head is new.",
+    ) = None,
     run: RunOptions,
-    seeds: Annotated[
-        int,
-        _run(
-            help="Train with this many seeds from `--seed` on, report mean and spread, and keep the best by validation."
-        ),
-    ] = 1,
-    strategy: Annotated[
+    seeds: _run(
+        int, "Train with this many seeds from `--seed` on, report mean and spread, and keep the best by validation."
+    ) = 1,
+    strategy: _run(
         Optional[str],
-        _run(
-            help="Train on several devices, each with its rows of a batch, so that `--batch-size` is that of all "
-            "together: `mirrored` takes all GPUs of this machine; `tpu` a TPU, with `--xla` (never tried); "
-            "`multi-worker` several machines, where the same command runs on each, and only `TF_CONFIG` says which of "
-            "them it is: "
-            '`TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", '
-            '"index": 0}}\' '
-            "tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. The first "
-            "writes the output."
-        ),
-    ] = None,
-    door: options.Door = None,
-    backend: options.Backend = None,
-    resume: Annotated[bool, _run("--resume", help="Go on with an interrupted run, with the same options.")] = False,
-    overwrite: Annotated[
-        bool, _run("--overwrite", help="Replace the adapter in the output directory, once the first epoch is done.")
-    ] = False,
+        "Train on several devices, each with its rows of a batch, so that `--batch-size` is that of all together: "
+        "`mirrored` takes all GPUs of this machine; `tpu` a TPU, with `--xla` (never tried); `multi-worker` several "
+        "machines, where the same command runs on each, and only `TF_CONFIG` says which of them it is: "
+        '`TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", '
+        '"index": 0}}\' tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. '
+        "The first writes the output.",
+    ) = None,
+    where: DoorOptions,
+    resume: _run(bool, "Go on with an interrupted run, with the same options.", "--resume") = False,
+    overwrite: _run(
+        bool, "Replace the adapter in the output directory, once the first epoch is done.", "--overwrite"
+    ) = False,
 ):
     """Train a task on a frozen encoder, and save a small adapter directory.
 
@@ -120,60 +91,43 @@ def train(
     data.check()
     if output is None:
         output = data.usual_output("adapters")
-    given = run.given()
-    door = options.check_door(door, backend, run.fast)
+    given, door = run.given(), where.choose(run.fast)
     check_door(given, door)
     if strategy is not None and door != "transformers":
         raise InputError(f"--strategy {strategy} is of --door transformers: leave one of them out.")
-    adapter.check()
+    recipe = get_recipe(recipe)
     fused = _fused(fuse, adapter)
+    pretrained, config = None, None
     if from_pretrained_adapter is not None:
         from_pretrained_adapter = local(from_pretrained_adapter)
-    pretrained = _pretrained(from_pretrained_adapter, trainable, adapter, fused)
-    if pretrained and output.resolve() == from_pretrained_adapter.resolve():
-        raise InputError(
-            f"--output {output} is the directory of --from-pretrained-adapter: give another, so that both are kept."
-        )
-    trainable = trainable or (pretrained and pretrained["trainable"])
+        pretrained = _pretrained(from_pretrained_adapter, output, recipe, trainable, adapter, fused)
+        trainable = pretrained["trainable"]
+    trainable = trainable or recipe.trainable
+    if trainable != "adapters":
+        for word in [*adapter.given(), *(["--fast"] if run.fast else []), *(["--fuse"] if fused else [])]:
+            raise InputError(f"{word} is for adapters, and --trainable {trainable} trains none: leave one of them out.")
+    config = adapter.changed(recipe)
+    settings = TrainingSettings.of_recipe(recipe, trainable, **given)
     cluster = _check_strategy(strategy, given, seeds, adapter)
-    if trainable is not None and not pretrained:
-        _check_adapters(trainable, run, adapter, fused)
     if cluster.chief:
         _check_output(output, resume, overwrite, seeds)
-    options.check_model(model)
-    check_recipe(recipe)
+    find_here(model)
     data.peek()
-
-    from tf_adapters.cli.quiet import import_tensorflow
 
     console = terminal()
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
-    with console.status(f"Loading TensorFlow{waiting} ..."):
-        strategy = import_tensorflow(functools.partial(_make_strategy, strategy), door)
-    options.use_precision(run.precision, console, door)
+    make = functools.partial(_make_strategy, strategy)
+    strategy = start(console, door=door, precision=run.precision, first=make, waiting=waiting)
     from tf_adapters.cli.runs import Runner, run_once, run_seeds
     from tf_adapters.methods import config_from_dict
-    from tf_adapters.recipes import get_recipe
     from tf_adapters.training.experiment import Experiment
-    from tf_adapters.training.settings import TrainingSettings
 
-    recipe = get_recipe(recipe)
-    if pretrained and recipe.trainable not in ("adapters", pretrained["trainable"]):
-        raise InputError(
-            f"--recipe {recipe.name} trains {recipe.trainable!r}, and {from_pretrained_adapter} was trained as "
-            f"{pretrained['trainable']!r} and goes on so: leave one of them out."
-        )
-    trainable = trainable or recipe.trainable
-    _check_adapters(trainable, run, adapter, fused)
-    config = adapter.changed(recipe)
     if pretrained and pretrained["adapter"] is not None:
         config = config_from_dict(pretrained["adapter"])
-    settings = TrainingSettings.of_recipe(recipe, trainable, **given)
     experiment = Experiment(
         model, functools.partial(data.sampled, data.read(console)), recipe, settings, adapter=config,
-        trainable=trainable,
-        max_length=max_length, precision=run.precision, fast=run.fast, fused=fused, pretrained=from_pretrained_adapter,
-        strategy=strategy, door=door,
+        trainable=trainable, max_length=max_length, precision=run.precision, fast=run.fast, fused=fused,
+        pretrained=from_pretrained_adapter, strategy=strategy, door=door,
     )  # fmt: skip
     runner = Runner(console, experiment, cluster)
     if seeds == 1:
@@ -186,8 +140,8 @@ def _fused(directories, adapter):
     """The directories of --fuse by their names."""
     if not directories:
         return {}
-    for option in adapter.given():
-        raise InputError(f"{option} is of new adapters, and --fuse takes trained ones: leave one of them out.")
+    for word in adapter.given():
+        raise InputError(f"{word} is of new adapters, and --fuse takes trained ones: leave one of them out.")
     folders = [local(directory) for directory in directories]
     fused = {name_of(*pair).replace(".", "-"): pair[1] for pair in zip(directories, folders)}
     if len(fused) < max(2, len(directories)):
@@ -198,36 +152,31 @@ def _fused(directories, adapter):
     return fused
 
 
-def _pretrained(directory, trainable, adapter, fused):
-    """The settings of --from-pretrained-adapter, or None without it."""
+def _pretrained(directory, output, recipe, trainable, adapter, fused):
+    """The settings of --from-pretrained-adapter."""
     from tf_adapters.saving.settings import read_settings
 
-    if directory is None:
-        return None
-    for option in [*adapter.given(), *(["--fuse"] if fused else [])]:
+    for word in [*adapter.given(), *(["--fuse"] if fused else [])]:
         raise InputError(
-            f"{option} is of new adapters, and --from-pretrained-adapter {directory} has its own: leave one of them "
-            "out."
+            f"{word} is of new adapters, and --from-pretrained-adapter {directory} has its own: leave one of them out."
         )
     settings = read_settings(directory)
-    if trainable not in (None, settings["trainable"]):
+    trained = settings["trainable"]
+    if trainable not in (None, trained):
         raise InputError(
-            f"--trainable {trainable}: {directory} was trained as {settings['trainable']!r}, and goes on so; leave it "
-            "out, or give that."
+            f"--trainable {trainable}: {directory} was trained as {trained!r}, and goes on so; leave it out, or give "
+            "that."
+        )
+    if recipe.trainable not in ("adapters", trained):
+        raise InputError(
+            f"--recipe {recipe.name} trains {recipe.trainable!r}, and {directory} was trained as {trained!r} and goes "
+            "on so: leave one of them out."
+        )
+    if output.resolve() == directory.resolve():
+        raise InputError(
+            f"--output {output} is the directory of --from-pretrained-adapter: give another, so that both are kept."
         )
     return settings
-
-
-def _check_adapters(trainable, run, adapter, fused):
-    """Raise InputError for options of adapters where none train."""
-    if trainable == "adapters":
-        return
-    given = {"--fast": run.fast or None, "--fuse": fused or None} | adapter.given()
-    for option, value in given.items():
-        if value is not None:
-            raise InputError(
-                f"{option} is for adapters, and --trainable {trainable} trains none: leave one of them out."
-            )
 
 
 def _check_strategy(name, given, seeds, adapter):
@@ -243,8 +192,8 @@ def _check_strategy(name, given, seeds, adapter):
     alone += ["--random-drop"] if adapter.random_drop else []
     alone += ["--xla"] if given["jit_compile"] and name != "tpu" else []
     alone += ["--seeds"] if seeds > 1 and name == "multi-worker" else []
-    for option in alone:
-        raise InputError(f"{option} cannot be together with --strategy {name}: leave one of them out.")
+    for word in alone:
+        raise InputError(f"{word} cannot be together with --strategy {name}: leave one of them out.")
     if name == "tpu" and not given["jit_compile"]:
         raise InputError("--strategy tpu needs --xla: a TPU compiles each shape of a batch, and with it they are few.")
     return read_cluster(os.environ) if name == "multi-worker" else Cluster(workers=1, number=0)

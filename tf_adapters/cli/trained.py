@@ -3,7 +3,7 @@
 import pathlib
 import shlex
 
-from tf_adapters.cli.terminal import terminal
+from tf_adapters.cli.quiet import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
 

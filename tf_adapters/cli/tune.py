@@ -1,15 +1,17 @@
 """`tf-adapters tune`."""
 
 import functools
+import importlib.util
 import pathlib
-from typing import Annotated, List, Optional
+from typing import List, Optional
 
 import typer
 
-from tf_adapters.cli import options
+from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
-from tf_adapters.cli.grouped import grouped
+from tf_adapters.cli.options import MaxLength, Model, SpeedOptions, listed
 from tf_adapters.cli.output import check_folder
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.search_report import (
     BEST_FOLDER,
     PLOT_FILE,
@@ -21,84 +23,65 @@ from tf_adapters.cli.search_report import (
     write_json,
     write_table,
 )
-from tf_adapters.cli.search_space import read_space, take_most_epochs
-from tf_adapters.cli.terminal import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
+from tf_adapters.methods.bottleneck import AdapterConfig
+from tf_adapters.models.sources import find_here
+from tf_adapters.ranges import choices_of, number_or_word
 from tf_adapters.recipes import check_recipe
 from tf_adapters.saving.atomic import remove_file, remove_folder
 from tf_adapters.tuning import worker_name
-from tf_adapters.tuning.spaces import SPACES
+from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range, get_space
 
-TUNERS = ("random", "bayesian", "hyperband", "grid")
 USUAL_TRIALS = 20
+# What is searched on a scale of factors if a range is given.
+LOGARITHMIC = ("bottleneck_size", "init_stddev", "learning_rate")
+
+_search = functools.partial(option, panel="Search")
+_run = functools.partial(option, panel="Run")
 
 
-def _search(*names, **settings):
-    return typer.Option(*names, rich_help_panel="Search", **settings)
-
-
-def _run(*names, **settings):
-    return typer.Option(*names, rich_help_panel="Run", **settings)
-
-
-@grouped
 def tune(
     *,
-    model: Annotated[
-        str, typer.Option(help="Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
-    ] = "minilm",
-    output: Annotated[
-        Optional[pathlib.Path],
-        typer.Option(help="Folder to write. Default for the embedded task: `searches/rotten-tomatoes`."),
-    ] = None,
+    model: Model = "minilm",
+    output: option(
+        Optional[pathlib.Path], "Folder to write. Default for the embedded task: `searches/rotten-tomatoes`."
+    ) = None,
     chosen: DataOptions,
-    max_length: options.MaxLength = None,
-    space: Annotated[
-        str,
-        _search(
-            help=f"What to search: `default`, or a paper's grid: {options.listed(SPACES)}; `none` for what `--vary` "
-            "says alone."
-        ),
-    ] = "default",
-    vary: Annotated[
+    max_length: MaxLength = None,
+    space: _search(
+        str, f"What to search: `default`, or a paper's grid: {listed(SPACES)}; `none` for what `--vary` says alone."
+    ) = "default",
+    vary: _search(
         Optional[List[str]],
-        _search(
-            help="Replace a part of the space or add one, in the words of `train`'s options: `adapter-size=8,64,256`, "
-            "`learning-rate=1e-4..3e-3`, or one value to fix it: `epochs=3`. Give it as often as you like."
-        ),
-    ] = None,
-    recipe: Annotated[
+        "Replace a part of the space or add one, in the words of `train`'s options: `bottleneck-size=8,64,256`, "
+        "`learning-rate=1e-4..3e-3`, or one value to fix it: `epochs=3`. Give it as often as you like.",
+    ) = None,
+    recipe: _search(
+        Optional[str], "A paper's setting, as in `train`, for what the space leaves open. Default: the space's."
+    ) = None,
+    tuner: _search(
         Optional[str],
-        _search(help="A paper's setting, as in `train`, for what the space leaves open. Default: the space's."),
-    ] = None,
-    tuner: Annotated[
-        Optional[str],
-        _search(
-            help="`random`, `bayesian`, `hyperband` or `grid`. Default: `grid` for a paper's grid, otherwise `random`."
-        ),
-    ] = None,
-    trials: Annotated[
+        "`random`, `bayesian`, `hyperband` or `grid`. Default: `grid` for a paper's grid, otherwise `random`.",
+        values=("random", "bayesian", "hyperband", "grid"),
+    ) = None,
+    trials: _search(
         Optional[int],
-        _search(
-            help=f"Trials at most: without it {USUAL_TRIALS}, and all of a grid. Hyperband's number follows from its "
-            "epochs."
-        ),
-    ] = None,
-    seeds: Annotated[int, _search(help="Train every trial with this many seeds from `--seed` on.")] = 1,
-    objective: Annotated[
-        str, _search(help="What a trial counts by: the `mean` or the `best` of its seeds' validation metric.")
-    ] = "mean",
-    seed: Annotated[int, _run(help="Decides every random choice, those of the search too.")] = 0,
-    precision: options.Precision = "float32",
-    xla: Annotated[bool, _run("--xla", help="Compile the step with XLA, once per padded length.")] = False,
-    fast: options.Fast = False,
-    resume: Annotated[bool, _run("--resume", help="Go on with an interrupted search, with the same options.")] = False,
-    overwrite: Annotated[bool, _run("--overwrite", help="Replace the search in the output folder.")] = False,
+        f"Trials at most: without it {USUAL_TRIALS}, and all of a grid. Hyperband's number follows from its epochs.",
+    ) = None,
+    seeds: _search(int, "Train every trial with this many seeds from `--seed` on.") = 1,
+    objective: _search(
+        str, "What a trial counts by: the `mean` or the `best` of its seeds' validation metric."
+    ) = "mean",
+    seed: _run(int, "Decides every random choice, those of the search too.") = 0,
+    speed: SpeedOptions,
+    xla: _run(bool, "Compile the step with XLA, once per padded length.", "--xla") = False,
+    resume: _run(bool, "Go on with an interrupted search, with the same options.", "--resume") = False,
+    overwrite: _run(bool, "Replace the search in the output folder.", "--overwrite") = False,
 ):
     """Search the hyperparameters of adapters with keras-tuner, and keep the best adapter.
 
-    Size and learning rate on MiniLM: `tf-adapters tune --space none --vary adapter-size=8,64,256 --vary
+    Size and learning rate on MiniLM: `tf-adapters tune --space none --vary bottleneck-size=8,64,256 --vary
     learning-rate=3e-4..3e-3 --vary epochs=2 --trials 12`
 
     The grid of Houlsby et al. (2019), five seeds, the best counts: `tf-adapters tune --model bert-base-uncased --task
@@ -117,37 +100,35 @@ def tune(
     chosen.check()
     if output is None:
         output = chosen.usual_output("searches")
-    options.check_precision(precision)
     tuner = tuner or ("random" if space in ("default", "none") else "grid")
-    if tuner not in TUNERS:
-        raise InputError(f"--tuner {tuner} is unknown: use one of {', '.join(TUNERS)}.")
     if tuner == "hyperband" and trials is not None:
         raise InputError(f"--trials {trials}: the number of Hyperband's trials follows from its epochs; leave it out.")
     name = worker_name()
     works = name not in (None, "chief")
     if not works:
-        _check_output(output, resume, overwrite)
-    _check_packages()
-    options.check_model(model)
+        begun = (output / SETTINGS_FILE).exists()
+        check_folder(
+            output, marker=SETTINGS_FILE, what="a search", resume=resume, overwrite=overwrite, unfinished=begun,
+            finished=begun, run="search",
+        )  # fmt: skip
+    for module, package in (("keras_tuner", "keras-tuner"), ("matplotlib", "matplotlib")):
+        if importlib.util.find_spec(module) is None:
+            raise InputError(f"A search needs the package {package}: run `pip install keras-tuner matplotlib`.")
+    find_here(model)
     if recipe is not None:
         check_recipe(recipe)
+    values, usual_recipe = _read_space(space, vary or [])
+    epochs = _take_most_epochs(values) if tuner == "hyperband" else None
     chosen.peek()
 
-    from tf_adapters.cli.quiet import import_tensorflow
-
     console = terminal()
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
-    values, usual_recipe = read_space(space, vary or [])
-    epochs = take_most_epochs(values) if tuner == "hyperband" else None
+    start(console, precision=speed.precision)
     with console.status("Loading keras-tuner ..."):
         from tf_adapters.tuning.hypermodel import AdapterHyperModel
-    options.use_precision(precision, console)
     data = chosen.read(console)
     hypermodel = AdapterHyperModel(
         model, functools.partial(chosen.sampled, data), space=values, recipe=recipe or usual_recipe,
-        max_length=max_length, seed=seed,
-        seeds=seeds, objective=objective, fast=fast, jit_compile=xla,
+        max_length=max_length, seed=seed, seeds=seeds, objective=objective, fast=speed.fast, jit_compile=xla,
     )  # fmt: skip
     settings = {
         "model": model,
@@ -160,9 +141,9 @@ def tune(
         "seeds": seeds,
         "objective": objective,
         "max_length": hypermodel.tokens,
-        "precision": precision,
+        "precision": speed.precision,
         "xla": xla,
-        "fast": fast,
+        "fast": speed.fast,
     }
     if works:
         console.print(f"Worker {name}: the chief of the search hands out its trials.")
@@ -175,9 +156,8 @@ def tune(
             remove_file(output / name)
     if not works:
         write_json(output / SETTINGS_FILE, {"settings": settings})
-    oracle = _oracle(
-        tuner, trials, epochs, objective=hypermodel.objective, seed=seed + 1
-    )  # keras-tuner takes 0 for none
+    # keras-tuner takes 0 for none.
+    oracle = _oracle(tuner, trials, epochs, objective=hypermodel.objective, seed=seed + 1)
     console.print(
         f"Searching {', '.join(hypermodel.varied)} on {model}, task {data.name}, by validation {hypermodel.metric}."
     )
@@ -190,6 +170,51 @@ def tune(
         trial = oracle.trials[row["trial"]]
         row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
     finish(console, hypermodel, rows, output, settings, chosen)
+
+
+def _read_space(name, vary):
+    """The values to search and the recipe around them."""
+    preset = None if name == "none" else get_space(name)
+    values = dict(preset.values) if preset else {}
+    names = {dimension.option.removeprefix("--"): name for name, dimension in DIMENSIONS.items()}
+    aliases = {about.alias: name for name, about in choices_of(AdapterConfig).items() if about.alias}
+    for text in vary:
+        word, equals, choice = text.partition("=")
+        word = word.strip().removeprefix("--")
+        if not equals:
+            raise InputError(f"--vary {text} must look like bottleneck-size=8,64,256 or learning-rate=1e-4..3e-3.")
+        if word not in names | aliases:
+            raise InputError(f"--vary {text}: {word!r} cannot be searched; use one of {', '.join(names)}.")
+        name = (names | aliases)[word]
+        values[name] = _read_choice(text, name, choice.strip())
+    if not values:
+        raise InputError(
+            "--space none is empty: say what to search by --vary, such as --vary bottleneck-size=8,64,256."
+        )
+    return values, preset.recipe if preset else None
+
+
+def _read_choice(text, name, choice):
+    types = DIMENSIONS[name].types
+    read = {"int": int, "float": float, "word": str}.get(types, number_or_word)
+    try:
+        if ".." in choice:
+            low, high = (read(part) for part in choice.split("..", 1))
+            return Range(low, high, log=name in LOGARITHMIC)
+        return tuple(read(part.strip()) for part in choice.split(",") if part.strip())
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        such = "8,64" if types == "int" else "0.001,0.01"
+        raise InputError(f"--vary {text}: {choice!r} must hold {types}s, such as {such}.") from None
+
+
+def _take_most_epochs(values):
+    """The most epochs of a space, which Hyperband may give to a trial; takes them out of the space."""
+    choice = values.pop("epochs", None)
+    if choice is None:
+        raise InputError("--tuner hyperband needs to know the most epochs: give --vary epochs=10, or a range.")
+    return choice.high if isinstance(choice, Range) else max(choice)
 
 
 def _oracle(tuner, trials, epochs, **common):
@@ -253,28 +278,6 @@ def _run_search(console, hypermodel, oracle, output, settings):
         )
         raise typer.Exit(130) from None
     return search
-
-
-def _check_output(output, resume, overwrite):
-    ours = (output / SETTINGS_FILE).exists()
-    check_folder(
-        output,
-        marker=SETTINGS_FILE,
-        what="a search",
-        resume=resume,
-        overwrite=overwrite,
-        unfinished=ours,
-        finished=ours,
-        run="search",
-    )
-
-
-def _check_packages():
-    import importlib.util
-
-    for module, package in (("keras_tuner", "keras-tuner"), ("matplotlib", "matplotlib")):
-        if importlib.util.find_spec(module) is None:
-            raise InputError(f"A search needs the package {package}: run `pip install keras-tuner matplotlib`.")
 
 
 def _check_settings(output, settings):

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Optional, Tuple, Union
 
 from tf_adapters.activations import FUSED, check_activation
-from tf_adapters.config import MethodConfig, check_choice, check_scaling, check_sharing
+from tf_adapters.config import MethodConfig, check_choice, check_scaling, check_sharing, read_blocks
 from tf_adapters.errors import InputError
 from tf_adapters.layers.method import MethodLayer, in_keras2
-from tf_adapters.ranges import check_fields, in_range, is_int
+from tf_adapters.ranges import check_fields, choice, in_range, is_int, number_or_word
 
 PLACEMENTS = ("both", "attention", "ffn")
 INSERTIONS = ("sequential", "after-norm", "parallel")
@@ -16,6 +16,7 @@ INTERACTIONS = ("add", "multiply")
 INIT_DISTRIBUTIONS = ("truncated", "normal")
 # PyTorch's default, which AdapterHub's adapters have.
 INNER_NORM_EPSILON = 1e-5
+_DETAIL = "Adapter in detail"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,21 +63,56 @@ class AdapterConfig(MethodConfig):
         2021, section 3.2.
     """
 
-    bottleneck_size: int = 64
-    sharing: Union[str, int] = "none"
-    placement: str = "both"
-    blocks: Optional[Tuple[int, ...]] = None
-    activation: str = "gelu"
-    init_stddev: float = 3e-2
-    dropout: float = 0.0
-    insertion: str = "sequential"
-    scaling: Union[float, str] = 1.0
-    hidden_layers: int = 1
-    inner_norm: str = "none"
-    interaction: str = "add"
-    random_drop: int = 0
-    train_layer_norm: str = "all"
-    init_distribution: str = "truncated"
+    bottleneck_size: int = choice(
+        64, "Units of the bottleneck; 8 to 256 are usual. Without a recipe 64.", alias="adapter-size", searched="int",
+        panel="Adapter",
+    )  # fmt: skip
+    sharing: Union[str, int] = choice(
+        "none", "`none`: two adapters per block; `layer`: one; a number n: one for n consecutive blocks.",
+        read=number_or_word, searched="int or word", panel="Adapter",
+    )  # fmt: skip
+    placement: str = choice("both", "After `attention`, after the `ffn`, or `both`.", searched="word", panel="Adapter")
+    blocks: Optional[Tuple[int, ...]] = choice(
+        None, "Blocks with adapters, from 0 at the bottom: `5-11` or `0,2,4`. Default: all.", read=read_blocks,
+        panel="Adapter",
+    )  # fmt: skip
+    activation: str = choice("gelu", "gelu, gelu_tanh, swish, relu, tanh, ...", searched="word", panel="Adapter")
+    init_stddev: float = choice(
+        3e-2, "Standard deviation of the adapters' initial weights. Without a recipe 0.03.", searched="float",
+        panel=_DETAIL,
+    )  # fmt: skip
+    dropout: float = choice(
+        0.0, "Dropout inside the adapters.", option="adapter-dropout", searched="float", panel=_DETAIL
+    )
+    insertion: str = choice(
+        "sequential", "`sequential`: behind the sub-layer; `after-norm`: Pfeiffer's, which uses the LayerNorm twice; "
+        "`parallel` to it.", searched="word", panel=_DETAIL,
+    )  # fmt: skip
+    scaling: Union[float, str] = choice(
+        1.0, "Factor on the adapter's output, or `learned`. He et al. (2022) have 4 with `parallel`.",
+        read=number_or_word, searched="float or word", panel=_DETAIL,
+    )  # fmt: skip
+    hidden_layers: int = choice(
+        1, "Layers between the adapter's two projections.", searched="int", panel=_DETAIL
+    )  # fmt: skip
+    inner_norm: str = choice(
+        "none", "A LayerNorm inside the adapter: `none`, `before` or `after` its projections.", searched="word",
+        panel=_DETAIL,
+    )  # fmt: skip
+    interaction: str = choice(
+        "add", "`add` the adapter's output to the sub-layer's, or `multiply` by it.", searched="word", panel=_DETAIL
+    )  # fmt: skip
+    random_drop: int = choice(
+        0, "AdapterDrop: in each step leave out the adapters of the lowest 0 to this many blocks.", searched="int",
+        panel=_DETAIL,
+    )  # fmt: skip
+    train_layer_norm: str = choice(
+        "all", "LayerNorms that train with the adapters: `none`, of the `adapted` blocks, `encoder` or `all`.",
+        searched="word", panel="Adapter",
+    )  # fmt: skip
+    init_distribution: str = choice(
+        "truncated", "Of the initial weights: `truncated` at two standard deviations, or `normal`.", panel=_DETAIL
+    )
 
     method = "bottleneck"
     is_bottleneck = True

@@ -8,7 +8,7 @@ import numpy as np
 from tf_adapters.config import DENSE_PLACES, MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.layers.method import MethodLayer, in_keras2
-from tf_adapters.ranges import check_fields
+from tf_adapters.ranges import check_fields, choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +35,14 @@ class LoraConfig(MethodConfig):
     r=8).
     """
 
-    rank: int = 8
-    alpha: Optional[float] = None
-    targets: Tuple[str, ...] = ("query", "value")
+    rank: int = choice(8, "Rank of LoRA's updates, with `--recipe hu-2022`.", searched="int", panel="LoRA")
+    alpha: Optional[float] = choice(None, "LoRA's scale times its rank.", searched="float", panel="LoRA")
+    targets: Tuple[str, ...] = choice(
+        ("query", "value"),
+        f"What LoRA updates: of `{','.join(DENSE_PLACES)}`.",
+        read=lambda text: tuple(part.strip() for part in text.split(",")),
+        panel="LoRA",
+    )
     blocks: Optional[Tuple[int, ...]] = None
     dropout: float = 0.0
     train_layer_norm: str = "none"

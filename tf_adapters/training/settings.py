@@ -7,52 +7,11 @@ keeps are read from these fields. A new choice is a field here, and its effect w
 import dataclasses
 import functools
 import importlib.util
-from typing import Callable, Optional, Tuple, TypeVar
+from typing import Callable, Optional, TypeVar
 
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import RANGES, Real, check_fields
+from tf_adapters.ranges import RANGES, Real, check_fields, choice, choices_of
 from tf_adapters.recipes import FULL_LEARNING_RATE
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """What is known of a field of `TrainingSettings` besides its type and its default.
-
-    Attributes:
-        help: str, for the command line and the documentation; Markdown.
-        unit: str, what a number counts, or None.
-        source: str, paper and section, or None.
-        range: `ranges.Whole` or `ranges.Real`, or None where ranges.py has it for other users of the name too.
-        option: str, the option of the command line without its dashes, or None for the field's name.
-        of_recipe: bool, whether a recipe decides where nothing is given.
-        searched: str, the type of a search's values ("int", "float"), or None for what no search varies.
-        kept: bool, whether an adapter directory says what it was trained with.
-        compared: bool, whether a run is only resumed with the same value.
-        one_device: bool, whether it is not for a strategy of several devices.
-        first_door: bool, whether it is for models of transformers alone.
-        of_kinds: bool, whether it is only for the kinds of tasks that name it.
-        values: tuple of the words that it can be, or None for any value.
-        panel: str, where the command line's help has it.
-    """
-
-    help: str
-    unit: Optional[str] = None
-    source: Optional[str] = None
-    range: object = None
-    option: Optional[str] = None
-    of_recipe: bool = False
-    searched: Optional[str] = None
-    kept: bool = False
-    compared: bool = True
-    one_device: bool = False
-    first_door: bool = False
-    of_kinds: bool = False
-    values: Optional[Tuple[str, ...]] = None
-    panel: str = "Training"
-
-
-def _choice(default, help, **about):
-    return dataclasses.field(default=default, metadata={"choice": Choice(help, **about)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +28,7 @@ class TrainingSettings:
     >>> result = fit(model, task, tokenizer, "adapters/mine", settings)
     """
 
-    epochs: Optional[int] = _choice(
+    epochs: Optional[int] = choice(
         None,
         "Passes over the training rows. Without a recipe 3.",
         of_recipe=True,
@@ -77,8 +36,8 @@ class TrainingSettings:
         kept=True,
         unit="passes",
     )
-    steps: Optional[int] = _choice(None, "Steps to train, in place of `epochs`.", kept=True, unit="steps")
-    period: Optional[int] = _choice(
+    steps: Optional[int] = choice(None, "Steps to train, in place of `epochs`.", kept=True, unit="steps")
+    period: Optional[int] = choice(
         None,
         "Score the validation rows every so many steps, in place of each epoch: `log.csv` then has a learning curve. "
         "What is said of an epoch is then that of such a period, and the last one is a whole one too.",
@@ -86,10 +45,10 @@ class TrainingSettings:
         unit="steps",
         source="He et al. 2021, figure 5 and table 6 (every 20)",
     )
-    keep_periods: bool = _choice(
+    keep_periods: bool = choice(
         False, "Keep what was trained after each period in `step-N` of the output.", compared=False
     )
-    learning_rate: float = _choice(
+    learning_rate: float = choice(
         None,
         "Peak of the schedule, which rises over the first tenth of the steps and falls to 0. 1e-4 to 3e-3 are usual "
         "for adapters, 2e-5 to 1e-4 for `full` and `top-N`, which have 5e-5 if none is given. Without a recipe 1e-3.",
@@ -98,7 +57,7 @@ class TrainingSettings:
         kept=True,
         unit="per step",
     )
-    batch_size: int = _choice(
+    batch_size: int = choice(
         32,
         "Rows per step, those of all devices together. Without a recipe 32.",
         of_recipe=True,
@@ -106,7 +65,7 @@ class TrainingSettings:
         kept=True,
         unit="rows",
     )
-    accumulate: int = _choice(
+    accumulate: int = choice(
         1,
         "Compute each step's rows in this many parts, to take less memory; the result is the same.",
         one_device=True,
@@ -114,7 +73,7 @@ class TrainingSettings:
         unit="parts",
         panel="Memory and speed",
     )
-    checkpoint_gradients: bool = _choice(
+    checkpoint_gradients: bool = choice(
         False,
         "Compute each block once more in the backward pass instead of keeping what its gradient needs: less memory, "
         "longer steps, the same result but for rounding.",
@@ -123,10 +82,10 @@ class TrainingSettings:
         source="Chen et al. 2016, section 4.1",
         panel="Memory and speed",
     )
-    warmup_fraction: float = _choice(
+    warmup_fraction: float = choice(
         0.1, "Share of the steps with a rising rate.", of_recipe=True, kept=True, unit="share of the steps"
     )
-    dropout: Optional[float] = _choice(
+    dropout: Optional[float] = choice(
         None,
         "Dropout of the encoder and the head, in place of the encoder's own (BERT's is 0.1), which the papers' recipes "
         "leave. Adapters have `--adapter-dropout`. Without a recipe 0.",
@@ -136,7 +95,7 @@ class TrainingSettings:
         unit="share of the units",
         panel="Loss and regularisers",
     )
-    weight_decay: float = _choice(
+    weight_decay: float = choice(
         0.0,
         "AdamW's decay of the matrices that train, times the learning rate; 0.01 is usual for `full`.",
         of_recipe=True,
@@ -146,7 +105,7 @@ class TrainingSettings:
         source="Loshchilov & Hutter 2019",
         panel="Loss and regularisers",
     )
-    clip_norm: Optional[float] = _choice(
+    clip_norm: Optional[float] = choice(
         None,
         "Greatest norm of the gradient; 1 is usual. A rate that makes a run collapse may do with it.",
         of_recipe=True,
@@ -155,7 +114,7 @@ class TrainingSettings:
         unit="norm of all gradients",
         panel="Loss and regularisers",
     )
-    epsilon: float = _choice(
+    epsilon: float = choice(
         1e-7,
         "What Adam adds to the root of the second moment.",
         of_recipe=True,
@@ -163,21 +122,21 @@ class TrainingSettings:
         unit="root of the second moment",
         source="Kingma & Ba 2015, algorithm 1",
     )
-    bias_correction: bool = _choice(
+    bias_correction: bool = choice(
         True,
         "Whether Adam's moments are corrected for having begun at zero.",
         of_recipe=True,
         kept=True,
         source="Kingma & Ba 2015, section 3; without it: Devlin et al. 2019, published code",
     )
-    decay_from_start: bool = _choice(
+    decay_from_start: bool = choice(
         False,
         "Count the fall of the rate from the first step, in place of the end of the rise.",
         of_recipe=True,
         kept=True,
         source="Houlsby et al. 2019, published code",
     )
-    mixout: float = _choice(
+    mixout: float = choice(
         0.0,
         "Mixout: probability with which an entry of a matrix is the pretrained one in a step. He et al. (2021) have "
         "0.9, with `--dropout 0`.",
@@ -189,7 +148,7 @@ class TrainingSettings:
         source="Lee et al. 2020, section 3; He et al. 2021, table 7",
         panel="Loss and regularisers",
     )
-    label_smoothing: float = _choice(
+    label_smoothing: float = choice(
         0.0,
         "Share of each label that is spread evenly over all of them; 0.1 is usual. For classification, of several "
         "labels too.",
@@ -201,7 +160,7 @@ class TrainingSettings:
         source="Szegedy et al. 2016, section 7",
         panel="Loss and regularisers",
     )
-    class_weights: Optional[str] = _choice(
+    class_weights: Optional[str] = choice(
         None,
         "`balanced`: a row counts the more, the rarer its label is, so that each label counts alike; for a class that "
         "is never predicted. For classification, of several labels too.",
@@ -211,7 +170,7 @@ class TrainingSettings:
         source="King & Zeng 2001, section 4.2",
         panel="Loss and regularisers",
     )
-    tune_thresholds: bool = _choice(
+    tune_thresholds: bool = choice(
         False,
         "For several labels: after training, choose the threshold of each label on the validation rows, where its F1 "
         "is highest, and keep it in the head's bias, so that a probability of 0.5 decides everywhere as before. For "
@@ -222,17 +181,17 @@ class TrainingSettings:
         source="Lipton et al. 2014, section 4",
         panel="Loss and regularisers",
     )
-    patience: Optional[int] = _choice(
+    patience: Optional[int] = choice(
         None,
         "Stop after this many epochs without a better validation result. Default: all epochs.",
         kept=True,
         unit="epochs",
     )
-    seed: int = _choice(0, "Decides every random choice.", kept=True, panel="Run")
-    jit_compile: bool = _choice(
+    seed: int = choice(0, "Decides every random choice.", kept=True, panel="Run")
+    jit_compile: bool = choice(
         False, "Compile the step with XLA, once per padded length.", option="xla", kept=True, panel="Memory and speed"
     )
-    cache_frozen: bool = _choice(
+    cache_frozen: bool = choice(
         False,
         "Compute the outputs of the lower blocks that never change once for all epochs, and keep them on disk while "
         "training. For `--blocks 3-5 --train-layer-norm adapted` (AdapterDrop), `--trainable top-N` or `head`, with "
@@ -242,13 +201,13 @@ class TrainingSettings:
         first_door=True,
         panel="Memory and speed",
     )
-    checkpoint_seconds: float = _choice(
+    checkpoint_seconds: float = choice(
         30.0, "Seconds between two saved states of the run.", compared=False, unit="seconds", panel="Run"
     )
-    tensorboard: bool = _choice(
+    tensorboard: bool = choice(
         False, "Write TensorBoard logs to `tensorboard/` in the output directory.", compared=False, panel="Run"
     )
-    recipe: Optional[str] = _choice(
+    recipe: Optional[str] = choice(
         None, "Name of the recipe that decided the rest, for the adapter directory.", compared=False
     )
 
@@ -273,15 +232,15 @@ class TrainingSettings:
         check_together(self.to_dict())
 
     def _check_values(self):
-        for name, choice in choices().items():
+        for name, about in choices().items():
             value = getattr(self, name)
-            if choice.values is not None and value is not None and value not in choice.values:
-                raise InputError(f"{{{name}}} must be {' or '.join(choice.values)}, or left out.", **{name: value})
+            if about.values is not None and value is not None and value not in about.values:
+                raise InputError(f"{{{name}}} must be {' or '.join(about.values)}, or left out.", **{name: value})
 
     def check_kind(self, kind):
         """Raise InputError if a choice is given that is not for this `Kind` of task."""
-        for name, choice in choices().items():
-            fits = name not in kind.without and (not choice.of_kinds or name in kind.choices)
+        for name, about in choices().items():
+            fits = name not in kind.without and (not about.of_kinds or name in kind.choices)
             if not fits and is_given(name, getattr(self, name)):
                 raise InputError(
                     f"{{{name}}} is not for tasks of the kind {kind.name!r}: leave it out.",
@@ -353,13 +312,7 @@ def check_together(values):
         )
 
 
-RANGES.update(
-    {
-        name: field.metadata["choice"].range
-        for name, field in TrainingSettings.__dataclass_fields__.items()
-        if field.metadata["choice"].range
-    }
-)
+RANGES.update({name: about.range for name, about in choices_of(TrainingSettings).items() if about.range})
 
 
 def usual_settings(recipe, trainable="adapters"):
@@ -388,7 +341,7 @@ def usual_settings(recipe, trainable="adapters"):
 
 def choices():
     """The `Choice` of each field of `TrainingSettings`, a dict in their order."""
-    return {field.name: field.metadata["choice"] for field in dataclasses.fields(TrainingSettings)}
+    return choices_of(TrainingSettings)
 
 
 def is_given(name, value):
@@ -412,7 +365,7 @@ def check_door(values, door):
 
 def option_of(name):
     """The option of the command line for a field, such as "--batch-size"."""
-    return f"--{choices()[name].option or name.replace('_', '-')}"
+    return choices()[name].options_of(name)[0]
 
 
 Result = TypeVar("Result")

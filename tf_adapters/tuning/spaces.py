@@ -5,7 +5,9 @@ import re
 from typing import Dict, Optional
 
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import RANGES, checked, is_int, is_real
+from tf_adapters.methods.bottleneck import AdapterConfig
+from tf_adapters.methods.lora import LoraConfig
+from tf_adapters.ranges import RANGES, checked, choices_of, is_int, is_real
 from tf_adapters.recipes import changed_adapter
 from tf_adapters.training.settings import choices, option_of
 
@@ -57,21 +59,12 @@ class Dimension:
 
 DIMENSIONS = {
     "trainable": Dimension("--trainable", "word"),
-    "bottleneck_size": Dimension("--adapter-size", "int", "bottleneck_size"),
-    "sharing": Dimension("--sharing", "int or word", "sharing"),
-    "placement": Dimension("--placement", "word", "placement"),
-    "activation": Dimension("--activation", "word", "activation"),
-    "init_stddev": Dimension("--init-stddev", "float", "init_stddev"),
-    "adapter_dropout": Dimension("--adapter-dropout", "float", "dropout"),
-    "insertion": Dimension("--insertion", "word", "insertion"),
-    "scaling": Dimension("--scaling", "float or word", "scaling"),
-    "hidden_layers": Dimension("--hidden-layers", "int", "hidden_layers"),
-    "inner_norm": Dimension("--inner-norm", "word", "inner_norm"),
-    "interaction": Dimension("--interaction", "word", "interaction"),
-    "random_drop": Dimension("--random-drop", "int", "random_drop"),
-    "rank": Dimension("--rank", "int", "rank"),
-    "alpha": Dimension("--alpha", "float", "alpha"),
-    "train_layer_norm": Dimension("--train-layer-norm", "word", "train_layer_norm"),
+    **{
+        about.name_of(field): Dimension(about.options_of(field)[0], about.searched, field)
+        for config in (AdapterConfig, LoraConfig)
+        for field, about in choices_of(config).items()
+        if about.searched
+    },
     **{name: Dimension(option_of(name), choice.searched) for name, choice in choices().items() if choice.searched},
 }
 
