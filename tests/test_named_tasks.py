@@ -14,14 +14,12 @@ import tensorflow as tf
 from tests.conftest import SHARED
 from tf_adapters.errors import InputError
 from tf_adapters.tasks import Rows, Task, load_task, tfds_reader
-from tf_adapters.tasks.additional import ADDITIONAL
+from tf_adapters.tasks.catalogue import ADDITIONAL, TAE, XNLI
 from tf_adapters.tasks.glue import GLUE
-from tf_adapters.tasks.published import PublishedTask, split_by_key
-from tf_adapters.tasks.published_files import UTF8_OR_MAC, Layout, read_records
+from tf_adapters.tasks.layouts import UTF8_OR_MAC, Layout, read_records
+from tf_adapters.tasks.named import ALL, Files, NamedTask, split_by_key
 from tf_adapters.tasks.registry import ABOUT, TASKS, load_split
 from tf_adapters.tasks.sampling import low_resource
-from tf_adapters.tasks.tae import TAE
-from tf_adapters.tasks.xnli import LANGUAGES
 
 DATA = SHARED / "data"
 ALL_SPLITS = ("train", "validation", "test")
@@ -123,7 +121,7 @@ def test_original_glue_files_are_read_in_their_layouts(tmp_path):
     }  # fmt: skip
     assert all(task.test.labels is None for task in read.values())
     assert all((task.train.text_pair is None) == (name in ("cola", "sst2")) for name, task in read.items())
-    assert "2 malformed rows are left out" in read["qqp"].source  # one of train, one of dev
+    assert read["qqp"].source.count("(left out: 1 malformed)") == 2
     assert read["stsb"].train.value_range == read["stsb"].validation.take([0]).value_range == (0, 5)
     assert read["rte"].train.value_range is None
 
@@ -156,12 +154,13 @@ def test_metric_and_rows_that_choose_the_best_epoch_may_be_others(cli, checkpoin
 
 def test_original_files_may_lie_in_a_folder_named_glue_and_are_taken_before_prepared_ones(tmp_path):
     write_glue(tmp_path / "glue")
-    assert "which are there too" not in load_task("glue/rte", data_dir=tmp_path).source
+    assert "that are there too" not in load_task("glue/rte", data_dir=tmp_path).source
     write(tmp_path / "glue/rte/2.0.0/dataset_info.json", "{}")
     task = load_task("glue/rte", data_dir=tmp_path)
     assert task.source.startswith(
-        "The original TSV files in RTE of the GLUE download. The TensorFlow Datasets that are there too were not read."
+        "train.tsv: 1 rows. dev.tsv: 1 rows. test.tsv: 1 rows. The split is the official one."
     )
+    assert task.source.endswith("The TensorFlow Datasets that are there too were not read.")
 
 
 def test_absent_original_files_are_absent_splits_and_named(tmp_path):
@@ -170,7 +169,7 @@ def test_absent_original_files_are_absent_splits_and_named(tmp_path):
     assert len(load_split("glue/qnli", "validation", data_dir=tmp_path).rows) == 1
     with refused("Task 'glue/qnli' has no split 'train': use load_split for the splits that it has."):
         load_task("glue/qnli", data_dir=tmp_path)
-    with refused(f"{tmp_path}/QNLI has no train.tsv."):
+    with refused("use train, validation or test (if it has one). No QNLI/train.tsv was found for train."):
         load_split("glue/qnli", "train", data_dir=tmp_path)
     for file in (tmp_path / "QNLI").iterdir():
         file.unlink()
@@ -181,7 +180,7 @@ def test_absent_original_files_are_absent_splits_and_named(tmp_path):
 def test_an_original_row_that_is_no_row_of_the_task_is_named_with_its_line(tmp_path):
     write_glue(tmp_path)
     write(tmp_path / "RTE/train.tsv", "index\tsentence1\tsentence2\tlabel", "0\ta\tb\tmaybe")
-    with refused("RTE/train.tsv, line 2: the label 'maybe' of glue/rte is none of entailment, not_entailment."):
+    with refused("RTE/train.tsv, line 2: the label 'maybe' is not among those of task 'glue/rte' ('entailment', "):
         load_task("glue/rte", data_dir=tmp_path)
     write(tmp_path / "RTE/train.tsv", "index\tsentence1\tsentence2\tlabel", "0\ta\tb")
     with refused("RTE/train.tsv, line 2: has 3 cells where 4 belong"):
@@ -248,7 +247,7 @@ def test_qnli_of_which_only_the_development_rows_are_at_hand():
     data = real("glue/QNLI")
     rows = load_split("glue/qnli", "validation", data_dir=data).rows
     assert len(rows) == 5463 and np.bincount(rows.labels).tolist() == [2702, 2761]
-    with refused("QNLI has no train.tsv and no test.tsv."):
+    with refused("No QNLI/train.tsv was found for train. No QNLI/test.tsv was found for test."):
         load_task("glue/qnli", data_dir=data)
 
 
@@ -330,8 +329,9 @@ def test_a_split_of_ours_is_eighty_ten_ten_and_never_parts_equal_keys():
 
 def small(tmp_path, *lines, **changes):
     write(tmp_path / "a.csv", "text,label", *lines)
-    settings = {"name": "small", "files": {"all": ("a.csv",)}, "layout": Layout("csv"), "origin": "a shop."}
-    return PublishedTask(**{**settings, **changes})
+    layout, paths = changes.pop("layout", Layout("csv")), changes.pop("paths", ["a.csv"])
+    places = tuple(Files(layout, {ALL: path}) for path in paths)
+    return NamedTask(**{"name": "small", "places": places, "origin": "a shop.", **changes})
 
 
 def test_twins_that_differ_in_case_punctuation_or_link_stay_together(tmp_path):
@@ -372,12 +372,10 @@ def test_labels_that_are_not_given_are_found_and_sorted(tmp_path):
 
 def test_published_files_that_are_others_are_named(tmp_path):
     rows = [f"t{i},a" for i in range(20)]
-    with refused("Task 'small' is read from files: give the folder that holds a.csv as data_dir."):
+    with refused("Task 'small' has no files in .: give the folder that holds a.csv as data_dir. Origin: a shop."):
         small(tmp_path).load(ALL_SPLITS)
-    with refused(f"Task 'small': {tmp_path} does not hold b.csv or c/b.csv. Origin: a shop."):
-        small(tmp_path, files={"all": ("b.csv", "c/b.csv")}).load(ALL_SPLITS, data_dir=tmp_path)
-    with refused(f"data_dir is '{tmp_path}/a.csv', which is no directory: give the folder that holds a.csv."):
-        small(tmp_path).load(ALL_SPLITS, data_dir=tmp_path / "a.csv")
+    with refused(f"Task 'small' has no files in {tmp_path}: give the folder that holds b.csv or c/b.csv as data_dir."):
+        small(tmp_path, paths=["b.csv", "c/b.csv"]).load(ALL_SPLITS, data_dir=tmp_path)
     with refused("a.csv has no column 'sentence': the columns of its first line are 'text', 'label'."):
         small(tmp_path, *rows, layout=Layout("csv", text="sentence")).load(ALL_SPLITS, data_dir=tmp_path)
     with refused("a.csv, line 22: the label 'c' is not among those of task 'small' ('a', 'b')."):
@@ -477,8 +475,8 @@ def test_tweets_have_their_apostrophes_back():
     assert "‰Û" not in everything.replace("‰Û_", "")
 
 
-STANCE = named(ADDITIONAL, "crowdflower/progressive-stance").layout.label
-OPINION = named(ADDITIONAL, "crowdflower/progressive-opinion").layout.label
+STANCE = named(ADDITIONAL, "crowdflower/progressive-stance").places[0].layout.label
+OPINION = named(ADDITIONAL, "crowdflower/progressive-opinion").places[0].layout.label
 POLITICS = "_unit_id,_golden,audience,audience:confidence,bias,bias:confidence,message,message:confidence,label,text"
 
 
@@ -603,7 +601,7 @@ def test_task_adaptation_tasks_that_are_not_at_hand_read_the_published_layout(tm
     (tmp_path / folder / "dev.jsonl").unlink()
     with refused(f"Task 'tae/{name}' has no split 'validation'"):
         load_task(f"tae/{name}", data_dir=tmp_path)
-    with refused(f"{folder}/train.jsonl or tae/{folder}/train.jsonl. Origin: train.jsonl"):
+    with refused(f"Task 'tae/{name}' has no files in {tmp_path / folder}: give the folder that holds {folder}/train"):
         load_task(f"tae/{name}", data_dir=tmp_path / folder)
 
 
@@ -622,9 +620,11 @@ def test_xnli_is_read_from_the_file_of_all_languages(tmp_path):
     assert texts(task.test) == ["Er sagt", "A"] and task.test.labels.tolist() == [1, 2]
     assert [pair.decode() for pair in task.test.text_pair.numpy()] == ["Ja", "B"]
     assert task.train.labels.tolist() == [2] and texts(task.train) == ["P"]
-    assert "validation: xnli.dev.tsv; test: xnli.test.tsv. 1 malformed rows are left out." in task.source
+    assert task.source.startswith("multinli.train.de.tsv: 1 rows (left out: 1 malformed). xnli.dev.tsv: 2 rows.")
     assert texts(load_split("xnli/en", "validation", data_dir=tmp_path).rows) == ["He says"]
-    with refused("Task 'xnli/en' has no split 'train': use load_split for the splits that it has. XNLI, en:"):
+    with refused(
+        "Task 'xnli/en' has no split 'train': use load_split for the splits that it has. xnli.dev.tsv: 1 rows."
+    ):
         load_task("xnli/en", data_dir=tmp_path)
     write_glue(tmp_path)
     assert load_task("xnli/en", data_dir=tmp_path).train.labels.tolist() == [1]
@@ -643,10 +643,10 @@ def test_xnli_is_read_from_one_file_a_language(language):
 
 def test_xnli_labels_are_those_of_mnli_so_that_its_adapters_can_be_evaluated():
     assert named(GLUE, "glue/mnli").labels == ("entailment", "neutral", "contradiction")
-    assert len(LANGUAGES) == 16
-    with refused("Task 'xnli/sw': /nowhere holds none of XNLI-MT-1.0/multinli/multinli.train.sw.tsv, "):
+    assert len(XNLI) == 16
+    with refused("Task 'xnli/sw' has no files in /nowhere: give the folder that holds XNLI-MT-1.0/multinli/"):
         load_split("xnli/sw", "test", data_dir="/nowhere")
-    with refused("Task 'xnli/sw' is read from files: give their folder as data_dir. Origin: XNLI-1.0.zip"):
+    with refused("as data_dir. Origin: XNLI-1.0.zip"):
         load_split("xnli/sw", "test")
 
 

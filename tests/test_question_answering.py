@@ -36,7 +36,7 @@ from tf_adapters.tasks.readers import metric_of
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task, sample_rows
 from tf_adapters.tasks.spans import SpanRowsBuilder
-from tf_adapters.tasks.squad import XQUAD_LANGUAGES, read_question_chunks, read_questions
+from tf_adapters.tasks.squad import read_question_chunks, read_questions
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
 from tf_adapters.training.run import Reporter
@@ -351,9 +351,9 @@ def test_squad_holds_out_a_tenth_of_the_articles_and_tests_on_the_development_se
     assert sorted(articles[1], key=int) == ["10", "15", "22", "36"]
     (tmp_path / "squad" / "train-v1.1.json").unlink()
     assert len(load_split("squad", "test", data_dir=tmp_path / "squad").rows) == 6
-    with pytest.raises(InputError, match="needs train-v1.1.json, which is not in"):
+    with pytest.raises(InputError, match="No train-v1.1.json was found for train and validation"):
         load_split("squad", "validation", data_dir=tmp_path)
-    with pytest.raises(InputError, match="Task 'xquad/de' reads xquad.de.json from a folder of yours"):
+    with pytest.raises(InputError, match="Task 'xquad/de' has no files in .: give the folder that holds xquad.de.json"):
         load_task("xquad/de")
 
 
@@ -365,7 +365,7 @@ def test_all_languages_of_xquad_are_split_alike(tmp_path):
     for split in ("train", "validation", "test"):
         assert getattr(english, split).ids.tolist() == getattr(chinese, split).ids.tolist()
     assert (len(english.train), len(english.validation), len(english.test)) == (32, 4, 4)
-    assert "80/10/10" in english.source and len(XQUAD_LANGUAGES) == 12
+    assert "A tenth of the articles is held out" in english.source
 
 
 def test_xquad_reads_its_real_files():

@@ -1,4 +1,4 @@
-"""Questions on paragraphs: SQuAD v1.1 JSON, tables with a question and a context a row, SQuAD and XQuAD.
+"""Questions on paragraphs: SQuAD v1.1 JSON, tables with a question and a context a row.
 
 | format | extensions | reading |
 |---|---|---|
@@ -13,25 +13,19 @@ them. Without a place an answer is looked for in the context, and the first plac
 Places count characters (Unicode code points).
 """
 
-import dataclasses
-import hashlib
 import json
 import os
 
 import numpy as np
 
-from tf_adapters.errors import NAME, InputError
+from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.about import About
 from tf_adapters.tasks.files import Carried, file_format, read_chunks
 from tf_adapters.tasks.lines import USUAL, BadRow, read_lines, shown_name
 from tf_adapters.tasks.reader import Reader, check_texts
-from tf_adapters.tasks.rows import Splits
 from tf_adapters.tasks.spans import SpanRowsBuilder
 
 FORMATS = ("squad", "csv", "tsv", "jsonl")
-XQUAD_LANGUAGES = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
-_SEED = "squad 1"
 _KIND = "question-answering"
 
 
@@ -71,7 +65,7 @@ def read_questions(
     columns = _columns(text_column, text_pair_column, label_column)
     if _question_format(path, format) == "squad":
         _refuse_columns(columns)
-        return _read_squad(path, labelled=True, bad_rows=bad_rows, dialect=dialect)[0], ()
+        return read_squad(path, labelled=True, bad_rows=bad_rows, dialect=dialect)[0], ()
     builder = SpanRowsBuilder(labelled=True)
     for chunk in _table_chunks(path, {"label_column": "answers", **columns}, 4096, format, bad_rows, dialect):
         _add_chunk(builder, chunk, path, bad_rows)
@@ -99,7 +93,7 @@ def read_question_chunks(
     columns = _columns(text_column, text_pair_column, None)
     if _question_format(path, format) == "squad":
         _refuse_columns(columns)
-        rows = _read_squad(path, labelled=False, bad_rows=bad_rows, dialect=dialect)[0]
+        rows = read_squad(path, labelled=False, bad_rows=bad_rows, dialect=dialect)[0]
         for first in range(0, len(rows), chunk_rows):
             yield rows.take(np.arange(first, min(first + chunk_rows, len(rows))))
         return
@@ -107,108 +101,6 @@ def read_question_chunks(
         builder = SpanRowsBuilder(labelled=False)
         _add_chunk(builder, chunk, path, bad_rows)
         yield Carried(builder.rows(), chunk.records) if keep_all_columns else builder.rows()
-
-
-@dataclasses.dataclass(frozen=True)
-class Squad:
-    """SQuAD v1.1 (Rajpurkar et al., 2016); its test set was never published."""
-
-    name = "squad"
-    about = About(_KIND, "squad", "SQuAD v1.1, https://rajpurkar.github.io/SQuAD-explorer/", run_on_real_rows=False)
-
-    def load(self, splits, *, data_dir=None):
-        """The named splits.
-
-        Args:
-            splits: names among train, validation, test.
-            data_dir: folder with train-v1.1.json and dev-v1.1.json, or with a folder `squad` that has them.
-
-        Returns: `Splits`. A file is not looked for unless one of its splits is asked for.
-
-        Raises: InputError, if a file is missing or unusable.
-        """
-        rows = {}
-        if {"train", "validation"} & set(splits):
-            everything, article_of, titles = _read_squad(_find(self.name, "train-v1.1.json", data_dir), labelled=True)
-            parts = _split_by_article(article_of, titles, ("train", "validation"))
-            rows.update({split: everything.take(parts[split]) for split in splits if split in parts})
-        if "test" in splits:
-            rows["test"] = _read_squad(_find(self.name, "dev-v1.1.json", data_dir), labelled=True)[0]
-        return Splits(
-            kind=_KIND,
-            labels=(),
-            metric="squad",
-            rows=rows,
-            source="SQuAD v1.1: train-v1.1.json, of whose articles a tenth is held out as validation by a fixed hash; "
-            "test is dev-v1.1.json, the published development set.",
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Xquad:
-    """XQuAD (Artetxe et al., 2020): 240 paragraphs of SQuAD's development set and their 1190 questions, translated.
-
-    It was made to evaluate what was trained on SQuAD, and has no splits. The split here is the same in every language:
-    no paragraph that was trained on in one is tested in another.
-
-    Attributes:
-        language: str, such as "de".
-    """
-
-    language: str
-
-    @property
-    def name(self):
-        return f"xquad/{self.language}"
-
-    @property
-    def about(self):
-        real = self.language in ("de", "en", "es")
-        return About(_KIND, "squad", "XQuAD, https://github.com/google-deepmind/xquad", run_on_real_rows=real)
-
-    def load(self, splits, *, data_dir=None):
-        """The named splits, as `Squad.load`; the file is xquad.LANGUAGE.json."""
-        file = f"xquad.{self.language}.json"
-        everything, article_of, titles = _read_squad(_find(self.name, file, data_dir), labelled=True)
-        parts = _split_by_article(article_of, titles, ("train", "validation", "test"))
-        return Splits(
-            kind=_KIND,
-            labels=(),
-            metric="squad",
-            rows={split: everything.take(parts[split]) for split in splits if split in parts},
-            source=f"XQuAD, {file}, which has no official splits: its articles are split 80/10/10 by a fixed hash, in "
-            "every language alike.",
-        )
-
-
-QUESTION_TASKS = (Squad(), *(Xquad(language) for language in XQUAD_LANGUAGES))
-
-
-def _find(task, file, data_dir):
-    if data_dir is None:
-        raise InputError(f"Task {task!r} reads {file} from a folder of yours: give it as {{data_dir}}.", data_dir=NAME)
-    folders = [os.path.join(os.fspath(data_dir), *part) for part in ((), ("squad",), ("xquad",))]
-    for folder in folders:
-        for name in (file, f"{file}.gz"):
-            if os.path.isfile(os.path.join(folder, name)):
-                return os.path.join(folder, name)
-    raise InputError(
-        f"Task {task!r} needs {file}, which is not in {', '.join(folders)}: give the folder that holds it as "
-        f"{{data_dir}}.",
-        data_dir=NAME,
-    )
-
-
-def _split_by_article(article_of, titles, names):
-    """Rows of each split: the last tenth of the articles by a hash of their titles is the last, and so on."""
-    ordered = sorted(set(titles), key=lambda title: hashlib.sha256(f"{_SEED} {title}".encode()).hexdigest())
-    tenth = round(len(ordered) / 10)
-    part_of = {title: 0 for title in ordered}
-    for part in range(1, len(names)):
-        end = len(ordered) - (len(names) - 1 - part) * tenth
-        part_of.update({title: part for title in ordered[end - tenth : end]})
-    parts = np.array([part_of[title] for title in titles])[article_of]
-    return {name: np.flatnonzero(parts == part) for part, name in enumerate(names)}
 
 
 def _question_format(path, format):
@@ -327,14 +219,14 @@ def _answers(answers, context, where):
     return pairs
 
 
-def _read_squad(path, *, labelled, bad_rows=None, dialect=USUAL):
-    """`SpanRows` of SQuAD's JSON, the number of each row's article (int array), and the articles' titles."""
+def read_squad(path, *, labelled, bad_rows=None, dialect=USUAL):
+    """`SpanRows` of SQuAD's JSON, and the title of each row's article, a list of str."""
     dialect.refuse(f"{shown_name(path)} is read as SQuAD's JSON")
     content = _read_json(path, dialect.encoding)
-    builder, article_of, titles, seen = SpanRowsBuilder(labelled=labelled), [], [], set()
+    builder, titles, seen = SpanRowsBuilder(labelled=labelled), [], set()
     for number, article in enumerate(_list(content, "data", path, "")):
         place = f"data[{number}]"
-        titles.append(str(_object(article, path, place).get("title", number)))
+        title = str(_object(article, path, place).get("title", number))
         for index, paragraph in enumerate(_list(article, "paragraphs", path, place)):
             at = f"{place}.paragraphs[{index}]"
             context = _text(_object(paragraph, path, at), "context", path, at)
@@ -356,8 +248,8 @@ def _read_squad(path, *, labelled, bad_rows=None, dialect=USUAL):
                             )
                         answers = _answers(question.get("answers"), context, where)
                     builder.add(id, text, context, answers)
-                    article_of.append(number)
-    return _checked_rows(builder, path, bad_rows), np.array(article_of), titles
+                    titles.append(title)
+    return _checked_rows(builder, path, bad_rows), titles
 
 
 def _read_json(path, encoding):
