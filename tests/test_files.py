@@ -24,10 +24,10 @@ from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.files import BadRows, read_chunks, read_rows
 from tf_adapters.tasks.lines import USUAL, Dialect, dialect_of
 from tf_adapters.tasks.own_files import rows_from_file, task_from_files, unlabelled_chunks
-from tf_adapters.tasks.squad import read_question_chunks
+from tf_adapters.tasks.readers import READERS
 from tf_adapters.tasks.tables import FIELD_LIMIT
-from tf_adapters.tasks.words import read_word_chunks, read_words
 
+READ_WORDS, READ_QUESTIONS = READERS["token-classification"], READERS["question-answering"]
 ROWS = [("naïve café", "gut"), ("„schön“ – 5 €", "böse"), ("drei", "gut")]
 
 
@@ -90,10 +90,10 @@ def test_every_format_is_read_in_every_encoding_with_every_end_of_lines(tmp_path
         for content in (raw, gzip.compress(raw)):
             path, dialect = write(tmp_path, name, content), dialect_of(given)
             if name == "a.json":
-                (rows,) = read_question_chunks(path, dialect=dialect)
+                (rows,) = READ_QUESTIONS.chunks(path, dialect=dialect)
                 assert list(zip(rows.contexts, rows.questions)) == ROWS
             elif name in ("a.conllu", "a.columns"):
-                (chunk,) = read_word_chunks(path, dialect=dialect)
+                (chunk,) = READ_WORDS.chunks(path, dialect=dialect)
                 assert (chunk.words, chunk.counts) == (" ".join(text for text, _ in ROWS).split(), [2, 4, 1])
             elif name == "a.txt":
                 assert read(path, dialect) == [(n, text) for n, (text, _) in enumerate(ROWS, 1)]
@@ -254,7 +254,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         assert f"{name} is a directory: give a file." in refusal(tmp_path / name)
     path = write(tmp_path, "a.csv", 'text,label\n"open\n' + ("x" * 1023 + "\n") * (FIELD_LIMIT // 1024 + 1))
     assert f"a.csv, line 2: a field has more than {FIELD_LIMIT} characters; is a quote never closed?" in refusal(path)
-    for name, reader in (("a.conllu", read_words), ("a.json", read_question_chunks)):
+    for name, reader in (("a.conllu", READ_WORDS.read), ("a.json", READ_QUESTIONS.chunks)):
         with pytest.raises(InputError, match="is for CSV"):
             list(reader(write(tmp_path, name, "a\n"), dialect=Dialect(delimiter=",")))
 
@@ -331,7 +331,7 @@ def test_no_bytes_do_anything_but_be_read_or_refused(tmp_path_factory, content, 
     dialect = dialect_of(encoding, header, delimiter)
     try:
         if name in ("a.conllu", "a.columns"):
-            texts = [word for chunk in read_word_chunks(path, dialect=dialect) for word in chunk.words]
+            texts = [word for chunk in READ_WORDS.chunks(path, dialect=dialect) for word in chunk.words]
         else:
             label = None if name == "a.txt" else "label"
             chunks = read_chunks(path, label_column=label, dialect=dialect, bad_rows=BadRows(), keep_all_columns=True)
@@ -447,7 +447,7 @@ def test_hints_that_only_the_user_can_follow(tmp_path):
     assert task_from_files(train=path, validation=path, kind="multi-label").train.labels.tolist() == [[0, 0], [1, 1]]
     path = write(tmp_path, "a.csv", "Sentence,Word,Tag\n1,so,O\n")
     with pytest.raises(InputError, match="write a word and its label a line, with a tab between them"):
-        read_words(path)
+        READ_WORDS.read(path)
     assert "standard input is a Parquet file, which is not read: give a file" in refusal_of_stdin(b"PAR1")
     path = write(tmp_path, "a.csv", "id,question,context,id\n7,wer,wir,8\n")
     (chunk,) = unlabelled_chunks(path, kind="question-answering", keep_all_columns=True)

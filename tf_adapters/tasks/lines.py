@@ -94,6 +94,20 @@ class BadRow(InputError):
     """One row of a file cannot be used; the rows around it can."""
 
 
+def usable(rows, check, bad_rows):
+    """What `check` returns of each row; a row of which it raises BadRow is left out and counted by `bad_rows`, a
+    `files.BadRows`, or an error where that is None."""
+    for row in rows:
+        try:
+            checked = check(row)
+        except BadRow as problem:
+            if bad_rows is None:
+                raise
+            bad_rows.add(problem)
+        else:
+            yield checked
+
+
 def shown_name(path):
     """What a path is called in messages."""
     return "standard input" if os.fspath(path) == "-" else os.fspath(path)

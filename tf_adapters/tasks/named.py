@@ -12,9 +12,10 @@ import numpy as np
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.layouts import Layout, collect, read_records
+from tf_adapters.tasks.reader import Reading
 from tf_adapters.tasks.rows import Splits
 from tf_adapters.tasks.squad import read_squad
-from tf_adapters.tasks.words import read_words
+from tf_adapters.tasks.words import WORDS
 
 SPLITS = ("train", "validation", "test")
 #: The splits of a file that has no official one.
@@ -168,10 +169,10 @@ class NamedTask:
 
     def _read(self, paths, layout, labels):
         if layout.format == "squad":
-            rows, titles = read_squad(paths[0], labelled=True)
+            rows, titles = read_squad(paths[0], Reading(self.kind), labelled=True)
             return _Articles(rows, titles, paths)
         if layout.format in ("conllu", "columns"):
-            rows = read_words(paths[0], labels=labels, format=layout.format)[0]
+            rows = WORDS.read(paths[0], labels=labels, format=layout.format)[0]
             if set(rows.words.flat_values.numpy()) == {b"_"}:
                 raise InputError(
                     f"{paths[0]}: every word is '_', because {self.name} is published without its text: put the text "

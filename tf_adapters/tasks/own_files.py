@@ -68,7 +68,6 @@ def task_from_files(
     train = to_path(train)
     validation, test = (to_path(held) if isinstance(held, (str, os.PathLike)) else held for held in (validation, test))
     reading = {
-        "kind": kind,
         "text_column": text_column,
         "text_pair_column": text_pair_column,
         "label_column": label_column,
@@ -166,7 +165,7 @@ def rows_from_file(path, *, kind, labels, encoding=None, header="first", delimit
     Raises: InputError, for anything unusable, a label that is not in `labels` included.
     """
     dialect = dialect_of(encoding, header, delimiter)
-    return get_reader(kind).read(to_path(path), kind=kind, labels=labels, dialect=dialect, **reading)[0]
+    return get_reader(kind).read(to_path(path), labels=labels, dialect=dialect, **reading)[0]
 
 
 def unlabelled_chunks(

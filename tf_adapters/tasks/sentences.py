@@ -5,53 +5,46 @@ import functools
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.files import read_chunks, read_rows
 from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels, usable_cells
-from tf_adapters.tasks.lines import USUAL
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 
 
-def read_sentences(
-    path,
-    *,
-    kind,
-    labels=None,
-    text_column=None,
-    text_pair_column=None,
-    label_column=None,
-    label_separator="|",
-    format=None,
-    bad_rows=None,
-    dialect=USUAL,
-):
-    """Read a whole labelled table; arguments and errors as of `task_from_files`, but a `Dialect`.
-
-    Returns: `Rows`, and the label names, a tuple of str.
-    """
-    check_kind(kind)
-    if not label_separator:
-        raise InputError(f"label_separator is {label_separator!r} and must have at least one character.")
-    reading = {"kind": kind, "path": path, "separator": label_separator}
-    usable = functools.partial(usable_cells, labels=labels, bad_rows=bad_rows, **reading)
+def read_sentences(path, reading, labels=None):
+    """`Reader.whole` of a table, as `Rows`."""
+    check_kind(reading.kind)
+    if not reading.label_separator:
+        raise InputError(f"label_separator is {reading.label_separator!r} and must have at least one character.")
+    how = {"kind": reading.kind, "path": path, "separator": reading.label_separator}
+    usable = functools.partial(usable_cells, labels=labels, bad_rows=reading.bad_rows, **how)
     table = read_rows(
         path,
-        text_column=text_column or "text",
-        text_pair_column=text_pair_column,
-        label_column=label_column or "label",
-        format=format,
-        bad_rows=bad_rows,
-        usable=None if bad_rows is None else usable,
-        dialect=dialect,
+        text_column=reading.text_column or "text",
+        text_pair_column=reading.text_pair_column,
+        label_column=reading.label_column or "label",
+        format=reading.format,
+        bad_rows=reading.bad_rows,
+        usable=None if reading.bad_rows is None else usable,
+        dialect=reading.dialect,
     )
     cells, lines = table.labels, table.lines
     if labels is None:
-        labels = find_labels(cells, lines=lines, **reading)
-    numbers = encode_labels(cells, labels=labels, lines=lines, **reading)
+        labels = find_labels(cells, lines=lines, **how)
+    numbers = encode_labels(cells, labels=labels, lines=lines, **how)
     return Rows(text=table.text, text_pair=table.text_pair, labels=numbers), labels
 
 
-def read_sentence_chunks(path, *, text_column=None, **reading):
-    """Yield a table's texts in chunks, to predict; arguments as of `files.read_chunks`."""
-    return read_chunks(path, text_column=text_column or "text", **reading)
+def read_sentence_chunks(path, reading, chunk_rows, keep_all_columns):
+    """`Reader.parts` of a table, as `files.Chunk`s."""
+    return read_chunks(
+        path,
+        text_column=reading.text_column or "text",
+        text_pair_column=reading.text_pair_column,
+        chunk_rows=chunk_rows,
+        format=reading.format,
+        keep_all_columns=keep_all_columns,
+        bad_rows=reading.bad_rows,
+        dialect=reading.dialect,
+    )
 
 
 def sentences_of_texts(texts, text_pairs):
