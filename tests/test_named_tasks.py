@@ -19,7 +19,7 @@ from tf_adapters.tasks.glue import GLUE
 from tf_adapters.tasks.layouts import UTF8_OR_MAC, Layout, read_records
 from tf_adapters.tasks.named import ALL, Files, NamedTask, split_by_key
 from tf_adapters.tasks.registry import ABOUT, TASKS, load_split
-from tf_adapters.tasks.sampling import low_resource
+from tf_adapters.tasks.splitting import low_resource
 
 DATA = SHARED / "data"
 ALL_SPLITS = ("train", "validation", "test")

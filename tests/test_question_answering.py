@@ -27,7 +27,6 @@ from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.kinds.spans import QuestionAnswering, best_spans, position_crossentropy
-from tf_adapters.tasks.answers import Answer, Answers, n_best_spans
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS, check_metric
 from tf_adapters.tasks.metrics.spans import normalize_answer
@@ -35,7 +34,7 @@ from tf_adapters.tasks.own_files import rows_from_file
 from tf_adapters.tasks.readers import metric_of
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task, sample_rows
-from tf_adapters.tasks.spans import SpanRowsBuilder
+from tf_adapters.tasks.spans import Answer, Answers, SpanRowsBuilder, n_best_spans
 from tf_adapters.tasks.squad import QUESTIONS
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens

@@ -11,7 +11,7 @@ from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
-from tf_adapters.tasks.label_names import check_label_names, is_default
+from tf_adapters.tasks.labels import check_label_names, is_default
 
 
 @transaction

@@ -37,7 +37,7 @@ from tf_adapters.saving.layout import CARD_FILE, NEXT_WEIGHTS_FILE, SETTINGS_FIL
 from tf_adapters.saving.model_card import model_card
 from tf_adapters.saving.settings import FORMAT_VERSION, check_result, check_task, read_settings
 from tf_adapters.saving.stored_weights import sha256_of, weights_path
-from tf_adapters.tasks.label_names import check_label_names
+from tf_adapters.tasks.labels import check_label_names
 
 if TYPE_CHECKING:
     from tf_adapters.text.tokenizer import Tokenizer

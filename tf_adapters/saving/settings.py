@@ -5,8 +5,8 @@ from tf_adapters.json_input import read_json
 from tf_adapters.paths import reading, to_path
 from tf_adapters.ranges import is_int
 from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
+from tf_adapters.tasks.own_files import check_has_task
 from tf_adapters.tasks.readers import get_reader
-from tf_adapters.tasks.unlabelled import check_has_task
 
 FORMAT_VERSION = 1
 
