@@ -22,7 +22,6 @@ from typing import Any, List, Optional
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.lines import USUAL, BadRow, bad_row, fail, read_lines, read_texts, shown_name, usable
-from tf_adapters.tasks.other_files import rows_of_json, words_of_json
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.tables import listed, read_csv, read_tsv
 
@@ -311,21 +310,12 @@ def _json_record(path, line, text, columns):
         problem = None if isinstance(record, dict) else f"is {text.strip()[:40]!r} and not a JSON object"
     except ValueError as error:
         problem = f"is not JSON ({error})"
-    whole = rows_of_json(os.fspath(path), text, line)
-    if problem is not None and whole is not None:
-        return bad_row(path, line, f"{problem}; {whole}.")
     if problem is not None:
         return bad_row(path, line, f"{problem}; write one JSON object a line, or give {{format}}.", format=NAME)
     for argument, column in columns.items():
         if column not in record:
-            hint, values = f"name it by {{{argument}}}", {argument: NAME}
-            if whole is not None:
-                hint, values = whole, {}
-            elif "label_column" in columns and (words := words_of_json(os.fspath(path), record)):
-                values = {"kind": "token-classification"}
-                hint = f"words with a label each are read from column files: {words}, and give {{kind}}"
-            known = f"has no key {column!r}; its keys are {listed(record)}"
-            return bad_row(path, line, f"{known}: {hint}.", **values)
+            problem = f"has no key {column!r}; its keys are {listed(record)}: name it by {{{argument}}}."
+            return bad_row(path, line, problem, **{argument: NAME})
     return record
 
 

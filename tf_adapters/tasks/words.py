@@ -24,11 +24,9 @@ from typing import List, Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
 from tf_adapters.tasks.lines import BadRow, bad_row, fail, read_lines, read_texts, shown_name, usable
 from tf_adapters.tasks.metrics.words import default_word_metric
-from tf_adapters.tasks.other_files import words_of_json
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 
@@ -150,8 +148,8 @@ def _word_format(path, format, *, reads):
     """The format that is asked for, or that of the extension, among those that can be read."""
     name = os.fspath(path).lower().removesuffix(".gz")
     if format == "jsonl" or (format is None and name.endswith((".csv", ".jsonl", ".ndjson", ".json"))):
-        text = next(read_lines(path), (1, "", None))[1] if name != "-" else ""
-        _refuse_rows(path, text)
+        next(iter(() if name == "-" else read_lines(path)), None)  # what else it may be
+        raise _no_words(path)
     if format is not None:
         if format not in reads:
             raise InputError(f"format is {format!r} and must be one of {', '.join(reads)}.")
@@ -161,18 +159,13 @@ def _word_format(path, format, *, reads):
     return "conllu" if name.endswith(".conllu") else "columns"
 
 
-def _refuse_rows(path, text):
-    """Raise InputError for a file whose rows, the first of which is `text`, are sentences."""
-    try:
-        row = parse_json(text)
-    except ValueError:
-        row = None
-    hint = words_of_json(os.fspath(path), row) if isinstance(row, dict) else None
-    layout = "write a word and its label a line, with a tab between them, and an empty line after each sentence"
-    raise InputError(
-        f"{shown_name(path)} is a table or JSON, and words are read from CoNLL-U or column files: "
-        f"{hint or f'{layout}; if it is so already, give {{format}}'}.",
-        **({} if hint else {"format": "columns"}),
+def _no_words(path):
+    """The InputError of a file whose rows are sentences."""
+    return InputError(
+        f"{shown_name(path)} is a table or JSON, and words are read from CoNLL-U or column files: write a word and its "
+        "label a line, with a tab between them, and an empty line after each sentence; if it is so already, give "
+        "{format}.",
+        format="columns",
     )
 
 
@@ -286,7 +279,7 @@ def _read_columns(path, encoding, *, word, label, labelled):
         return
     line, text, _ = ahead[0][0]
     if text.startswith("{"):
-        _refuse_rows(path, text)
+        raise _no_words(path)
     width = len(_cells(text))
     if labelled:
         if width < 2:
