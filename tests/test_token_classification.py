@@ -331,6 +331,7 @@ def test_entity_tasks_read_the_published_layouts_with_fixed_labels(tmp_path):
     assert [words_of(rows) for rows in (task.train, task.validation, task.test)] == [[["EU", "."]], [["x"]], [["y"]]]
     assert names_of(task.train) == [["I-ORG", "O"]] and task.metric == "entity-f1"
     check_metric(task.metric, kind=task.kind, labels=task.labels)
+    write(tmp_path / "test.txt", "a\tO\n")  # of another task, since the folder of this one has files
     task = load_task("ner/wikiann-tr", data_dir=tmp_path)
     assert words_of(task.train) == [["a", "b"]] and words_of(task.validation) == [["c", "d"]] and task.test is None
     assert task.labels == load_split("ner/wikiann-tr", "train", data_dir=tmp_path / "wikiann").labels
