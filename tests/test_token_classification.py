@@ -339,7 +339,7 @@ def test_entity_tasks_read_the_published_layouts_with_fixed_labels(tmp_path):
         ["I-Disease"]
     ]
     with pytest.raises(InputError, match="'ner/wikiann-de' has no files in .* holds ner/wikiann/de/train or "):
-        load_split("ner/wikiann-de", "test", data_dir=tmp_path)
+        load_split("ner/wikiann-de", "test", data_dir=tmp_path / "ner")
     with pytest.raises(InputError, match="names no language"):
         load_split("ner/wikiann-../x", "test", data_dir=tmp_path)
     assert {(task.about.kind, task.about.metric) for task in (*ENTITIES, wikiann("tr"))} == {
