@@ -286,7 +286,7 @@ def test_every_input_format_gives_the_same_predictions_in_order(cli, adapter_dir
 
 def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_directory, tmp_path, monkeypatch):
     from tf_adapters.cli import predict
-    from tf_adapters.tasks import files, sentences
+    from tf_adapters.tasks import files, readers
 
     (tmp_path / "t.txt").write_text("".join(f"the film {'is ' * (i % 7)}{i}\n" for i in range(50)))
     whole = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
@@ -307,7 +307,7 @@ def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_dire
         return watched_label
 
     monkeypatch.setattr(predict, "CHUNK_ROWS", 8)
-    monkeypatch.setattr(sentences, "read_chunks", counted)
+    monkeypatch.setattr(readers, "read_chunks", counted)
     monkeypatch.setattr(predict._One, "load", watched)
     chunked = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
     assert ahead == [1, 2, 3, 4, 5, 6, 7] and read == [8] * 6 + [2]

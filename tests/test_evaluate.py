@@ -12,8 +12,7 @@ from sklearn import metrics
 from tests.conftest import tiny_inputs
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.directory import copy_adapter, load_trained
-from tf_adapters.tasks.analysis import bootstrap_interval, class_report, summary_of_seeds
-from tf_adapters.tasks.languages import group_means, language_of
+from tf_adapters.tasks.analysis import bootstrap_interval, class_report, group_means, language_of, summary_of_seeds
 from tf_adapters.tasks.rows import Rows
 
 

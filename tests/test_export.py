@@ -17,9 +17,8 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.kinds.spans import served_n_best
 from tf_adapters.serving.export import export_saved_model
-from tf_adapters.tasks.answers import n_best_spans
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.tasks.spans import SpanRowsBuilder
+from tf_adapters.tasks.spans import SpanRowsBuilder, n_best_spans
 from tf_adapters.tasks.words import WordRows
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but very bad!", "\u00e9t\u00e9 \u4e2d x9"]

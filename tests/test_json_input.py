@@ -15,7 +15,7 @@ from tf_adapters.models.transformers.loading import read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.files import read_chunks
-from tf_adapters.tasks.squad import read_questions
+from tf_adapters.tasks.squad import QUESTIONS
 from tf_adapters.text.byte_bpe import ByteLevelBpe
 from tf_adapters.text.wordpiece import WordPiece
 from tf_adapters.training.cluster import read_cluster
@@ -49,7 +49,7 @@ READERS = {
     "WordPiece": ("tokenizer.json", WordPiece.from_directory),
     "BPE": ("tokenizer.json", ByteLevelBpe.from_directory),
     "JSON lines": ("rows.jsonl", lambda folder: list(read_chunks(folder / "rows.jsonl"))),
-    "SQuAD": ("rows.json", lambda folder: read_questions(folder / "rows.json")),
+    "SQuAD": ("rows.json", lambda folder: QUESTIONS.read(folder / "rows.json")),
     "configuration of adapters": (
         "config",
         lambda folder: AdapterConfig.from_json((folder / "config").read_text(encoding="latin-1")),

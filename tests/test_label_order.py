@@ -26,7 +26,7 @@ from tf_adapters.adapterhub import export_adapter, import_adapter
 from tf_adapters.serving.convert import export_file
 from tf_adapters.serving.export import export_saved_model
 from tf_adapters.tasks import Rows, Task
-from tf_adapters.tasks.label_names import check_label_names
+from tf_adapters.tasks.labels import check_label_names
 from tf_adapters.tasks.words import WordRows
 
 LABELS, OTHER = ["bad", "good"], ["good", "bad"]

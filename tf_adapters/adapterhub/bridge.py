@@ -19,7 +19,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import write_safetensors, write_text
-from tf_adapters.tasks.label_names import check_label_names, is_default
+from tf_adapters.tasks.labels import check_label_names, is_default
 
 
 @transaction

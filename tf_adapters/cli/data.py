@@ -219,7 +219,7 @@ class DataOptions(_RowsOptions):
 
     def sampled(self, task, seed):
         """The `Task` with the rows that a seed trains on."""
-        from tf_adapters.tasks.sampling import low_resource
+        from tf_adapters.tasks.splitting import low_resource
 
         if self.low_resource is not None:
             return low_resource(task, count=self.low_resource, seed=seed)

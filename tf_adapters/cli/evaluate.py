@@ -179,7 +179,7 @@ def _score(console, scorer, kind_name, labels, metric, name, rows):
 
 
 def _means(results, metric, source):
-    from tf_adapters.tasks.languages import INDO_EUROPEAN, OTHER_FAMILIES, group_means, language_of
+    from tf_adapters.tasks.analysis import INDO_EUROPEAN, OTHER_FAMILIES, group_means, language_of
     from tf_adapters.tasks.metrics import METRICS
 
     if source not in INDO_EUROPEAN | OTHER_FAMILIES:

@@ -233,7 +233,7 @@ class _Several:
 def _chunks(input_file, shard, reading):
     from tf_adapters.tasks.files import is_stream, shown_name
     from tf_adapters.tasks.own_files import unlabelled_chunks
-    from tf_adapters.tasks.shards import parse_shard, shard_chunks
+    from tf_adapters.tasks.splitting import parse_shard, shard_chunks
 
     if shard is None:
         return unlabelled_chunks(input_file, **reading)

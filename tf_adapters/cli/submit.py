@@ -57,7 +57,7 @@ def submit(
                 for file in files:
                     archive.write(folder / file, file)
     from tf_adapters.cli.report import show_numbers
-    from tf_adapters.tasks.glue_server import SUBMISSIONS
+    from tf_adapters.tasks.glue import SUBMISSIONS
 
     show_numbers(console, str(output), {submission.file: f"{submission.rows:,} rows" for _, submission in submissions})
     missing = [submission.file for submission in SUBMISSIONS if submission.file not in files]
@@ -68,7 +68,7 @@ def submit(
 def _plan(directories):
     """Pairs of a directory and a `Submission`, in the server's order; needs no TensorFlow."""
     from tf_adapters.saving.settings import read_settings, task_of
-    from tf_adapters.tasks.glue_server import SUBMISSIONS
+    from tf_adapters.tasks.glue import SUBMISSIONS
 
     of_task = {}
     for directory in directories:
@@ -127,7 +127,7 @@ def _predict(console, directory, submissions, folder, data_dir, scoring):
     from tf_adapters.cli.progress import counting
     from tf_adapters.kinds import get_kind
     from tf_adapters.pipeline import load_pipeline
-    from tf_adapters.tasks.glue_server import HEADER
+    from tf_adapters.tasks.glue import HEADER
 
     # The model of the directory before is of no more use.
     keras.backend.clear_session()

@@ -7,7 +7,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
 from tf_adapters.tasks.analysis import bootstrap_interval
-from tf_adapters.tasks.label_names import check_label_names
+from tf_adapters.tasks.labels import check_label_names
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.readers import get_reader
 

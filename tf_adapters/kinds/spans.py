@@ -11,8 +11,8 @@ from tf_adapters.kinds.kind import Kind
 from tf_adapters.layers import ops as each_keras
 from tf_adapters.ranges import MOST_FLOAT
 from tf_adapters.tasks.analysis import bootstrap_interval
-from tf_adapters.tasks.answers import Answers, n_best_spans
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.tasks.spans import Answers, n_best_spans
 from tf_adapters.text.alignment import align, span_labels
 from tf_adapters.text.windows import (
     MOST_QUESTION_TOKENS,

@@ -47,7 +47,7 @@ from tf_adapters.saving.settings import (
     sha256_of,
     weights_path,
 )
-from tf_adapters.tasks.label_names import check_label_names
+from tf_adapters.tasks.labels import check_label_names
 
 if TYPE_CHECKING:
     from tf_adapters.text.tokenizer import Tokenizer

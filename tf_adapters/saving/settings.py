@@ -7,8 +7,8 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.paths import reading, to_path
 from tf_adapters.ranges import is_int
+from tf_adapters.tasks.own_files import check_has_task
 from tf_adapters.tasks.readers import get_reader
-from tf_adapters.tasks.unlabelled import check_has_task
 
 SETTINGS_FILE = "tf_adapters.json"
 WEIGHTS_FILE = "adapter.safetensors"

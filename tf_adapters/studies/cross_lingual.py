@@ -55,7 +55,7 @@ class CrossLingual(Comparison):
         return {**done, **about_rows(data, reported)}
 
     def summarise(self, values):
-        from tf_adapters.tasks.languages import group_means, language_of
+        from tf_adapters.tasks.analysis import group_means, language_of
 
         (task,), summary = self.tasks, super().summarise(values)
         for about in summary["tasks"].values():
@@ -105,7 +105,7 @@ class CrossLingual(Comparison):
 
 def by_language(rows):
     """Dict from a language to the rows of its tasks, a list; a task whose name has none stands for itself."""
-    from tf_adapters.tasks.languages import language_of
+    from tf_adapters.tasks.analysis import language_of
 
     found = {}
     for task, of_task in rows.items():

@@ -11,4 +11,4 @@ from tf_adapters.tasks.rows import Rows, Task
 
 __all__ = ["Rows", "Task", "load_task", "task_from_files"]
 
-__getattr__ = submodules_of(__name__, sample_rows="rows", texts_from_files="unlabelled", without_labels="unlabelled")
+__getattr__ = submodules_of(__name__, sample_rows="rows", texts_from_files="own_files", without_labels="own_files")

@@ -22,7 +22,7 @@ import numpy as np
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.tasks.files import Carried, check_cell, file_format, no_usable_row, read_records
 from tf_adapters.tasks.labels import label_name
-from tf_adapters.tasks.lines import USUAL, BadRow, fail, shown_name
+from tf_adapters.tasks.lines import BadRow, fail, shown_name, usable
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 
@@ -84,61 +84,18 @@ class ChoiceRows:
         return digest.hexdigest()
 
 
-def read_choices(
-    path,
-    *,
-    kind="multiple-choice",
-    labels=None,
-    text_column=None,
-    text_pair_column=None,
-    label_column=None,
-    label_separator="|",
-    format=None,
-    bad_rows=None,
-    dialect=USUAL,
-):
-    """Read a whole labelled file.
-
-    Args:
-        path: str or path-like; "-" is standard input.
-        kind, labels: here so that all kinds of files are read by the same call; choices have no label names.
-        text_column, text_pair_column, label_column: keys of the text, the list of choices and the label, or None for
-            the usual ones.
-        label_separator: has no meaning here, and is refused.
-        format: "jsonl" in place of the extension's.
-        bad_rows: `files.BadRows` that counts unusable rows, which are then left out, or None.
-        dialect: `Dialect`, of which the encoding has a meaning here.
-
-    Returns: `ChoiceRows`, and () for the label names.
-
-    Raises: InputError, naming file, line and fix, for anything unusable.
-    """
-    if label_separator != "|":
-        raise InputError(f"label_separator is {label_separator!r}, but {kind} has no label cells: leave it out.")
-    keys = {"text": text_column, "choices": text_pair_column, "label": label_column or "label"}
-    rows = [row for row, _ in _rows(path, keys, format, bad_rows, dialect)]
-    if not rows and bad_rows is not None and bad_rows.count:
-        raise no_usable_row(path, bad_rows)
+def read_choices(path, reading, labels=None):
+    """`Reader.whole` of choices, which have no label names. The columns are keys: the text's, the list of choices', and
+    the label's."""
+    rows = [row for row, _ in _rows(path, reading, labelled=True)]
+    if not rows and reading.bad_rows is not None and reading.bad_rows.count:
+        raise no_usable_row(path, reading.bad_rows)
     return _tensors(rows, path), ()
 
 
-def read_choice_chunks(
-    path,
-    *,
-    text_column=None,
-    text_pair_column=None,
-    chunk_rows=1024,
-    format=None,
-    keep_all_columns=False,
-    dialect=USUAL,
-):
-    """Yield a file's rows as `ChoiceRows` of at most `chunk_rows` without labels, to predict; as `files.Carried` if all
-    keys are kept.
-
-    Args and Raises: as in `read_choices`.
-    """
-    keys = {"text": text_column, "choices": text_pair_column, "label": None}
-    rows, first = _rows(path, keys, format, None, dialect), True
+def read_choice_chunks(path, reading, chunk_rows, keep_all_columns):
+    """`Reader.parts` of choices, `ChoiceRows`; `files.Carried` if all keys are kept."""
+    rows, first = _rows(path, reading, labelled=False), True
     while (chunk := list(itertools.islice(rows, chunk_rows))) or first:
         first = False
         tensors = _tensors([row for row, _ in chunk], path)
@@ -162,6 +119,7 @@ def choices_of_texts(texts, choices):
 CHOICES = Reader(
     "multiple-choice", "JSON lines with `text`, `choices` and `label`, or with the keys of SWAG or HellaSwag",
     read_choices, read_choice_chunks, choices_of_texts, "accuracy", scored_as="classification", named=False,
+    without={"label_separator": "a row has one label"},
 )  # fmt: skip
 
 
@@ -177,30 +135,32 @@ def _tensors(rows, path):
         )
 
 
-def _rows(path, keys, format, bad_rows, dialect):
+def _rows(path, reading, *, labelled):
     """Of each row that can be used the text, the choices and the label, or None; and the whole record."""
-    if file_format(path, format or ("jsonl" if str(path) == "-" else None)) != "jsonl":
+    if file_format(path, reading.format or ("jsonl" if str(path) == "-" else None)) != "jsonl":
         raise InputError(
             f"{shown_name(path)}: texts with choices are read from JSON lines; give such a file, or {{format}}.",
             format="jsonl",
         )
+    keys = {
+        "text": reading.text_column,
+        "choices": reading.text_pair_column,
+        "label": (reading.label_column or "label") if labelled else None,
+    }
     count = None
-    for line, record in read_records(path, dialect=dialect):
-        try:
-            if isinstance(record, BadRow):
-                raise record
-            row = _row(record, path, line, keys)
-            count = count or len(row[1])
-            if len(row[1]) != count:
-                fail(
-                    path, line, f"has {len(row[1])} choices where the rows before have {count}; give each row as many."
-                )
-        except BadRow as problem:
-            if bad_rows is None:
-                raise
-            bad_rows.add(problem)
-            continue
-        yield row, record
+
+    def check(row):
+        nonlocal count
+        line, record = row
+        if isinstance(record, BadRow):
+            raise record
+        row = _row(record, path, line, keys)
+        count = count or len(row[1])
+        if len(row[1]) != count:
+            fail(path, line, f"has {len(row[1])} choices where the rows before have {count}; give each row as many.")
+        return row, record
+
+    return usable(read_records(path, dialect=reading.dialect), check, reading.bad_rows)
 
 
 def _row(record, path, line, keys):

@@ -21,8 +21,7 @@ from typing import Any, List, Optional
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.lines import USUAL, BadRow, bad_row, fail, read_lines, read_texts, shown_name
-from tf_adapters.tasks.other_files import rows_of_json, words_of_json
+from tf_adapters.tasks.lines import USUAL, BadRow, bad_row, fail, read_lines, read_texts, shown_name, usable
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.tables import listed, read_csv, read_tsv
 
@@ -163,7 +162,7 @@ def read_chunks(
     for column, count in collections.Counter(columns.values()).items():
         if count > 1:
             raise InputError(f"column {column!r} is asked for twice: text, text pair and label are different columns.")
-    rows = _usable(_READERS[format](path, columns, dialect), path, columns, bad_rows)
+    rows = usable(_READERS[format](path, columns, dialect), _checked(path, columns), bad_rows)
     found = False
     while part := list(itertools.islice(rows, chunk_rows)):
         found = True
@@ -260,21 +259,19 @@ def check_cell(value, path, line, column):
             fail(path, line, f"column {column!r} holds half of a surrogate pair (\\ud800 to \\udfff); remove it.")
 
 
-def _usable(rows, path, columns, bad_rows):
-    """The rows whose record and texts are in order; a reader yields a BadRow in place of a record."""
+def _checked(path, columns):
+    """A function that checks a row, whose record may be a BadRow, and returns it."""
     texts = [columns[argument] for argument in ("text_column", "text_pair_column") if argument in columns]
-    for line, record in rows:
-        try:
-            if isinstance(record, BadRow):
-                raise record
-            for column in texts:
-                check_cell(record[column], path, line, column)
-        except BadRow as problem:
-            if bad_rows is None:
-                raise
-            bad_rows.add(problem)
-            continue
-        yield line, record
+
+    def check(row):
+        line, record = row
+        if isinstance(record, BadRow):
+            raise record
+        for column in texts:
+            check_cell(record[column], path, line, column)
+        return row
+
+    return check
 
 
 # Each reader yields the line of a row, and its record: a dict, or the BadRow that it is.
@@ -313,21 +310,12 @@ def _json_record(path, line, text, columns):
         problem = None if isinstance(record, dict) else f"is {text.strip()[:40]!r} and not a JSON object"
     except ValueError as error:
         problem = f"is not JSON ({error})"
-    whole = rows_of_json(os.fspath(path), text, line)
-    if problem is not None and whole is not None:
-        return bad_row(path, line, f"{problem}; {whole}.")
     if problem is not None:
         return bad_row(path, line, f"{problem}; write one JSON object a line, or give {{format}}.", format=NAME)
     for argument, column in columns.items():
         if column not in record:
-            hint, values = f"name it by {{{argument}}}", {argument: NAME}
-            if whole is not None:
-                hint, values = whole, {}
-            elif "label_column" in columns and (words := words_of_json(os.fspath(path), record)):
-                values = {"kind": "token-classification"}
-                hint = f"words with a label each are read from column files: {words}, and give {{kind}}"
-            known = f"has no key {column!r}; its keys are {listed(record)}"
-            return bad_row(path, line, f"{known}: {hint}.", **values)
+            problem = f"has no key {column!r}; its keys are {listed(record)}: name it by {{{argument}}}."
+            return bad_row(path, line, problem, **{argument: NAME})
     return record
 
 

@@ -1,4 +1,5 @@
-"""The nine GLUE tasks (Wang et al., 2019), from TensorFlow Datasets or from the original TSV files.
+"""The nine GLUE tasks (Wang et al., 2019), from TensorFlow Datasets or from the original TSV files; and what GLUE's
+evaluation server takes, a file for each test set, https://gluebenchmark.com/submit.
 
 Metrics are the benchmark's own: Matthews correlation for CoLA, F1 for MRPC and
 QQP, the mean of Pearson's and Spearman's correlation for STS-B, accuracy
@@ -9,152 +10,70 @@ have none. Classes are numbered as in TensorFlow Datasets by either door.
 import dataclasses
 import glob
 import os
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Mapping, Optional
 
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.about import About
-from tf_adapters.tasks.published_files import Layout, collect, read_records
+from tf_adapters.tasks.layouts import Layout, collect, read_records
+from tf_adapters.tasks.named import Files, NamedTask
 from tf_adapters.tasks.rows import Rows, Splits
 from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, read_splits
 
-TSV_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
-MNLI_FILES = {
-    "train": "train.tsv",
-    **{
-        f"{ours}{kind}": f"{theirs}{kind or '_matched'}.tsv"
-        for ours, theirs in (("validation", "dev"), ("test", "test"))
-        for kind in ("", "_matched", "_mismatched")
-    },
-    "diagnostic": "../diagnostic/diagnostic.tsv",
-}
 ORIGIN = "https://gluebenchmark.com/tasks"
+HEADER = "index\tprediction\n"
 
 
 @dataclasses.dataclass(frozen=True)
-class GlueTask:
-    """One GLUE task; call `load` for its splits.
+class GlueTask(NamedTask):
+    """One GLUE task, whose original files are taken where TensorFlow Datasets are there too.
 
     Attributes:
         config: its name in TensorFlow Datasets, after "glue/".
         folder: its folder in the original download.
         text_column, text_pair_column: its texts in TensorFlow Datasets; no pair for single sentences.
-        labels: label names in index order; () for regression.
-        tsv: names of text, text pair and label in the original files.
-        tsv_files: dict from a split to its file below `folder`.
-        tsv_index: column with the row's number in the original test file.
-        tsv_header: all columns of train.tsv and dev.tsv, where these have no header.
-        metric, kind: as in `Task`.
-        value_range: as in `Rows`.
         renamed: where its splits have other names in TensorFlow Datasets.
-        skip_malformed: whether broken rows of the original files are left out, as TensorFlow Datasets does.
-        note: sentence for the task's `source`.
-        run_on_real_rows: whether the published rows were read here, or only small files in their layout.
+        Others: as of `NamedTask`.
     """
 
-    config: str
-    folder: str
-    text_column: str
-    text_pair_column: Optional[str] = None
-    labels: Tuple[str, ...] = ()
-    tsv: Tuple[str, Optional[str], str] = ("sentence1", "sentence2", "label")
-    tsv_files: Mapping[str, str] = dataclasses.field(default_factory=lambda: TSV_FILES)
-    tsv_index: str = "index"
-    tsv_header: Optional[Tuple[str, ...]] = None
-    metric: str = "accuracy"
-    kind: str = "classification"
-    value_range: Optional[Tuple[float, float]] = None
-    renamed: Optional[Dict[str, str]] = None
-    skip_malformed: bool = False
-    note: str = ""
-    run_on_real_rows: bool = True
-
-    @property
-    def name(self):
-        """str, as on the command line."""
-        return f"glue/{self.config}"
-
-    @property
-    def about(self):
-        """`About`, for the list of tasks."""
-        origin = f"TensorFlow Datasets, or the TSV files of {ORIGIN}"
-        return About(self.kind, self.metric, origin, self.run_on_real_rows)
+    config: str = ""
+    folder: str = ""
+    text_column: str = "sentence1"
+    text_pair_column: Optional[str] = "sentence2"
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def load(self, splits, *, data_dir=None) -> Splits:
-        """The named splits.
-
-        Args:
-            splits: names of splits; one that does not exist is left out.
-            data_dir: folder of TensorFlow Datasets, or the one that holds CoLA/, RTE/ and so on
-                as they were downloaded (itself or in glue/). The original files are taken
-                where both are there.
-
-        Returns: `Splits`.
-
-        Raises: InputError, if the data cannot be had.
+        """The named splits; arguments, result and errors as of `NamedTask.load`, but
+        data_dir: folder of TensorFlow Datasets, or the one that holds CoLA/, RTE/ and so on
+            as they were downloaded (itself or in glue/).
         """
-        folder = self.original_folder(data_dir)
-        if folder is not None:
-            return self._load_originals(splits, folder, data_dir)
-        read = read_splits(
-            find_builder(self.name, data_dir=data_dir),
-            splits,
-            name=self.name,
-            text_column=self.text_column,
-            text_pair_column=self.text_pair_column,
-            label_column="label",
-            kind=self.kind,
-            metric=self.metric,
-            renamed=self.renamed,
-            unlabelled=("test", "test_matched", "test_mismatched"),
-            note=f"{self.note} The test rows have no published labels.".strip(),
-        )
-        return dataclasses.replace(read, rows={split: self._ranged(rows) for split, rows in read.rows.items()})
+        if self.has_originals(data_dir):
+            read = super().load(splits, data_dir=data_dir)
+            if self._is_prepared(data_dir):
+                read = dataclasses.replace(
+                    read, source=f"{read.source} The TensorFlow Datasets that are there too were not read."
+                )
+            return read
+        read = self._read_tfds(splits, data_dir)
+        rows = {split: dataclasses.replace(rows, value_range=self.value_range) for split, rows in read.rows.items()}
+        return dataclasses.replace(read, rows=rows)
 
-    def original_folder(self, data_dir):
-        """The task's folder of original files below `data_dir`, or None if that holds none of any task.
+    def has_originals(self, data_dir):
+        """Whether `data_dir` holds original files of the task.
 
         Raises: InputError, if there are original files of other tasks alone.
         """
         if data_dir is None:
-            return None
-        others = []
-        for parent in (os.fspath(data_dir), os.path.join(data_dir, "glue")):
-            for task in GLUE:
-                folder = os.path.join(parent, task.folder)
-                files = [file for file in task.tsv_files.values() if not file.startswith("..")]
-                if any(os.path.isfile(os.path.join(folder, file)) for file in files):
-                    if task.folder == self.folder:
-                        return folder
-                    others.append(task.folder)
-        if others and not _prepared(self.config, data_dir):
+            return False
+        if set(self.find(data_dir)) - {"diagnostic"}:
+            return True
+        others = [task.folder for task in GLUE if set(task.find(data_dir)) - {"diagnostic"}]
+        if others and not self._is_prepared(data_dir):
             raise InputError(
-                f"Task {self.name!r}: {data_dir} holds the original files of {', '.join(others)} and no "
-                f"{self.folder}/{os.path.basename(self.tsv_files['validation'])}: get {self.folder} of {ORIGIN}."
+                f"Task {self.name!r}: {data_dir} holds the original files of {', '.join(others)} and none of "
+                f"{self.folder}: get it from {ORIGIN}."
             )
-        return None
-
-    def original_layout(self, split):
-        """`Layout` of the original file of one split, and whether it has labels."""
-        labelled = split == "train" or split.startswith("validation")
-        text, pair, label = self.tsv
-        return Layout(
-            "tsv",
-            text=text,
-            text_pair=pair,
-            label=label if labelled else None,
-            index=None if labelled else "index" if split == "diagnostic" else self.tsv_index,
-            header=self.tsv_header if labelled else None,
-            skip_malformed=self.skip_malformed and labelled,
-        )
-
-    def original_file(self, split, folder):
-        """Path of the original file of a split, or None if there is no such split or file."""
-        if split not in self.tsv_files:
-            return None
-        path = os.path.normpath(os.path.join(folder, self.tsv_files[split]))
-        return path if os.path.isfile(path) else None
+        return False
 
     def test_rows(self, split="test", *, data_dir=None):
         """The rows of a test file in its order, to be predicted for the benchmark's server.
@@ -167,90 +86,65 @@ class GlueTask:
 
         Raises: InputError, if the data cannot be had.
         """
-        folder = self.original_folder(data_dir)
-        if folder is None:
+        if not self.has_originals(data_dir):
             return self._test_rows_of_tfds(split, data_dir)
-        path = self.original_file(split, folder)
-        if path is None:
-            raise InputError(
-                f"Task {self.name!r}: {folder} has no {self.tsv_files.get(split, split)}: get it from {ORIGIN}."
-            )
+        found = self.find(data_dir)
+        if split not in found:
+            raise InputError(f"Task {self.name!r}: {data_dir} has no file of {split}: get it from {ORIGIN}.")
+        (path,), layout = found[split]
         index = []
-        rows = collect(_noting(read_records(path, self.original_layout(split)), index), path=path)
+
+        def noting(records):
+            for record in records:
+                index.append(record.index)
+                yield record
+
+        rows = collect(noting(read_records(path, layout)), path=path)
         return index, rows
 
     def count_test_rows(self, split="test", *, data_dir=None):
         """Number of rows of a test file, without holding them; None if there is no such file."""
-        folder = self.original_folder(data_dir)
-        if folder is not None:
-            path = self.original_file(split, folder)
-            return None if path is None else sum(1 for _ in read_records(path, self.original_layout(split)))
+        if self.has_originals(data_dir):
+            (path,), layout = self.find(data_dir).get(split, ((None,), None))
+            return None if path is None else sum(1 for _ in read_records(path, layout))
         name, actual = self._tfds_split(split)
         builder = find_builder(name, data_dir=data_dir)
         if not builder.is_prepared() or actual not in builder.info.splits:
             return None
         return builder.info.splits[actual].num_examples
 
-    def _load_originals(self, splits, folder, data_dir):
-        number = {name: i for i, name in enumerate(self.labels)} | {str(i): i for i in range(len(self.labels))}
+    def _is_prepared(self, data_dir):
+        pattern = os.path.join(glob.escape(os.fspath(data_dir)), "glue", self.config, "*", "dataset_info.json")
+        return bool(glob.glob(pattern))
 
-        def number_of(record):
-            value = number.get(record.label)
-            if value is None:
-                record.fail(f"the label {record.label!r} of {self.name} is none of {', '.join(self.labels)}.")
-            return value
-
-        def score_of(record):
-            try:
-                return float(record.label)
-            except ValueError:
-                record.fail(f"the score {record.label!r} of {self.name} is no number.")
-
-        rows, missing, skipped = {}, [], []
-        for split in splits:
-            path = self.original_file(split, folder)
-            if path is None:
-                missing += [self.tsv_files[split]] if split in self.tsv_files else []
-                continue
-            layout = self.original_layout(split)
-            of = None if layout.label is None else score_of if self.kind == "regression" else number_of
-            records = read_records(path, layout, skipped=skipped)
-            rows[split] = self._ranged(
-                collect(records, of, path=path, dtype=np.float32 if self.kind == "regression" else np.int32)
-            )
-        notes = [f"The original TSV files in {self.folder} of the GLUE download."]
-        if _prepared(self.config, data_dir):
-            notes.append("The TensorFlow Datasets that are there too were not read.")
-        if missing:
-            notes.append(f"{folder} has no {' and no '.join(missing)}.")
-        if skipped:
-            notes.append(f"{len(skipped)} malformed rows are left out.")
-        if self.note:
-            notes.append(self.note)
-        return Splits(
+    def _read_tfds(self, splits, data_dir):
+        return read_splits(
+            find_builder(self.name, data_dir=data_dir),
+            splits,
+            name=self.name,
+            text_column=self.text_column,
+            text_pair_column=self.text_pair_column,
+            label_column="label",
             kind=self.kind,
-            labels=self.labels,
             metric=self.metric,
-            rows=rows,
-            source=" ".join([*notes, "The test rows have no published labels."]),
+            renamed=self.renamed,
+            unlabelled=("test", "test_matched", "test_mismatched"),
+            note=self.note,
         )
-
-    def _ranged(self, rows):
-        return dataclasses.replace(rows, value_range=self.value_range)
 
     def _tfds_split(self, split):
         """Name of data set and split in TensorFlow Datasets."""
         if split == "diagnostic":
             return "glue/ax", "test"
-        return self.name, (self.renamed or {}).get(split, split)
+        return self.name, self.renamed.get(split, split)
 
     def _test_rows_of_tfds(self, split, data_dir):
         import tensorflow as tf
 
         import_tfds()
         name, actual = self._tfds_split(split)
-        builder = find_builder(name, data_dir=data_dir)
         # It prepares what is not there, or says why it cannot.
+        builder = find_builder(name, data_dir=data_dir)
         read_splits(
             builder,
             (),
@@ -270,73 +164,169 @@ class GlueTask:
         return [str(number) for number in index[order]], rows
 
 
-def _noting(records, index):
-    for record in records:
-        index.append(record.index)
-        yield record
+def _glue(
+    config,
+    folder,
+    columns,
+    *,
+    labels=(),
+    tsv=None,
+    index="index",
+    header=None,
+    skip_malformed=False,
+    labelled=(("train", "train"), ("validation", "dev")),
+    tests=(("test", "test"),),
+    more=None,
+    note="",
+    run_on_real_rows=True,
+    **entry,
+):
+    """A task of GLUE.
 
-
-def _prepared(config, data_dir):
-    return bool(glob.glob(os.path.join(glob.escape(os.fspath(data_dir)), "glue", config, "*", "dataset_info.json")))
+    Args:
+        columns: its one or two texts in TensorFlow Datasets.
+        tsv: these and the label in the original files, where they have other names.
+        index: column with the row's number in the original test file.
+        header: all columns of train.tsv and dev.tsv, where these have no header.
+        skip_malformed: whether broken rows of the original files are left out, as TensorFlow Datasets does.
+        labelled, tests: pairs of a split and its file in `folder`.
+        more: dict from a split without labels to a file beside the folder.
+        Others: as of `GlueTask`.
+    """
+    *texts, label = tsv or (*columns, "label")
+    text, pair = (*texts, None)[:2]
+    with_labels = Layout("tsv", text, pair, label, header=header, skip_malformed=skip_malformed)
+    without = Layout("tsv", text, pair, label=None, index=index)
+    places = []
+    for parent in ("", "glue/"):
+        places.append(Files(with_labels, {split: f"{parent}{folder}/{file}.tsv" for split, file in labelled}))
+        files = {split: f"{parent}{folder}/{file}.tsv" for split, file in tests}
+        places.append(Files(without, files | {split: parent + file for split, file in (more or {}).items()}))
+    return GlueTask(
+        name=f"glue/{config}",
+        places=tuple(places),
+        origin=f"TensorFlow Datasets, or the TSV files of {ORIGIN}",
+        labels=labels,
+        spellings={str(number): name for number, name in enumerate(labels)},
+        note=f"{note} The test rows have no published labels.".strip(),
+        run_on_real_rows=run_on_real_rows,
+        config=config,
+        folder=folder,
+        text_column=columns[0],
+        text_pair_column=(*columns, None)[1],
+        **entry,
+    )
 
 
 _ENTAILED = ("entailment", "not_entailment")
+_PAIR = ("sentence1", "sentence2")
 GLUE = (
-    GlueTask(
+    _glue(
         "cola",
         "CoLA",
-        "sentence",
+        ("sentence",),
         labels=("unacceptable", "acceptable"),
-        tsv=("sentence", None, "label"),
-        tsv_header=("source", "label", "mark", "sentence"),
+        header=("source", "label", "mark", "sentence"),
         metric="matthews",
     ),
-    GlueTask("sst2", "SST-2", "sentence", labels=("negative", "positive"), tsv=("sentence", None, "label")),
-    GlueTask(
+    _glue("sst2", "SST-2", ("sentence",), labels=("negative", "positive")),
+    _glue(
         "mrpc",
         "MRPC",
-        "sentence1",
-        "sentence2",
+        _PAIR,
         labels=("not_equivalent", "equivalent"),
         tsv=("#1 String", "#2 String", "Quality"),
         metric="f1",
     ),
-    GlueTask(
+    _glue(
         "qqp",
         "QQP",
-        "question1",
-        "question2",
+        ("question1", "question2"),
         labels=("not_duplicate", "duplicate"),
         tsv=("question1", "question2", "is_duplicate"),
-        tsv_index="id",
+        index="id",
         metric="f1",
         skip_malformed=True,
         run_on_real_rows=False,
     ),
-    GlueTask(
+    _glue(
         "stsb",
         "STS-B",
-        "sentence1",
-        "sentence2",
-        tsv=("sentence1", "sentence2", "score"),
+        _PAIR,
+        tsv=(*_PAIR, "score"),
         metric="pearson-spearman",
         kind="regression",
         value_range=(0.0, 5.0),
         note="Scores run from 0 to 5, and predictions are clipped to that range.",
     ),
-    GlueTask(
+    _glue(
         "mnli",
         "MNLI",
-        "premise",
-        "hypothesis",
+        ("premise", "hypothesis"),
         labels=("entailment", "neutral", "contradiction"),
-        tsv=("sentence1", "sentence2", "gold_label"),
-        tsv_files=MNLI_FILES,
+        tsv=(*_PAIR, "gold_label"),
+        labelled=(
+            ("train", "train"),
+            ("validation", "dev_matched"),
+            ("validation_matched", "dev_matched"),
+            ("validation_mismatched", "dev_mismatched"),
+        ),
+        tests=(("test", "test_matched"), ("test_matched", "test_matched"), ("test_mismatched", "test_mismatched")),
+        more={"diagnostic": "diagnostic/diagnostic.tsv"},
         renamed={"validation": "validation_matched", "test": "test_matched"},
         note="Validation and test are the matched ones.",
         run_on_real_rows=False,
     ),
-    GlueTask("qnli", "QNLI", "question", "sentence", labels=_ENTAILED, tsv=("question", "sentence", "label")),
-    GlueTask("rte", "RTE", "sentence1", "sentence2", labels=_ENTAILED),
-    GlueTask("wnli", "WNLI", "sentence1", "sentence2", labels=("not_entailment", "entailment")),
+    _glue("qnli", "QNLI", ("question", "sentence"), labels=_ENTAILED),
+    _glue("rte", "RTE", _PAIR, labels=_ENTAILED),
+    _glue("wnli", "WNLI", _PAIR, labels=("not_entailment", "entailment")),
+)
+_TASKS = {task.config: task for task in GLUE}
+
+
+@dataclasses.dataclass(frozen=True)
+class Submission:
+    """One file of a submission.
+
+    Attributes:
+        file: str, its name.
+        task: `GlueTask`.
+        rows: int, rows of the official test set.
+        split: name of the test split, for `GlueTask.test_rows`.
+        words: bool, whether classes are written by name (entailment), and not by number.
+        optional: bool, whether the file is left out where its rows are not there.
+    """
+
+    file: str
+    task: GlueTask
+    rows: int
+    split: str = "test"
+    words: bool = False
+    optional: bool = False
+
+    def predictions(self, outputs):
+        """What the file says of rows, a list of str.
+
+        Args:
+            outputs: array, `(rows, labels)` of logits; `(rows,)` or `(rows, 1)` for regression.
+        """
+        outputs = np.asarray(outputs, np.float64)
+        if self.task.kind == "regression":
+            return [f"{value:.3f}" for value in np.clip(outputs.reshape(len(outputs)), *self.task.value_range)]
+        best = outputs.argmax(-1)
+        return [self.task.labels[i] if self.words else str(i) for i in best.tolist()]
+
+
+SUBMISSIONS = (
+    Submission("CoLA.tsv", _TASKS["cola"], 1063),
+    Submission("SST-2.tsv", _TASKS["sst2"], 1821),
+    Submission("MRPC.tsv", _TASKS["mrpc"], 1725),
+    Submission("STS-B.tsv", _TASKS["stsb"], 1379),
+    Submission("QQP.tsv", _TASKS["qqp"], 390965),
+    Submission("MNLI-m.tsv", _TASKS["mnli"], 9796, words=True),
+    Submission("MNLI-mm.tsv", _TASKS["mnli"], 9847, split="test_mismatched", words=True),
+    Submission("QNLI.tsv", _TASKS["qnli"], 5463, words=True),
+    Submission("RTE.tsv", _TASKS["rte"], 3000, words=True),
+    Submission("WNLI.tsv", _TASKS["wnli"], 146),
+    Submission("AX.tsv", _TASKS["mnli"], 1104, split="diagnostic", words=True, optional=True),
 )

@@ -11,12 +11,12 @@ import dataclasses
 import gzip
 import io
 import os
+import re
 import sys
 import zlib
 from typing import Optional
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.tasks.other_files import refuse_other_files
 
 HEADERS = ("first", "none")
 #: Names of delimiters that a shell would take for its own.
@@ -27,6 +27,18 @@ _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
+_PANDAS = "write it as JSON lines, such as by pandas: `read_{}(path).to_json(new, orient='records', lines=True)`"
+# How files begin that are not read, what they are, and what to do.
+_OTHERS = (
+    (b"PAR1", "a Parquet file", _PANDAS.format("parquet")),
+    (b"ARROW1", "an Arrow file", _PANDAS.format("feather")),
+    (b"PK\x03\x04", "a zip archive or an Excel workbook", "unpack it, or save it as `CSV UTF-8`"),
+    (b"\xd0\xcf\x11\xe0", "an Excel workbook", "save it as `CSV UTF-8`"),
+    (b"BZh", "compressed by bzip2", "unpack it by `bunzip2`"),
+    (b"\xfd7zXZ", "compressed by xz", "unpack it by `xz -d`"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it by `zstd -d`"),
+)
+_IS_FASTTEXT = re.compile(rb"__label__[^\s,;]+[ \t]")
 _LOOKED_AT = 64 * 1024
 # Bytes that cannot be decoded stand in a line as what no text has, half of a surrogate pair each.
 _BROKEN = 0xDC00
@@ -92,6 +104,20 @@ def _is_encoding(name):
 
 class BadRow(InputError):
     """One row of a file cannot be used; the rows around it can."""
+
+
+def usable(rows, check, bad_rows):
+    """What `check` returns of each row; a row of which it raises BadRow is left out and counted by `bad_rows`, a
+    `files.BadRows`, or an error where that is None."""
+    for row in rows:
+        try:
+            checked = check(row)
+        except BadRow as problem:
+            if bad_rows is None:
+                raise
+            bad_rows.add(problem)
+        else:
+            yield checked
 
 
 def shown_name(path):
@@ -160,6 +186,16 @@ def without_gaps(rows, path):
         yield line, row
 
 
+def _refuse_other_files(path, first):
+    """Raise InputError, with what to do, for a file whose first bytes are of a kind that is not read."""
+    first = first.removeprefix(codecs.BOM_UTF8)
+    others = [(what, how) for beginning, what, how in _OTHERS if first.startswith(beginning)]
+    if _IS_FASTTEXT.match(first):
+        others.append(("a file of fastText", "write an object with `text` and `label` a line, as JSON lines"))
+    for what, how in others:
+        raise InputError(f"{shown_name(path)} is {what}, which is not read: {how}.")
+
+
 def _keep_bytes(error):
     """An error handler of `codecs`: the line goes on, and shows which bytes were no text."""
     return "".join(chr(_BROKEN + byte) for byte in error.object[error.start : error.end]), error.end
@@ -181,7 +217,7 @@ def _opened(path, encoding, csv):
         if first.startswith(b"\x1f\x8b"):
             file = stack.enter_context(gzip.GzipFile(fileobj=file))
             first = file.peek(_LOOKED_AT)
-        refuse_other_files(path, first)
+        _refuse_other_files(path, first)
         mark, marked = next(((mark, name) for mark, name in _MARKS if first.startswith(mark)), (b"", "utf-8"))
         found = codecs.lookup(encoding or marked).name.removesuffix("-sig")
         if found in ("utf-16", "utf-32") and marked != found and first:

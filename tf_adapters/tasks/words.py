@@ -24,11 +24,9 @@ from typing import List, Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
-from tf_adapters.tasks.lines import USUAL, BadRow, bad_row, fail, read_lines, read_texts, shown_name
+from tf_adapters.tasks.lines import BadRow, bad_row, fail, read_lines, read_texts, shown_name, usable
 from tf_adapters.tasks.metrics.words import default_word_metric
-from tf_adapters.tasks.other_files import words_of_json
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 
@@ -110,54 +108,15 @@ class WordChunk:
             return WordRows(tf.RaggedTensor.from_row_lengths(tf.constant(self.words), self.counts))
 
 
-def read_words(
-    path,
-    *,
-    kind="token-classification",
-    labels=None,
-    text_column=None,
-    text_pair_column=None,
-    label_column=None,
-    label_separator="|",
-    format=None,
-    bad_rows=None,
-    dialect=USUAL,
-):
-    """Read a whole labelled file; its words end up once, in tf string tensors.
+def read_words(path, reading, labels=None):
+    """`Reader.whole` of words, which end up once, in tf string tensors. Labels that are found are sorted by code point.
 
-    Args:
-        path: str or path-like.
-        kind: "token-classification"; here so that all kinds of files are read by the same call.
-        labels: label names in index order, or None to find them in this file, sorted by code point.
-        text_column, label_column: of CoNLL-U the name of a column ("FORM", "XPOS"), of column files
-            its number from 1; None for the format's usual ones.
-        text_pair_column, label_separator: have no meaning here, and are refused.
-        format: "conllu" or "columns" in place of the extension's.
-        bad_rows: `files.BadRows` that counts sentences with a malformed row or an unknown label,
-            which are then left out, or None.
-        dialect: `Dialect`, of which the encoding has a meaning here.
-
-    Returns: `WordRows`, and the label names, a tuple of str.
-
-    Raises: InputError, naming file, line and fix, if the file cannot be read, a row is malformed or
-        a label unknown.
+    Columns of CoNLL-U have names ("FORM", "XPOS"), those of column files numbers from 1. A sentence with a malformed
+    row or an unknown label is a bad row.
     """
-    if text_pair_column is not None:
-        raise InputError(f"text_pair_column is {text_pair_column!r}, but {kind} has no pairs of texts: leave it out.")
-    if label_separator != "|":
-        raise InputError(f"label_separator is {label_separator!r}, but a word has one label: leave it out.")
-    columns = {"word": text_column, "label": label_column}
     numbers = index_of(labels or ())
-    chunks = _chunks(
-        path,
-        _word_format(path, format, reads=("conllu", "columns")),
-        dialect,
-        columns=columns,
-        numbers=numbers,
-        growing=labels is None,
-        chunk_rows=16384,
-        bad_rows=bad_rows,
-    )
+    format = _word_format(path, reading.format, reads=("conllu", "columns"))
+    chunks = _chunks(path, reading, format, numbers=numbers, growing=labels is None, chunk_rows=16384)
     # The first chunk before the slow import: a mistake in the file shows at once.
     first = next(chunks)
     import tensorflow as tf
@@ -180,46 +139,17 @@ def read_words(
         return WordRows(words, words.with_values(tf.constant(found)), tuple(labels)), tuple(labels)
 
 
-def read_word_chunks(
-    path,
-    *,
-    chunk_rows=1024,
-    format=None,
-    text_column=None,
-    text_pair_column=None,
-    keep_all_columns=False,
-    dialect=USUAL,
-):
-    """Yield a file's sentences as `WordChunk`s of at most `chunk_rows` without labels, to predict.
-
-    The first chunk is read, and the file's first mistakes are found, at the first `next`.
-
-    Args:
-        path: str or path-like; "-" is standard input.
-        chunk_rows: int, at least 1.
-        format: "conllu", "columns" or "txt" in place of the extension's.
-        text_column, text_pair_column, dialect: as in `read_words`.
-        keep_all_columns: has no meaning here: a sentence has several lines.
-
-    Raises: InputError, naming file, line and fix, if the file cannot be read or a row is malformed.
-    """
-    if text_pair_column is not None:
-        raise InputError(
-            "{text_pair_column}: sentences of words have no pairs, leave it out.", text_pair_column=text_pair_column
-        )
-    if chunk_rows < 1:
-        raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
-    columns = {"word": text_column, "label": None}
-    format = _word_format(path, format, reads=FORMATS)
-    yield from _chunks(path, format, dialect, columns=columns, chunk_rows=chunk_rows)
+def read_word_chunks(path, reading, chunk_rows, keep_all_columns):
+    """`Reader.parts` of words, `WordChunk`s without records: a sentence has several lines."""
+    yield from _chunks(path, reading, _word_format(path, reading.format, reads=FORMATS), chunk_rows=chunk_rows)
 
 
 def _word_format(path, format, *, reads):
     """The format that is asked for, or that of the extension, among those that can be read."""
     name = os.fspath(path).lower().removesuffix(".gz")
     if format == "jsonl" or (format is None and name.endswith((".csv", ".jsonl", ".ndjson", ".json"))):
-        text = next(read_lines(path), (1, "", None))[1] if name != "-" else ""
-        _refuse_rows(path, text)
+        next(iter(() if name == "-" else read_lines(path)), None)  # what else it may be
+        raise _no_words(path)
     if format is not None:
         if format not in reads:
             raise InputError(f"format is {format!r} and must be one of {', '.join(reads)}.")
@@ -229,26 +159,29 @@ def _word_format(path, format, *, reads):
     return "conllu" if name.endswith(".conllu") else "columns"
 
 
-def _refuse_rows(path, text):
-    """Raise InputError for a file whose rows, the first of which is `text`, are sentences."""
-    try:
-        row = parse_json(text)
-    except ValueError:
-        row = None
-    hint = words_of_json(os.fspath(path), row) if isinstance(row, dict) else None
-    layout = "write a word and its label a line, with a tab between them, and an empty line after each sentence"
-    raise InputError(
-        f"{shown_name(path)} is a table or JSON, and words are read from CoNLL-U or column files: "
-        f"{hint or f'{layout}; if it is so already, give {{format}}'}.",
-        **({} if hint else {"format": "columns"}),
+def _no_words(path):
+    """The InputError of a file whose rows are sentences."""
+    return InputError(
+        f"{shown_name(path)} is a table or JSON, and words are read from CoNLL-U or column files: write a word and its "
+        "label a line, with a tab between them, and an empty line after each sentence; if it is so already, give "
+        "{format}.",
+        format="columns",
     )
 
 
-def _chunks(path, format, dialect, *, columns, chunk_rows, numbers=None, growing=False, bad_rows=None):
+def _chunks(path, reading, format, *, chunk_rows, numbers=None, growing=False):
     """Sentences in chunks, labels as `numbers` has them, to which new ones are added if growing; None: unread."""
-    dialect.refuse(f"{shown_name(path)} is read as words")
-    sentences = _READERS[format](path, dialect.encoding, **columns, labelled=numbers is not None)
-    sentences, found = _usable(sentences, path, numbers, growing, bad_rows), False
+    reading.dialect.refuse(f"{shown_name(path)} is read as words")
+
+    def numbered(sentence):
+        if isinstance(sentence, BadRow):
+            raise sentence
+        words, labels = sentence
+        return words, None if numbers is None else _numbers(path, labels, numbers, growing)
+
+    columns = {"word": reading.text_column, "label": reading.label_column, "labelled": numbers is not None}
+    sentences = _READERS[format](path, reading.dialect.encoding, **columns)
+    sentences, bad_rows, found = usable(sentences, numbered, reading.bad_rows), reading.bad_rows, False
     while True:
         chunk = WordChunk([], [], None if numbers is None else [])
         for words, labels in itertools.islice(sentences, chunk_rows):
@@ -266,22 +199,6 @@ def _chunks(path, format, dialect, *, columns, chunk_rows, numbers=None, growing
         raise InputError(f"{shown_name(path)} has no usable sentence; the first problem: {bad_rows.examples[0]}")
     if not found:
         raise InputError(f"{shown_name(path)} has no words: give a file with at least one sentence.")
-
-
-def _usable(sentences, path, numbers, growing, bad_rows):
-    """Words and label numbers of the sentences that are in order; a reader yields a BadRow in place of another."""
-    for sentence in sentences:
-        try:
-            if isinstance(sentence, BadRow):
-                raise sentence
-            words, labels = sentence
-            labels = None if numbers is None else _numbers(path, labels, numbers, growing)
-        except BadRow as problem:
-            if bad_rows is None:
-                raise
-            bad_rows.add(problem)
-            continue
-        yield words, labels
 
 
 def _numbers(path, labels, numbers, growing):
@@ -362,7 +279,7 @@ def _read_columns(path, encoding, *, word, label, labelled):
         return
     line, text, _ = ahead[0][0]
     if text.startswith("{"):
-        _refuse_rows(path, text)
+        raise _no_words(path)
     width = len(_cells(text))
     if labelled:
         if width < 2:
@@ -454,7 +371,7 @@ def _blocks(path, encoding, *, skipped):
 def words_of_texts(texts, text_pairs):
     """`WordRows` of a list of lists of words, or of texts that are cut at white space."""
     if text_pairs is not None:
-        raise InputError("text_pairs: token classification has no pairs of texts; leave it out.")
+        raise InputError(f"text_pairs: {_WITHOUT['text_pair_column']}, leave it out.")
     texts = [text.split() if isinstance(text, str) else text for text in texts]
     check_texts(
         texts,
@@ -464,6 +381,7 @@ def words_of_texts(texts, text_pairs):
     return WordChunk([word for words in texts for word in words], [len(words) for words in texts]).rows()
 
 
+_WITHOUT = {"text_pair_column": "words have no pairs of texts", "label_separator": "a word has one label"}
 WORDS = Reader(
     "token-classification",
     ".conllu and column files",
@@ -471,4 +389,5 @@ WORDS = Reader(
     read_word_chunks,
     words_of_texts,
     default_word_metric,
+    without=_WITHOUT,
 )

@@ -75,7 +75,7 @@ def pretrain(
 
     Args:
         model: as `load_backbone(source, head="masked-lm")` returns it.
-        texts: `Task` of the kind "masked-lm", as of `tasks.unlabelled`; the validation texts measure perplexity.
+        texts: `Task` of the kind "masked-lm", as of `tasks.own_files`; the validation texts measure perplexity.
         tokenizer: `Tokenizer`; a text is cut at its `max_length`.
         output: path. It becomes the adapter directory of the least perplexity, and `output/step-N` that after N steps.
         adapter: `MethodConfig` of what trains, or None for everything.

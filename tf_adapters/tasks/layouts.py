@@ -19,7 +19,6 @@ from tf_adapters.json_input import parse_json
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.tables import FIELD_LIMIT
 
-FORMATS = ("csv", "tsv", "jsonl", "folders")
 UTF8, LATIN1, UTF8_OR_MAC = "utf-8", "latin-1", "utf-8 or mac-roman"
 _CHUNK_ROWS = 16384
 
@@ -30,7 +29,8 @@ class Layout:
 
     Attributes:
         format: "csv" (quotes as in RFC 4180), "tsv" (nothing is quoted), "jsonl" (an object a
-            line), or "folders" (a file a text, in a folder that is named as its label).
+            line), or "folders" (a file a text, in a folder that is named as its label). Other rows than texts
+            are read as the user's are: "conllu" and "columns" by `tasks.words`, "squad" by `tasks.squad`.
         text, text_pair, label: names of columns or keys; the latter two may be None.
         index: column with the row's number, or None.
         header: names of all columns, where the first line is already a row. It is left out
