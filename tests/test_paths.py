@@ -20,7 +20,7 @@ from tf_adapters.saving.layout import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.saving.stored_weights import sha256_of
 from tf_adapters.text import ByteLevelBpe, SentencePiece, WordPiece
-from tf_adapters.training.resume import read_info
+from tf_adapters.training.disk import read_info
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def train(mode, options, addresses, index):
 
     import tf_adapters
     from tf_adapters.models.state import state_of
-    from tf_adapters.training.load_for_task import load_for_task
+    from tf_adapters.training.experiment import load_for_task
     from tf_adapters.training.run import Reporter
     from tf_adapters.training.strategies import make_strategy, scope_of
 

@@ -17,7 +17,7 @@ from tf_adapters.cli.texts import TextOptions
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import PRETRAINING, check_recipe, get_recipe
 from tf_adapters.saving.layout import SETTINGS_FILE
-from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
+from tf_adapters.training.disk import HEAD_FOLDER, RESUME_FOLDER
 from tf_adapters.training.settings import choices
 
 # Of everything, and of adapters.
@@ -131,7 +131,7 @@ def pretrain(
     from tf_adapters._keras import keras
     from tf_adapters.cli.pretraining_report import PeriodProgress, show_pretraining
     from tf_adapters.models.state import state_of
-    from tf_adapters.training.leftovers import clear, is_to_be_cleared
+    from tf_adapters.training.disk import clear, is_to_be_cleared
 
     recipe = get_recipe(recipe)
     given = {**_usual(recipe, trainable), **given}

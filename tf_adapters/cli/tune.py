@@ -278,7 +278,7 @@ def _check_packages():
 
 
 def _check_settings(output, settings):
-    from tf_adapters.training.resume import refuse_other
+    from tf_adapters.training.disk import refuse_other
 
     if not (output / SETTINGS_FILE).exists():
         raise InputError(
