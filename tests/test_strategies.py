@@ -21,7 +21,7 @@ from tests.runs import content
 from tests.strategy_runs import make_task
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, set_trainable
 from tf_adapters.training.cluster import read_cluster
-from tf_adapters.training.strategies import make_strategy
+from tf_adapters.training.strategies import Workers, make_strategy
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Sums of float32 in another order, through 100 steps of Adam.
@@ -244,6 +244,20 @@ def test_tf_config_with_a_chief_numbers_it_first():
     config = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]}, "task": {"type": "worker", "index": 1}}
     cluster = read_cluster({"TF_CONFIG": json.dumps(config)})
     assert (cluster.workers, cluster.number, cluster.chief) == (3, 2, False)
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_worker_that_does_not_see_the_output_is_refused_beside_the_others(tmp_path, here):
+    workers = Workers.__new__(Workers)
+    (tmp_path / "of-the-chief").touch()
+    of_chief = iter([{"seed": 0}, "of-the-chief" if here else "elsewhere"])
+    workers.processes, workers.from_chief = 2, lambda compute: next(of_chief)
+    workers.any = lambda unseen: unseen
+    if here:
+        workers.check(tmp_path, {"seed": 0})
+    else:
+        with pytest.raises(InputError, match="this worker does not see what the first one writes there"):
+            workers.check(tmp_path, {"seed": 0})
 
 
 @pytest.mark.nightly

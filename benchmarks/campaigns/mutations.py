@@ -185,6 +185,13 @@ MUTATIONS = [
         "if tuple(variable.shape) == shape][0]",
         "thresholds",
     ),
+    (
+        "training/strategies.py",
+        "if settings.batch_size % self.replicas:",
+        "if settings.batch_size < self.replicas:",
+        "strategies:another_scope",
+    ),
+    ("training/strategies.py", "if self.any(unseen):", "if False:", "strategies:does_not_see"),
     ("training/on_keras3.py", "(seed * 1_000_003 + number)", "(number)", "keras_hub_training:dropout"),
     ("training/on_keras3.py", "    let_attentions_drop(model)\n", "    pass\n", "keras_hub_training:dropout"),
     (

@@ -13,7 +13,7 @@ def test_every_line_of_the_table_stands_once_in_the_package_and_its_tests_are_th
 
 
 def test_a_line_that_is_not_there_is_refused(monkeypatch):
-    with pytest.raises(SystemExit, match="stands 0 times in tf_adapters/training/seeds.py"):
+    with pytest.raises(SystemExit, match="stands 0 times in tf_adapters/training/disk.py"):
         mutations.place("training/disk.py", "no such line")
 
 

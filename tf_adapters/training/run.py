@@ -316,7 +316,8 @@ class Run:
         row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
         row.update({f"validation_{name}": number for name, number in numbers.items()})
         row |= {} if validation_loss is None else {"validation_loss": validation_loss}
-        self._log(row)
+        if self.workers.chief:
+            self._log(row)
         self.save()
         self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
         if self._stops() or self._out_of_patience():
@@ -382,8 +383,6 @@ class Run:
             bias.assign(trained)
 
     def _log(self, row):
-        if not self.workers.chief:
-            return
         text, columns = io.StringIO(), list(row)
         if self.log_bytes:
             # A run that was begun by an older version has the columns of that one.
