@@ -10,8 +10,7 @@ from tf_adapters import AdapterConfig, FusionConfig, add_adapters, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
-from tf_adapters.training.accumulation import GradientAccumulation
-from tf_adapters.training.step import TrainingStep
+from tf_adapters.training.step import GradientAccumulation, TrainingStep
 
 ROWS = 7
 INPUTS = tiny_inputs(ROWS)

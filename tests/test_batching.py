@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.text import batching
 from tf_adapters.text.batching import (
     default_lengths,
     padding_multiple,
@@ -319,19 +318,3 @@ def test_the_end_of_training_does_not_wait_for_the_thread_that_tunes_the_pipelin
     dataset = training_batches(some_rows(20), wordpiece, batch_size=4, epochs=2, seed=0)
     # As Keras' fit is given it.
     assert dataset.enumerate().map(lambda step, batch: batch).options().autotune.enabled is False
-
-
-@pytest.mark.nightly
-def test_many_rows_are_shuffled_without_a_permutation_in_memory(wordpiece, monkeypatch):
-    monkeypatch.setattr(batching, "_MOST_ROWS_IN_MEMORY", 100)
-    rows = some_rows(300)
-
-    def seen(seed=3, epochs=2, start_step=0):
-        batches = training_batches(rows, wordpiece, batch_size=8, epochs=epochs, seed=seed, start_step=start_step)
-        return [labels.numpy().tolist() for _, labels in batches]
-
-    batches = seen()
-    epochs = [sum(batches[:38], []), sum(batches[38:], [])]
-    assert all(sorted(epoch) == list(range(300)) for epoch in epochs) and epochs[0] != epochs[1]
-    assert seen(start_step=45) == batches[45:]
-    assert all(seen(seed=seed, epochs=1) != batches[:38] for seed in (4, 3 + 2**31, 3 + 2**32))

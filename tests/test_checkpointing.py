@@ -24,10 +24,8 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
-from tf_adapters.training.checkpointing import GradientCheckpointing
-from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.run import Reporter
-from tf_adapters.training.step import TrainingStep
+from tf_adapters.training.step import GradientCheckpointing, TrainingStep, seed_dropout
 
 
 def adapted(model, mode, config=None, fast=False):
@@ -155,8 +153,8 @@ import re, sys
 import tensorflow as tf
 from tests.conftest import tiny_inputs, tiny_model
 from tf_adapters import AdapterConfig, add_adapters, set_trainable
-from tf_adapters.training.checkpointing import GradientCheckpointing
-from tf_adapters.training.dropout import seed_dropout
+from tf_adapters.training.step import GradientCheckpointing
+from tf_adapters.training.step import seed_dropout
 from tf_adapters.training.step import TrainingStep
 
 mode, checkpointed, jit_compile = sys.argv[1], *(argument == "True" for argument in sys.argv[2:])

@@ -19,8 +19,8 @@ from tf_adapters import (
 )
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.models.state import state_of
-from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import frozen_depth
+from tf_adapters.training.step import seed_dropout
 
 # DeBERTa's is a class of its own, the others' is Keras'.
 EVERY_FAMILY = nightly_but(["deberta-v2"], FAMILIES)

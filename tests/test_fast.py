@@ -99,7 +99,7 @@ def test_blocks_are_subclasses_of_transformers_own_and_go_when_the_adapters_go()
     assert isinstance(model.bert.encoder, TFBertFastEncoder)
     assert all(isinstance(block, TFBertFastLayer) for block in model.bert.encoder.layer)
     assert sorted(w.name for w in model.weights if not w.name.startswith("adapters/")) == sorted(names)
-    from tf_adapters.training.dropout import seed_dropout
+    from tf_adapters.training.step import seed_dropout
 
     rates = [rate for *_, rate in FAMILY.dropout_layers(tiny_model())]
     seed_dropout(model, 0, rate=0.0)
@@ -212,7 +212,7 @@ def test_adapters_are_switched_and_disabled_in_graphs_already_traced(tmp_path):
 @pytest.mark.nightly
 def test_dropout_of_sites_and_steps_differs_and_follows_its_seed():
     def losses(seed):
-        from tf_adapters.training.dropout import seed_dropout
+        from tf_adapters.training.step import seed_dropout
 
         model = adapted(True)
         dropouts = seed_dropout(model, seed)

@@ -31,9 +31,9 @@ from tf_adapters._keras import keras
 from tf_adapters.models.transformers.upper_blocks import UpperBlocks, lower_blocks
 from tf_adapters.text.packed import PackedExamples
 from tf_adapters.training import frozen_blocks
-from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 from tf_adapters.training.run import Reporter
+from tf_adapters.training.step import seed_dropout
 
 UPPER = AdapterConfig(bottleneck_size=8, blocks=(2, 3), init_stddev=0.3, train_layer_norm="adapted")
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3, dropout=0.0)

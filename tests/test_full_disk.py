@@ -22,8 +22,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
-from tf_adapters.training.layout import SEEDS_FILE
-from tf_adapters.training.leftovers import discard_seeds
+from tf_adapters.training.disk import SEEDS_FILE, discard_seeds
 from tf_adapters.training.run import Reporter
 
 REASONS = {FULL: "No space left on device", READ_ONLY: "Read-only file system"}

@@ -1,7 +1,5 @@
 """What a kill may leave in an output folder: the commands' advice leads out of it, and nothing stays behind."""
 
-import io
-import tarfile
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +10,9 @@ from tf_adapters import fit, load_backbone, load_tokenizer, set_trainable, task_
 from tf_adapters.cli import pretrain, train, tune
 from tf_adapters.errors import InputError
 from tf_adapters.serving import export
-from tf_adapters.training import leftovers
+from tf_adapters.training import disk
+from tf_adapters.training.disk import SeedRuns
 from tf_adapters.training.run import Reporter
-from tf_adapters.training.seeds import SeedRuns
 
 TEMPORARY = ".0123456789abcdef.tf_adapters.tmp"
 COMMANDS = {"train": train, "seeds": train, "tune": tune, "pretrain": pretrain}
@@ -95,7 +93,7 @@ def test_the_list_of_seeds_is_there_before_the_first_seed(tmp_path):
     # Folders without the list are what was left when the run ended.
     (tmp_path / "seeds.json").unlink()
     make(tmp_path, "mine/a.txt")
-    leftovers.remove_leftovers(tmp_path)
+    disk.remove_leftovers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -110,7 +108,7 @@ def test_an_older_run_goes_as_a_whole_however_often_its_removal_is_killed(tmp_pa
         ".resume/state.safetensors",
     )
     make(tmp_path, "tf_adapters.json")
-    real, removed = leftovers._remove, []
+    real, removed = disk._remove, []
 
     def remove(path):
         if len(removed) == done:
@@ -119,12 +117,12 @@ def test_an_older_run_goes_as_a_whole_however_often_its_removal_is_killed(tmp_pa
         real(path)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(leftovers, "_remove", remove)
-        leftovers.clear(tmp_path)
+        patch.setattr(disk, "_remove", remove)
+        disk.clear(tmp_path)
     # Weights without what describes them are no adapter; the other way round they would be a broken one.
     assert removed[:1] == ["tf_adapters.json"][:done]
-    assert leftovers.is_to_be_cleared(tmp_path) and check("pretrain", tmp_path, resume=True) is None
-    leftovers.clear(tmp_path)
+    assert disk.is_to_be_cleared(tmp_path) and check("pretrain", tmp_path, resume=True) is None
+    disk.clear(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,14 +155,6 @@ def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step(new_run, tmp_path)
     assert new_run(tmp_path, resume=True) == 0
     assert (tmp_path / ".resume" / "state.safetensors").exists()
     assert new_run(tmp_path, resume=True) == 0
-
-
-def test_the_other_workers_of_a_run_of_no_step_hear_of_it(tmp_path):
-    from tf_adapters.training.strategies import _packed
-
-    make(tmp_path, ".resume/", "step-2/tf_adapters.json", "log.csv")
-    with tarfile.open(fileobj=io.BytesIO(_packed(tmp_path))) as archive:
-        assert sorted(archive.getnames()) == [".resume", "log.csv"]
 
 
 def test_an_export_that_was_killed_right_after_its_end_leaves_nothing_for_good(tmp_path):

@@ -42,9 +42,11 @@ from tf_adapters.models.state import state_of  # noqa: E402
 from tf_adapters.text.loading import load_tokenizer  # noqa: E402
 from tf_adapters.training.experiment import Experiment  # noqa: E402
 from tf_adapters.training.on_keras3 import _seed_dropout  # noqa: E402
-from tf_adapters.training.optimizer import make_optimizer  # noqa: E402
+from tf_adapters.training.optimizer import (
+    make_optimizer,  # noqa: E402
+    warmup_linear_decay,  # noqa: E402
+)
 from tf_adapters.training.run import Reporter  # noqa: E402
-from tf_adapters.training.schedules import warmup_linear_decay  # noqa: E402
 
 BACKEND = keras.backend.backend()
 TEXTS = ["a good film", "a dull and awful plot", "the cast was great fun"]

@@ -243,7 +243,7 @@ def test_random_drop_leaves_out_the_lowest_blocks_of_a_step_and_none_in_inferenc
 
 @pytest.mark.nightly
 def test_the_drops_of_two_runs_of_one_seed_are_the_same():
-    from tf_adapters.training.dropout import seed_dropout
+    from tf_adapters.training.step import seed_dropout
 
     runs = []
     for _ in range(2):

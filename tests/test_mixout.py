@@ -8,9 +8,8 @@ from tests.conftest import tiny_inputs, tiny_model
 from tf_adapters import AdapterConfig, InputError, add_adapters, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
-from tf_adapters.training import mixout as mixout_module
-from tf_adapters.training.mixout import Mixout
-from tf_adapters.training.step import TrainingStep
+from tf_adapters.training import step as step_module
+from tf_adapters.training.step import Mixout, TrainingStep
 
 INPUTS = tiny_inputs()
 
@@ -37,14 +36,14 @@ def test_an_entry_is_that_of_the_beginning_or_four_times_as_far_from_it(mode, fa
         if variable.shape.rank == 2 and id(variable) not in head and "embeddings" not in variable.name
     ]  # fmt: skip
     assert len(mixout.dropouts) == len(matrices) > 10
-    differences, replaced = [], mixout_module.replaced
+    differences, replaced = [], step_module.replaced
 
     def record(changes):
         for layer, attribute, value in changes:
             differences.append((value - begun[id(vars(layer)[attribute])]).numpy().ravel())
         return replaced(changes)
 
-    monkeypatch.setattr(mixout_module, "replaced", record)
+    monkeypatch.setattr(step_module, "replaced", record)
     TrainingStep(model, [mixout])(INPUTS, training=True)
     assert len(differences) == len(matrices)
     differences = np.concatenate(differences)

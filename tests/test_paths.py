@@ -18,7 +18,7 @@ from tf_adapters.models.weight_files import H5File, read_tensors
 from tf_adapters.paths import to_path
 from tf_adapters.saving.settings import CARD_FILE, SETTINGS_FILE, WEIGHTS_FILE, read_settings, sha256_of
 from tf_adapters.text import ByteLevelBpe, SentencePiece, WordPiece
-from tf_adapters.training.resume import read_info
+from tf_adapters.training.disk import read_info
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The results of several seeds."""
 
-from tf_adapters.training.seeds import SeedRuns
+from tf_adapters.training.disk import SeedRuns
 
 
 def test_the_best_seed_is_the_first_one_with_the_best_validation_whatever_its_test(tmp_path):

@@ -10,10 +10,7 @@ from tests.conftest import randomize, tiny_inputs, tiny_model
 from tf_adapters import AdapterConfig, add_adapters, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
-from tf_adapters.training.accumulation import GradientAccumulation
-from tf_adapters.training.checkpointing import GradientCheckpointing
-from tf_adapters.training.mixout import Mixout
-from tf_adapters.training.step import Change, TrainingStep
+from tf_adapters.training.step import Change, GradientAccumulation, GradientCheckpointing, Mixout, TrainingStep
 
 ROWS = 7
 KIND = get_kind("classification")

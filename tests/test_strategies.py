@@ -20,8 +20,8 @@ from tests.conftest import tiny_model, write_checkpoint
 from tests.runs import content
 from tests.strategy_runs import make_task
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, set_trainable
-from tf_adapters.training.cluster import Cluster, meet, read_cluster
-from tf_adapters.training.strategies import make_strategy
+from tf_adapters.training.cluster import read_cluster
+from tf_adapters.training.strategies import Workers, make_strategy
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Sums of float32 in another order, through 100 steps of Adam.
@@ -160,7 +160,8 @@ def test_resume_on_two_devices_ends_bit_equal(small, tmp_path):
 
 @pytest.mark.nightly
 def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_ends_bit_equal(small, tmp_path):
-    """One worker gets SIGTERM; both save at the same step, and go on together. Only the chief has an output."""
+    """One worker gets SIGTERM; both stop at the next step that they agree at. The chief alone writes the output that
+    they share."""
     finish(start([{"strategy": None, "folder": str(tmp_path / "one"), "checkpoint": str(small)}]))
 
     def run(name, **second):
@@ -168,24 +169,19 @@ def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_en
         for config, settings in zip(
             two_workers(), ({key: value for key, value in second.items() if key == "resume"}, second)
         ):
-            folder = tmp_path / (name if not config["task"]["index"] else f"{name}-second")
-            workers.append(
-                start(
-                    [{"strategy": "multi-worker", "folder": str(folder), "checkpoint": str(small), **settings}],
-                    tf_config=config,
-                )
-            )
+            run = {"strategy": "multi-worker", "folder": str(tmp_path / name), "checkpoint": str(small), **settings}
+            run["record"] = str(tmp_path / f"{name}-{config['task']['index']}")
+            workers.append(start([run], tf_config=config))
         (chief, _), (second, _) = finish(*workers)
         assert chief == second
         return chief
 
     assert run("whole") == "steps 108 interrupted False\n"
-    assert_same(tmp_path / "one", tmp_path / "whole")
-    assert not (tmp_path / "whole-second").exists()
-    whole, second = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "whole-second.npz")
+    assert_same(tmp_path / "one", tmp_path / "whole-0")
+    whole, second = np.load(tmp_path / "whole-0.npz"), np.load(tmp_path / "whole-1.npz")
     assert all(np.array_equal(whole[name], second[name]) for name in whole.files)
 
-    assert run("stopped", stop_at=23).endswith("interrupted True\n")
+    assert run("stopped", stop_at=26) == "steps 30 interrupted True\n"
     assert (tmp_path / "stopped" / ".resume").is_dir()
     assert run("stopped", resume=True) == "steps 108 interrupted False\n"
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
@@ -197,11 +193,11 @@ def test_a_worker_that_dies_ends_the_other_with_a_sentence(small, tmp_path, kill
     settings = {"strategy": "multi-worker", "folder": str(tmp_path / "out"), "checkpoint": str(small)}
     # Ten trainings in a row do not end before one is killed.
     workers = [
-        start([{**settings, "folder": f"{settings['folder']}{index}-{run}"} for run in range(10)], tf_config=config)
-        for index, config in enumerate(two_workers())
+        start([{**settings, "folder": f"{settings['folder']}-{run}"} for run in range(10)], tf_config=config)
+        for config in two_workers()
     ]
     deadline = time.monotonic() + 200
-    while not (tmp_path / "out0-0" / "log.csv").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "out-0" / "log.csv").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     workers[killed].kill()
     _, err = finish(*workers, status=(-signal.SIGKILL, 1) if killed == 0 else (1, -signal.SIGKILL))[1 - killed]
@@ -211,14 +207,12 @@ def test_a_worker_that_dies_ends_the_other_with_a_sentence(small, tmp_path, kill
 def test_a_strategy_without_its_hardware_is_refused(monkeypatch):
     import tensorflow as tf
 
-    monkeypatch.delenv("TPU_NAME", raising=False)
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     for name, message in {
-        "ps": "strategy='ps' is unknown: use one of mirrored, multi-worker, tpu",
+        "ps": "strategy='ps' is unknown: use one of mirrored, multi-worker",
         "mirrored": "needs two devices or more, and TensorFlow sees one CPU",
         "multi-worker": "TF_CONFIG, and it is not set",
-        "tpu": "found no TPU: set TPU_NAME",
     }.items():
         with pytest.raises(InputError, match=message):
             make_strategy(name)
@@ -229,16 +223,11 @@ def test_a_strategy_without_its_hardware_is_refused(monkeypatch):
     [
         ("{", "it is not JSON"),
         ({"task": {"type": "worker", "index": 0}}, 'its "cluster" must be an object'),
-        ({"cluster": {"worker": ["a:1", "b:2"], "ps": ["c:3"]}}, "its \"cluster\" has 'ps'"),
-        (
-            {"cluster": {"worker": "a:1"}},
-            "'worker' of its \"cluster\" must be a list of addresses HOST:PORT, and is 'a:1'",
-        ),
-        ({"cluster": {"worker": ["a:1", "b"]}}, "must be a list of addresses"),
-        ({"cluster": {"worker": ["a:1", "b:70000"]}}, "must be a list of addresses"),
-        ({"cluster": {"worker": ["a:1"]}}, "fewer than two workers"),
-        ({"cluster": {"worker": ["a:1", "a:1"]}}, "have one address"),
-        ({"cluster": {"chief": ["a:1", "b:1"]}}, 'one "chief" or none'),
+        ({"cluster": {"worker": ["a:1", "b:2"], "ps": ["c:3"]}}, 'its "cluster" must be an object'),
+        ({"cluster": {"worker": "a:1"}}, "with a list of addresses HOST:PORT"),
+        ({"cluster": {"worker": ["a:1", "b"]}}, "with a list of addresses HOST:PORT"),
+        ({"cluster": {"worker": ["a:1"]}}, "must have two workers or more"),
+        ({"cluster": {"chief": ["a:1", "b:1"]}}, 'of which one may be the "chief"'),
         ({"cluster": {"worker": ["a:1", "b:1"]}}, r'its "task" must say .* \(worker 0, worker 1\), and is None'),
         ({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}, "'index': 2"),
         ({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": "0"}}, "'index': '0'"),
@@ -254,18 +243,43 @@ def test_what_is_wrong_with_tf_config_is_named_beside_one_that_is_right(config, 
 def test_tf_config_with_a_chief_numbers_it_first():
     config = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]}, "task": {"type": "worker", "index": 1}}
     cluster = read_cluster({"TF_CONFIG": json.dumps(config)})
-    assert (cluster.workers, cluster.number, cluster.chief, cluster.addresses) == (3, 2, False, ("a:1", "b:1", "c:1"))
+    assert (cluster.workers, cluster.number, cluster.chief) == (3, 2, False)
 
 
-def test_workers_that_do_not_start_are_named():
-    addresses = tuple(two_workers()[0]["cluster"]["worker"])
-    with pytest.raises(InputError, match=f"{addresses[1]} of TF_CONFIG did not start within 0 s"):
-        meet(Cluster(workers=2, number=0, addresses=addresses), seconds=0.2)
-    with pytest.raises(InputError, match=f"the first worker of TF_CONFIG, {addresses[0]}, was not there"):
-        meet(Cluster(workers=2, number=1, addresses=addresses), seconds=0.2)
+@pytest.mark.parametrize("here", [True, False])
+def test_a_worker_that_does_not_see_the_output_is_refused_beside_the_others(tmp_path, here):
+    workers = Workers.__new__(Workers)
+    (tmp_path / "of-the-chief").touch()
+    of_chief = iter([{"seed": 0}, "of-the-chief" if here else "elsewhere"])
+    workers.processes, workers.from_chief = 2, lambda compute: next(of_chief)
+    workers.any = lambda unseen: unseen
+    if here:
+        workers.check(tmp_path, {"seed": 0})
+    else:
+        with pytest.raises(InputError, match="this worker does not see what the first one writes there"):
+            workers.check(tmp_path, {"seed": 0})
 
 
-def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkpoint, tmp_path):
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "second, sentences",
+    [
+        ({"folder": "elsewhere"}, ("another worker does not see", "this worker does not see")),
+        ({"dropout": 0.5}, ("Another worker has other settings", "This worker has another dropout than the chief")),
+    ],
+)
+def test_a_worker_without_the_shared_output_or_with_other_settings_is_refused(small, tmp_path, second, sentences):
+    run = {"strategy": "multi-worker", "folder": "out", "checkpoint": str(small)}
+    runs = [run, {**run, **second}]
+    for one in runs:
+        one["folder"] = str(tmp_path / one["folder"])
+    ends = finish(*(start([one], tf_config=config) for one, config in zip(runs, two_workers())), status=1)
+    for (_, err), sentence in zip(ends, sentences):
+        assert f"{sentence}" in err.splitlines()[-1]
+    assert not any((tmp_path / "out").rglob("*"))
+
+
+def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkpoint, tmp_path, monkeypatch):
     import tensorflow as tf
 
     wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
@@ -301,18 +315,20 @@ def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkp
         fit(dropping, task, wordpiece, strategy=strategy, **settings)
     with pytest.raises(InputError, match="jit_compile=True is for one device"):
         fit(made, task, wordpiece, strategy=strategy, **settings, jit_compile=True)
+    monkeypatch.setattr(tf.distribute.MirroredStrategy, "num_replicas_in_sync", 3)
+    with pytest.raises(InputError, match="batch_size=8 rows of a step do not divide among 3 devices"):
+        fit(made, task, wordpiece, strategy=strategy, **settings)
     assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--strategy=ring"], "--strategy ring is unknown: use one of mirrored, multi-worker, tpu"),
+        (["--strategy=ring"], "--strategy ring is unknown: use one of mirrored, multi-worker"),
         (["--strategy=multi-worker"], "TF_CONFIG, and it is not set"),
         (["--strategy=mirrored", "--cache-frozen"], "--cache-frozen cannot be together with --strategy mirrored"),
         (["--strategy=mirrored", "--xla"], "--xla cannot be together with --strategy mirrored"),
         (["--strategy=multi-worker", "--seeds=2"], "--seeds cannot be together with --strategy multi-worker"),
-        (["--strategy=tpu"], "--strategy tpu needs --xla"),
         (["--strategy=mirrored"], "--strategy mirrored needs two devices or more"),
     ],
 )

@@ -50,8 +50,7 @@ def test_a_word_has_its_usual_label_and_a_new_one_the_most_frequent():
 
 def test_what_a_reader_should_know_is_said():
     from tf_adapters.cli.report import warnings
-    from tf_adapters.training.experiment import HeldOut
-    from tf_adapters.training.result import without_training
+    from tf_adapters.training.experiment import HeldOut, without_training
 
     task, kind = task_of("classification", [0] * 30 + [1] * 8 + [2] * 2, ("a", "b", "c"), "accuracy"), None
     kind = get_kind("classification")

@@ -26,8 +26,7 @@ class TrainingArm:
         from tf_adapters import save_adapter
         from tf_adapters._keras import keras
         from tf_adapters.layers.ops import keras2
-        from tf_adapters.training.checkpointing import GradientCheckpointing
-        from tf_adapters.training.step import TrainingStep
+        from tf_adapters.training.step import GradientCheckpointing, TrainingStep
 
         self.whole, self.details = _build(settings, adapters=not settings["arm"].endswith("full"))
         batches = _read_batches(settings["batches"])
@@ -128,7 +127,7 @@ def make_arm(settings):
 
 def _build(settings, *, adapters):
     import tf_adapters
-    from tf_adapters.training.dropout import seed_dropout
+    from tf_adapters.training.step import seed_dropout
 
     model = tf_adapters.load_backbone(settings["directory"], num_labels=2)
     if adapters:

@@ -13,13 +13,13 @@ def test_every_line_of_the_table_stands_once_in_the_package_and_its_tests_are_th
 
 
 def test_a_line_that_is_not_there_is_refused(monkeypatch):
-    with pytest.raises(SystemExit, match="stands 0 times in tf_adapters/training/seeds.py"):
-        mutations.place("training/seeds.py", "no such line")
+    with pytest.raises(SystemExit, match="stands 0 times in tf_adapters/training/disk.py"):
+        mutations.place("training/disk.py", "no such line")
 
 
 def test_a_mutation_is_caught_in_a_copy():
-    done = run_script("mutations.py", "--only", "training/seeds.py")
-    assert done.returncode == 0 and done.stdout.startswith("caught    training/seeds.py"), done.stderr
+    done = run_script("mutations.py", "--only", "training/disk.py")
+    assert done.returncode == 0 and done.stdout.startswith("caught    training/disk.py"), done.stderr
 
 
 def test_rows_are_chosen_by_word_and_by_what_a_commit_has_not(monkeypatch):

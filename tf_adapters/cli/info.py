@@ -69,7 +69,7 @@ def _show_directory(console, directory, as_json):
     from tf_adapters.cli.report import show_numbers
     from tf_adapters.saving.model_card import described_origin
     from tf_adapters.saving.settings import directory_size, read_settings
-    from tf_adapters.training.layout import RESUME_FOLDER
+    from tf_adapters.training.disk import RESUME_FOLDER
 
     settings = read_settings(directory)
     size = directory_size(directory)

@@ -6,7 +6,7 @@ import pathlib
 
 from tf_adapters.errors import InputError
 from tf_adapters.saving.atomic import is_temporary
-from tf_adapters.training.leftovers import remove_leftovers
+from tf_adapters.training.disk import remove_leftovers
 
 
 def check_writable(path, *, option="--output"):

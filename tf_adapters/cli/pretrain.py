@@ -18,7 +18,7 @@ from tf_adapters.models.sources import find_here
 from tf_adapters.ranges import RANGES
 from tf_adapters.recipes import PRETRAINING, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE
-from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
+from tf_adapters.training.disk import HEAD_FOLDER, RESUME_FOLDER
 from tf_adapters.training.settings import choices
 
 # Of everything, and of adapters.
@@ -112,7 +112,7 @@ def pretrain(
     from tf_adapters._keras import keras
     from tf_adapters.cli.pretraining_report import PeriodProgress, show_pretraining
     from tf_adapters.models.state import state_of
-    from tf_adapters.training.leftovers import clear, is_to_be_cleared
+    from tf_adapters.training.disk import clear, is_to_be_cleared
 
     data = texts.read(console, run.seed)
     if epochs is not None:

@@ -7,7 +7,7 @@ from tf_adapters.cli.plots import draw_perplexity
 from tf_adapters.cli.progress import TrainingProgress
 from tf_adapters.cli.report import show_numbers
 from tf_adapters.saving.settings import directory_size, read_settings
-from tf_adapters.training.layout import LOG_FILE
+from tf_adapters.training.disk import LOG_FILE
 
 PLOT_FILE = "perplexity.png"
 

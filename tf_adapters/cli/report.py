@@ -157,18 +157,18 @@ def show_report(console, model, task, output, result, counts, seconds, settings,
 
 
 def keep(console, task, output, held_out):
-    """As `training.result.keep`, and draw the learning curve; what that returns, and the picture's path or None."""
-    from tf_adapters.training import result
+    """As `training.experiment.keep`, and draw the learning curve; what that returns, and the picture's path or None."""
+    from tf_adapters.training import experiment
 
     with console.status("Training on the words alone, to compare ..."):
-        others = result.keep(task, output, held_out)
+        others = experiment.keep(task, output, held_out)
     return others, _draw_curve(output, task)
 
 
 def _draw_curve(output, task):
     """Draw the run's `log.csv`; the path, or None without Matplotlib or where there are too few points."""
     from tf_adapters.cli.plots import draw_curve
-    from tf_adapters.training.layout import LOG_FILE
+    from tf_adapters.training.disk import LOG_FILE
 
     remove_file(output / CURVE_FILE)
     if importlib.util.find_spec("matplotlib") is None or not (output / LOG_FILE).exists():

@@ -8,8 +8,8 @@ import typer
 from tf_adapters import load_adapter, parameter_counts
 from tf_adapters.cli.progress import TrainingProgress, counting
 from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
+from tf_adapters.training.disk import discard_seeds
 from tf_adapters.training.experiment import Observer
-from tf_adapters.training.leftovers import discard_seeds
 from tf_adapters.training.run import FitResult
 
 

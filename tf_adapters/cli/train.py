@@ -16,7 +16,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.sources import find_here
 from tf_adapters.recipes import RECIPES, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE
-from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
+from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE
 from tf_adapters.training.settings import TrainingSettings, check_door
 
 _adapter = functools.partial(option, panel="Adapter")
@@ -62,8 +62,8 @@ def train(
     strategy: _run(
         Optional[str],
         "Train on several devices, each with its rows of a batch, so that `--batch-size` is that of all together: "
-        "`mirrored` takes all GPUs of this machine; `tpu` a TPU, with `--xla` (never tried); `multi-worker` several "
-        "machines, where the same command runs on each, and only `TF_CONFIG` says which of them it is: "
+        "`mirrored` takes all GPUs of this machine; `multi-worker` several machines with one `--output`, where the "
+        "same command runs on each, and only `TF_CONFIG` says which of them it is: "
         '`TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", '
         '"index": 0}}\' tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. '
         "The first writes the output.",
@@ -185,18 +185,16 @@ def _check_strategy(name, given, seeds, adapter):
     from tf_adapters.training.settings import for_one_device, option_of
 
     if name is None:
-        return Cluster(workers=1, number=0)
+        return Cluster()
     if name not in STRATEGIES:
         raise InputError(f"--strategy {name} is unknown: use one of {', '.join(STRATEGIES)}.")
     alone = [option_of(field) for field in for_one_device(given)]
     alone += ["--random-drop"] if adapter.random_drop else []
-    alone += ["--xla"] if given["jit_compile"] and name != "tpu" else []
+    alone += ["--xla"] if given["jit_compile"] else []
     alone += ["--seeds"] if seeds > 1 and name == "multi-worker" else []
     for word in alone:
         raise InputError(f"{word} cannot be together with --strategy {name}: leave one of them out.")
-    if name == "tpu" and not given["jit_compile"]:
-        raise InputError("--strategy tpu needs --xla: a TPU compiles each shape of a batch, and with it they are few.")
-    return read_cluster(os.environ) if name == "multi-worker" else Cluster(workers=1, number=0)
+    return read_cluster(os.environ) if name == "multi-worker" else Cluster()
 
 
 def _make_strategy(name):

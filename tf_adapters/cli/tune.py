@@ -281,7 +281,7 @@ def _run_search(console, hypermodel, oracle, output, settings):
 
 
 def _check_settings(output, settings):
-    from tf_adapters.training.resume import refuse_other
+    from tf_adapters.training.disk import refuse_other
 
     if not (output / SETTINGS_FILE).exists():
         raise InputError(

@@ -14,7 +14,7 @@ from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.json_input import finite, parse_json, read_json
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
-from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER
+from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER
 
 STUDY_FILE = "study.json"
 VALUES_FILE = "values.jsonl"

@@ -11,8 +11,6 @@ from tf_adapters.errors import InputError
 _MOST_BATCHES_IN_A_WINDOW = 50
 # Windows whose texts are cut at the same time, and batches that wait.
 _CUT_AT_ONCE, _BATCHES_AHEAD = min(8, os.cpu_count() or 1), 8
-# Above it a permutation is computed for each window anew, and the labels stay where they are.
-_MOST_ROWS_IN_MEMORY = 2**20
 
 
 def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
@@ -83,8 +81,7 @@ def training_batches(
 
     A batch depends on `seed` and its step alone: no iterator state is needed to
     resume, and `start_step=k` yields what the stream from 0 yields from element
-    k on, at the cost of one epoch's permutation and one window. Above a million rows
-    the permutation is computed window by window, so that memory does not grow.
+    k on, at the cost of one epoch's permutation and one window.
 
     Args:
         rows: `Rows` with labels, or `PackedExamples`.
@@ -110,8 +107,9 @@ def training_batches(
     """
     steps = _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder)
     count, total, lengths = len(rows), steps * epochs, _checked_lengths(lengths, tokenizer)
-    large, per_token = count > _MOST_ROWS_IN_MEMORY, isinstance(rows.labels, tf.RaggedTensor)
-    labels_at = _labels_at(rows, in_memory=not large or per_token)
+    per_token = isinstance(rows.labels, tf.RaggedTensor)
+    with tf.device("CPU:0"):
+        all_labels = rows.labels if per_token else tf.constant(rows.labels)
 
     window_batches = min(_MOST_BATCHES_IN_A_WINDOW, max(1, count // (4 * batch_size)))
     window_rows = window_batches * batch_size
@@ -126,7 +124,7 @@ def training_batches(
     @tf.autograph.experimental.do_not_convert
     def windows_of_epoch(epoch):
         # Even numbers shuffle rows, odd ones batches.
-        permutation = shuffle(0 if large else count, 2 * epoch)
+        permutation = shuffle(count, 2 * epoch)
         numbers = tf.data.Dataset.range(tf.where(epoch == first_epoch, first_window, 0), windows)
         return numbers.map(
             functools.partial(encoded_window, epoch, permutation), num_parallel_calls=_CUT_AT_ONCE, deterministic=True
@@ -135,17 +133,7 @@ def training_batches(
     @tf.autograph.experimental.do_not_convert
     def encoded_window(epoch, permutation, window):
         start, stop = window * window_rows, tf.minimum((window + 1) * window_rows, used)
-        if large:
-            # Of few rows index_shuffle knows few permutations: among 64, seeds 0 and 2**31 agree. Of many, one pass
-            # leaves neighbours close to each other more often than chance (chi-square over 64 bins), and two do not.
-            index, last = tf.range(start, stop), tf.constant(count - 1, tf.int64)
-            keys = tf.random.stateless_uniform(
-                [2, 2], seed=tf.stack([seed, 2 * epoch]), minval=None, maxval=None, dtype=tf.int64, alg="philox"
-            )
-            for key in (keys[0], keys[1]):
-                index = tf.random.experimental.index_shuffle(index, key, last)
-        else:
-            index = permutation[start:stop]
+        index = permutation[start:stop]
         encoded = rows.encode(tokenizer, index)
 
         batches = tf.size(index, out_type=tf.int64) // batch_size
@@ -157,7 +145,7 @@ def training_batches(
         order = tf.concat([tf.cast(tf.reshape(by_length, [-1]), tf.int64), remainder], axis=0)
         encoded = {name: tf.gather(ragged, order) for name, ragged in encoded.items()}
         index = tf.gather(index, order)
-        return encoded, index, labels_at(index)
+        return encoded, index, tf.gather(all_labels, index)
 
     @tf.autograph.experimental.do_not_convert
     def batches_of_window(encoded, index, window_labels):
@@ -217,20 +205,6 @@ def _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder):
             start_step=start_step,
         )
     return steps
-
-
-def _labels_at(rows, *, in_memory):
-    """Function of an int64 tensor of indices that returns their labels, in a graph."""
-    if in_memory:
-        with tf.device("CPU:0"):
-            labels = rows.labels if isinstance(rows.labels, tf.RaggedTensor) else tf.constant(rows.labels)
-        return functools.partial(tf.gather, labels)
-
-    def read(index):
-        chosen = tf.numpy_function(lambda index: rows.labels[index], [index], rows.labels.dtype)
-        return tf.ensure_shape(chosen, [*index.shape, *rows.labels.shape[1:]])
-
-    return read
 
 
 def sorted_batches(encoded, *, batch_size, tokenizer, lengths=None, multiple_of=8, fill=False):

@@ -2,10 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import shutil
+import time
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
+from tf_adapters._installation import versions
 from tf_adapters._types import Model, PathLike
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
@@ -13,28 +16,27 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.door import door_called
 from tf_adapters.models.injection import add_adapters
-from tf_adapters.models.loading import choose_door
+from tf_adapters.models.loading import choose_door, load_backbone
 from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import set_trainable
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe
 from tf_adapters.saving.atomic import remove_folder
-from tf_adapters.saving.directory import load_adapter
+from tf_adapters.saving.directory import keep_result, load_adapter
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.pretrained import fuse_adapters, load_pretrained_adapter
 from tf_adapters.saving.settings import read_settings
+from tf_adapters.tasks.analysis import class_report
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Task
+from tf_adapters.text.loading import load_tokenizer
 from tf_adapters.text.tokenizer import Tokenizer
+from tf_adapters.training.disk import RESUME_FOLDER, SeedRuns
 from tf_adapters.training.fit import fit
-from tf_adapters.training.layout import RESUME_FOLDER
-from tf_adapters.training.load_for_task import load_for_task
-from tf_adapters.training.result import keep
 from tf_adapters.training.run import FitResult, Reporter
-from tf_adapters.training.seeds import SeedRuns
 from tf_adapters.training.settings import TrainingSettings
-from tf_adapters.training.strategies import processes_of, scope_of
+from tf_adapters.training.strategies import processes_of, refuse_workers, scope_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +90,6 @@ class Experiment:
         fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
         pretrained: directory whose adapter, or encoder, training goes on with, or `owner/name` on the hub; or None.
         strategy: `tf.distribute.Strategy` or None.
-        cast: bool, whether frozen weights may be rounded to the precision, after which the encoder serves no other
-            training.
         door: as in `load_backbone`; where it is `"keras-hub"` frozen weights stay as they are.
 
     Example:
@@ -112,7 +112,6 @@ class Experiment:
     fused: Dict[str, pathlib.Path] = dataclasses.field(default_factory=dict)
     pretrained: Optional[pathlib.Path] = None
     strategy: object = None
-    cast: bool = True
     door: Optional[str] = None
     # The task of the latest seed: drawing its rows again takes time and memory.
     _tasks: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
@@ -177,7 +176,7 @@ class Experiment:
         elif self.trainable == "adapters":
             add_adapters(model, self.adapter, seed=seed, fast=self.fast)
         set_trainable(model, self.trainable)
-        if self.cast and self.door == "transformers" and processes_of(self.strategy)[0] == 1:
+        if self.door == "transformers" and processes_of(self.strategy)[0] == 1:
             # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no
             # bfloat16.
             cast_frozen(model)
@@ -259,6 +258,7 @@ class Experiment:
             remove_folder(to_path(output) / RESUME_FOLDER)
         output, observer, first = to_path(output), observer or Observer(), self.settings.seed
         check_seeds(first, seeds)
+        refuse_workers(self.strategy, "several seeds")
         task = self.task_of(first)
         metric = METRICS[task.metric].primary
         runs = SeedRuns(
@@ -334,3 +334,85 @@ def score(model, tokenizer, task, *, batch_size=32, scorer=None, progress=None):
     kind, (split, rows) = get_kind(task.kind), held_out_rows(task)
     outputs = kind.predict(scorer or Scorer(model, tokenizer, batch_size=batch_size), rows, progress=progress)
     return HeldOut(split, rows, outputs, kind.score(task.metric, rows, outputs))
+
+
+def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=None, door=None):
+    """Load a pretrained encoder with the head that a task needs.
+
+    Args:
+        source: as in `load_backbone`.
+        task: `Task`.
+        max_length: int, tokens that are kept of a text.
+        head_layers: as in `load_backbone`.
+        seed: int, decides the head's initial weights; Keras' global generators start from it.
+        backbone: a model without adapters whose encoder is used in place of reading it again, as in `change_head`, or
+            None.
+        door: as in `load_backbone`.
+
+    Returns: `(model, tokenizer)`.
+
+    Raises:
+        InputError: as `load_backbone` and `load_tokenizer`.
+    """
+    kind = get_kind(task.kind)
+    door = choose_door(door)
+    door_called(door).ops.keras.utils.set_random_seed(seed)
+    if backbone is None:
+        load = functools.partial(load_backbone, source, door=door)
+    else:
+        from tf_adapters.models.transformers.loading import change_head
+
+        load = functools.partial(change_head, backbone)
+    model = load(
+        head=kind.head,
+        num_labels=kind.num_labels(task.labels),
+        labels=list(task.labels) or None,
+        head_layers=head_layers,
+    )
+    return model, load_tokenizer(model, max_length=max_length)
+
+
+MOST_CLASSES_KEPT = 200
+
+
+def keep(task, output, held_out):
+    """Keep a result in its adapter directory, with what is reached without training.
+
+    Args:
+        task: `Task`.
+        output: path of the adapter directory.
+        held_out: `HeldOut`.
+
+    Returns: `without_training`.
+    """
+    kind = get_kind(task.kind)
+    others = without_training(kind, task, held_out.rows)
+    keep_result(output, _result(kind, task, held_out, others))
+    return others
+
+
+def without_training(kind, task, rows):
+    """What scores are reached without fine-tuning, a dict of the task's main number by what reaches it."""
+    primary, found = METRICS[task.metric].primary, {}
+    constant = kind.constant(rows, task.labels)
+    if constant is not None:
+        found["one constant answer"] = kind.score(task.metric, rows, constant)[primary]
+    alone = kind.words_alone(task, rows)
+    if alone is not None:
+        found[alone[0]] = kind.score(task.metric, rows, alone[1])[primary]
+    return found
+
+
+def _result(kind, task, held_out, others):
+    """What the adapter directory keeps of it; no times, by which equal runs would differ."""
+    classes = kind.classes(held_out.rows, held_out.outputs)
+    few = len(task.labels) <= MOST_CLASSES_KEPT
+    return {
+        "split": held_out.split,
+        "rows": len(held_out.rows),
+        "numbers": {name: float(value) for name, value in held_out.numbers.items()},
+        "without_training": {what: float(value) for what, value in others.items()},
+        "classes": class_report(*classes, task.labels).classes if classes is not None and few else None,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "versions": versions(),
+    }

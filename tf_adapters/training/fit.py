@@ -13,26 +13,25 @@ from tf_adapters.paths import to_path
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.batching import padding_multiple, steps_per_epoch
 from tf_adapters.training.run import FitResult, Reporter, Run
-from tf_adapters.training.settings import TrainingSettings, by_keywords, check_packages
-from tf_adapters.training.strategies import get_workers, in_scope
+from tf_adapters.training.settings import TrainingSettings, check_packages
+from tf_adapters.training.strategies import Alone, Workers, scope_of, strategy_for
 
 if TYPE_CHECKING:
     from tf_adapters.text.tokenizer import Tokenizer
 
 
-@by_keywords
-@in_scope
 def fit(
     model: Model,
     task: Task,
     tokenizer: "Tokenizer",
-    output: PathLike,
-    settings: TrainingSettings,
+    output: Optional[PathLike] = None,
+    settings: Optional[TrainingSettings] = None,
     *,
     kind: Any = None,
     resume: bool = False,
     reporter: Optional[Reporter] = None,
     strategy: Any = None,
+    **fields: Any,
 ) -> FitResult:
     """Train what `set_trainable` chose, with Adam and linear warm-up and decay.
 
@@ -48,13 +47,14 @@ def fit(
         task: `Task`.
         tokenizer: `Tokenizer`.
         output: path of the adapter directory to write.
-        settings: `TrainingSettings`. Its fields may be given as keywords in its place: `epochs=3, learning_rate=1e-3`.
+        settings: `TrainingSettings`, or None with some of its fields as keywords: `epochs=3, learning_rate=1e-3`.
         kind: `Kind` in place of the one that `task.kind` names, or None.
         resume: bool, go on with the run that `output` holds.
         reporter: `Reporter` or None.
         strategy: `tf.distribute.Strategy` in whose scope the model was made, or None; see
             `training.strategies.make_strategy`. `batch_size` is that of all its devices together, and without dropout
-            the result that of one, up to rounding.
+            the result that of one, up to rounding. Several workers share `output`, which the chief writes; they save
+            their state every 100 steps.
 
     Returns: `FitResult`. The model has the best epoch's weights.
 
@@ -62,6 +62,25 @@ def fit(
         InputError: a value out of range, nothing to resume, another run's state; its
             subclass DivergedError: a loss that is not finite.
     """
+    if output is None:
+        raise InputError("{output}: give the directory to write.", output=None)
+    if settings is not None and fields:
+        raise InputError(f"settings and {', '.join(fields)} are given: leave one of them out.")
+    settings = TrainingSettings(**fields) if settings is None else settings
+    if not isinstance(settings, TrainingSettings):
+        raise InputError(
+            "{settings} are no TrainingSettings: give TrainingSettings(epochs=..., learning_rate=...).",
+            settings=settings,
+        )
+    strategy = strategy_for(model, strategy)
+    with scope_of(strategy):
+        run = _begun(model, task, tokenizer, to_path(output), settings, kind, resume, reporter or Reporter(), strategy)
+        return run.train()
+
+
+@transaction
+def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, strategy):
+    """The `Run` before its next step; what is refused until then leaves the model as it was."""
     state = _checked_state(model)
     check_packages(settings.to_dict())
     kind = kind or get_kind(task.kind)
@@ -76,37 +95,33 @@ def fit(
             batch_size=settings.batch_size,
         )
     random_drop = state.active and getattr(state.adapters[state.active].config, "random_drop", 0)
-    workers = get_workers(strategy, settings, random_drop=random_drop)
-    reporter = reporter or Reporter()
+    workers = Alone() if strategy is None else Workers(strategy, settings, random_drop)
     of_epoch = steps_per_epoch(len(examples), batch_size=settings.batch_size, drop_remainder=settings.jit_compile)
     period = settings.period or of_epoch
     steps = settings.steps or -(-settings.epochs * of_epoch // period) * period
 
-    @transaction
-    def prepared(model):
-        """The run, before its first step: what is refused until then leaves the model as it was."""
-        if task.labels:
-            state.name_labels(model, task.labels)
-        trained = trained_as(model, kind, examples, tokenizer, settings, workers)
-        variables = trained.compile(steps)
-        for note in getattr(examples, "notes", ()):
-            reporter.note(note)
-        run = Run(
-            trained=trained,
-            task=task,
-            output=workers.folder(to_path(output), resume),
-            steps=steps,
-            steps_per_epoch=period,
-            compared=_compared(model, task, tokenizer, trained, steps),
-            variables={**variables, "metric": workers.per_replica(variables["metric"])},
-            reporter=reporter,
-        )
-        workers.same_settings(run.compared)
-        if resume:
-            run.restore()
-        return run
-
-    return prepared(model).train(-(-steps // of_epoch))
+    if task.labels:
+        state.name_labels(model, task.labels)
+    trained = trained_as(model, kind, examples, tokenizer, settings, workers)
+    variables = trained.compile(steps)
+    for note in getattr(examples, "notes", ()):
+        reporter.note(note)
+    compared = _compared(model, task, tokenizer, trained, steps)
+    workers.check(output, compared)
+    run = Run(
+        trained=trained,
+        task=task,
+        output=output,
+        steps=steps,
+        steps_per_epoch=period,
+        passes=-(-steps // of_epoch),
+        compared=compared,
+        variables=variables,
+        reporter=reporter,
+    )
+    if resume:
+        run.restore()
+    return run
 
 
 def _checked_state(model):

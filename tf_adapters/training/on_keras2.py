@@ -9,14 +9,9 @@ from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.upper_blocks import UpperBlocks
 from tf_adapters.text.batching import default_lengths
-from tf_adapters.training.accumulation import GradientAccumulation
-from tf_adapters.training.checkpointing import GradientCheckpointing
-from tf_adapters.training.dropout import seed_dropout
 from tf_adapters.training.frozen_blocks import frozen_depth
-from tf_adapters.training.mixout import Mixout
-from tf_adapters.training.optimizer import make_optimizer
-from tf_adapters.training.schedules import warmup_linear_decay
-from tf_adapters.training.step import TrainingStep
+from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
+from tf_adapters.training.step import GradientAccumulation, GradientCheckpointing, Mixout, TrainingStep, seed_dropout
 
 
 class Trained:
@@ -62,7 +57,7 @@ class Trained:
             changes.append(GradientAccumulation(settings.accumulate, kind.loss_weight))
         self._dropouts = [*dropouts, *(dropout for change in changes for dropout in change.dropouts)]
         trained = UpperBlocks(model, self.depth) if self.depth else trained
-        self.keras_model = TrainingStep(trained, changes, votes=workers.votes)
+        self.keras_model = TrainingStep(trained, changes)
 
     @property
     def precision(self):
@@ -91,10 +86,7 @@ class Trained:
             self.model.trainable_variables,
             **{name: getattr(settings, name) for name in ("weight_decay", "clip_norm", "epsilon", "bias_correction")},
         )
-        # A TPU compiles the whole step, and no other strategy may be compiled.
-        self.keras_model.compile(
-            optimizer=optimizer, jit_compile=settings.jit_compile and self.workers.votes is None, **losses
-        )
+        self.keras_model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **losses)
         # `evaluate` works afterwards.
         self.model.compile(
             optimizer=self.keras_model.optimizer,

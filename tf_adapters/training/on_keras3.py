@@ -18,8 +18,7 @@ from tf_adapters.models.keras_hub.door import Called, compiles_shapes
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.keras_hub.site import Site
 from tf_adapters.text.batching import default_lengths
-from tf_adapters.training.optimizer import make_optimizer
-from tf_adapters.training.schedules import warmup_linear_decay
+from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
 from tf_adapters.training.settings import check_door
 
 

@@ -18,11 +18,11 @@ from tf_adapters.ranges import in_range
 from tf_adapters.saving.atomic import remove_dead, remove_folder
 from tf_adapters.saving.directory import load_adapter
 from tf_adapters.saving.settings import SETTINGS_FILE, read_settings
+from tf_adapters.training.disk import HEAD_FOLDER, RESUME_FOLDER, refuse_other
 from tf_adapters.training.fit import fit
-from tf_adapters.training.layout import HEAD_FOLDER, RESUME_FOLDER
-from tf_adapters.training.resume import refuse_other
 from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
+from tf_adapters.training.strategies import refuse_workers
 
 if TYPE_CHECKING:
     from tf_adapters.text.tokenizer import Tokenizer
@@ -101,6 +101,7 @@ def pretrain(
     section 3 (TSP).
     """
     only_first_door(model, "pretrain")
+    refuse_workers(strategy, "pretraining")
     state, output = state_of(model), to_path(output)
     if state.family.head_of(model) != MaskedLanguageModelling.head or state.adapters:
         raise InputError('model: pretraining takes load_backbone(source, head="masked-lm"), without adapters.')

@@ -22,8 +22,8 @@ from tf_adapters.saving.atomic import reason, remove_folder
 from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import training_batches
-from tf_adapters.training.layout import LOG_FILE, RESUME_FOLDER, STATE_FILE
-from tf_adapters.training.resume import ResumeFile, read_info, refuse_other
+from tf_adapters.training import strategies
+from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER, STATE_FILE, ResumeFile, read_info, refuse_other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Run:
     Keras tells it of steps and epochs by the methods `on_...`, which are those of a callback of either Keras.
     """
 
-    def __init__(self, *, trained, task, output, steps, steps_per_epoch, compared, variables, reporter):
+    def __init__(self, *, trained, task, output, steps, steps_per_epoch, passes, compared, variables, reporter):
         self.trained, self.keras_model, self.whole, self.workers = (
             trained,
             trained.keras_model,
@@ -105,9 +105,10 @@ class Run:
         self.task = task
         self.output = output
         self.steps = steps
-        self.steps_per_epoch = steps_per_epoch
+        self.steps_per_epoch, self.passes = steps_per_epoch, passes
         self.compared = compared
-        self.file = ResumeFile(output / RESUME_FOLDER / STATE_FILE, variables)
+        variables = variables | {"metric": self.workers.per_replica(variables["metric"])}
+        self.file = ResumeFile(output / RESUME_FOLDER / STATE_FILE, variables, writes=self.workers.chief)
         self.running = variables["metric"]
         self.running_values = None
         self.scorer = self.kind.scorer(
@@ -124,10 +125,9 @@ class Run:
         self.best = {"value": None, "epoch": 0, "metrics": {}}
         self.thresholds = None  # of the latest validation
         self.saved_at = time.monotonic()
-        self.stopping = threading.Event()
-        self.asked = self.workers.asked(self.stopping)
+        self.asked = threading.Event()  # by a signal to this process
         self.writer = None
-        if self.settings.tensorboard:
+        if self.settings.tensorboard and self.workers.chief:
             with _writing(output / "tensorboard"):
                 self.writer = tf.summary.create_file_writer(str(output / "tensorboard"))
 
@@ -141,12 +141,12 @@ class Run:
         begun = bool(self.done % self.steps_per_epoch)
         # fit() resets the metrics that it knows before an epoch starts; those of a begun one are put back right after.
         self.running_values = [variable.numpy() * begun for variable in self.running]
-        if (self.output / LOG_FILE).exists():
+        if self.workers.chief and (self.output / LOG_FILE).exists():
             with _writing(self.output / LOG_FILE):
                 os.truncate(self.output / LOG_FILE, self.log_bytes)
 
-    def train(self, passes):
-        """Train to the end, over at most so many passes over the rows; a `FitResult`."""
+    def train(self):
+        """Train to the end; a `FitResult`."""
         settings, examples, started = self.settings, self.trained.examples, time.monotonic()
         if not self.done:
             self.save()
@@ -157,13 +157,13 @@ class Run:
                     states = self._store_states()
                     inputs_of = states.inputs
                 self.reporter.start(self.steps, self.done)
-                while self.done < self.steps and not self.stopping.is_set() and not self._out_of_patience():
+                while self.done < self.steps and not self._stops() and not self._out_of_patience():
                     epoch, offset = divmod(self.done, self.steps_per_epoch)
                     batches = training_batches(
                         examples,
                         padder,
                         batch_size=settings.batch_size,
-                        epochs=passes,
+                        epochs=self.passes,
                         seed=settings.seed,
                         start_step=self.done,
                         lengths=self.trained.lengths(padder),
@@ -210,6 +210,9 @@ class Run:
         inputs, targets = self.kind.batch(*batch, seed, self.tokenizer, lengths)
         return state_of(self.whole).family.inputs(inputs), targets
 
+    def _stops(self):
+        return self.workers.any(self.asked.is_set())
+
     def _out_of_patience(self):
         epochs, rest = divmod(self.done, self.steps_per_epoch)
         patience = self.settings.patience
@@ -220,7 +223,7 @@ class Run:
 
         def progress(done):
             self.reporter.caching(done, len(self.trained.examples))
-            if self.stopping.is_set():
+            if self.asked.is_set():
                 raise _Stopped
 
         depth, folder = self.trained.depth, self.output / RESUME_FOLDER
@@ -258,14 +261,17 @@ class Run:
         self.step_seconds.append(time.monotonic() - self.step_started)
         self.done += 1
         self.reporter.step(self.done, {"loss": self.kind.running_loss(logs)})
-        due = self.workers.agree(
-            logs, self.stopping, time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds
-        )
         if self.done % self.steps_per_epoch == 0:
             return  # on_epoch_end saves
-        if self.stopping.is_set() or due:
+        alone = self.workers.processes == 1
+        if alone:
+            due = time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds
+        else:
+            due = self.done % strategies.STEPS_TO_AGREE == 0  # for clocks differ
+        stops = (alone or due) and self._stops()
+        if stops or due:
             self.save()
-        if self.stopping.is_set():
+        if stops:
             self.keras_model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
@@ -288,18 +294,17 @@ class Run:
             self.best = {"value": value, "epoch": epoch + 1, "metrics": numbers}
             if self.thresholds is not None:
                 self.best["tuned"] = int(np.count_nonzero(self.thresholds))
-            with self._decided():
-                self._save_adapter(self.output, numbers)
+            self._save_adapter(self.output, numbers)
         if self.settings.keep_periods:
-            with self._decided():
-                self._save_adapter(self.output / f"step-{self.done}", numbers)
+            self._save_adapter(self.output / f"step-{self.done}", numbers)
         row = {"epoch": epoch + 1, "step": self.done, "training_loss": loss}
         row.update({f"validation_{name}": number for name, number in numbers.items()})
         row |= {} if validation_loss is None else {"validation_loss": validation_loss}
-        self._log(row)
+        if self.workers.chief:
+            self._log(row)
         self.save()
         self.reporter.epoch(epoch + 1, {"loss": loss, **numbers}, better)
-        if self.stopping.is_set() or self._out_of_patience():
+        if self._stops() or self._out_of_patience():
             self.keras_model.stop_training = True
 
     def _validate(self, rows):
@@ -324,24 +329,27 @@ class Run:
                 )
 
     def _save_adapter(self, directory, numbers):
-        save_adapter(
-            self.whole,
-            directory,
-            text=self.tokenizer,
-            recipe=self.settings.recipe,
-            task={
-                "name": self.task.name,
-                "kind": self.task.kind,
-                "metric": self.task.metric,
-                "source": self.task.source,
-                **self.kind.about(self.task.train),
-                **({"reading": self.task.reading} if self.task.reading else {}),
-            },
-            metrics={f"validation {name}": number for name, number in numbers.items()},
-            training=self.settings.of("kept")
-            | {name: self.compared[name] for name in ("precision", "training_rows")}
-            | ({"step": self.done} if self.settings.keep_periods else {}),
-        )
+        if not self.workers.chief:
+            return
+        with self._decided():
+            save_adapter(
+                self.whole,
+                directory,
+                text=self.tokenizer,
+                recipe=self.settings.recipe,
+                task={
+                    "name": self.task.name,
+                    "kind": self.task.kind,
+                    "metric": self.task.metric,
+                    "source": self.task.source,
+                    **self.kind.about(self.task.train),
+                    **({"reading": self.task.reading} if self.task.reading else {}),
+                },
+                metrics={f"validation {name}": number for name, number in numbers.items()},
+                training=self.settings.of("kept")
+                | {name: self.compared[name] for name in ("precision", "training_rows")}
+                | ({"step": self.done} if self.settings.keep_periods else {}),
+            )
 
     @contextlib.contextmanager
     def _decided(self):
@@ -390,7 +398,8 @@ class Run:
         load_adapter(self.whole, self.output, name=state.active or "default")
         if self.settings.tune_thresholds:
             self.reporter.note(f"Thresholds of {self.best['tuned']} labels were tuned on the validation rows.")
-        remove_folder(self.output / RESUME_FOLDER)
+        if self.workers.chief:
+            remove_folder(self.output / RESUME_FOLDER)
 
 
 @contextlib.contextmanager

@@ -5,9 +5,8 @@ keeps are read from these fields. A new choice is a field here, and its effect w
 """
 
 import dataclasses
-import functools
 import importlib.util
-from typing import Callable, Optional, TypeVar
+from typing import Optional
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, Real, check_fields, choice, choices_of
@@ -366,28 +365,3 @@ def check_door(values, door):
 def option_of(name):
     """The option of the command line for a field, such as "--batch-size"."""
     return choices()[name].options_of(name)[0]
-
-
-Result = TypeVar("Result")
-
-
-def by_keywords(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Let `fit` take the fields of `TrainingSettings` as keywords too, in place of `settings`."""
-
-    @functools.wraps(function)
-    def run(model, task, tokenizer, output=None, settings=None, **others):
-        fields = {name: others.pop(name) for name in choices() if name in others}
-        if output is None:
-            raise InputError("{output}: give the directory to write.", output=None)
-        if settings is not None and not isinstance(settings, TrainingSettings):
-            raise InputError(
-                "{settings} are no TrainingSettings: give TrainingSettings(epochs=..., learning_rate=...).",
-                settings=settings,
-            )
-        if settings is not None and fields:
-            raise InputError(f"settings and {', '.join(fields)} are given: leave one of them out.")
-        return function(
-            model, task, tokenizer, output, TrainingSettings(**fields) if settings is None else settings, **others
-        )
-
-    return run

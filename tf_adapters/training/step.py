@@ -1,4 +1,4 @@
-"""One training step, and what settings change in it."""
+"""One training step of Keras 2, and what settings change in it."""
 
 import contextlib
 import functools
@@ -6,7 +6,14 @@ import functools
 import tensorflow as tf
 
 from tf_adapters._keras import keras
+from tf_adapters._keras_internals import uncast
+from tf_adapters.errors import InputError
+from tf_adapters.layers.dropout import SeededDropout
+from tf_adapters.layers.method import MethodLayer
+from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.outputs import outputs_of
+from tf_adapters.models.transformers.site import replaced
+from tf_adapters.ranges import checked
 
 
 class Change:
@@ -40,7 +47,6 @@ class TrainingStep(keras.Model):
     Args:
         model: a transformers TensorFlow model, or one around it, whose outputs `outputs_of` reads.
         changes: `Change`s; the gradients of a later one are made of those of the ones before it.
-        votes: metric whose result a strategy's replicas report beside the losses, or None.
 
     Call arguments: those of `model`.
 
@@ -48,12 +54,11 @@ class TrainingStep(keras.Model):
     changed.
     """
 
-    def __init__(self, model, changes=(), *, votes=None):
+    def __init__(self, model, changes=()):
         super().__init__(name="training_step", dtype=model.dtype_policy)
-        self.inner, self.changes, self.votes = model, tuple(changes), votes
-        if votes is not None:
-            # Results are sums over the replicas already.
-            self.distribute_reduction_method = "first"
+        self.inner, self.changes = model, tuple(changes)
+        # Results are sums over a strategy's replicas already.
+        self.distribute_reduction_method = "first"
 
     @property
     def trainable_weights(self):
@@ -76,7 +81,7 @@ class TrainingStep(keras.Model):
             gradients = self.optimizer.get_unscaled_gradients(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
         # Keras' own mean of the loss does not know the replicas' shares.
-        reported = self.metrics if self.votes is None else [*self.compiled_metrics.metrics, self.votes]
+        reported = self.compiled_metrics.metrics if share else self.metrics
         return {metric.name: metric.result() for metric in reported}
 
     @property
@@ -103,3 +108,229 @@ class TrainingStep(keras.Model):
     def _count(self, targets, outputs):
         self.compiled_metrics.update_state(targets, outputs)
         return True
+
+
+class GradientAccumulation(Change):
+    """A batch is computed in parts, one after the other, before the one step of the optimiser.
+
+    The gradient is that of the whole batch, for each part counts by its share of what the loss is a mean over; steps,
+    schedule and what a run saves are as without. Dropout draws a mask for each part.
+
+    Args:
+        parts: int >= 2, in how many parts a batch is computed; of one with fewer rows each row is a part.
+        weigh: function of targets `(rows, ...)` that returns what the loss is a mean over, a float32 scalar: rows, or
+            words.
+    """
+
+    def __init__(self, parts, weigh):
+        self.parts, self.weigh = parts, weigh
+
+    def gradients(self, step, compute, inputs, targets, share):
+        rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
+        size = -(-rows // self.parts)
+        total, variables = self.weigh(targets), step.trainable_variables
+        read = []  # which of them the loss depends on
+
+        def part(first, *sums):
+            own_inputs, own_targets = tf.nest.map_structure(
+                lambda tensor: tensor[first : first + size], (inputs, targets)
+            )
+            own_share = self.weigh(own_targets) / tf.maximum(total, 1.0)
+            gradients = compute(own_inputs, own_targets, own_share if share is None else own_share * share)
+            read[:] = [gradient is not None for gradient in gradients]
+            return first + size, *(
+                total if gradient is None else total + tf.convert_to_tensor(gradient)
+                for total, gradient in zip(sums, gradients)
+            )
+
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        _, *gradients = tf.while_loop(
+            lambda first, *_: first < rows, part, (0, *zeros), parallel_iterations=1,
+            shape_invariants=(tf.TensorShape([]), *(variable.shape for variable in variables)),
+        )  # fmt: skip
+        # None, as in Keras' own step, for the optimiser to leave the others alone.
+        return [gradient if is_read else None for gradient, is_read in zip(gradients, read)]
+
+
+class Mixout(Change):
+    """Each matrix is partly, at every training step anew, the one that it began with.
+
+    With `W0` the matrix at the beginning (pretrained, or an adapter's initial one) and `M` a mask whose entries are 0
+    with the probability `p` and otherwise 1: `W0 + M (W - W0) / (1 - p)`, whose mean is `W`. It is for the kernels of
+    the encoder's dense layers and of adapters that train; the head, which was not pretrained, embeddings and vectors
+    stay as they are. In inference nothing is mixed.
+
+    Args:
+        model: a transformers TensorFlow model.
+        rate: float in (0, 1), `p`.
+        seed: int, decides the masks.
+
+    Attributes:
+        dropouts: list of SeededDropouts, whose state is that of the masks.
+
+    Raises:
+        InputError: a rate out of range, or nothing to mix.
+
+    Reference: Lee et al. 2020, section 3 and algorithm 1; He et al. 2021, table 7 (0.9 in place of every dropout).
+    """
+
+    def __init__(self, model, rate, *, seed):
+        if not checked("mixout", rate):
+            raise InputError("{mixout} must be above 0, such as 0.9.", mixout=rate)
+        head = {id(variable) for variable in state_of(model).head_variables(model)}
+        trains = {id(variable) for variable in model.trainable_variables if variable.shape.rank == 2} - head
+        places = {}
+        for layer in model.submodules:
+            if isinstance(layer, (keras.layers.Dense, MethodLayer)):
+                for attribute, value in vars(layer).items():
+                    if id(value) in trains:
+                        places.setdefault(id(value), []).append((layer, attribute, value))
+        if not places:
+            raise InputError(
+                "{mixout}: no matrix of the encoder or of adapters trains, so there is nothing to mix.", mixout=rate
+            )
+        self.dropouts, self._mixed = [], []
+        for number, owners in enumerate(places.values()):
+            # float32 under mixed precision too, where rounding would hide what a weight moved.
+            dropout = SeededDropout(rate, seed=(seed * 1_000_033 + number) % 2**31, dtype="float32")
+            self.dropouts.append(dropout)
+            self._mixed.append((owners, tf.Variable(owners[0][2], trainable=False, dtype=tf.float32), dropout))
+
+    def computing(self, training):
+        changes = []
+        for owners, initial, dropout in self._mixed:
+            current = tf.cast(uncast(owners[0][2]), tf.float32)
+            mixed = initial + dropout(current - initial, training=training)
+            changes += [(layer, attribute, tf.cast(mixed, layer.compute_dtype)) for layer, attribute, _ in owners]
+        return replaced(changes)
+
+
+class GradientCheckpointing(Change):
+    """Of each block only its input is kept for the gradient, and the backward pass computes the block once more.
+
+    A training step takes less memory and more time, by about one forward pass. The dropout masks of the second time are
+    those of the first: their seeds are drawn before the block. Losses and gradients are those without, but for the
+    rounding of operations that TensorFlow fuses where it needs nothing between them.
+
+    Args:
+        model: a transformers TensorFlow model, after `seed_dropout`.
+
+    Raises:
+        InputError: a block has dropout that cannot be repeated.
+
+    Reference: Chen et al. 2016, section 4.1, with a block as a segment.
+    """
+
+    def __init__(self, model):
+        self.model, state, self._blocks = model, state_of(model), []
+        for index, block in enumerate(state.family.blocks(model)):
+            sites = [site for (number, _), site in state.sites.items() if number == index]
+            dropouts = []
+            for layer in block.submodules:
+                if isinstance(layer, SeededDropout):
+                    # An adapter that two places of the block share draws for each.
+                    uses = sum(layer in adapter.submodules for site in sites for adapter in site.adapters.values())
+                    dropouts.append((layer, max(1, uses)))
+                elif getattr(layer, "rate", 0) or getattr(layer, "drop_prob", 0):
+                    raise InputError(
+                        f"{{checkpoint_gradients}}: the dropout {layer.name!r} ({type(layer).__name__}) of "
+                        f"block {index} cannot draw the same mask twice; leave the option out, or build the model "
+                        "without that dropout.",
+                        checkpoint_gradients=True,
+                    )
+            self._blocks.append((block, dropouts))
+
+    @contextlib.contextmanager
+    def computing(self, training):
+        """While a step is traced, Keras finds another `call` in each block; outside, and so in the backward pass, its
+        own."""
+        trained = [variable.handle for variable in self.model.trainable_variables]
+        for block, dropouts in self._blocks:
+            vars(block)["call"] = functools.partial(_compute, block, dropouts, trained)
+        try:
+            yield
+        finally:
+            for block, _ in self._blocks:
+                del vars(block)["call"]
+
+
+def _compute(block, dropouts, trained, *args, **kwargs):
+    """`block.call(*args, **kwargs)`, of which the gradient keeps the arguments alone."""
+    leaves = tf.nest.flatten((args, kwargs))
+    places = [place for place, leaf in enumerate(leaves) if tf.is_tensor(leaf)]
+    seeds = [[dropout.generator.make_seeds() for _ in range(uses)] for dropout, uses in dropouts]
+
+    def run(function, tensors):
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors):
+            filled[place] = tensor
+        own_args, own_kwargs = tf.nest.pack_sequence_as((args, kwargs), filled)
+        with replaced([(dropout, "generator", _Drawn(drawn)) for (dropout, _), drawn in zip(dropouts, seeds)]):
+            return function(*own_args, **own_kwargs)
+
+    @tf.custom_gradient
+    def checkpointed(*tensors):
+        def gradient(*upstream, variables=()):
+            own = [variable for variable in variables if any(variable.handle is handle for handle in trained)]
+            # What does not depend on the upstream gradient could be merged with the first computation, and then it
+            # would be kept.
+            zero = _zero_after(upstream)
+            again = [tensor + tf.cast(zero, tensor.dtype) if tensor.dtype.is_floating else tensor for tensor in tensors]
+            sources = [tensor for tensor in again if tensor.dtype.is_floating]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([*sources, *own])
+                outputs = tf.nest.flatten(run(block, again))
+            gradients = iter(tape.gradient(outputs, [*sources, *own], output_gradients=list(upstream)))
+            of_tensors = [next(gradients) if tensor.dtype.is_floating else None for tensor in again]
+            of_own = {variable.ref(): value for variable, value in zip(own, gradients)}
+            return of_tensors, [of_own.get(variable.ref()) for variable in variables]
+
+        outputs = run(type(block).call.__get__(block), tensors)
+        structure.append(outputs)
+        return tf.nest.flatten(outputs), gradient
+
+    structure = []
+    outputs = checkpointed(*[tf.convert_to_tensor(leaves[place]) for place in places])
+    return tf.nest.pack_sequence_as(structure[0], tf.nest.flatten(outputs))
+
+
+class _Drawn:
+    """Stands for a generator whose numbers were drawn before."""
+
+    def __init__(self, seeds):
+        self._seeds = iter(seeds)
+
+    def make_seeds(self):
+        return next(self._seeds)
+
+
+def _zero_after(upstream):
+    """0.0, in a way that neither Grappler nor XLA sees through; NaN for NaN."""
+    first = tf.reshape(upstream[0], [-1])[0]
+    return tf.minimum(tf.abs(tf.cast(first, tf.float32)), 0.0)
+
+
+def seed_dropout(model, seed, *, rate=None):
+    """Replace each dropout layer of a model by a SeededDropout, or seed those there anew.
+
+    Args:
+        rate: float in [0, 1), for the encoder and the head (adapters have their config's), or
+            None for the rates that they were built with, whatever an earlier call said.
+
+    Returns: the list of SeededDropout layers, in an order that depends on the model alone.
+    """
+    layers = []
+    for owner, attribute, value, its_rate in state_of(model).family.dropout_layers(model):
+        built_with = getattr(value, "rate_built_with", its_rate)
+        dropout = SeededDropout(
+            built_with if rate is None or isinstance(owner, MethodLayer) else rate,
+            # Of transformers' own classes none has it.
+            noise_shape=getattr(value, "noise_shape", None),
+            seed=(seed * 1_000_003 + len(layers)) % 2**31,
+            name=value.name,
+            dtype=value.dtype_policy,
+        )
+        dropout.rate_built_with = built_with
+        setattr(owner, attribute, dropout)
+        layers.append(dropout)
+    return layers

@@ -2,13 +2,9 @@
 summed."""
 
 import contextlib
-import functools
-import io
 import json
 import os
-import pathlib
 import signal
-import tarfile
 import tempfile
 import threading
 
@@ -17,9 +13,11 @@ import tensorflow as tf
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.door import door_of
-from tf_adapters.training.cluster import STRATEGIES, meet, read_cluster
-from tf_adapters.training.layout import RESUME_FOLDER
+from tf_adapters.training.cluster import STRATEGIES, read_cluster
 from tf_adapters.training.settings import for_one_device
+
+# Several workers agree at these steps whether one was asked to stop, and save their state.
+STEPS_TO_AGREE = 100
 
 
 def make_strategy(name):
@@ -34,7 +32,6 @@ def make_strategy(name):
             - `"mirrored"`: all GPUs of this machine; without a GPU its virtual CPUs, if some were configured.
             - `"multi-worker"`: a process on each of several machines, which `TF_CONFIG` names; each uses its GPUs, or
               its CPU.
-            - `"tpu"`: the TPU that `TPU_NAME` names, or the one of this machine. Nobody has run it yet.
 
     Returns: `tf.distribute.Strategy`.
 
@@ -49,7 +46,7 @@ def make_strategy(name):
     """
     if name not in STRATEGIES:
         raise InputError(f"{{strategy}} is unknown: use one of {', '.join(STRATEGIES)}.", strategy=name)
-    return {"mirrored": _mirrored, "multi-worker": _multi_worker, "tpu": _tpu}[name]()
+    return {"mirrored": _mirrored, "multi-worker": _multi_worker}[name]()
 
 
 def _mirrored():
@@ -65,14 +62,13 @@ def _mirrored():
 
 
 def _multi_worker():
-    cluster = read_cluster(os.environ)
-    meet(cluster)
+    read_cluster(os.environ)
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        # While TensorFlow waits for the other workers a signal ends the process; afterwards it is Python's again.
+        handlers = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        if threading.current_thread() is threading.main_thread():
-            # TensorFlow takes SIGTERM for itself, and would only note it.
-            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-        return strategy
+        return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         raise InputError(
             f"{{strategy}} must be made before TensorFlow computes anything, right after its import "
@@ -85,20 +81,9 @@ def _multi_worker():
             f"with a free port of its own entry ({_first_line(error)}).",
             strategy="multi-worker",
         ) from None
-
-
-def _tpu():
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, RuntimeError, tf.errors.OpError) as error:
-        raise InputError(
-            f"{{strategy}} found no TPU: set TPU_NAME to the name of yours, or to `local` on a TPU VM "
-            f"({_first_line(error)}).",
-            strategy="tpu",
-        ) from None
-    return tf.distribute.TPUStrategy(resolver)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _first_line(error):
@@ -132,37 +117,37 @@ def processes_of(strategy):
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return 1, True
     resolver = strategy.cluster_resolver
-    chiefs = len(_tasks(resolver, "chief"))
-    return len(_tasks(resolver, "worker")) + chiefs, resolver.task_type == "chief" or (
-        resolver.task_id == 0 and not chiefs
-    )
+    jobs = resolver.cluster_spec().as_dict()
+    chief = resolver.task_type == "chief" or ("chief" not in jobs and resolver.task_id == 0)
+    return sum(len(addresses) for addresses in jobs.values()), chief
 
 
-def in_scope(function):
-    """Let `fit` run in the scope of its argument `strategy`, or of the one that it is called in, if there is one.
+def refuse_workers(strategy, what):
+    """Raise InputError for a strategy of several processes."""
+    if processes_of(strategy)[0] > 1:
+        raise InputError(f"{{strategy}} is not for {what}: use one machine.", strategy="multi-worker")
 
-    Raises: InputError, if the model was made in another one.
+
+def strategy_for(model, strategy):
+    """The strategy that a model trains under: the one given, or that of the scope that `fit` is called in, or None.
+
+    Raises:
+        InputError: the model was made under another one.
     """
+    if strategy is None and tf.distribute.has_strategy():
+        strategy = tf.distribute.get_strategy()
+    made_under = None
+    if door_of(model).NAME == "transformers":
+        from tf_adapters._keras_internals import strategy_made_under
 
-    @functools.wraps(function)
-    def inside(model, *arguments, strategy=None, **settings):
-        if strategy is None and tf.distribute.has_strategy():
-            strategy = tf.distribute.get_strategy()
-        made_under = None
-        if door_of(model).NAME == "transformers":
-            from tf_adapters._keras_internals import strategy_made_under
-
-            made_under = strategy_made_under(model)
-        if made_under is not strategy:
-            raise InputError(
-                f"{{strategy}}: the model was made under {made_under!r}; load it and add its adapters inside "
-                "`with strategy.scope():`, and give that strategy to fit.",
-                strategy=strategy,
-            )
-        with scope_of(strategy):
-            return function(model, *arguments, strategy=strategy, **settings)
-
-    return inside
+        made_under = strategy_made_under(model)
+    if made_under is not strategy:
+        raise InputError(
+            f"{{strategy}}: the model was made under {made_under!r}; load it and add its adapters inside "
+            "`with strategy.scope():`, and give that strategy to fit.",
+            strategy=strategy,
+        )
+    return strategy
 
 
 # What collective operations end with when a process is gone.
@@ -172,39 +157,19 @@ _LOST = (
 )  # fmt: skip
 
 
-def get_workers(strategy, settings, *, random_drop):
-    """What `fit` does differently under a strategy.
-
-    Args:
-        strategy: `tf.distribute.Strategy` or None.
-        settings: `TrainingSettings`, of which some may stand against it.
-        random_drop: int, that of the adapter's config.
-
-    Returns: `Alone` or `Workers`.
-
-    Raises:
-        InputError: the strategy is of another kind, or something cannot be together with it; the message says what.
-    """
-    return Alone() if strategy is None else Workers(strategy, settings, random_drop)
-
-
 class Alone:
     """One process with one device: nothing to share and nobody to agree with.
 
     Attributes:
         name: str, what is said of it in a run's settings.
         chief: bool, whether this process writes.
-        votes: metric whose result travels with a step's losses, or None.
+        processes: int, how many there are.
     """
 
-    name, chief, votes = "one device", True, None
+    name, chief, processes = "one device", True, 1
 
-    def folder(self, output, resume):
-        """Where this process writes, a path."""
-        return output
-
-    def same_settings(self, settings):
-        """Raise InputError if other workers have other settings."""
+    def check(self, output, settings):
+        """Raise InputError, in all workers, if one has other settings or does not see the chief's output."""
 
     def per_replica(self, variables):
         """What stands for variables that each replica has values of its own of, in a run's state."""
@@ -214,16 +179,12 @@ class Alone:
         """What Keras takes, from global batches of `(inputs, targets)`; `weigh` is `Kind.loss_weight`."""
         return batches
 
-    def asked(self, stopping):
-        """The event that a signal to this process sets; `stopping` is the one at which it stops."""
-        return stopping
-
-    def agree(self, logs, stopping, due):
-        """After a step: set `stopping` if a worker was asked to stop; whether all save their state now."""
-        return due
+    def any(self, value):
+        """Whether a bool is true in one of the workers; each must call it."""
+        return value
 
     def from_chief(self, compute):
-        """What `compute()` gives, computed by the chief alone."""
+        """What `compute()` gives, computed by the chief alone; each must call it."""
         return compute()
 
 
@@ -231,66 +192,64 @@ class Workers(Alone):
     """The processes of a strategy. Each has all global batches, computes its own rows of them, and does what the others
     do.
 
-    Every worker runs the same code on a folder of its own, of which the chief's is the output. What could differ
-    between them, because of a clock, a signal or rounding, is decided for all: numbers of validation by the chief,
-    saving and stopping by votes that travel with a step's metrics.
+    Every worker runs the same code and reads the same output, which the chief alone writes. What could differ between
+    them, because of a signal or rounding, is decided for all.
+
+    Args:
+        strategy: `tf.distribute.Strategy`.
+        settings: `TrainingSettings`, of which some may stand against it.
+        random_drop: int, that of the adapter's config.
+
+    Raises:
+        InputError: the strategy is of another kind, or something cannot be together with it; the message says what.
     """
 
     def __init__(self, strategy, settings, random_drop):
-        known = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy)
-        if not isinstance(strategy, known):
+        if not isinstance(strategy, (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)):
             raise InputError(f"{{strategy}} must be one of make_strategy: {', '.join(STRATEGIES)}.", strategy=strategy)
         self.strategy, self.replicas = strategy, strategy.num_replicas_in_sync
         self.processes, self.chief = processes_of(strategy)
         self.name = f"{type(strategy).__name__} of {self.replicas} devices"
-        from tf_adapters.training.votes import Votes
-
-        self._asked, self._folder, self.votes = threading.Event(), None, Votes()
-        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         refused = for_one_device(settings.to_dict()) | ({"random_drop": random_drop} if random_drop else {})
-        refused |= {"jit_compile": True} if settings.jit_compile and not on_tpu else {}
+        refused |= {"jit_compile": True} if settings.jit_compile else {}
         for name, value in refused.items():
             raise InputError(
                 f"{{{name}}} is for one device: leave it out, or the {{strategy}}.", strategy=NAME, **{name: value}
             )
-        if on_tpu and not settings.jit_compile:
+        if settings.batch_size % self.replicas:
             raise InputError(
-                "A TPU needs batches of few shapes: give {jit_compile} with {strategy}.",
-                jit_compile=True,
-                strategy="tpu",
-            )
-        if settings.batch_size < self.replicas or (on_tpu and settings.batch_size % self.replicas):
-            multiple = "a multiple of them" if on_tpu else "at least as many"
-            raise InputError(
-                f"{{batch_size}} rows of a step are for {self.replicas} devices together: give {multiple}.",
+                f"{{batch_size}} rows of a step do not divide among {self.replicas} devices: give a multiple of them.",
                 batch_size=settings.batch_size,
             )
 
-    def folder(self, output, resume):
-        kept = self._bytes_from_chief(lambda: _packed(output)) if resume else None
-        if self.chief:
-            return output
-        self._folder = tempfile.TemporaryDirectory(prefix="tf-adapters-worker-")
-        if kept:
-            with tarfile.open(fileobj=io.BytesIO(kept)) as archive:
-                archive.extractall(self._folder.name, filter="data")
-        return pathlib.Path(self._folder.name)
-
-    def same_settings(self, settings):
+    def check(self, output, settings):
+        if self.processes == 1:
+            return
         own = json.loads(json.dumps(settings))
         chiefs = self.from_chief(lambda: own)
         differing = [name for name, value in own.items() if chiefs.get(name) != value]
-        if not self._sum(np.array(len(differing)), everyone=True):
-            return
-        if differing:
-            name = differing[0]
+        if self.any(bool(differing)):
             raise InputError(
-                f"This worker has another {name} than the chief ({own[name]!r}, not {chiefs.get(name)!r}): start all "
-                "with the same arguments."
+                f"This worker has another {differing[0]} than the chief ({own[differing[0]]!r}, not "
+                f"{chiefs.get(differing[0])!r}): start all with the same arguments."
+                if differing
+                else "Another worker has other settings than the chief; it says which: start all with the same "
+                "arguments."
             )
-        raise InputError(
-            "Another worker has other settings than the chief; it says which: start all with the same arguments."
-        )
+        with contextlib.ExitStack() as until_seen:
+
+            def show():
+                output.mkdir(parents=True, exist_ok=True)
+                file = until_seen.enter_context(tempfile.NamedTemporaryFile(prefix=".seen-by-all-", dir=output))
+                return os.path.basename(file.name)
+
+            unseen = not (output / self.from_chief(show)).exists()
+            if self.any(unseen):
+                raise InputError(
+                    f"{{output}}: {'this' if unseen else 'another'} worker does not see what the first one writes "
+                    "there: give a directory that all machines share.",
+                    output=str(output),
+                )
 
     def per_replica(self, variables):
         return [_ReplicaValues(variable, self.strategy) for variable in variables]
@@ -299,6 +258,7 @@ class Workers(Alone):
         replicas = self.replicas
 
         def part(inputs, targets, replica):
+            # The last batch of an epoch may not divide.
             rows = tf.shape(tf.nest.flatten(targets)[0], tf.int64)[0]
             start, stop = rows * replica // replicas, rows * (replica + 1) // replicas
             share = weigh(tf.nest.map_structure(lambda tensor: tensor[start:stop], targets)) / tf.maximum(
@@ -320,31 +280,15 @@ class Workers(Alone):
 
         return self.strategy.distribute_datasets_from_function(of_worker)
 
-    def asked(self, stopping):
-        return self._asked if self.processes > 1 else stopping
-
-    def agree(self, logs, stopping, due):
-        if self.processes == 1:
-            return due
-        stops, saves = logs[self.votes.NAME]
-        if stops:
-            stopping.set()
-        self.votes.cast(self.strategy, self._asked.is_set(), self.chief and due and not saves)
-        return bool(saves)
+    def any(self, value):
+        return bool(self._sum(np.array(int(value)), everyone=True)) if self.processes > 1 else value
 
     def from_chief(self, compute):
         if self.processes == 1:
             return compute()
-        return json.loads(self._bytes_from_chief(lambda: json.dumps(compute()).encode()))
-
-    def _bytes_from_chief(self, compute):
-        if self.processes == 1:
-            return compute()
-        data = compute() if self.chief else b""
+        data = json.dumps(compute()).encode() if self.chief else b""
         size = int(self._sum(np.array(len(data))))
-        words = np.zeros(-(-size // 4), np.int32)
-        words.view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
-        return self._sum(words).tobytes()[:size]
+        return json.loads(self._sum(np.resize(np.frombuffer(data or b"\0", np.uint8), size)).astype(np.uint8).tobytes())
 
     def _sum(self, array, everyone=False):
         """Sum over the replicas of an integer array; those of other workers than the chief count as 0, unless
@@ -377,19 +321,3 @@ class _ReplicaValues:
             self._variable.assign(tf.constant(values)[tf.distribute.get_replica_context().replica_id_in_sync_group])
 
         self._strategy.run(own)
-
-
-def _tasks(resolver, job):
-    spec = resolver.cluster_spec()
-    return spec.job_tasks(job) if job in spec.jobs else []
-
-
-def _packed(folder):
-    """The files of a run as the bytes of a tar archive."""
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as archive:
-        for path in (folder, folder / RESUME_FOLDER):
-            for file in sorted(path.glob("*")):
-                if file.is_file() or file.name == RESUME_FOLDER:
-                    archive.add(file, file.relative_to(folder), recursive=False)
-    return data.getvalue()

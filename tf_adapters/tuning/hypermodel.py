@@ -17,10 +17,8 @@ from tf_adapters.recipes import changed_adapter, get_recipe
 from tf_adapters.saving.atomic import remove_folder, write_text
 from tf_adapters.saving.settings import SETTINGS_FILE, read_settings
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE, STATE_FILE, SeedRuns, remove_leftovers
 from tf_adapters.training.experiment import Experiment
-from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE, STATE_FILE
-from tf_adapters.training.leftovers import remove_leftovers
-from tf_adapters.training.seeds import SeedRuns
 from tf_adapters.training.settings import TrainingSettings, choices, usual_settings
 from tf_adapters.tuning.spaces import DIMENSIONS, Range, check_depth, check_values, get_space, varies
 
