@@ -26,7 +26,8 @@ class CrossLingual(Comparison):
         ("ud/fr_sequoia", "ud/tr_imst"), "Tasks of other languages with the same labels.", of=str, extends=True
     )
     sizes: Tuple[int, ...] = option((256,), "Size of the adapters.", of=int, smoke=(8,), range=Whole(most=2**16))
-    epochs: int = option(5, "Passes over the training rows.", smoke=1)
+    recipe: str = option("he-2021-xtreme", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-xtreme-full", "Recipe of full fine-tuning.")
 
     def check(self):
         super().check()

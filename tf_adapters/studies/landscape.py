@@ -24,6 +24,8 @@ class Landscape(OfTrained):
     name = "landscape"
     figures = "He et al. 2021, figure 6"
 
+    recipe: str = option("he-2021", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     points_on_line: int = option(
         20, "Points on the line, at equal distances, beside those at 0 and 1.", smoke=3, range=Whole(2)
     )
@@ -67,7 +69,7 @@ class Landscape(OfTrained):
         before = [variable.numpy() for variable in moved]
         load_adapter(model, directory, name=state.active or "default")
         after = [variable.numpy() for variable in moved]
-        scorer, losses = Scorer(model, tokenizer, batch_size=self.batch_size), {}
+        scorer, losses = Scorer(model, tokenizer, batch_size=experiment.settings.batch_size), {}
         # The paper's points are neither at 0 nor at 1, where the models stand.
         places = np.union1d(np.linspace(-self.reach, self.reach, self.points_on_line), (0.0, 1.0))
         with lab.counting("moving along the line", len(places), "points") as advance:

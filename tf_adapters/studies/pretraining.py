@@ -5,7 +5,17 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import RATE, Arm, Comparison, load, paired, percent, score_of
+from tf_adapters.studies.comparison import (
+    RATE,
+    Arm,
+    Comparison,
+    constant_row,
+    load,
+    paired,
+    rate_words,
+    score_of,
+    score_words,
+)
 from tf_adapters.studies.figure import band, look, panels
 from tf_adapters.studies.lab import MODELS_FOLDER, Stopped, slug
 from tf_adapters.studies.low_resource import interval_words
@@ -31,7 +41,11 @@ class Pretraining(Comparison):
     full_pretraining_rate: float = option(1e-4, "Peak rate of the encoder's pretraining.", range=RATE)
     pretraining_batch_size: int = option(32, "Texts per step of pretraining.", smoke=4, range=Whole())
     fit_head_steps: int = option(1500, "Steps that fit a new head of hidden words.", smoke=2, range=Whole(0))
-    epochs: int = option(10, "Passes over the training rows.", smoke=1)
+    recipe: str = option("han-2021", "Recipe of adapters.")
+    full_recipe: str = option("han-2021-full", "Recipe of full fine-tuning.")
+    keep: str = option(
+        "last", "Which epoch counts: the `last`, as of Han et al., or the `best` by the rows that choose."
+    )
     seeds: int = option(5, "Trainings at the best rate, with the seeds from 0 on.", smoke=1, extends=True)
 
     def check(self):
@@ -65,7 +79,6 @@ class Pretraining(Comparison):
         import math
 
         from tf_adapters._keras import keras
-        from tf_adapters.methods import AdapterConfig
         from tf_adapters.models.transformers.loading import load_backbone
         from tf_adapters.tasks.unlabelled import without_labels
         from tf_adapters.text.loading import load_tokenizer
@@ -74,14 +87,15 @@ class Pretraining(Comparison):
         keras.backend.clear_session()
         keras.utils.set_random_seed(0)
         folder, steps = self._folder(lab, task, name), sorted(self.checkpoints)
+        recipe = self.recipe_of(self.arms()[name])
         data = without_labels(load(task, self.data_dir))
         if self.rows is not None:
             data, _ = self.rows_of({"task": task, "arm": name, "seed": 0})
             data = without_labels(data)
         model = load_backbone(self.model, head="masked-lm")
-        tokenizer = load_tokenizer(model, max_length=self.max_length)
+        tokenizer = load_tokenizer(model, max_length=self.max_length or recipe.max_length)
         result = pretrain(
-            model, data, tokenizer, output=folder, adapter=None if name == "full" else AdapterConfig(**self.adapter),
+            model, data, tokenizer, output=folder, adapter=None if name == "full" else recipe.adapter,
             steps=steps[-1], save_every=math.gcd(*steps),
             learning_rate=self.pretraining_rate if name == "adapters" else self.full_pretraining_rate,
             fit_head_steps=self.fit_head_steps, batch_size=self.pretraining_batch_size, dropout=self.dropout,
@@ -126,11 +140,11 @@ class Pretraining(Comparison):
         for task, about in summary["tasks"].items():
             for row in about["arms"].values():
                 steps = f"{row['steps']:,} steps" if row["steps"] else "none"
-                rate = f"{row['learning_rate']:g}{' (edge)' if row['at_edge'] else ''}"
                 rows.append(
-                    [f"{task}, {about['metric']}", row["title"].partition(",")[0], steps, rate, percent(row["mean"])]
-                    + [percent(row["sd"]), interval_words(row["minus_alone"]), str(row["n"])]
+                    [f"{task}, {about['metric']}", row["title"].partition(",")[0], steps, rate_words(row)]
+                    + [*score_words(row), interval_words(row["minus_alone"]), str(row["n"])]
                 )
+            rows += constant_row(f"{task}, {about['metric']}", about, columns)
         return columns, rows
 
     def draw(self, summary, figure):

@@ -22,6 +22,8 @@ class Similarity(OfTrained):
     name = "similarity"
     figures = "He et al. 2021, figures 2 and 7"
 
+    recipe: str = option("he-2021", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     tokens: int = option(5000, "Tokens that are drawn.", smoke=40, range=Whole(3, 20_000))
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
@@ -36,12 +38,13 @@ class Similarity(OfTrained):
 
         keras.backend.clear_session()
         plain = load_backbone(self.model)
-        tokenizer = load_tokenizer(plain, max_length=self.max_length)
+        tokenizer = load_tokenizer(plain, max_length=self.max_length or experiment.recipe.max_length)
+        batch_size = experiment.settings.batch_size
         chosen = draw_tokens(tokenizer, reported, self.tokens, identity["task"])
-        before = states_of_tokens(plain, tokenizer, chosen, self.batch_size)
+        before = states_of_tokens(plain, tokenizer, chosen, batch_size)
         del plain
         model, _ = load_trained(directory)
-        after = states_of_tokens(model, tokenizer, chosen, self.batch_size)
+        after = states_of_tokens(model, tokenizer, chosen, batch_size)
         with lab.counting("comparing", len(before), "blocks") as advance:
             found = []
             for one, other in zip(before, after):
