@@ -27,6 +27,7 @@ from tf_adapters.studies.comparison import (
     spread,
 )
 from tf_adapters.studies.cross_lingual import by_language, joined
+from tf_adapters.studies.figure import write_figure
 from tf_adapters.studies.gradients import GradientNorms, groups_of
 from tf_adapters.studies.lab import Lab, read_values, slug
 from tf_adapters.studies.landscape import width
@@ -418,8 +419,54 @@ def test_similarity_is_that_of_the_matrices_of_cosines_by_hand():
 
 
 def test_a_landscape_is_as_wide_as_its_loss_is_at_most_twice_the_least():
-    losses = {f"{place:.4f}": 1 + place**2 for place in np.linspace(-2, 2, 401)}
-    assert width(losses) == pytest.approx(2.0, abs=0.01)
+    places = np.linspace(-2, 2, 401)
+    losses = {f"{place:.4f}": 1 + place**2 for place in places}
+    assert width(losses) == width(losses, around=0.5) == pytest.approx(2.0, abs=0.01) and width(losses, around=1.5) == 0
+    # Two valleys, each half a unit wide, and only the one around 1.
+    losses = {f"{place:.4f}": 1 + (4 * min(abs(place - 1), abs(place + 1))) ** 2 for place in places}
+    assert width(losses) == pytest.approx(1.0, abs=0.01) and width(losses, around=1.0) == pytest.approx(0.5, abs=0.01)
+
+
+def test_languages_are_tried_by_size_and_by_share_of_the_rows(task):
+    study = get_study("cross-lingual")(tasks=(task,), sizes=(64, 128), shares=(0.5, 1), validation_rows=16)
+    arms = study.arms()
+    kinds = ("adapters of 64", "adapters of 128", "full")
+    assert list(arms) == [*(f"{kind}, 0.5 of the rows" for kind in kinds), *kinds]
+    assert arms["adapters of 128"].adapter == {"bottleneck_size": 128} and arms["full"].trainable == "full"
+    available = len(load(task, None).train)
+    rows = [len(study.rows_of({"task": task, "arm": arm, "seed": 0})[0].train) for arm in (kinds[0], list(arms)[0])]
+    assert rows == [len(study.rows_of({"task": task, "arm": "full", "seed": 0})[0].train), round(available / 2)]
+    assert list(get_study("cross-lingual")().arms()) == ["adapters", "full"]
+    with pytest.raises(InputError, match="shares=1.5 must be a number above 0 and at most 1"):
+        get_study("cross-lingual")(shares=(1.5,))
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_pretraining_has_a_curve_and_a_box_for_each_checkpoint(tmp_path, keep):
+    study = get_study("pretraining")(tasks=("a",), checkpoints=(10, 20), seeds=2, keep=keep)
+
+    def value(arm, seed):
+        number = len(arm)
+        return {
+            **identity_of("a", arm, study.points(study.arms()[arm])[0], seed), "metric": "accuracy", "constant": 0.5,
+            "reported_rows": 400, "train_rows": 9, "trained_parameters": 10, "best_epoch": 1,
+            "validation": [{"accuracy": 0.7 + seed / 10}, {"accuracy": number / 100}],
+            "scores": {"reported": {"accuracy": 0.8}}, "last_scores": {"reported": {"accuracy": 0.6}},
+        }  # fmt: skip
+
+    values = [value(arm, seed) for seed in (0, 1) for arm in study.arms()]
+    values.append({"measured": "pretraining", "task": "a", "arm": "full", "head": "own", "numbers": {}, "texts": 9})
+    summary = study.summarise(values)
+    arms = summary["tasks"]["a"]["arms"]
+    assert {name: arm["curve"]["values"] for name, arm in arms.items()} == {
+        name: pytest.approx([0.75, len(name) / 100]) for name in study.arms()
+    }
+    assert all(arm["mean"] == pytest.approx(0.6 if keep == "last" else 0.8) for arm in arms.values())
+    columns, rows = study.table(summary)
+    assert {len(row) for row in rows} == {len(columns)}
+    write_figure(study, summary, tmp_path)
+    drawn = (tmp_path / "pretraining.svg").read_text()
+    assert all(title in drawn for title in ("a: adapters", "a: full fine-tuning", "a: spread over epochs", "20 steps"))
 
 
 PAPERS = {

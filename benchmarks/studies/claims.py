@@ -409,6 +409,16 @@ def flatter(recorded):
 
     for found in recorded.tasks("landscape", "landscape-sst2"):
         adapters, full = (found.about[arm] for arm in ("adapters", "full"))
+        if "width_around" in adapters:
+            widths = [arm["width_around"] for arm in (adapters, full)]
+            apart = paired(*(one["values"] for one in widths))
+            yield (
+                f"{found.words}: around the trained model the loss of the rows that trained is at most twice its least "
+                f"over {widths[0]['mean']:.2f} units of the line with adapters, over {widths[1]['mean']:.2f} with full "
+                f"fine-tuning; {difference(apart, 1, 2)}",
+                {found.title: (difference(apart, 1, 2), says(apart, above=0))},
+            )
+            continue
         forward = [
             width({place: loss for place, loss in arm["losses"].items() if float(place) >= 0})
             for arm in (adapters, full)

@@ -252,7 +252,8 @@ class Comparison(Study):
         """A run with the scores of the epoch that counts."""
         if self.keep == "best" or is_failed(run):
             return run
-        return {**run, "scores": run["last_scores"], "validation": run["validation"][-1:]}
+        last = {"scores": run["last_scores"], "validation": run["validation"][-1:]}
+        return {**run, "every_epoch": run["validation"], **last}
 
     def best_runs(self, values):
         """Dict from task to a dict from arm to its runs at the best point, in the order of the seeds."""

@@ -19,7 +19,7 @@ class Size(Comparison):
     """
 
     name = "size"
-    figures = "Houlsby et al. 2019, figures 4 and 5"
+    figures = "Houlsby et al. 2019, figures 4 and 5; He et al. 2021, table 5"
 
     sizes: Tuple[int, ...] = option(
         tuple(2**power for power in range(10)), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True,
