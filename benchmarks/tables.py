@@ -50,15 +50,18 @@ def read_results(folder):
     return [newest[key] for key in sorted(newest)]
 
 
-def make_tables(results, file=RESULTS_PAGE):
-    """Markdown of the results that have their place in `file`, a path from the repository's root."""
+def make_tables(results, file=RESULTS_PAGE, claimed=""):
+    """Markdown of the results that have their place in `file`, a path from the repository's root. On the page of
+    results they stand behind the table of claims, `claimed`, and an overview of step times."""
     links = os.path.relpath("benchmarks/results", os.path.dirname(file) or ".")
     tables = [
         TABLES[result["kind"]].make({**result, "link": f"{links}/{result['file']}"})
         for result in results
         if TABLES[result["kind"]].place(result) == file
     ]
-    return "\n\n".join(tables) or "No results yet."
+    if file == RESULTS_PAGE:
+        tables = [claimed, step_table.overview([r for r in results if r["kind"] == "step"]), *tables]
+    return "\n\n".join(filter(None, tables)) or "No results yet."
 
 
 def replace_section(text, tables):
@@ -74,9 +77,7 @@ def main():
         description=f"{__doc__} They stand in {RESULTS_PAGE}, {NOTES} and {claims.PAGE} between the lines {START} and "
         f"{END}; everything else there stays as it is."
     )
-    parser.add_argument(
-        "--root", type=pathlib.Path, default=ROOT, help="folder of the three pages; default: the repository"
-    )
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="folder of the pages; default: the repository")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="default: benchmarks/results")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a table is out of date")
     options = parser.parse_args()
@@ -84,10 +85,11 @@ def main():
     for file in (RESULTS_PAGE, NOTES, claims.PAGE):
         try:
             old = (options.root / file).read_text(encoding="utf-8")
+            recorded = claims.Recorded(options.results / "studies")
             if file == claims.PAGE:
-                made = claims.make(claims.Recorded(options.results / "studies"))
+                made = claims.make(recorded) or "No results yet."
             else:
-                made = make_tables(read_results(options.results), file)
+                made = make_tables(read_results(options.results), file, claims.make(recorded, brief=True))
             new = replace_section(old, made)
         except (OSError, ValueError) as error:
             log(f"{options.root / file}: {error}")

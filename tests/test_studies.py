@@ -9,19 +9,32 @@ import warnings
 import numpy as np
 import pytest
 
-from tests.conftest import write_checkpoint
-from tf_adapters import InputError
+from tests.conftest import minilm_directory, write_checkpoint
+from tf_adapters import ByteLevelBpe, InputError, WordPiece, load_tokenizer
 from tf_adapters.ranges import RANGES
+from tf_adapters.recipes import RECIPES
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
 from tf_adapters.studies.baselines import block_means, train_baseline
-from tf_adapters.studies.comparison import at_edge, held_out, load, paired, rank, spread
+from tf_adapters.studies.comparison import (
+    at_edge,
+    at_floor,
+    constant_loss,
+    held_out,
+    identity_of,
+    load,
+    paired,
+    rank,
+    spread,
+)
 from tf_adapters.studies.cross_lingual import by_language, joined
+from tf_adapters.studies.figure import write_figure
 from tf_adapters.studies.gradients import GradientNorms, groups_of
 from tf_adapters.studies.lab import Lab, read_values, slug
 from tf_adapters.studies.landscape import width
-from tf_adapters.studies.pwws import Text, WordNet, attack, entities_of, entity_swaps
+from tf_adapters.studies.pwws import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.similarity import similarity
 from tf_adapters.studies.study import options_of, title_of
+from tf_adapters.text.byte_bpe import _byte_alphabet
 
 # Options beside those of every study that make it small on the files of the tests.
 SMALL = {"validation_rows": 16}
@@ -195,7 +208,10 @@ def test_ablation_of_a_directory_without_adapters_is_refused(cli, train_argument
         (["init", "--sigmas", "a,b"], "--sigmas a,b must be numbers with commas between them"),
         (["init", "--sigmas", "0.1,-1"], "sigmas.* must be a number above 0"),
         (["init", "--sigmas", "0.1,0.1"], "sigmas.* has a value twice"),
-        (["ablation", "--variants", "shared"], "'shared' is none of unshared, per-layer, 3-shared"),
+        (
+            ["ablation", "--variants", "shared"],
+            "'shared' is none of houlsby, unshared, per-layer, 3-shared, frozen-norms",
+        ),
         (["sharing", "--tasks", ","], "tasks.* is empty"),
         (["low-resource", "--rows", "5"], "--rows 5 is not for this study: give --counts"),
         (["sharing", "--precision", "half"], "--precision half is unknown"),
@@ -276,7 +292,7 @@ def test_collapsed_runs_are_those_near_the_constant_answer_and_those_that_diverg
     def value(arm, rate, seed, score):
         scores = None if score is None else {"reported": {"accuracy": score}}
         common = {"measured": "run", "task": "a", "arm": arm, "learning_rate": rate, "seed": seed, "scores": scores}
-        return {**common, "metric": "accuracy", "constant": 0.5}
+        return {**common, "metric": "accuracy", "constant": 0.5, "reported_rows": 400}
 
     values = [value("adapters", 1e-3, seed, score) for seed, score in enumerate((0.9, 0.8, 0.54, 0.5))]
     values += [value("full", 1e-4, seed, score) for seed, score in enumerate((None, 0.55, 0.5, 0.7))]
@@ -403,22 +419,228 @@ def test_similarity_is_that_of_the_matrices_of_cosines_by_hand():
 
 
 def test_a_landscape_is_as_wide_as_its_loss_is_at_most_twice_the_least():
-    losses = {f"{place:.4f}": 1 + place**2 for place in np.linspace(-2, 2, 401)}
-    assert width(losses) == pytest.approx(2.0, abs=0.01)
+    places = np.linspace(-2, 2, 401)
+    losses = {f"{place:.4f}": 1 + place**2 for place in places}
+    assert width(losses) == width(losses, around=0.5) == pytest.approx(2.0, abs=0.01) and width(losses, around=1.5) == 0
+    # Two valleys, each half a unit wide, and only the one around 1.
+    losses = {f"{place:.4f}": 1 + (4 * min(abs(place - 1), abs(place + 1))) ** 2 for place in places}
+    assert width(losses) == pytest.approx(1.0, abs=0.01) and width(losses, around=1.0) == pytest.approx(0.5, abs=0.01)
 
 
-def test_the_adapters_of_all_arms_are_those_of_houlsby_et_al():
-    from tf_adapters import AdapterConfig, get_recipe
-    from tf_adapters.studies.comparison import Comparison
+def test_languages_are_tried_by_size_and_by_share_of_the_rows(task):
+    study = get_study("cross-lingual")(tasks=(task,), sizes=(64, 128), shares=(0.5, 1), validation_rows=16)
+    arms = study.arms()
+    kinds = ("adapters of 64", "adapters of 128", "full")
+    assert list(arms) == [*(f"{kind}, 0.5 of the rows" for kind in kinds), *kinds]
+    assert arms["adapters of 128"].adapter == {"bottleneck_size": 128} and arms["full"].trainable == "full"
+    available = len(load(task, None).train)
+    rows = [len(study.rows_of({"task": task, "arm": arm, "seed": 0})[0].train) for arm in (kinds[0], list(arms)[0])]
+    assert rows == [len(study.rows_of({"task": task, "arm": "full", "seed": 0})[0].train), round(available / 2)]
+    assert list(get_study("cross-lingual")().arms()) == ["adapters", "full"]
+    with pytest.raises(InputError, match="shares=1.5 must be a number above 0 and at most 1"):
+        get_study("cross-lingual")(shares=(1.5,))
 
-    assert AdapterConfig(**Comparison.adapter) == get_recipe("houlsby-2019").adapter
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_pretraining_has_a_curve_and_a_box_for_each_checkpoint(tmp_path, keep):
+    study = get_study("pretraining")(tasks=("a",), checkpoints=(10, 20), seeds=2, keep=keep)
+
+    def value(arm, seed):
+        number = len(arm)
+        return {
+            **identity_of("a", arm, study.points(study.arms()[arm])[0], seed), "metric": "accuracy", "constant": 0.5,
+            "reported_rows": 400, "train_rows": 9, "trained_parameters": 10, "best_epoch": 1,
+            "validation": [{"accuracy": 0.7 + seed / 10}, {"accuracy": number / 100}],
+            "scores": {"reported": {"accuracy": 0.8}}, "last_scores": {"reported": {"accuracy": 0.6}},
+        }  # fmt: skip
+
+    values = [value(arm, seed) for seed in (0, 1) for arm in study.arms()]
+    values.append({"measured": "pretraining", "task": "a", "arm": "full", "head": "own", "numbers": {}, "texts": 9})
+    summary = study.summarise(values)
+    arms = summary["tasks"]["a"]["arms"]
+    assert {name: arm["curve"]["values"] for name, arm in arms.items()} == {
+        name: pytest.approx([0.75, len(name) / 100]) for name in study.arms()
+    }
+    assert all(arm["mean"] == pytest.approx(0.6 if keep == "last" else 0.8) for arm in arms.values())
+    columns, rows = study.table(summary)
+    assert {len(row) for row in rows} == {len(columns)}
+    write_figure(study, summary, tmp_path)
+    drawn = (tmp_path / "pretraining.svg").read_text()
+    assert all(title in drawn for title in ("a: adapters", "a: full fine-tuning", "a: spread over epochs", "20 steps"))
+
+
+PAPERS = {
+    "han-2021": ("pretraining", "gradients", "attack"),
+    "he-2021": ("similarity", "landscape", "curves", "stability", "low-resource", "mixout"),
+    "he-2021-xtreme": ("cross-lingual",),
+    "houlsby-2019": ("ablation", "init", "size", "trade-off", "sharing"),
+}
+
+
+def experiments(study, name):
+    """The `Experiment` of each arm of a study, as it is trained with its first rate and the seed 0."""
+    return {
+        arm: study.experiment(None, name, about, {"task": name, "arm": arm, "seed": 0, **study.points(about)[0]})[0]
+        for arm, about in study.arms().items()
+    }
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_study_is_by_default_its_papers(paper, task, model):
+    assert sorted(name for names in PAPERS.values() for name in names) == sorted(STUDIES)
+    for name in PAPERS[paper]:
+        study = get_study(name)(tasks=(task,), model=model, validation_rows=16)
+        if name == "low-resource":
+            study = dataclasses.replace(study, counts=(16,))
+        recipes = {"adapters": RECIPES[paper], "full": RECIPES[f"{paper}-full"]}
+        assert (study.recipe, study.full_recipe) == tuple(recipe.name for recipe in recipes.values())
+        arms = study.arms()
+        if name in ("pretraining", "attack"):
+            arms = {arm: about for arm, about in arms.items() if "," not in arm}
+        for arm, about in arms.items():
+            identity = {"task": task, "arm": arm, "seed": 0, **study.points(about)[0]}
+            experiment, recipe = study.experiment(None, task, about, identity)[0], study.recipe_of(about)
+            if about.recipe is None and about.trainable in recipes:
+                assert recipe == recipes[about.trainable]
+            assert experiment.recipe == recipe and experiment.max_length is None
+            usual = ("epochs", "batch_size", "warmup_fraction", "weight_decay", "epsilon")
+            usual += () if "mixout" in about.settings else ("dropout",)
+            assert {one: getattr(experiment.settings, one) for one in usual} == {
+                one: getattr(recipe, one) for one in usual
+            }
+            if not about.adapter and about.adapter is not None and "size" not in identity:
+                assert experiment.adapter == recipe.adapter
+        if name not in ("size", "trade-off", "stability"):  # whose rates are searched, or are the question
+            assert study.changes() == {}
+
+
+def test_what_shortens_a_study_is_told_in_its_summary(task, model):
+    study = Sharing(tasks=(task,), model=model, epochs=10, learning_rates=(3e-4, 1e-3))
+    assert study.changes() == {
+        "epochs": {"full": 3, "houlsby": 20},  # the report has 10
+        "learning_rate": dict.fromkeys(("houlsby", "unshared", "per-layer", "3-shared"), 3e-4),
+    }
+
+
+def test_variants_train_the_layer_norms_that_the_reports_do(task, model):
+    study = Ablation(
+        tasks=(task,), model=model, validation_rows=16,
+        variants=("houlsby", "unshared", "per-layer", "3-shared", "frozen-norms"),
+    )  # fmt: skip
+    found = {
+        name: (one.adapter.sharing, one.adapter.train_layer_norm, one.recipe.head_layers)
+        for name, one in experiments(study, task).items()
+    }
+    assert found == {
+        "houlsby": ("none", "all", 1), "unshared": ("none", "encoder", 2), "per-layer": ("layer", "none", 1),
+        "3-shared": (3, "none", 1), "frozen-norms": ("none", "none", 1),
+    }  # fmt: skip
+
+
+def test_another_metric_chooses_and_is_reported(task, monkeypatch):
+    assert load(task, None).metric == "accuracy" and load(task, None, "matthews").metric == "matthews"
+    with pytest.raises(InputError, match="metric 'spearman' is not for classification tasks"):
+        load(task, None, "spearman")
+    # MNLI's second validation split is scored beside the first.
+    data = load(task, None)
+    split = type("Split", (), {"rows": data.validation})
+    asked = []
+    monkeypatch.setattr("tf_adapters.tasks.registry.load_split", lambda *given, **options: asked.append(given) or split)
+    assert Sharing().further_rows("glue/mnli") == {"mismatched": data.validation}
+    assert asked == [("glue/mnli", "validation_mismatched")] and Sharing().further_rows("glue/sst2") == {}
+
+
+def test_arms_within_noise_of_the_constant_answer_are_marked(task):
+    rows = type("Rows", (), {"labels": np.asarray([1] * 721 + [0] * 322), "__len__": lambda self: 1043})()
+    data = dataclasses.replace(load(task, None))
+    assert constant_loss(data, rows) == pytest.approx(0.618, abs=5e-4)
+    run = {"constant": 0.5, "reported_rows": 400}
+    # 0.05 for the rows; of three seeds 4.303 standard errors.
+    assert at_floor(spread([0.549]), run) and not at_floor(spread([0.551]), run)
+    assert at_floor(spread([0.6, 0.7, 0.9]), run) and not at_floor(spread([0.69, 0.7, 0.71]), run)
+    assert at_floor(spread([0.7]), {**run, "constant": None}) is None and at_floor(spread([]), run) is None
+    study = Sharing(tasks=("a",))
+    values = [
+        {
+            **identity_of("a", arm, {"learning_rate": study.points(about)[0]["learning_rate"]}, seed), **run,
+            "metric": "accuracy", "constant_loss": 0.69, "train_rows": 9, "trained_parameters": 10,
+            "trained_pooler": 4 * (arm == "full"), "validation": [{"accuracy": 0.5}],
+            "scores": {"reported": {"accuracy": 0.52 if arm == "full" else 0.8}},
+        }
+        for arm, about in study.arms().items() for seed in (0, 1)
+    ]  # fmt: skip
+    columns, rows = study.table(study.summarise(values))
+    assert columns == ["task", "arm", "trained", "rate", "score", "sd", "seeds"]
+    full, *others, constant = rows
+    assert full[2] == "10, the pooler too" and full[4] == "52.00 (at the floor)"
+    assert {(row[2], row[4]) for row in others} == {("10", "80.00")}
+    assert constant[1] == "constant answer, log loss 0.690" and constant[4] == "50.00"
+
+
+@pytest.mark.slow
+def test_the_last_epoch_is_scored_beside_the_best(task, model, tmp_path):
+    from tf_adapters.saving.directory import load_trained
+
+    study = small(Sharing, task, model, epochs=6, learning_rates=(3e-2,), rows=64)
+    lab = Lab(tmp_path, study)
+    arm = study.arms()["houlsby"]
+    name = {"task": task, "arm": "houlsby", "learning_rate": 3e-2, "seed": 1}
+    experiment, rows, _ = study.experiment(lab, task, arm, name, keep_periods=True)
+    run = lab.train(name, experiment, seed=1, scored={"reported": rows}, keep=True)
+    assert run["best_epoch"] < 6 == len(run["validation"])
+    for folder, scores in ((lab.model_of(name), "scores"), (lab.model_of(name) / "step-48", "last_scores")):
+        trained, _ = load_trained(folder)
+        tokenizer = load_tokenizer(trained, max_length=16)
+        assert experiment.score_rows(trained, tokenizer, rows) == run[scores]["reported"]
+    run = {**run, "metric": "accuracy"}
+    counted = dataclasses.replace(study, keep="last").counted(run)
+    assert counted["scores"] == run["last_scores"] and counted["validation"] == run["validation"][-1:]
+    assert study.counted(run) is run
+
+
+def test_only_studies_of_scores_may_count_the_last_epoch(task, model):
+    assert get_study("pretraining")().keep == "last" and get_study("attack")().keep == "best"
+    with pytest.raises(InputError, match="keep='last' is best in this study, which looks at more"):
+        get_study("similarity")(keep="last")
+    with pytest.raises(InputError, match="keep='first' must be best or last"):
+        Sharing(keep="first")
+    with pytest.raises(InputError, match="recipe='gururangan-2020' is unknown"):
+        Sharing(recipe="gururangan-2020")
+    with pytest.raises(InputError, match="full_recipe='he-2021' is for other arms: give one of houlsby-2019-full, "):
+        Sharing(tasks=(task,), full_recipe="he-2021").check_tasks()
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-level"])
+def test_an_unknown_word_is_one_unknown_token_in_each_kind_of_tokenizer(kind):
+    import tensorflow as tf
+
+    if kind == "wordpiece":
+        vocabulary = (minilm_directory() / "vocab.txt").read_text("utf-8").splitlines()
+        tokenizer = WordPiece(vocabulary, max_length=16)
+    else:
+        # All bytes, as in every vocabulary of this kind, and one merge with a space.
+        tokens = ["<s>", "<pad>", "</s>", "<unk>", *_byte_alphabet(), "\u0120b"]
+        tokenizer = ByteLevelBpe({token: place for place, token in enumerate(tokens)}, [("\u0120", "b")], max_length=16)
+    plain = tf.constant(["a b", "good (b)"])
+    assert (reading_unknown(tokenizer).tokenize(plain).to_list()) == tokenizer.tokenize(plain).to_list()
+    unknown = tokenizer.unk_id
+    for text, without in (
+        (f"a {UNKNOWN} b", ("a", " b")),
+        (f"{UNKNOWN} b", ("", " b")),
+        (f"(b) {UNKNOWN}.", ("(b)", ".")),
+    ):
+        found = reading_unknown(tokenizer).encode(tf.constant([text]))["input_ids"][0].numpy().tolist()
+        first, last = (tokenizer.tokenize(tf.constant([part]))[0].numpy().tolist() for part in without)
+        assert found == [tokenizer.cls_id, *first, unknown, *last, tokenizer.sep_id]
+    # As text it is several tokens, none of which is the unknown one.
+    assert unknown not in tokenizer.tokenize(tf.constant([tokenizer.unk_token]))[0].numpy()
 
 
 @pytest.mark.slow
 def test_gradient_norms_are_those_of_a_tape_and_reach_frozen_layers(checkpoint, sentences):
     import tensorflow as tf
 
-    from tf_adapters import AdapterConfig, add_adapters, load_backbone, load_tokenizer, set_trainable
+    from tf_adapters import AdapterConfig, add_adapters, load_backbone, set_trainable
     from tf_adapters.tasks import task_from_files
 
     data = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
@@ -518,7 +740,7 @@ def test_baselines_learn_words_without_fine_tuning(name, task, model):
 def test_means_of_blocks_are_those_of_the_tokens_that_are_there(task, model):
     import tensorflow as tf
 
-    from tf_adapters import load_backbone, load_tokenizer
+    from tf_adapters import load_backbone
 
     encoder, rows = load_backbone(model), load(task, None).validation.take(range(5))
     tokenizer = load_tokenizer(encoder, max_length=16)

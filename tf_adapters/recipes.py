@@ -66,7 +66,8 @@ class Recipe:
 
 _REPORT = (
     "Mohebbi & Rajaei, section 6.1 (Adam, 3e-4, 10 epochs on GLUE; 1e-4 and 50 epochs on the additional tasks) and "
-    "table 1. Batch size and length are not stated: those of Houlsby et al. and their code (32, 128)."
+    "table 1. Batch size, length and initialisation are not stated: those of Houlsby et al. and their code (32, 128, "
+    "1e-2)."
 )
 
 _DEVLIN = (
@@ -99,7 +100,8 @@ def _he(size, rate, epochs, source, **others):
         learning_rate=rate,
         epochs=epochs,
         **others,
-        source=f"He et al. 2021, equation 1, section 2.1, {source} Initialisation is not stated: Houlsby et al.'s.",
+        source=f"He et al. 2021, equation 1, section 2.1, {source} Initialisation, warm-up and the layers of the head "
+        "are not stated: those of Houlsby et al. (1e-2, a tenth of the steps, one layer).",
     )
 
 
@@ -269,7 +271,9 @@ RECIPES = _Recipes(
             max_length=256,
             source=(
                 "Han et al. 2021, section 2 and table 2: Houlsby adapters with the defaults of adapter-transformers 1 "
-                "(swish, reduction 16, that is 48 units on BERT-base, LayerNorms frozen, initialisation N(0, 0.02))."
+                "(swish, reduction 16, that is 48 units on BERT-base, LayerNorms frozen, initialisation N(0, 0.02)). "
+                "It 'follows the setup from Mosbach et al.' (2020), from whom the tenth of warm-up and the linear fall "
+                "are."
             ),
         ),
         "pfeiffer-2021": lambda: dict(
@@ -349,7 +353,7 @@ RECIPES = _Recipes(
             2e-5,
             20,
             "He et al. 2021, section 3.2, appendix A.2 and table 10: full fine-tuning on GLUE, one of the rates "
-            "searched (1e-5 to 5e-5). `tune --space he-2021-glue-full` has the search.",
+            "searched (1e-5 to 5e-5). `tune --space he-2021-glue-full` has the search. Warm-up is not stated: a tenth.",
             batch_size=16,
         ),
         "he-2021-tae-full": lambda: _full(
@@ -368,7 +372,8 @@ RECIPES = _Recipes(
         "han-2021-full": lambda: _full(
             2e-5,
             10,
-            "Han et al. 2021, table 3: fine-tuning without adapters, 2e-5 for 10 epochs in batches of 32, 128 tokens.",
+            "Han et al. 2021, table 3: fine-tuning without adapters, 2e-5 for 10 epochs in batches of 32, 128 tokens. "
+            "The schedule is not stated: as with adapters.",
         ),
         "gururangan-2020": lambda: _full(
             1e-4,

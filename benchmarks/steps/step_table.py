@@ -1,7 +1,7 @@
 """The tables of step.py's results."""
 
 from benchmarks.pairing import BEFORE, tracing_seconds
-from benchmarks.table_parts import MODEL_TITLES, NOTES, RESULTS_PAGE, Table, of_settings, origin
+from benchmarks.table_parts import MODEL_TITLES, NOTES, Table, in_notes, of_settings, origin
 
 ARMS = {
     "adapters": "**adapters**, tf_adapters",
@@ -43,17 +43,53 @@ ARMS = {
 }
 
 
-def table(result):
-    """Markdown of one result of step.py."""
-    settings, batches = result["settings"], result["batches"]
-    lengths = batches["lengths"]
+# Of the overview: the title of a ratio of step times.
+RATIOS = {
+    "full / adapters": "full / adapters",
+    "torch-adapters / adapters": "PyTorch `adapters` / adapters",
+    "adapters / fast": "adapters / fast",
+    "full / fast": "full / fast",
+    "tensorflow-hub-adapters / adapters": "KerasHub on TensorFlow / adapters",
+    "jax-hub-adapters / adapters": "on JAX / adapters",
+    "torch-hub-adapters / adapters": "on PyTorch / adapters",
+}
+
+
+def overview(results):
+    """Markdown of how long steps take to one another, a row for each plain result whose steps train; "" without one."""
+    special = (_is_of_cached_blocks, _is_of_lora, _is_of_checkpointing, _is_of_a_change)
+    rows = []
+    for result in results:
+        shown = [result["ratios"].get(name) for name in RATIOS]
+        if any(shown) and not any(is_one(result) for is_one in special):
+            cells = [f"{ratio['median']:.2f}" if ratio else "" for ratio in shown]
+            milliseconds = result["arms"]["adapters"]["step_ms"]["median"]
+            rows.append(f"| {_title(result)} | {milliseconds:.0f} | {' | '.join(cells)} |")
+    if not rows:
+        return ""
+    head = f"| | adapters, ms | {' | '.join(RATIOS.values())} |\n|---|---:|{'---:|' * len(RATIOS)}"
+    note = f"Medians, paired by round. [{NOTES}](../{NOTES}#further-results) has their intervals, memory and machines."
+    return "\n".join(["**How long a training step takes**", "", head, *rows, "", f"<sub>{note}</sub>"])
+
+
+def _title(result):
+    settings, lengths = result["settings"], result["batches"]["lengths"]
     length = f"{lengths[0]}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
     model = MODEL_TITLES.get(settings["model"], settings["model"])
     weights = ", random weights" if result["weights"] == "random" else ""
     bottleneck = "" if settings["bottleneck"] == 64 else f", bottleneck of {settings['bottleneck']}"
+    return (
+        f"{model}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
+        f"{', XLA' if settings['xla'] else ''}{bottleneck}"
+    )
+
+
+def table(result):
+    """Markdown of one result of step.py."""
+    settings, batches = result["settings"], result["batches"]
+    lengths = batches["lengths"]
     lines = [
-        f"**{model}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
-        f"{', XLA' if settings['xla'] else ''}{bottleneck}**",
+        f"**{_title(result)}**",
         "",
         "| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters "
         "| saved, MB |",
@@ -135,12 +171,5 @@ TABLE = Table(
         _is_of_doors(result),
         *_residents(result),
     ),
-    lambda result: (
-        NOTES
-        if _is_of_cached_blocks(result)
-        or _is_of_lora(result)
-        or _is_of_checkpointing(result)
-        or _is_of_a_change(result)
-        else RESULTS_PAGE
-    ),
+    in_notes,
 )

@@ -59,7 +59,9 @@ class Recorded:
             yield self._found(task, about, settings, about["metric"], at_best_rates(runs), name)
 
     def _found(self, task, about, settings, metric, runs, name):
-        title, source = _TITLES.get(task, task), f"`{name}`{'†' if name in ELSEWHERE else ''}"
+        # Both are there of some tasks: what was trained by its paper's recipe, and what was before there were recipes.
+        title = _TITLES.get(task, task) + (", by its recipe" if "recipe" in settings else "")
+        source = f"`{name}`{'†' if name in ELSEWHERE else ''}"
         source += ", unfinished" if (self.folder / name / "values.jsonl").exists() else ""
         rows = {"rows": about["train_rows"]} if "train_rows" in about else {}
         words = [metric, budget({**settings, **rows}), self.beside(task, runs), source]
@@ -115,16 +117,16 @@ class Recorded:
         runs = [run for run in self.values(name) if (run["measured"], run["task"]) == ("run", task)]
         return [{**run, "accuracy": run["scores"]["reported"].get("accuracy")} for run in runs if run.get("scores")]
 
-    def maps(self):
-        """Yield `(Found, maps of its variants, number of reported rows)` for each task of the ablation."""
-        document, by_task = self.document("ablation"), {}
-        counts = {value["task"]: value["rows"] for value in self.values("ablation") if "rows" in value}
+    def maps(self, name):
+        """Yield `(Found, maps of its variants, number of reported rows)` for each task of an ablation."""
+        document, by_task = self.document(name), {}
+        counts = {value["task"]: value["rows"] for value in self.values(name) if "rows" in value}
         for title, one in (document["summary"]["maps"] if document else {}).items():
             by_task.setdefault(title.partition(",")[0], []).append(one)
         for task, maps in by_task.items():
             one, whole = maps[0], [variant["whole"]["mean"] for variant in maps]
             models = [{"metric": one["number"], "constant": one["constant"], "accuracy": mean} for mean in whole]
-            yield self._found(task, {}, document["settings"], one["number"], models, "ablation"), maps, counts[task]
+            yield self._found(task, {}, document["settings"], one["number"], models, name), maps, counts[task]
 
     def other(self, name):
         """The summary of a result of another command, a dict, or None."""

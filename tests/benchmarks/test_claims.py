@@ -16,7 +16,7 @@ from benchmarks.studies import claims, evidence
 from tests.benchmarks.support import BENCHMARKS
 from tf_adapters.studies import STUDIES
 
-STUDIES_PAGE = BENCHMARKS.parent / claims.PAGE
+STUDIES_PAGE, RESULTS_PAGE = (BENCHMARKS.parent / page for page in ("docs/studies.md", "docs/results.md"))
 PAPERS = {"report": "report", "Houlsby": "Houlsby et al. 2019", "He": "He et al. 2021", "Han": "Han et al. 2021"}
 
 
@@ -52,10 +52,10 @@ def rows_of(text):
 
 def test_each_task_has_its_line_and_its_verdict(tmp_path):
     recorded = claims.Recorded(tmp_path / "studies")
-    assert rows_of(claims.make(recorded)) == []
+    assert claims.make(recorded) == ""
     record(recorded.folder, "sharing-cola", {"glue/cola": sharing((-0.003, 0.002))})
-    record(recorded.folder, "sharing-mrpc", {"glue/mrpc": sharing((-0.06, 0.01))})
-    record(recorded.folder, "sharing-rte", {"glue/rte": sharing((-0.02, 0.03))})
+    record(recorded.folder, "sharing-stsb", {"glue/mrpc": sharing((-0.06, 0.01))})
+    record(recorded.folder, "sharing-1000", {"glue/rte": sharing((-0.02, 0.03))})
     first, second = rows_of(claims.make(recorded))
     assert first[0].startswith("Adapters score within 0.4 points")
     assert first[2] == "holds: CoLA; not seen: MRPC; cannot tell: RTE"
@@ -63,6 +63,13 @@ def test_each_task_has_its_line_and_its_verdict(tmp_path):
     said = "CoLA (accuracy; 1,000 rows, 3 epochs, 3 seeds; `sharing-cola`†): full fine-tuning 62.0 ± 1.0; less that: "
     assert lines[0].startswith(said)
     assert "Houlsby -0.1 (-0.3 to +0.2)" in lines[0] and "edge of the grid: 1 of 5 arms" in lines[0]
+    brief, _ = rows_of(claims.make(recorded, brief=True))
+    assert brief[::2] == first[::2]
+    assert brief[1].split("<br>") == [
+        "CoLA: -0.1 (-0.3 to +0.2)",
+        "MRPC: -2.5 (-6.0 to +1.0)",
+        "RTE: +0.5 (-2.0 to +3.0)",
+    ]
     assert lines[3] == f"Houlsby less full fine-tuning, mean of 3 tasks: {100 * (-0.0005 - 0.025 + 0.005) / 3:+.1f}"
     # +0.13 (-0.01 to +0.28) and +0.20 (+0.20 to +0.20): paired by seed, though each spreads by several points.
     assert second[2] == "holds" and "one per layer +0.1 (-0.0 to +0.3), 3-shared +0.2 (+0.2 to +0.2)" in second[1]
@@ -142,12 +149,15 @@ class Recomputed(claims.Recorded):
         into[f"{one} - {other}"] = paired_difference(scores[one], scores[other])
 
 
-def section():
-    return STUDIES_PAGE.read_text("utf-8").split(tables.START)[1].split(tables.END)[0].strip()
+def section(page=BENCHMARKS.parent / claims.PAGE):
+    return page.read_text("utf-8").split(tables.START)[1].split(tables.END)[0].strip()
 
 
-def test_every_number_of_the_verdict_table_follows_from_the_recorded_values():
+def test_every_number_of_the_verdict_tables_follows_from_the_recorded_values():
     assert rows_of(section()) == rows_of(claims.make(Recomputed(claims.KEPT)))
+    brief = claims.make(Recomputed(claims.KEPT), brief=True)
+    assert section(RESULTS_PAGE).startswith(f"{brief}\n\n")
+    assert [row[::2] for row in rows_of(brief)] == [row[::2] for row in rows_of(section())]
 
 
 def test_verdicts_by_hand():
@@ -182,7 +192,7 @@ def test_verdicts_by_hand():
 def test_no_study_is_credited_with_what_it_does_not_make():
     """The page's table of the papers has for each study the tables and figures that the study names, and no others."""
     credited = {name: set() for name in STUDIES}
-    for line in STUDIES_PAGE.read_text("utf-8").split(tables.START)[0].splitlines():
+    for line in STUDIES_PAGE.read_text("utf-8").splitlines():
         cells = line.strip("| ").split(" | ")
         for name in re.findall(r"`study ([\w-]+)", cells[2]) if len(cells) > 2 and cells[0] in PAPERS else ():
             if not cells[2].startswith("none"):

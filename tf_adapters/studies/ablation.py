@@ -9,16 +9,24 @@ from tf_adapters.studies.figure import heat_map, panels
 from tf_adapters.studies.study import option
 from tf_adapters.studies.trained import OfTrained
 
-VARIANTS = {"unshared": "none", "per-layer": "layer", "3-shared": 3}
+# Each is an arm's recipe, None for the study's own, and what it changes of the adapter.
+VARIANTS = {
+    "houlsby": (None, {}),
+    "unshared": ("report-unshared", {}),
+    "per-layer": ("report-per-layer", {}),
+    "3-shared": ("report-3-shared", {}),
+    "frozen-norms": (None, {"train_layer_norm": "none"}),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Ablation(OfTrained):
     """What a trained model loses when the adapters of some blocks are taken out, for every span of blocks.
 
-    Nothing is trained again, and LayerNorms and head stay. Without `directories`, adapters of each variant are trained
-    on the tasks first. The number is by default the accuracy, where a task has one: taken out altogether, the adapters
-    leave about the constant answer, whose Matthews coefficient is 0.
+    Nothing is trained again, and LayerNorms and head stay: `frozen-norms`, whose LayerNorms do not train, shows what
+    the head carries alone. Without `directories`, each variant is trained on the tasks first: `houlsby` by the study's
+    recipe, `unshared`, `per-layer` and `3-shared` by the report's. The number is by default the accuracy, where a task
+    has one: taken out altogether, the adapters leave about the constant answer, whose Matthews coefficient is 0.
     """
 
     name = "ablation"
@@ -30,7 +38,7 @@ class Ablation(OfTrained):
     input: Optional[str] = option(None, "With `directories`: a file of labelled rows, in place of their own task's.")
     split: Optional[str] = option(None, "With `directories`: the split that is scored. Default: test, or validation.")
     variants: Tuple[str, ...] = option(
-        ("unshared",), f"What is trained: of {', '.join(f'`{name}`' for name in VARIANTS)}.", of=str, extends=True
+        ("houlsby",), f"What is trained: of {', '.join(f'`{name}`' for name in VARIANTS)}.", of=str, extends=True
     )
     number: Optional[str] = option(
         None, "What is compared: `accuracy`, `matthews`, ... Default: accuracy, if it has one."
@@ -50,7 +58,9 @@ class Ablation(OfTrained):
         if self.directories:
             return {}
         return {
-            name: Arm(name, adapter={"sharing": VARIANTS[name], "train_layer_norm": "all"}) for name in self.variants
+            name: Arm(name, recipe=recipe, adapter=changes)
+            for name, (recipe, changes) in VARIANTS.items()
+            if name in self.variants
         }
 
     def measure(self, lab):
@@ -77,7 +87,7 @@ class Ablation(OfTrained):
         from tf_adapters.saving.settings import task_of
         from tf_adapters.tasks.own_files import rows_from_file
 
-        scorer, settings = load_pipeline(directory, batch_size=self.batch_size, fast=self.fast or None)
+        scorer, settings = load_pipeline(directory, batch_size=self.batch_size or 32, fast=self.fast or None)
         if self.input is not None:
             kind, labels = task_of(settings)
             rows = rows_from_file(self.input, kind=kind, labels=labels)
@@ -88,7 +98,8 @@ class Ablation(OfTrained):
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters.pipeline import load_pipeline
 
-        scorer, settings = load_pipeline(directory, batch_size=self.batch_size, fast=self.fast or None)
+        batch_size = experiment.settings.batch_size
+        scorer, settings = load_pipeline(directory, batch_size=batch_size, fast=self.fast or None)
         return self._ablate(lab, scorer, settings, reported)
 
     def _ablate(self, lab, scorer, settings, rows):

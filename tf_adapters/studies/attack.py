@@ -9,7 +9,7 @@ from tf_adapters.ranges import Whole
 from tf_adapters.studies.comparison import percent, spread
 from tf_adapters.studies.figure import band, panels
 from tf_adapters.studies.pretraining import Pretraining
-from tf_adapters.studies.pwws import OPEN_CLASSES, Text, WordNet, attack, entities_of, entity_swaps
+from tf_adapters.studies.pwws import OPEN_CLASSES, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.study import option
 from tf_adapters.studies.trained import OfTrained
 
@@ -41,6 +41,7 @@ class Attack(Pretraining, OfTrained):
     checkpoints: Tuple[int, ...] = option(
         (), "Steps of pretraining after which training begins.", of=int, range=Whole()
     )
+    keep: str = option("best", "Which epoch's model is attacked: only the `best`.")
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
     def check(self):
@@ -78,7 +79,8 @@ class Attack(Pretraining, OfTrained):
         strings = [text.decode() for text in rows.text.numpy()]
         texts, labels = [Text.of(text) for text in strings], rows.labels.tolist()
         candidates = self._candidates(texts, labels, task)
-        scorer, _ = load_pipeline(directory, batch_size=self.batch_size, fast=experiment.fast or None)
+        scorer, _ = load_pipeline(directory, batch_size=experiment.settings.batch_size, fast=experiment.fast or None)
+        scorer.tokenizer = reading_unknown(scorer.tokenizer)
 
         def answers(variants):
             text = tf.constant([text for _, text in variants])

@@ -8,14 +8,17 @@ from typing import ClassVar, Optional, Tuple
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import RANGES, Whole
+from tf_adapters.recipes import PRETRAINING, RECIPES, get_recipe
 from tf_adapters.studies.baselines import BASELINES, train_baseline
 from tf_adapters.studies.study import Study, option
+from tf_adapters.training.settings import TrainingSettings, usual_settings
 
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
 VALIDATION_SHARE = 5
 RATE = RANGES["learning_rate"]
-ADAPTER_RATES = (1e-4, 3e-4, 1e-3)
-FULL_RATES = (2e-5, 5e-5, 1e-4)
+KEEPS = ("best", "last")
+# Rows that are reported beside a task's own: their name, and the split.
+FURTHER = {"glue/mnli": ("mismatched", "validation_mismatched")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +28,9 @@ class Arm:
     Attributes:
         title: str, for tables and figures.
         trainable: str, as in `set_trainable`, or the name of one of `BASELINES`, which fine-tune nothing.
-        adapter: dict of the adapter's fields that are other than the study's, or None without adapters.
-        settings: dict of the run's that are other than the study's, by the fields of `TrainingSettings`.
-        head_layers: int, as in `Recipe`.
+        adapter: dict of the adapter's fields that are other than the recipe's, or None without adapters.
+        settings: dict of the run's that are other than the recipe's, by the fields of `TrainingSettings`.
+        recipe: str, name of the recipe, or None for the study's.
         rates: the learning rates that are tried, or None for the study's.
     """
 
@@ -35,7 +38,7 @@ class Arm:
     trainable: str = "adapters"
     adapter: Optional[dict] = dataclasses.field(default_factory=dict)
     settings: dict = dataclasses.field(default_factory=dict)
-    head_layers: int = 1
+    recipe: Optional[str] = None
     rates: Optional[Tuple[float, ...]] = None
 
     @property
@@ -51,6 +54,8 @@ class Comparison(Study):
     Where a task's test split has labels it is reported, and its validation rows choose the epoch and the rate;
     otherwise its validation rows are reported, and rows of the training split, drawn by the seed, choose. All rates of
     an arm are run at the first seed, and the best by those rows at the others.
+
+    Each arm is trained as its recipe says. What an option changes of that is in the summary, as `changed`.
     """
 
     tasks: Tuple[str, ...] = option(
@@ -71,39 +76,59 @@ class Comparison(Study):
     reported_rows: Optional[int] = option(
         None, "At most this many rows are reported on, drawn by the seed 0. Default: all.", smoke=16, range=Whole()
     )
-    epochs: int = option(10, "Passes over the training rows.", smoke=1)
-    batch_size: int = option(32, "Rows per step.", smoke=8)
-    max_length: int = option(128, "Tokens kept of a text.", smoke=16)
-    dropout: Optional[float] = option(None, "Dropout of encoder and head. Default: the encoder's own, 0.1 of BERT.")
+    recipe: str = option("houlsby-2019", "Recipe of the arms that train adapters, LayerNorms or heads alone.")
+    full_recipe: str = option("houlsby-2019-full", "Recipe of full and top-N fine-tuning.")
+    epochs: Optional[int] = option(
+        None, "Passes over the training rows, of all arms. Default: as many as each arm's recipe has.", smoke=1
+    )
+    batch_size: Optional[int] = option(None, "Rows per step. Default: the recipe's.", smoke=8)
+    max_length: Optional[int] = option(None, "Tokens kept of a text. Default: the recipe's.", smoke=16)
+    dropout: Optional[float] = option(None, "Dropout of encoder and head. Default: the recipe's.")
     learning_rates: Tuple[float, ...] = option(
-        ADAPTER_RATES,
-        "Rates that are tried of adapters, LayerNorms and heads.",
+        (),
+        "Rates that are tried of adapters, LayerNorms and heads. Default: the recipe's.",
         of=float,
         smoke=(1e-3,),
         extends=True,
         range=RATE,
     )
     full_learning_rates: Tuple[float, ...] = option(
-        FULL_RATES,
-        "Rates that are tried of full and top-N fine-tuning.",
+        (),
+        "Rates that are tried of full and top-N fine-tuning. Default: the recipe's.",
         of=float,
         smoke=(1e-4,),
         extends=True,
         range=RATE,
     )
+    metric: Optional[str] = option(
+        None, "Metric that chooses and is reported, such as `spearman` or `accuracy`. Default: the task's own."
+    )
+    keep: str = option(
+        "best",
+        "Which epoch counts: the `best` by the rows that choose, or the `last`. Both are scored and kept in the "
+        "values.",
+    )
     seeds: int = option(3, "Trainings at the best rate, with the seeds from 0 on.", smoke=2, extends=True)
     fast: bool = option(False, "Fast blocks for adapters: the same numbers but for rounding.")
     precision: str = option("float32", "`float32`, `mixed_bfloat16` or `mixed_float16`.")
 
-    # Fields of the adapter that all arms have.
-    adapter: ClassVar[dict] = {"bottleneck_size": 64, "init_stddev": 1e-2, "train_layer_norm": "all"}
+    # Whether the last epoch may count in place of the best.
+    keeps_last: ClassVar[bool] = True
 
     def check(self):
         if not self.tasks:
             raise InputError("{tasks} is empty: name a task at least.", tasks=list(self.tasks))
-        for name in ("learning_rates", "full_learning_rates"):
-            if not getattr(self, name):
-                raise InputError(f"{{{name}}} is empty: give a rate at least.", **{name: []})
+        for name in ("recipe", "full_recipe"):
+            if getattr(self, name) not in RECIPES or getattr(self, name) in PRETRAINING:
+                known = ", ".join(other for other in RECIPES if other not in PRETRAINING)
+                raise InputError(f"{{{name}}} is unknown: the recipes are {known}.", **{name: getattr(self, name)})
+        if self.keep not in (KEEPS if self.keeps_last else KEEPS[:1]):
+            raise InputError(
+                "{keep} must be best or last."
+                if self.keeps_last
+                else "{keep} is best in this study, which looks at more than the last epoch: leave it out.",
+                keep=self.keep,
+            )
 
     def arms(self):
         """The `Arm`s by name, a dict."""
@@ -112,12 +137,38 @@ class Comparison(Study):
     def points(self, arm):
         """What is tried of an arm, a list of dicts that identify: its rates."""
         rates = arm.rates or (self.learning_rates if arm.is_adapters else self.full_learning_rates)
-        return [{"learning_rate": rate} for rate in rates]
+        return [{"learning_rate": rate} for rate in rates or [self.usual_of(arm)["learning_rate"]]]
+
+    def recipe_of(self, arm):
+        """The `Recipe` of an arm."""
+        return get_recipe(arm.recipe or (self.recipe if arm.is_adapters else self.full_recipe))
+
+    def usual_of(self, arm):
+        """What an arm's recipe trains with, a dict by the fields of `TrainingSettings`."""
+        return usual_settings(self.recipe_of(arm), arm.trainable)
+
+    def changes(self):
+        """What options change of the arms' recipes: dict from an option to the recipes' values, by arm."""
+        changed = {}
+        for name, arm in self.arms().items():
+            if arm.trainable in BASELINES:
+                continue
+            usual = {**self.usual_of(arm), "max_length": self.recipe_of(arm).max_length}
+            for field in ("epochs", "batch_size", "max_length", "dropout"):
+                if getattr(self, field) not in (None, usual[field]):
+                    changed.setdefault(field, {})[name] = usual[field]
+            if [point["learning_rate"] for point in self.points(arm)] != [usual["learning_rate"]]:
+                changed.setdefault("learning_rate", {})[name] = usual["learning_rate"]
+        return changed
 
     def check_tasks(self):
         """Raise InputError for a task that cannot be read, or is not for this study, before anything trains."""
+        for name, trainable in (("recipe", "adapters"), ("full_recipe", "full")):
+            if get_recipe(getattr(self, name)).trainable != trainable:
+                known = ", ".join(other for other in RECIPES if RECIPES[other].trainable == trainable)
+                raise InputError(f"{{{name}}} is for other arms: give one of {known}.", **{name: getattr(self, name)})
         for name in self.tasks:
-            self.check_task(load(name, self.data_dir))
+            self.check_task(load(name, self.data_dir, self.metric))
 
     def check_task(self, task):
         """Raise InputError for a `Task` that this study is not for."""
@@ -135,7 +186,7 @@ class Comparison(Study):
         """The runs of an arm on a task with one seed: all points with the first, otherwise the best one."""
         points = self.points(arm)
         if seed:
-            runs = [lab.find(identity_of(task, name, point, 0)) for point in points]
+            runs = [self.counted(lab.find(identity_of(task, name, point, 0))) for point in points]
             best = rank(runs)[0]
             if is_failed(best):
                 return
@@ -150,36 +201,39 @@ class Comparison(Study):
             data, reported = self.rows_of(identity)
             done = train_baseline(
                 arm.trainable, data, reported, seed=identity["seed"], learning_rate=identity["learning_rate"],
-                batch_size=self.batch_size, source=self.model, max_length=self.max_length,
+                batch_size=self.batch_size or 32, source=self.model, max_length=self.max_length or 128,
             )  # fmt: skip
-            return {**done, **about_rows(data, reported)}
+            return {**done, "last_scores": done["scores"], **about_rows(data, reported)}
         experiment, reported, data = self.experiment(lab, task, arm, identity, **others)
-        done = lab.train(identity, experiment, seed=identity["seed"], scored={"reported": reported}, keep=keep)
+        scored = {"reported": reported, **self.further_rows(task)}
+        done = lab.train(identity, experiment, seed=identity["seed"], scored=scored, keep=keep)
         return {**done, **about_rows(data, reported)}
+
+    def further_rows(self, task):
+        """Labelled rows that are scored beside the reported ones, a dict by name."""
+        from tf_adapters.tasks.registry import load_split
+
+        if task not in FURTHER:
+            return {}
+        name, split = FURTHER[task]
+        return {name: load_split(task, split, data_dir=self.data_dir).rows}
 
     def experiment(self, lab, task, arm, identity, **others):
         """The `Experiment` of a run in the folder of a `Lab`, the rows that are reported, and the `Task`."""
-        from tf_adapters.config import MethodConfig
-        from tf_adapters.methods import AdapterConfig
-        from tf_adapters.recipes import get_recipe
         from tf_adapters.training.experiment import Experiment
-        from tf_adapters.training.settings import TrainingSettings
 
         data, reported = self.rows_of(identity)
-        recipe = dataclasses.replace(
-            get_recipe("default"), name="study", head_layers=arm.head_layers, dropout=self.dropout
-        )
-        adapter = arm.adapter
-        if not isinstance(adapter, MethodConfig):
-            adapter = AdapterConfig(**{**self.adapter, **(adapter or {}), **self.adapter_of(identity)})
-        settings = {
-            "epochs": self.epochs, "batch_size": self.batch_size, "learning_rate": identity["learning_rate"],
-            "dropout": self.dropout, **arm.settings, **others,
-        }  # fmt: skip
+        recipe = self.recipe_of(arm)
+        given = {name: getattr(self, name) for name in ("epochs", "batch_size", "dropout")}
+        given = {name: value for name, value in given.items() if value is not None}
+        settings = TrainingSettings.of_recipe(
+            recipe, arm.trainable,
+            **{**given, **arm.settings, **others, "learning_rate": identity["learning_rate"], "seed": identity["seed"]},
+        )  # fmt: skip
+        adapter = dataclasses.replace(recipe.adapter, **{**(arm.adapter or {}), **self.adapter_of(identity)})
         experiment = Experiment(
-            self.model, data, recipe, TrainingSettings(**settings, seed=identity["seed"]), adapter=adapter,
-            trainable=arm.trainable, max_length=self.max_length, precision=self.precision,
-            fast=self.fast and arm.trainable == "adapters",
+            self.model, data, recipe, settings, adapter=adapter, trainable=arm.trainable, max_length=self.max_length,
+            precision=self.precision, fast=self.fast and arm.trainable == "adapters",
         )  # fmt: skip
         return experiment, reported, data
 
@@ -190,9 +244,16 @@ class Comparison(Study):
     def rows_of(self, identity):
         """The `Task` that a run trains on, and the labelled rows to report."""
         return held_out(
-            load(identity["task"], self.data_dir), rows=self.rows, validation_rows=self.validation_rows,
+            load(identity["task"], self.data_dir, self.metric), rows=self.rows, validation_rows=self.validation_rows,
             reported_rows=self.reported_rows, seed=identity["seed"],
         )  # fmt: skip
+
+    def counted(self, run):
+        """A run with the scores of the epoch that counts."""
+        if self.keep == "best" or is_failed(run):
+            return run
+        last = {"scores": run["last_scores"], "validation": run["validation"][-1:]}
+        return {**run, "every_epoch": run["validation"], **last}
 
     def best_runs(self, values):
         """Dict from task to a dict from arm to its runs at the best point, in the order of the seeds."""
@@ -202,7 +263,9 @@ class Comparison(Study):
             for name, arm in self.arms().items():
                 wanted = identity_of(task, name, {}, None)
                 runs = [
-                    value for value in values if all(value[key] == wanted[key] for key in ("measured", "task", "arm"))
+                    self.counted(value)
+                    for value in values
+                    if all(value[key] == wanted[key] for key in ("measured", "task", "arm"))
                 ]
                 first = [run for run in runs if run["seed"] == 0]
                 if not first:
@@ -227,30 +290,34 @@ class Comparison(Study):
                     "at_edge": at_edge(runs[0]["learning_rate"], rates),
                     "failed": len(runs) - len(finished),
                     "trained_parameters": runs[0]["trained_parameters"],
+                    "trained_pooler": runs[0].get("trained_pooler"),
                     **spread([score_of(run) for run in finished]),
                 }
+                rows[name]["at_floor"] = at_floor(rows[name], runs[0])
+                if task in FURTHER:
+                    further = FURTHER[task][0]
+                    rows[name][further] = spread([score_of(run, further) for run in finished])
             if rows:
                 some = next(iter(by_arm.values()))[0]
-                summary["tasks"][task] = {
-                    **{name: some[name] for name in ("metric", "constant", "train_rows", "reported_rows")},
-                    "arms": rows,
-                }
+                about = ("metric", "constant", "constant_loss", "train_rows", "reported_rows")
+                summary["tasks"][task] = {**{name: some.get(name) for name in about}, "arms": rows}
         return summary
 
     def table(self, summary):
-        columns = ["task", "arm", "trained", "rate", "score", "sd", "seeds"]
-        rows = []
+        columns, rows = ["task", "arm", "trained", "rate", "score", "sd", "seeds"], []
         for task, about in summary["tasks"].items():
+            title = f"{task}, {about['metric']}"
             for row in about["arms"].values():
-                rate = f"{row['learning_rate']:g}{' (edge)' if row['at_edge'] else ''}"
-                rows.append(
-                    [f"{task}, {about['metric']}", row["title"], f"{row['trained_parameters']:,}", rate]
-                    + [percent(row["mean"]), percent(row["sd"]), str(row["n"])]
-                )
-            if about["constant"] is not None:
-                rows.append(
-                    [f"{task}, {about['metric']}", "constant answer", "", "", percent(about["constant"]), "", ""]
-                )
+                trained = f"{row['trained_parameters']:,}{', the pooler too' if row.get('trained_pooler') else ''}"
+                rows.append([title, row["title"], trained, rate_words(row), *score_words(row), str(row["n"])])
+                if task in FURTHER:
+                    name = FURTHER[task][0]
+                    found = row[name]
+                    rows.append(
+                        [f"{title}, {name}", row["title"], "", "", percent(found["mean"]), percent(found["sd"])]
+                    )
+                    rows[-1].append(str(found["n"]))
+            rows += constant_row(title, about, columns)
         return columns, rows
 
 
@@ -262,12 +329,15 @@ def identity_of(task, arm, point, seed):
 _TASKS = {}
 
 
-def load(name, data_dir):
-    """A task by its name, or of the files in a folder; the latest stays in memory."""
+def load(name, data_dir, metric=None):
+    """A task by its name, or of the files in a folder, perhaps with another metric; the latest stays in memory."""
+    from tf_adapters.tasks.readers import metric_of
+
     if (name, data_dir) not in _TASKS:
         _TASKS.clear()
         _TASKS[name, data_dir] = _read(name, data_dir)
-    return _TASKS[name, data_dir]
+    task = _TASKS[name, data_dir]
+    return task if metric is None else dataclasses.replace(task, metric=metric_of(task.kind, metric, task.labels))
 
 
 def _read(name, data_dir):
@@ -322,6 +392,7 @@ def about_rows(task, reported):
         "train_rows": len(task.train),
         "reported_rows": len(reported),
         "constant": constant_score(task, reported),
+        "constant_loss": constant_loss(task, reported),
     }
 
 
@@ -339,6 +410,55 @@ def constant_score(task, reported):
     kind = get_kind(task.kind)
     constant = kind.constant(reported, task.labels)
     return None if constant is None else kind.score(task.metric, reported, constant)[primary_of(task)]
+
+
+def constant_loss(task, reported):
+    """The log loss of answering each row with the shares of the rows' labels; None of other kinds of tasks."""
+    import numpy as np
+
+    if task.kind != "classification":
+        return None
+    shares = np.unique(reported.labels, return_counts=True)[1] / len(reported)
+    return float(-(shares * np.log(shares)).sum())
+
+
+def at_floor(scores, run):
+    """Whether an arm is within noise of the constant answer; None where there is no such answer, or no score.
+
+    Noise is `1 / sqrt(rows)`, which is two standard errors of an accuracy of one half, and one of a correlation of
+    nothing; or the 95 % interval of the mean over the seeds (Student's t), where that is greater.
+
+    Args:
+        scores: dict of `spread`.
+        run: dict, one of its runs.
+    """
+    from scipy.stats import t
+
+    if run.get("constant") is None or scores["mean"] is None:
+        return None
+    of_seeds = float(t.ppf(0.975, scores["n"] - 1)) * scores["sem"] if scores["n"] > 1 else 0.0
+    return scores["mean"] - run["constant"] < max(of_seeds, run["reported_rows"] ** -0.5)
+
+
+def rate_words(row):
+    """An arm's best rate, as a table shows it."""
+    return f"{row['learning_rate']:g}{' (edge)' if row['at_edge'] else ''}"
+
+
+def score_words(row):
+    """An arm's mean and standard deviation, as a table shows them."""
+    return [f"{percent(row['mean'])}{' (at the floor)' if row.get('at_floor') else ''}", percent(row["sd"])]
+
+
+def constant_row(title, about, columns):
+    """The constant answer's row in a table that has a column "score", in a list that is empty where there is none."""
+    if about.get("constant") is None:
+        return []
+    loss = about.get("constant_loss")
+    row = [title, *[""] * (len(columns) - 1)]
+    row[columns.index("arm")] = f"constant answer{'' if loss is None else f', log loss {loss:.3f}'}"
+    row[columns.index("score")] = percent(about["constant"])
+    return [row]
 
 
 def is_failed(run):

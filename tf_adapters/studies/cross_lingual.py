@@ -4,8 +4,8 @@ import dataclasses
 from typing import Tuple
 
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import Arm, Comparison, about_rows, is_failed, percent, spread
+from tf_adapters.ranges import Real, Whole
+from tf_adapters.studies.comparison import Arm, Comparison, about_rows, held_out, is_failed, load, percent, spread
 from tf_adapters.studies.mixout import draw_bars
 from tf_adapters.studies.study import option
 
@@ -19,25 +19,54 @@ class CrossLingual(Comparison):
     """
 
     name = "cross-lingual"
-    figures = "He et al. 2021, tables 3 and 12 to 14"
+    figures = "He et al. 2021, tables 3 to 5 and 12 to 15"
 
     tasks: Tuple[str, ...] = option(("ud/en_ewt",), "The task that trains, one language.", of=str)
     others: Tuple[str, ...] = option(
         ("ud/fr_sequoia", "ud/tr_imst"), "Tasks of other languages with the same labels.", of=str, extends=True
     )
-    sizes: Tuple[int, ...] = option((256,), "Size of the adapters.", of=int, smoke=(8,), range=Whole(most=2**16))
-    epochs: int = option(5, "Passes over the training rows.", smoke=1)
+    sizes: Tuple[int, ...] = option(
+        (256,), "Sizes of the adapters.", of=int, smoke=(8,), extends=True, range=Whole(most=2**16)
+    )
+    shares: Tuple[float, ...] = option(
+        (1.0,),
+        "Shares of the training rows, such as 0.05.",
+        of=float,
+        extends=True,
+        range=Real(above=0, at_most=1, such_as=0.05),
+    )
+    recipe: str = option("he-2021-xtreme", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-xtreme-full", "Recipe of full fine-tuning.")
 
     def check(self):
         super().check()
-        if len(self.tasks) != 1 or len(self.sizes) != 1:
+        if len(self.tasks) != 1:
             raise InputError("{tasks} must be the one task that trains.", tasks=list(self.tasks))
+        for name in ("sizes", "shares"):
+            if not getattr(self, name):
+                raise InputError(f"{{{name}}} is empty: give one at least.", **{name: []})
 
     def arms(self):
-        return {
-            "adapters": Arm("adapters", adapter={"bottleneck_size": self.sizes[0]}),
-            "full": Arm("full fine-tuning", trainable="full", adapter=None),
+        kinds = {
+            f"adapters of {size}" if len(self.sizes) > 1 else "adapters": {"adapter": {"bottleneck_size": size}}
+            for size in self.sizes
         }
+        kinds["full fine-tuning"] = {"trainable": "full", "adapter": None}
+        return {
+            f"{title.removesuffix(' fine-tuning')}{ending}": Arm(f"{title}{ending}", **about)
+            for share in self.shares
+            for ending in ["" if share == 1 else f", {share:.4g} of the rows"]
+            for title, about in kinds.items()
+        }
+
+    def rows_of(self, identity):
+        share = float(identity["arm"].partition(", ")[2].split(" ")[0] or 1)
+        task = load(identity["task"], self.data_dir, self.metric)
+        rows = self.rows if share == 1 else max(1, round(share * len(task.train)))
+        return held_out(
+            task, rows=rows, validation_rows=self.validation_rows, reported_rows=self.reported_rows,
+            seed=identity["seed"],
+        )  # fmt: skip
 
     def train(self, lab, task, arm, identity, **others):
         from tf_adapters.tasks.registry import load_split

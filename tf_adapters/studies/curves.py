@@ -2,9 +2,10 @@
 
 import dataclasses
 import statistics
+from typing import Optional
 
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import RATE, Arm, Comparison, is_failed, percent
+from tf_adapters.studies.comparison import Arm, Comparison, is_failed, percent
 from tf_adapters.studies.figure import COLOURS, panels
 from tf_adapters.studies.study import option
 
@@ -17,24 +18,27 @@ class Curves(Comparison):
     the first of each list: nothing is chosen.
     """
 
+    keeps_last = False
     name = "curves"
     figures = "He et al. 2021, figures 5 and 9, table 6"
 
     every: int = option(20, "Steps between two evaluations.", smoke=2, range=Whole())
-    batch_size: int = option(16, "Rows per step.", smoke=8)
-    epochs: int = option(10, "Passes over the training rows.", smoke=2)
-    learning_rates: tuple = option((3e-4,), "The rate of adapters.", of=float, smoke=(1e-3,), range=RATE)
-    full_learning_rates: tuple = option((2e-5,), "The rate of full fine-tuning.", of=float, smoke=(1e-4,), range=RATE)
+    recipe: str = option("he-2021", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
+    epochs: Optional[int] = option(None, "Passes over the training rows. Default: each recipe's.", smoke=2)
 
     def arms(self):
         settings = {"period": self.every}
         return {
             "adapters": Arm("adapters", settings=settings, rates=self.learning_rates[:1]),
             "full": Arm(
-                "full fine-tuning", trainable="full", adapter=None, settings=settings,
+                "full fine-tuning",
+                trainable="full",
+                adapter=None,
+                settings=settings,
                 rates=self.full_learning_rates[:1],
             ),
-        }  # fmt: skip
+        }
 
     def summarise(self, values):
         summary = {"tasks": {}}

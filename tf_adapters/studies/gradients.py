@@ -23,6 +23,8 @@ class Gradients(OfTrained):
     figures = "Han et al. 2021, figure 3"
 
     every: int = option(50, "Steps between two looks.", smoke=2, range=Whole())
+    recipe: str = option("han-2021", "Recipe of adapters.")
+    full_recipe: str = option("han-2021-full", "Recipe of full fine-tuning.")
     batches: int = option(8, "Training batches that are looked at.", smoke=2, range=Whole())
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
@@ -41,7 +43,9 @@ class Gradients(OfTrained):
         keras.backend.clear_session()
         seed = identity["seed"]
         model, tokenizer = experiment.build(seed)
-        norms = GradientNorms(model, tokenizer, experiment.task_of(seed), self.batch_size, self.batches, seed)
+        norms = GradientNorms(
+            model, tokenizer, experiment.task_of(seed), experiment.settings.batch_size, self.batches, seed
+        )
         found = {"0": norms()}
         folders = sorted(directory.glob("step-*"), key=lambda path: int(path.name[5:]))
         with lab.counting("looking at gradients", len(folders), "steps") as advance:

@@ -82,6 +82,12 @@ class Lab:
             )
         options = options_of(type(self.study))
         for name, value in settings.items():
+            if name == "recipe" and name not in held["settings"]:
+                raise InputError(
+                    f"{{output}}: {self.folder} was begun by a version whose studies had no recipes, and its values "
+                    "would not belong together with others: give another one.",
+                    output=NAME,
+                )
             before = held["settings"].get(name, value)
             if before != value and not options[name].extends:
                 raise InputError(
@@ -143,7 +149,7 @@ class Lab:
             yield advance or (lambda count: None)
 
     def train(self, identity, experiment, *, seed=None, scored=(), keep=False):
-        """Train, and score rows by the best epoch; a dict for `value`.
+        """Train, and score rows by the best epoch and by the last; a dict for `value`.
 
         Args:
             identity: dict, which names the run's folder.
@@ -152,26 +158,32 @@ class Lab:
             scored: dict from a name to labelled `Rows`.
             keep: bool, whether the adapter directory stays, as `model_of(identity)`.
 
-        Returns: dict with `scores` (by the names of the rows, None where training diverged, with a `failure`),
-            `validation` (of each epoch), `best_epoch`, `trained_parameters` and `seconds`.
+        Returns: dict with `scores` and `last_scores` (by the names of the rows, None where training diverged, with a
+            `failure`), `validation` (of each epoch), `best_epoch`, `trained_parameters`, `trained_pooler` (how many of
+            them are the pooler's) and `seconds`.
         """
         import gc
 
         from tf_adapters._keras import keras
         from tf_adapters.models.trainable import parameter_counts
+        from tf_adapters.studies.last_epoch import LastEpoch, pooler_parameters
 
         folder = self.folder / RUNS_FOLDER / slug(identity)
         going_on = (folder / RESUME_FOLDER).is_dir()
         if not going_on:
             remove_folder(folder)
         keras.backend.clear_session()
+        gc.collect()  # the model of the run before
         model, tokenizer = experiment.build(seed)
-        about = {"trained_parameters": parameter_counts(model).trainable}
+        about = {"trained_parameters": parameter_counts(model).trainable, "trained_pooler": pooler_parameters(model)}
+
+        def score():
+            return {name: experiment.score_rows(model, tokenizer, rows, seed=seed) for name, rows in scored.items()}
+
+        reporter = self.observer.training(experiment.settings.epochs, experiment.settings.period)
+        last, scored = LastEpoch(reporter, score), dict(scored)
         try:
-            result = experiment.train(
-                model, tokenizer, folder, seed=seed, resume=going_on,
-                reporter=self.observer.training(experiment.settings.epochs, experiment.settings.period),
-            )  # fmt: skip
+            result = experiment.train(model, tokenizer, folder, seed=seed, resume=going_on, reporter=last)
         except DivergedError as error:
             # A rate that is too high is a finding, not the end of the study.
             remove_folder(folder)
@@ -179,7 +191,13 @@ class Lab:
         if result.interrupted:
             raise Stopped
         log = read_log(folder / LOG_FILE)
-        scores = {name: experiment.score_rows(model, tokenizer, rows, seed=seed) for name, rows in dict(scored).items()}
+        scores = score()
+        if result.best_epoch == len(log):
+            last.scores = scores
+        elif last.scores is None:
+            # Killed between the last epoch and its scores: there is nothing left to score.
+            remove_folder(folder)
+            return self.train(identity, experiment, seed=seed, scored=scored, keep=keep)
         if keep:
             kept = self.model_of(identity)
             remove_folder(kept)
@@ -190,10 +208,9 @@ class Lab:
                 raise InputError(f"{kept} cannot be written: {reason(error)}.") from None
         else:
             remove_folder(folder)
-        del model
-        gc.collect()
         return {
             "scores": scores,
+            "last_scores": last.scores,
             "validation": [row["validation"] for row in log],
             "training_loss": [row["training_loss"] for row in log],
             "best_epoch": result.best_epoch,
@@ -224,7 +241,7 @@ class Lab:
         summary = self.study.summarise(self.values)
         document = {
             "study": self.study.name, "figures": self.study.figures, "settings": self.study.settings(),
-            "summary": summary, "values": len(self.values), "versions": versions(),
+            "changed": self.study.changes(), "summary": summary, "values": len(self.values), "versions": versions(),
         }  # fmt: skip
         write_text(self.folder / SUMMARY_FILE, json.dumps(finite(document), indent=1, allow_nan=False) + "\n")
         write_figure(self.study, summary, self.folder)

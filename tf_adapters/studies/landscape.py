@@ -4,7 +4,7 @@ import dataclasses
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import Arm
+from tf_adapters.studies.comparison import Arm, spread
 from tf_adapters.studies.figure import look, panels
 from tf_adapters.studies.study import option
 from tf_adapters.studies.trained import OfTrained
@@ -17,13 +17,16 @@ class Landscape(OfTrained):
     """The loss on the line through the weights before and after training: f(a) = L(w0 + a (w1 - w0)).
 
     All weights that train are moved: of adapters the adapters, their LayerNorms and the head. `w0` are the adapters and
-    the head as they were drawn. With `--head trained` the head stays as training left it. The loss is that of the
-    reported rows, without dropout.
+    the head as they were drawn. With `--head trained` the head stays as training left it. The losses are those of the
+    rows that trained, and of the reported ones, without dropout. A width is that of the part of the line around `a = 1`
+    on which the loss of the rows that trained is at most twice its least.
     """
 
     name = "landscape"
     figures = "He et al. 2021, figure 6"
 
+    recipe: str = option("he-2021", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     points_on_line: int = option(
         20, "Points on the line, at equal distances, beside those at 0 and 1.", smoke=3, range=Whole(2)
     )
@@ -58,6 +61,7 @@ class Landscape(OfTrained):
         from tf_adapters.kinds.scoring import Scorer
         from tf_adapters.models.state import state_of
         from tf_adapters.saving.directory import load_adapter
+        from tf_adapters.tasks.rows import sample_rows
 
         keras.backend.clear_session()
         model, tokenizer = experiment.build(identity["seed"])
@@ -67,18 +71,20 @@ class Landscape(OfTrained):
         before = [variable.numpy() for variable in moved]
         load_adapter(model, directory, name=state.active or "default")
         after = [variable.numpy() for variable in moved]
-        scorer, losses = Scorer(model, tokenizer, batch_size=self.batch_size), {}
+        scorer, losses, training = Scorer(model, tokenizer, batch_size=experiment.settings.batch_size), {}, {}
+        trained = experiment.task_of(identity["seed"]).train
+        trained = sample_rows(trained, count=min(len(trained), len(reported)), seed=0)
         # The paper's points are neither at 0 nor at 1, where the models stand.
         places = np.union1d(np.linspace(-self.reach, self.reach, self.points_on_line), (0.0, 1.0))
         with lab.counting("moving along the line", len(places), "points") as advance:
             for place in places:
                 for variable, start, end in zip(moved, before, after):
                     variable.assign(start + np.float32(place) * (end - start))
-                loss = kind.loss(reported, kind.predict(scorer, reported))
-                losses[f"{place:.4f}"] = loss
+                for rows, found in ((reported, losses), (trained, training)):
+                    found[f"{place:.4f}"] = kind.loss(rows, kind.predict(scorer, rows))
                 advance(1)
         distance = sum(float(np.sum((end - start) ** 2)) for start, end in zip(before, after)) ** 0.5
-        return {"losses": losses, "distance": distance}
+        return {"losses": losses, "training_losses": training, "distance": distance}
 
     def summarise(self, values):
         import statistics
@@ -90,32 +96,28 @@ class Landscape(OfTrained):
         for task, arms in curves.items():
             summary["tasks"][task] = {}
             for arm, found in arms.items():
-                losses = {
-                    place: statistics.fmean(value["losses"][place] for value in found) for place in found[0]["losses"]
-                }
-                summary["tasks"][task][arm] = {
-                    "title": self.arms()[arm].title,
-                    "losses": losses,
-                    "distance": statistics.fmean(value["distance"] for value in found),
-                    "width": width(losses),
-                    "seeds": len(found),
-                }
+                summary["tasks"][task][arm] = about = {"title": self.arms()[arm].title, "seeds": len(found)}
+                for name in ("losses", "training_losses"):
+                    if name in found[0]:
+                        about[name] = {
+                            place: statistics.fmean(value[name][place] for value in found) for place in found[0][name]
+                        }
+                about["distance"] = statistics.fmean(value["distance"] for value in found)
+                about["width"] = width(about["losses"])
+                if "training_losses" in found[0]:
+                    about["width_around"] = spread([width(value["training_losses"], around=1.0) for value in found])
         return summary
 
     def table(self, summary):
-        columns = ["task", "arm", "loss at 1", "least", "width", "distance of the weights", "seeds"]
+        columns = ["task", "arm", "loss at 1", "least", "width of the training loss around 1", "sd"]
+        columns += ["distance of the weights", "seeds"]
         rows = []
         for task, arms in summary["tasks"].items():
             for arm in arms.values():
-                losses = arm["losses"]
+                losses, around = arm["losses"], arm.get("width_around") or {"mean": None, "sd": None}
+                widths = ["" if around[name] is None else f"{around[name]:.2f}" for name in ("mean", "sd")]
                 rows.append(
-                    [
-                        task,
-                        arm["title"],
-                        f"{losses['1.0000']:.3f}",
-                        f"{min(losses.values()):.3f}",
-                        f"{arm['width']:.2f}",
-                    ]
+                    [task, arm["title"], f"{losses['1.0000']:.3f}", f"{min(losses.values()):.3f}", *widths]
                     + [f"{arm['distance']:.3g}", str(arm["seeds"])]
                 )
         return columns, rows
@@ -130,19 +132,28 @@ class Landscape(OfTrained):
                     label=arm["title"],
                     **look(number),
                 )
+                if "training_losses" in arm:
+                    panel.plot(
+                        [float(place) for place in arm["training_losses"]],
+                        list(arm["training_losses"].values()),
+                        label=f"{arm['title']}, rows that trained",
+                        linestyle="--",
+                        color=look(number)["color"],
+                    )
             for place in (0, 1):
                 panel.axvline(place, color="0.8", zorder=0)
             panel.set_xlabel("a: 0 before training, 1 after")
-            panel.set_ylabel("loss on reported rows")
+            panel.set_ylabel("loss")
             panel.set_yscale("log")
             panel.legend()
 
 
-def width(losses):
+def width(losses, around=None):
     """How long the part of the line is on which the loss is at most twice its least, by linear interpolation.
 
     Args:
         losses: dict from a place, a word, to the loss there.
+        around: float, a place: only what is connected with it counts, 0 if its own loss is higher. None for all.
     """
     import numpy as np
 
@@ -150,4 +161,8 @@ def width(losses):
     values = np.asarray([losses[place] for place in sorted(losses, key=float)])
     fine = np.linspace(places[0], places[-1], 4001)
     below = np.interp(fine, places, values) <= 2 * values.min()
+    if around is not None:
+        # Parts are numbered by how many points above the line there are before them.
+        part = np.cumsum(~below)
+        below &= part == part[np.abs(fine - around).argmin()]
     return float(below.mean() * (places[-1] - places[0]))

@@ -5,7 +5,16 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import Arm, Comparison, load, paired, percent, score_of
+from tf_adapters.studies.comparison import (
+    Arm,
+    Comparison,
+    constant_row,
+    load,
+    paired,
+    rate_words,
+    score_of,
+    score_words,
+)
 from tf_adapters.studies.figure import band, panels
 from tf_adapters.studies.study import option
 
@@ -31,8 +40,8 @@ class LowResource(Comparison):
         "fine-tuning.",
         of=int, smoke=(8,), extends=True, range=Whole(most=2**16),
     )  # fmt: skip
-    epochs: int = option(20, "Passes over the training rows.", smoke=1)
-    batch_size: int = option(16, "Rows per step.", smoke=8)
+    recipe: str = option("he-2021", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     seeds: int = option(5, "Trainings at the best rate and size, with the seeds from 0 on.", smoke=2, extends=True)
     rows: int = option(None, "Not for this study, which has `--counts`.", range=Whole())
 
@@ -58,7 +67,7 @@ class LowResource(Comparison):
         return {"bottleneck_size": identity["size"]} if "size" in identity else {}
 
     def rows_of(self, identity):
-        count, task = float(identity["arm"].rpartition(" ")[2]), load(identity["task"], self.data_dir)
+        count, task = float(identity["arm"].rpartition(" ")[2]), load(identity["task"], self.data_dir, self.metric)
         count = int(count * len(task.train)) if count < 1 else int(count)
         return few_rows(task, count, self.validation_rows, self.reported_rows, identity["seed"])
 
@@ -84,12 +93,11 @@ class LowResource(Comparison):
         rows = []
         for task, about in summary["tasks"].items():
             for row in about["arms"].values():
-                minus = row.get("minus_full")
                 rows.append(
                     [f"{task}, {about['metric']}", f"{row['rows']:,}", row["title"], str(row["size"] or "")]
-                    + [f"{row['learning_rate']:g}{' (edge)' if row['at_edge'] else ''}", percent(row["mean"])]
-                    + [percent(row["sd"]), interval_words(minus), str(row["n"])]
+                    + [rate_words(row), *score_words(row), interval_words(row.get("minus_full")), str(row["n"])]
                 )
+            rows += constant_row(f"{task}, {about['metric']}", about, columns)
         return columns, rows
 
     def draw(self, summary, figure):

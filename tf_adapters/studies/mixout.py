@@ -12,7 +12,8 @@ from tf_adapters.studies.study import option
 class Mixout(Comparison):
     """Full fine-tuning and adapters, with dropout and with Mixout in its place, on few rows.
 
-    Mixout leaves the head alone, which was not pretrained; with it there is no dropout, in the head neither.
+    Mixout leaves the head alone, which was not pretrained; with it there is no dropout, in the head neither. It mixes
+    entry by entry, as in the code of Lee et al.; He et al. speak of neurons.
     """
 
     name = "mixout"
@@ -20,8 +21,8 @@ class Mixout(Comparison):
 
     rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32, range=Whole())
     rate: float = option(0.9, "Probability with which an entry is the initial one.", range=Real(above=0, below=1))
-    epochs: int = option(20, "Passes over the training rows.", smoke=1)
-    batch_size: int = option(16, "Rows per step.", smoke=8)
+    recipe: str = option("he-2021", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     seeds: int = option(5, "Trainings at the best rate, with the seeds from 0 on.", smoke=2, extends=True)
 
     def arms(self):

@@ -1,12 +1,25 @@
 """Pretraining on a task's own texts before training on its labels."""
 
 import dataclasses
+import statistics
 from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import RATE, Arm, Comparison, load, paired, percent, score_of
-from tf_adapters.studies.figure import band, look, panels
+from tf_adapters.studies.comparison import (
+    RATE,
+    Arm,
+    Comparison,
+    constant_row,
+    load,
+    paired,
+    percent,
+    rate_words,
+    score_of,
+    score_words,
+    spread,
+)
+from tf_adapters.studies.figure import band, boxes, look, panels
 from tf_adapters.studies.lab import MODELS_FOLDER, Stopped, slug
 from tf_adapters.studies.low_resource import interval_words
 from tf_adapters.studies.study import option
@@ -19,10 +32,13 @@ class Pretraining(Comparison):
     Adapters, or the whole encoder, first learn to guess hidden words of the task's own training texts (TAPT, or TSP);
     each of the `checkpoints` is then trained on the labels with each seed. A head of hidden words is fitted first, on
     the frozen encoder, where the checkpoint of the encoder has none.
+
+    Curves, and the boxes over epochs, are of the rows that choose, from one training each: an epoch's score is not that
+    of a training which ends there. The boxes over checkpoints are of reported scores.
     """
 
     name = "pretraining"
-    figures = "Han et al. 2021, table 1; He et al. 2021, table 1"
+    figures = "Han et al. 2021, table 1, figures 1, 4, 9, 10 and 13; He et al. 2021, table 1"
 
     checkpoints: Tuple[int, ...] = option(
         (500, 1000, 2000), "Steps of pretraining after which training begins.", of=int, smoke=(2, 4), range=Whole()
@@ -31,7 +47,11 @@ class Pretraining(Comparison):
     full_pretraining_rate: float = option(1e-4, "Peak rate of the encoder's pretraining.", range=RATE)
     pretraining_batch_size: int = option(32, "Texts per step of pretraining.", smoke=4, range=Whole())
     fit_head_steps: int = option(1500, "Steps that fit a new head of hidden words.", smoke=2, range=Whole(0))
-    epochs: int = option(10, "Passes over the training rows.", smoke=1)
+    recipe: str = option("han-2021", "Recipe of adapters.")
+    full_recipe: str = option("han-2021-full", "Recipe of full fine-tuning.")
+    keep: str = option(
+        "last", "Which epoch counts: the `last`, as of Han et al., or the `best` by the rows that choose."
+    )
     seeds: int = option(5, "Trainings at the best rate, with the seeds from 0 on.", smoke=1, extends=True)
 
     def check(self):
@@ -65,7 +85,6 @@ class Pretraining(Comparison):
         import math
 
         from tf_adapters._keras import keras
-        from tf_adapters.methods import AdapterConfig
         from tf_adapters.models.transformers.loading import load_backbone
         from tf_adapters.tasks.own_files import without_labels
         from tf_adapters.text.loading import load_tokenizer
@@ -74,14 +93,15 @@ class Pretraining(Comparison):
         keras.backend.clear_session()
         keras.utils.set_random_seed(0)
         folder, steps = self._folder(lab, task, name), sorted(self.checkpoints)
+        recipe = self.recipe_of(self.arms()[name])
         data = without_labels(load(task, self.data_dir))
         if self.rows is not None:
             data, _ = self.rows_of({"task": task, "arm": name, "seed": 0})
             data = without_labels(data)
         model = load_backbone(self.model, head="masked-lm")
-        tokenizer = load_tokenizer(model, max_length=self.max_length)
+        tokenizer = load_tokenizer(model, max_length=self.max_length or recipe.max_length)
         result = pretrain(
-            model, data, tokenizer, output=folder, adapter=None if name == "full" else AdapterConfig(**self.adapter),
+            model, data, tokenizer, output=folder, adapter=None if name == "full" else recipe.adapter,
             steps=steps[-1], save_every=math.gcd(*steps),
             learning_rate=self.pretraining_rate if name == "adapters" else self.full_pretraining_rate,
             fit_head_steps=self.fit_head_steps, batch_size=self.pretraining_batch_size, dropout=self.dropout,
@@ -118,30 +138,69 @@ class Pretraining(Comparison):
                     if step and run["scores"] and alone["scores"]
                 ]
                 row["minus_alone"] = paired(*zip(*pairs)) if pairs else None
+                curves = [
+                    [epoch[run["metric"]] for epoch in run.get("every_epoch", run["validation"])]
+                    for run in best[task][name]
+                    if run["scores"]
+                ]
+                row["curve"] = spread([statistics.fmean(scores) for scores in zip(*curves)])
         return summary
 
     def table(self, summary):
-        columns = ["task", "arm", "pretraining", "rate", "score", "sd", "minus alone (95 %)", "seeds"]
+        columns = ["task", "arm", "pretraining", "rate", "score", "sd", "sd over epochs", "minus alone (95 %)", "seeds"]
         rows = []
         for task, about in summary["tasks"].items():
             for row in about["arms"].values():
                 steps = f"{row['steps']:,} steps" if row["steps"] else "none"
-                rate = f"{row['learning_rate']:g}{' (edge)' if row['at_edge'] else ''}"
                 rows.append(
-                    [f"{task}, {about['metric']}", row["title"].partition(",")[0], steps, rate, percent(row["mean"])]
-                    + [percent(row["sd"]), interval_words(row["minus_alone"]), str(row["n"])]
+                    [f"{task}, {about['metric']}", row["title"].partition(",")[0], steps, rate_words(row)]
+                    + [*score_words(row), percent(row["curve"]["sd"]), interval_words(row["minus_alone"])]
+                    + [str(row["n"])]
                 )
+            rows += constant_row(f"{task}, {about['metric']}", about, columns)
         return columns, rows
 
     def draw(self, summary, figure):
         tasks = summary["tasks"]
-        for panel, (task, about) in zip(panels(figure, list(tasks)), tasks.items()):
-            for number, name in enumerate(("adapters", "full")):
-                rows = [row for arm, row in about["arms"].items() if arm.partition(",")[0] == name]
-                rows.sort(key=lambda row: row["steps"])
-                band(panel, [row["steps"] for row in rows], rows, number, rows[0]["title"])
-            if about["constant"] is not None:
-                panel.axhline(100 * about["constant"], color=look(7)["color"], linestyle=":", label="constant answer")
+        titles = [
+            title
+            for task in tasks
+            for title in (task, f"{task}: adapters", f"{task}: full fine-tuning", f"{task}: spread over epochs")
+        ]
+        axes = iter(panels(figure, titles, columns=4))
+        for about in tasks.values():
+            arms = {
+                name: sorted(
+                    (row for arm, row in about["arms"].items() if arm.partition(",")[0] == name),
+                    key=lambda row: row["steps"],
+                )
+                for name in ("adapters", "full")
+            }
+            self._draw_scores(next(axes), about, arms)
+            for rows in arms.values():
+                panel = next(axes)
+                for number, row in enumerate(rows):
+                    scores = [100 * score for score in row["curve"]["values"]]
+                    panel.plot(range(1, len(scores) + 1), scores, label=f"{row['steps']:,} steps", **look(number))
+                panel.set_xlabel("epochs")
+                panel.set_ylabel(f"{about['metric']}, %, of the rows that choose")
+                panel.legend()
+            panel = next(axes)
+            for number, (name, rows) in enumerate(arms.items()):
+                groups = [row["curve"]["values"] for row in rows]
+                # The last box: of each checkpoint what is reported.
+                groups.append([row["mean"] for row in rows if row["steps"] and row["mean"] is not None])
+                boxes(panel, groups, [*(str(row["steps"]) for row in rows), "over\ncheckpoints"], number, of=2)
+                panel.plot([], [], "s", color=look(number)["color"], label=rows[0]["title"])
             panel.set_xlabel("steps of pretraining")
-            panel.set_ylabel(f"{about['metric']}, % (mean, standard error)")
+            panel.set_ylabel(f"{about['metric']}, %")
             panel.legend()
+
+    def _draw_scores(self, panel, about, arms):
+        for number, rows in enumerate(arms.values()):
+            band(panel, [row["steps"] for row in rows], rows, number, rows[0]["title"])
+        if about["constant"] is not None:
+            panel.axhline(100 * about["constant"], color=look(7)["color"], linestyle=":", label="constant answer")
+        panel.set_xlabel("steps of pretraining")
+        panel.set_ylabel(f"{about['metric']}, % (mean, standard error)")
+        panel.legend()

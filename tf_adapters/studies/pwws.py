@@ -4,11 +4,13 @@ Ren et al. 2019, Generating Natural Language Adversarial Examples through Probab
 """
 
 import collections
+import copy
 import dataclasses
 import re
 from typing import Dict, List, Optional
 
-UNKNOWN = "[UNK]"
+# Stands in a text for a word that the tokenizer does not know; a letter of one Slavonic manuscript.
+UNKNOWN = "\ua66e"
 # Words that carry grammar: a synonym of "be" or "that" makes no sentence.
 FUNCTION_WORDS = frozenset(
     "a about above after again against all am an and any are as at be because been before being below between both but "
@@ -179,6 +181,45 @@ def attack(texts, labels, probabilities, candidates):
         _outcome(texts[number], number in lost, flipped.get(number), orders.get(number, ()), lost.get(number))
         for number in range(len(texts))
     ]
+
+
+def reading_unknown(tokenizer):
+    """A tokenizer that reads `UNKNOWN` as one token, its unknown one.
+
+    "[UNK]" itself is read as text, and a byte-level vocabulary has tokens for every text, so that its unknown one is
+    put where the word's stand.
+
+    Args:
+        tokenizer: `Tokenizer`, which stays as it is.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    def ids(text):
+        return tokenizer.tokenize(tf.constant([text]))[0].numpy()
+
+    # Alone, behind a space and behind a mark, whose tokens may differ; the longest first.
+    spelled = {tuple(ids(before + UNKNOWN)[len(ids(before.strip())) :]) for before in ("", "a ", "(")}
+    spelled = sorted(filter(None, spelled), key=len, reverse=True)
+
+    def tokenize(text):
+        found = tokenizer.tokenize(text)
+        flat, rows, stays = found.flat_values.numpy().copy(), found.value_rowids().numpy(), None
+        stays = np.ones(len(flat), bool)
+        for word in spelled:
+            places = np.arange(len(flat) - len(word) + 1)
+            at = [flat[places + offset] == token for offset, token in enumerate(word)]
+            same = rows[places] == rows[places + len(word) - 1] if len(places) else places
+            for place in np.flatnonzero(np.logical_and.reduce([*at, same])):
+                if stays[place : place + len(word)].all():
+                    flat[place] = tokenizer.unk_id
+                    stays[place + 1 : place + len(word)] = False
+        counts = np.bincount(rows[stays], minlength=int(found.nrows()))
+        return tf.RaggedTensor.from_row_lengths(flat[stays], counts)
+
+    reading = copy.copy(tokenizer)
+    reading.tokenize = tokenize
+    return reading
 
 
 def _order(lost, saliency):

@@ -11,23 +11,20 @@ class Sharing(Comparison):
     """Adapters of each place, of each block and of three blocks beside full fine-tuning: scores and counts.
 
     The models are the report's: `unshared` trains the encoder's LayerNorms and has two classifier layers; in
-    `per-layer` and `3-shared` LayerNorms are frozen. `houlsby` is that of Houlsby et al. 2019, whose adapters are not
-    shared: all LayerNorms train, and there is one classifier.
+    `per-layer` and `3-shared` LayerNorms are frozen. `houlsby` follows the study's recipe, that of Houlsby et al. 2019,
+    whose adapters are not shared: all LayerNorms train, and there is one classifier.
     """
 
     name = "sharing"
     figures = "report, tables 1, 2 and 3"
 
     def arms(self):
-        def adapters(title, sharing, norms, layers=1):
-            return Arm(title, adapter={"sharing": sharing, "train_layer_norm": norms}, head_layers=layers)
-
         return {
             "full": Arm("full fine-tuning", trainable="full", adapter=None),
-            "houlsby": adapters("Houlsby", "none", "all"),
-            "unshared": adapters("unshared", "none", "encoder", 2),
-            "per-layer": adapters("one per layer", "layer", "none"),
-            "3-shared": adapters("3-shared", 3, "none"),
+            "houlsby": Arm("Houlsby"),
+            "unshared": Arm("unshared", recipe="report-unshared"),
+            "per-layer": Arm("one per layer", recipe="report-per-layer"),
+            "3-shared": Arm("3-shared", recipe="report-3-shared"),
         }
 
     def summarise(self, values):
@@ -42,10 +39,6 @@ class Sharing(Comparison):
                 ]
                 row["minus_full"] = None if name == "full" or not pairs else paired(*zip(*pairs))
         return summary
-
-    def table(self, summary):
-        columns, rows = super().table(summary)
-        return columns, rows
 
     def draw(self, summary, figure):
         tasks = list(summary["tasks"])

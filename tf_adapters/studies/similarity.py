@@ -1,6 +1,7 @@
 """How far training moves what the blocks compute."""
 
 import dataclasses
+from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
@@ -20,8 +21,13 @@ class Similarity(OfTrained):
     """
 
     name = "similarity"
-    figures = "He et al. 2021, figures 2 and 7"
+    figures = "He et al. 2021, figures 2, 7 and 8"
 
+    recipe: str = option("he-2021", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
+    others: Tuple[str, ...] = option(
+        (), "Tasks of other languages, whose rows the models are looked at with too.", of=str, extends=True
+    )
     tokens: int = option(5000, "Tokens that are drawn.", smoke=40, range=Whole(3, 20_000))
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
@@ -32,27 +38,35 @@ class Similarity(OfTrained):
         from tf_adapters._keras import keras
         from tf_adapters.models.transformers.loading import load_backbone
         from tf_adapters.saving.directory import load_trained
+        from tf_adapters.tasks.registry import load_split
         from tf_adapters.text.loading import load_tokenizer
 
         keras.backend.clear_session()
+        looked_at = {identity["task"]: reported}
+        looked_at.update({name: load_split(name, "test", data_dir=self.data_dir).rows for name in self.others})
         plain = load_backbone(self.model)
-        tokenizer = load_tokenizer(plain, max_length=self.max_length)
-        chosen = draw_tokens(tokenizer, reported, self.tokens, identity["task"])
-        before = states_of_tokens(plain, tokenizer, chosen, self.batch_size)
+        tokenizer = load_tokenizer(plain, max_length=self.max_length or experiment.recipe.max_length)
+        batch_size = experiment.settings.batch_size
+        chosen = {name: draw_tokens(tokenizer, rows, self.tokens, name) for name, rows in looked_at.items()}
+        before = {name: states_of_tokens(plain, tokenizer, tokens, batch_size) for name, tokens in chosen.items()}
         del plain
         model, _ = load_trained(directory)
-        after = states_of_tokens(model, tokenizer, chosen, self.batch_size)
-        with lab.counting("comparing", len(before), "blocks") as advance:
-            found = []
-            for one, other in zip(before, after):
-                found.append(similarity(one, other))
-                advance(1)
-        return {"similarity": found, "tokens": len(before[0])}
+        found = {name: [] for name in looked_at}
+        with lab.counting("comparing", sum(map(len, before.values())), "blocks") as advance:
+            for name, tokens in chosen.items():
+                after = states_of_tokens(model, tokenizer, tokens, batch_size)
+                for one, other in zip(before[name], after):
+                    found[name].append(similarity(one, other))
+                    advance(1)
+        return {"similarity": found.pop(identity["task"]), "others": found, "tokens": self.tokens}
 
     def summarise(self, values):
         found = {}
         for value in self.looks(values):
-            found.setdefault(value["task"], {}).setdefault(value["arm"], []).append(value["similarity"])
+            shown = {value["task"]: value["similarity"]}
+            shown |= {f"{value['task']} on {name}": blocks for name, blocks in value.get("others", {}).items()}
+            for name, blocks in shown.items():
+                found.setdefault(name, {}).setdefault(value["arm"], []).append(blocks)
         return {
             "tasks": {
                 task: {

@@ -5,7 +5,7 @@ import functools
 from typing import Tuple
 
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import Arm, Comparison
+from tf_adapters.studies.comparison import RATE, Arm, Comparison
 from tf_adapters.studies.figure import band, look, panels
 from tf_adapters.studies.study import option
 
@@ -19,11 +19,19 @@ class Size(Comparison):
     """
 
     name = "size"
-    figures = "Houlsby et al. 2019, figures 4 and 5"
+    figures = "Houlsby et al. 2019, figures 4 and 5; He et al. 2021, table 5"
 
     sizes: Tuple[int, ...] = option(
         tuple(2**power for power in range(10)), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True,
         range=Whole(most=2**16),
+    )  # fmt: skip
+    learning_rates: Tuple[float, ...] = option(
+        (3e-5, 3e-4, 3e-3), "Rates that are tried of each size, and of LayerNorms.", of=float, smoke=(1e-3,),
+        extends=True, range=RATE,
+    )  # fmt: skip
+    full_learning_rates: Tuple[float, ...] = option(
+        (2e-5, 3e-5, 5e-5), "Rates that are tried of full and top-N fine-tuning.", of=float, smoke=(1e-4,),
+        extends=True, range=RATE,
     )  # fmt: skip
     top: Tuple[int, ...] = option(
         (), "Numbers of uppermost blocks that train. Default: 1 to all of them.", of=int, smoke=(1,),
@@ -37,7 +45,7 @@ class Size(Comparison):
                 f"adapters-{size}": Arm(f"adapters of {size}", adapter={"bottleneck_size": size}) for size in self.sizes
             },
             **{f"top-{count}": Arm(f"top {count}", trainable=f"top-{count}", adapter=None) for count in top},
-            "layer-norm": Arm("LayerNorms", trainable="layer-norm", adapter=None),
+            "layer-norm": Arm("LayerNorms", trainable="layer-norm", adapter=None, recipe="houlsby-2019-layer-norm"),
             "full": Arm("full fine-tuning", trainable="full", adapter=None),
         }
 

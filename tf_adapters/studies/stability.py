@@ -4,7 +4,19 @@ import dataclasses
 import statistics
 
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import RATE, Arm, Comparison, identity_of, is_failed, percent, score_of, spread
+from tf_adapters.studies.comparison import (
+    RATE,
+    Arm,
+    Comparison,
+    at_floor,
+    constant_row,
+    identity_of,
+    is_failed,
+    percent,
+    score_of,
+    score_words,
+    spread,
+)
 from tf_adapters.studies.figure import boxes, look, panels
 from tf_adapters.studies.study import option
 
@@ -19,6 +31,8 @@ class Stability(Comparison):
     name = "stability"
     figures = "He et al. 2021, figure 4; Han et al. 2021, figure 2"
 
+    recipe: str = option("he-2021", "Recipe of adapters.")
+    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     learning_rates: tuple = option(
         (2e-5, 4e-5, 6e-5, 8e-5, 1e-4),
         "Rates of both arms, or of adapters.",
@@ -50,13 +64,14 @@ class Stability(Comparison):
     def summarise(self, values):
         summary = {"tasks": {}}
         for task in self.tasks:
-            runs = [value for value in values if value["task"] == task and value["seed"] < self.seeds]
+            runs = [self.counted(value) for value in values if value["task"] == task and value["seed"] < self.seeds]
             finished = [run for run in runs if not is_failed(run)]
             if not finished:
                 continue
             constant = finished[0]["constant"] or 0.0
             line = constant + 0.1 * (max(map(score_of, finished)) - constant)
-            about = {"metric": finished[0]["metric"], "constant": finished[0]["constant"], "arms": {}}
+            kept = ("metric", "constant", "constant_loss")
+            about = {**{name: finished[0].get(name) for name in kept}, "arms": {}}
             for name, arm in self.arms().items():
                 about["arms"][name] = {"title": arm.title, "rates": {}}
                 for point in self.points(arm):
@@ -67,6 +82,7 @@ class Stability(Comparison):
                     collapsed = sum(score <= line for score in scores) + len(of_rate) - len(scores)
                     about["arms"][name]["rates"][f"{point['learning_rate']:g}"] = {
                         **spread(scores),
+                        "at_floor": at_floor(spread(scores), finished[0]),
                         "collapsed": collapsed / len(of_rate) if of_rate else None,
                         "median": statistics.median(scores) if scores else None,
                     }
@@ -74,15 +90,16 @@ class Stability(Comparison):
         return summary
 
     def table(self, summary):
-        columns = ["task", "arm", "rate", "mean", "median", "sd", "collapsed", "seeds"]
+        columns = ["task", "arm", "rate", "score", "sd", "median", "collapsed", "seeds"]
         rows = []
         for task, about in summary["tasks"].items():
             for arm in about["arms"].values():
                 for rate, row in arm["rates"].items():
                     rows.append(
-                        [f"{task}, {about['metric']}", arm["title"], rate, percent(row["mean"]), percent(row["median"])]
-                        + [percent(row["sd"]), f"{percent(row['collapsed'])} %", str(row["n"])]
+                        [f"{task}, {about['metric']}", arm["title"], rate, *score_words(row), percent(row["median"])]
+                        + [f"{percent(row['collapsed'])} %", str(row["n"])]
                     )
+            rows += constant_row(f"{task}, {about['metric']}", about, columns)
         return columns, rows
 
     def draw(self, summary, figure):

@@ -85,6 +85,10 @@ class Study:
         """Draw the summary on an empty Matplotlib figure."""
         raise NotImplementedError
 
+    def changes(self):
+        """What options change of the papers' recipes, a dict for JSON."""
+        return {}
+
     def settings(self):
         """The options, a dict for JSON."""
         return {

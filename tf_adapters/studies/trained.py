@@ -8,7 +8,9 @@ from tf_adapters.studies.comparison import Comparison, identity_of, is_failed, r
 
 @dataclasses.dataclass(frozen=True)
 class OfTrained(Comparison):
-    """Base of the studies that train arms on tasks and then look into the models."""
+    """Base of the studies that train arms on tasks and then look into the models, of the best epochs."""
+
+    keeps_last = False
 
     def measure(self, lab):
         self.check_tasks()
