@@ -10,8 +10,7 @@ import typer.main
 
 from tf_adapters.cli import quiet
 from tf_adapters.cli.app import app
-from tf_adapters.cli.options import SETTINGS
-from tf_adapters.ranges import RANGES
+from tf_adapters.cli.command import limits_of
 
 TRAIN = "--model={0}/encoder --train={0}/train.csv --validation={0}/dev.csv --max-length=16 --output={0}/written"
 # The words of a short run of each command, in a folder. A new command is a line here.
@@ -22,6 +21,7 @@ RUNS = {
     "evaluate": "{0}/adapter --input={0}/dev.csv --output={0}/written.json",
     "predict": "{0}/adapter --input={0}/dev.csv --output={0}/written.jsonl",
     "demo": "{0}/adapter --port=0",
+    "serve": "{0}/adapter",
     "export": "{0}/adapter --output={0}/written/1",
     "convert": "{0}/adapter --model={0}/encoder --no-head --output={0}/written",
     "push": "{0}/adapter someone/adapter --base-model=none",
@@ -124,7 +124,9 @@ def test_integers_beyond_what_tensorflow_counts_are_refused(refusal, command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_that_takes_numbers_has_a_range(command):
-    assert {SETTINGS.get(name, name) for name in numbers_of(command)} <= RANGES.keys()
+    (callback,) = (registered.callback for registered in app.registered_commands if registered.name == command)
+    parameters = inspect.signature(callback).parameters
+    assert all(limits_of(parameters[name]).range for name in numbers_of(command))
 
 
 @pytest.mark.parametrize("command", ["train", "tune", "pretrain", "evaluate", "predict", "convert", "export"])

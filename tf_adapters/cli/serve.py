@@ -1,6 +1,7 @@
 """`tf-adapters serve`: a bank of adapters as an application of Ray Serve, which is the extra `serve`."""
 
 import contextlib
+import functools
 import importlib.util
 import logging
 import os
@@ -11,12 +12,14 @@ from typing import Annotated, Optional
 
 import typer
 
-from tf_adapters.cli import options
+from tf_adapters.cli.command import option
+from tf_adapters.cli.options import Source
 from tf_adapters.cli.quiet import terminal
 from tf_adapters.cli.trained import encoder_source, named_directories
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import Real, Whole
 
-_CHANGES = "Changes"
+_change_option = functools.partial(option, panel="Changes")
 
 
 def serve(
@@ -24,35 +27,29 @@ def serve(
         Optional[list[str]],
         typer.Argument(metavar="[NAME=]DIRECTORY...", help="Adapter directories of one encoder, each a task."),
     ] = None,
-    add: Annotated[
-        Optional[list[str]],
-        typer.Option(help="`NAME=DIRECTORY`: a task more for the server that runs.", rich_help_panel=_CHANGES),
-    ] = None,
-    replace: Annotated[
-        Optional[list[str]],
-        typer.Option(help="`NAME=DIRECTORY`: another adapter for a task of it.", rich_help_panel=_CHANGES),
-    ] = None,
-    remove: Annotated[
-        Optional[list[str]], typer.Option(help="`NAME`: a task of it that goes.", rich_help_panel=_CHANGES)
-    ] = None,
-    model: options.Source = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen at; `0.0.0.0` lets other machines in, and asks nobody who they are.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
-    replicas: Annotated[int, typer.Option(help="Processes that answer, each with the whole bank.")] = 1,
-    max_replicas: Annotated[
-        Optional[int], typer.Option(help="Let Ray Serve start up to this many while there is much to answer.")
-    ] = None,
-    cores: Annotated[int, typer.Option(help="Cores of a replica.")] = 1,
-    batch_size: Annotated[int, typer.Option(help="Most rows that a replica computes at once.")] = 32,
-    wait: Annotated[float, typer.Option(help="Milliseconds that a row waits for others to be computed with.")] = 2.0,
-    separate: Annotated[
-        bool, typer.Option("--separate", help="Give each task replicas of its own, in place of one bank for all.")
-    ] = False,
-    storage: Annotated[
-        str, typer.Option(help="How adapters are kept: `float32`, or `bfloat16` or `float16` in half the space.")
-    ] = "float32",
+    add: _change_option(Optional[list[str]], "`NAME=DIRECTORY`: a task more for the server that runs.") = None,
+    replace: _change_option(Optional[list[str]], "`NAME=DIRECTORY`: another adapter for a task of it.") = None,
+    remove: _change_option(Optional[list[str]], "`NAME`: a task of it that goes.") = None,
+    model: Source = None,
+    host: option(
+        str, "Address to listen at; `0.0.0.0` lets other machines in, and asks nobody who they are."
+    ) = "127.0.0.1",
+    port: option(int, "Port to listen at.", range=Whole(1, 65535)) = 8000,
+    replicas: option(int, "Processes that answer, each with the whole bank.", range=Whole()) = 1,
+    max_replicas: option(
+        Optional[int], "Let Ray Serve start up to this many while there is much to answer.", range=Whole()
+    ) = None,
+    cores: option(int, "Cores of a replica.", range=Whole()) = 1,
+    batch_size: option(int, "Most rows that a replica computes at once.") = 32,
+    wait: option(
+        float, "Milliseconds that a row waits for others to be computed with.", range=Real(at_least=0, at_most=1e4)
+    ) = 2.0,
+    separate: option(bool, "Give each task replicas of its own, in place of one bank for all.", "--separate") = False,
+    storage: option(
+        str,
+        "How adapters are kept: `float32`, or `bfloat16` or `float16` in half the space.",
+        values=("float32", "bfloat16", "float16"),
+    ) = "float32",
 ):
     """Answer texts over HTTP: many tasks from one encoder, which come and go while it answers.
 
@@ -75,11 +72,6 @@ def serve(
         raise InputError(
             "Give NAME=DIRECTORY to start a server, or --add, --replace and --remove to change the one that runs."
         )
-    for name, value in {"replicas": replicas, "cores": cores, "batch_size": batch_size, "port": port}.items():
-        if value < 1:
-            raise InputError(f"{{{name}}} must be at least 1.", **{name: value})
-    if wait < 0:
-        raise InputError("{wait} must be at least 0.", wait=wait)
     if max_replicas is not None and max_replicas < replicas:
         raise InputError(f"{{max_replicas}} must be at least --replicas {replicas}.", max_replicas=max_replicas)
     added, replaced = named_directories(add or ()), named_directories(replace or ())
