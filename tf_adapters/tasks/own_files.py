@@ -52,7 +52,7 @@ def task_from_files(
             no pair, and "label" in tables of sentences. Without a header columns are numbered from 1; one that is
             left out is found where only one column can be it.
         kind: "classification", "regression", "multi-label", "token-classification" (see
-            `tasks.words`), "question-answering" (see `tasks.squad`) or "multiple-choice" (see `tasks.choices`).
+            `tasks.words`), "question-answering" (see `tasks.spans`) or "multiple-choice" (see `tasks.choices`).
         metric: name in `tasks.metrics.METRICS`, or None for the kind's usual one.
         label_separator: str between the labels of a multi-label cell.
         format: "csv", "tsv" or "jsonl", or another of the kind's formats, in place of the files' extensions.
