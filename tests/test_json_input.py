@@ -15,7 +15,7 @@ from tf_adapters.models.transformers.loading import read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.files import read_chunks
-from tf_adapters.tasks.squad import QUESTIONS
+from tf_adapters.tasks.spans import QUESTIONS
 from tf_adapters.text.byte_bpe import ByteLevelBpe
 from tf_adapters.text.wordpiece import WordPiece
 from tf_adapters.training.cluster import read_cluster

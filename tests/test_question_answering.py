@@ -34,8 +34,7 @@ from tf_adapters.tasks.own_files import rows_from_file
 from tf_adapters.tasks.readers import metric_of
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task, sample_rows
-from tf_adapters.tasks.spans import Answer, Answers, SpanRowsBuilder, n_best_spans
-from tf_adapters.tasks.squad import QUESTIONS
+from tf_adapters.tasks.spans import QUESTIONS, Answer, Answers, SpanRowsBuilder, n_best_spans
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
 from tf_adapters.training.run import Reporter

@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from tf_adapters.kinds.kind import Kind
 from tf_adapters.layers import ops as each_keras
-from tf_adapters.tasks.analysis import best_thresholds
+from tf_adapters.tasks.analysis import best_thresholds, tf_idf
 from tf_adapters.tasks.metrics import METRICS, probabilities
-from tf_adapters.tasks.words_alone import tf_idf
 
 # Training rows of the baseline, which must not take long.
 _MOST_ROWS_ALONE = 10_000

@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from tf_adapters.kinds.kind import Kind
 from tf_adapters.layers import ops as each_keras
-from tf_adapters.tasks.analysis import bootstrap_interval
+from tf_adapters.tasks.analysis import bootstrap_interval, word_lookup
 from tf_adapters.tasks.metrics import METRICS, probabilities
-from tf_adapters.tasks.words_alone import word_lookup
 from tf_adapters.text.packed import PackedExamples
 from tf_adapters.text.word_windows import encode_words, word_windows
 

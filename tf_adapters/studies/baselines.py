@@ -6,8 +6,8 @@ Each trains on the training rows, chooses by the validation rows, and gives what
 import time
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks import words_alone
-from tf_adapters.tasks.words_alone import texts_of
+from tf_adapters.tasks import analysis
+from tf_adapters.tasks.analysis import texts_of
 
 EPOCHS, PATIENCE = 60, 8
 KINDS = ("classification", "regression")
@@ -15,7 +15,7 @@ KINDS = ("classification", "regression")
 
 def tf_idf(task, reported, *, seed, **_):
     """Words and pairs of words, weighted by TF-IDF, and a linear model; its strength is chosen by validation."""
-    outputs, numbers, parameters = words_alone.tf_idf(task, reported, seed=seed)
+    outputs, numbers, parameters = analysis.tf_idf(task, reported, seed=seed)
     found = _numbers(task, reported, outputs)
     return {"scores": {"reported": found}, "validation": [numbers], "trained_parameters": parameters}
 

@@ -54,7 +54,16 @@ class GlueTask(NamedTask):
                     read, source=f"{read.source} The TensorFlow Datasets that are there too were not read."
                 )
             return read
-        read = self._read_tfds(splits, data_dir)
+        read = read_splits(
+            find_builder(self.name, data_dir=data_dir),
+            splits,
+            **self._tfds_columns,
+            kind=self.kind,
+            metric=self.metric,
+            renamed=self.renamed,
+            unlabelled=("test", "test_matched", "test_mismatched"),
+            note=self.note,
+        )
         rows = {split: dataclasses.replace(rows, value_range=self.value_range) for split, rows in read.rows.items()}
         return dataclasses.replace(read, rows=rows)
 
@@ -117,20 +126,14 @@ class GlueTask(NamedTask):
         pattern = os.path.join(glob.escape(os.fspath(data_dir)), "glue", self.config, "*", "dataset_info.json")
         return bool(glob.glob(pattern))
 
-    def _read_tfds(self, splits, data_dir):
-        return read_splits(
-            find_builder(self.name, data_dir=data_dir),
-            splits,
-            name=self.name,
-            text_column=self.text_column,
-            text_pair_column=self.text_pair_column,
-            label_column="label",
-            kind=self.kind,
-            metric=self.metric,
-            renamed=self.renamed,
-            unlabelled=("test", "test_matched", "test_mismatched"),
-            note=self.note,
-        )
+    @property
+    def _tfds_columns(self):
+        return {
+            "name": self.name,
+            "text_column": self.text_column,
+            "text_pair_column": self.text_pair_column,
+            "label_column": "label",
+        }
 
     def _tfds_split(self, split):
         """Name of data set and split in TensorFlow Datasets."""
@@ -145,14 +148,7 @@ class GlueTask(NamedTask):
         name, actual = self._tfds_split(split)
         # It prepares what is not there, or says why it cannot.
         builder = find_builder(name, data_dir=data_dir)
-        read_splits(
-            builder,
-            (),
-            name=name,
-            text_column=self.text_column,
-            text_pair_column=self.text_pair_column,
-            label_column="label",
-        )
+        read_splits(builder, (), **{**self._tfds_columns, "name": name})
         table = builder.as_dataset(split=actual, batch_size=-1, shuffle_files=False)
         # TensorFlow Datasets stores the rows in an order of its own.
         index = table["idx"].numpy()

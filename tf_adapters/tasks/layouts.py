@@ -16,8 +16,8 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
+from tf_adapters.tasks.files import FIELD_LIMIT
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.tasks.tables import FIELD_LIMIT
 
 UTF8, LATIN1, UTF8_OR_MAC = "utf-8", "latin-1", "utf-8 or mac-roman"
 _CHUNK_ROWS = 16384
@@ -30,7 +30,7 @@ class Layout:
     Attributes:
         format: "csv" (quotes as in RFC 4180), "tsv" (nothing is quoted), "jsonl" (an object a
             line), or "folders" (a file a text, in a folder that is named as its label). Other rows than texts
-            are read as the user's are: "conllu" and "columns" by `tasks.words`, "squad" by `tasks.squad`.
+            are read as the user's are: "conllu" and "columns" by `tasks.words`, "squad" by `tasks.spans`.
         text, text_pair, label: names of columns or keys; the latter two may be None.
         index: column with the row's number, or None.
         header: names of all columns, where the first line is already a row. It is left out
@@ -239,7 +239,7 @@ def _rows_of_cells(path, layout):
             if text:
                 yield line, text.split("\t")
         return
-    # Raised for the process, never lowered, as in tasks.tables.
+    # Raised for the process, never lowered, as in tasks.files.
     csv.field_size_limit(max(FIELD_LIMIT, csv.field_size_limit()))
     reader = csv.reader(text for _, text in lines)
     line = 1

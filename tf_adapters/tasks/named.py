@@ -14,7 +14,7 @@ from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.layouts import Layout, collect, read_records
 from tf_adapters.tasks.reader import Reading
 from tf_adapters.tasks.rows import Splits
-from tf_adapters.tasks.squad import read_squad
+from tf_adapters.tasks.spans import read_squad
 from tf_adapters.tasks.words import WORDS
 
 SPLITS = ("train", "validation", "test")

@@ -52,7 +52,7 @@ def task_from_files(
             no pair, and "label" in tables of sentences. Without a header columns are numbered from 1; one that is
             left out is found where only one column can be it.
         kind: "classification", "regression", "multi-label", "token-classification" (see
-            `tasks.words`), "question-answering" (see `tasks.squad`) or "multiple-choice" (see `tasks.choices`).
+            `tasks.words`), "question-answering" (see `tasks.spans`) or "multiple-choice" (see `tasks.choices`).
         metric: name in `tasks.metrics.METRICS`, or None for the kind's usual one.
         label_separator: str between the labels of a multi-label cell.
         format: "csv", "tsv" or "jsonl", or another of the kind's formats, in place of the files' extensions.
@@ -171,45 +171,22 @@ def rows_from_file(path, *, kind, labels, encoding=None, header="first", delimit
     return get_reader(kind).read(to_path(path), labels=labels, dialect=dialect, **reading)[0]
 
 
-def unlabelled_chunks(
-    path,
-    *,
-    kind,
-    text_column=None,
-    text_pair_column=None,
-    chunk_rows=1024,
-    format=None,
-    encoding=None,
-    header="first",
-    delimiter=None,
-    keep_all_columns=False,
-):
+def unlabelled_chunks(path, *, kind, encoding=None, header="first", delimiter=None, **reading):
     """Yield a file's rows in chunks, to predict, never holding more than one.
 
     Each chunk has a method `rows()`, which needs TensorFlow; the reading does not. The file's
     first mistakes are found at the first `next`.
 
     Args:
-        kind: as in `task_from_files`.
-        text_column, text_pair_column: columns or JSON keys; None for the kind's usual ones.
-        chunk_rows: int, at least 1.
-        format: in place of the extension's.
-        encoding, header, delimiter: as in `task_from_files`.
-        keep_all_columns: bool, whether each chunk has `records`, the whole rows as dicts; of words, and of SQuAD's
-            JSON, whose rows have no columns, it has none.
+        kind, encoding, header, delimiter: as in `task_from_files`.
+        reading: as of `Reader.chunks`. Words, and SQuAD's JSON, whose rows have no columns, have no `records`.
 
     Raises: InputError, naming file, line and fix, for anything unusable.
     """
-    return get_reader(kind).chunks(
-        path,
-        text_column=text_column,
-        text_pair_column=text_pair_column,
-        chunk_rows=chunk_rows,
-        format=format,
-        keep_all_columns=keep_all_columns,
-        dialect=dialect_of(encoding, header, delimiter),
-    )
+    return get_reader(kind).chunks(path, dialect=dialect_of(encoding, header, delimiter), **reading)
 
+
+# Texts alone
 
 KIND, METRIC = "masked-lm", "perplexity"
 # Of texts without a validation file.
@@ -257,27 +234,31 @@ def texts_from_files(
 
     Raises: InputError, naming file, line and fix, for anything unusable; fewer than two texts.
     """
-    columns = dict(text_column=text_column or "text", text_pair_column=text_pair_column, label_column=None)
-
-    dialect = dialect_of(encoding, header, delimiter)
+    options = {
+        "text_column": text_column or "text",
+        "text_pair_column": text_pair_column,
+        "label_column": None,
+        "format": format,
+        "bad_rows": bad_rows,
+        "dialect": dialect_of(encoding, header, delimiter),
+    }
 
     def read(path):
-        table = read_rows(to_path(path), **columns, format=format, bad_rows=bad_rows, dialect=dialect)
+        table = read_rows(to_path(path), **options)
         return Rows(table.text, table.text_pair)
 
     rows, shown = read(train), os.path.basename(os.fspath(train))
     if validation is not None:
+        held_out, rest = read(validation), rows
         source = f"The user's files: train {shown}, validation {os.path.basename(os.fspath(validation))}."
-        return Task(
-            name="files", kind=KIND, labels=(), metric=METRIC, train=rows, validation=read(validation), source=source
-        )
-    count = min(MOST_HELD_OUT, -(-len(rows) // HELD_OUT_SHARE))
-    if count >= len(rows):
-        raise InputError(
-            f"{{train}} has {len(rows)} text(s), of which none can be held out: give more, or validation.",
-            train=str(train),
-        )
-    order = np.random.RandomState(seed).permutation(len(rows))
-    held_out, rest = (rows.take(np.sort(part)) for part in (order[:count], order[count:]))
-    source = f"The user's file {shown}, of whose {len(rows)} texts {count} were held out."
+    else:
+        count = min(MOST_HELD_OUT, -(-len(rows) // HELD_OUT_SHARE))
+        if count >= len(rows):
+            raise InputError(
+                f"{{train}} has {len(rows)} text(s), of which none can be held out: give more, or validation.",
+                train=str(train),
+            )
+        order = np.random.RandomState(seed).permutation(len(rows))
+        held_out, rest = (rows.take(np.sort(part)) for part in (order[:count], order[count:]))
+        source = f"The user's file {shown}, of whose {len(rows)} texts {count} were held out."
     return Task(name="files", kind=KIND, labels=(), metric=METRIC, train=rest, validation=held_out, source=source)

@@ -10,7 +10,7 @@ from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels, usa
 from tf_adapters.tasks.metrics import check_metric
 from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.tasks.squad import QUESTIONS
+from tf_adapters.tasks.spans import QUESTIONS
 from tf_adapters.tasks.words import WORDS
 
 

@@ -100,26 +100,20 @@ def check_task(name, *, data_dir=None):
         raise InputError(_unknown(name))
 
 
-def load_split(name, split, *, data_dir=None, text_column=None, text_pair_column=None, label_column=None):
+def load_split(name, split, *, data_dir=None, **columns):
     """One split of a task, without reading the others (to evaluate).
 
     Args:
         split: "train", "validation", "test", or another that TensorFlow Datasets
             has ("validation_mismatched" of glue/mnli).
+        columns: `text_column`, `text_pair_column` and `label_column`, as in `load_task`.
         Others: as in `load_task`.
 
     Returns: `Split`.
 
     Raises: InputError, as `load_task`, and if there is no such split.
     """
-    splits = _load(
-        name,
-        (split,),
-        data_dir=data_dir,
-        text_column=text_column,
-        text_pair_column=text_pair_column,
-        label_column=label_column,
-    )
+    splits = _load(name, (split,), data_dir=data_dir, **columns)
     if split not in splits.rows:
         raise InputError(
             f"Task {name!r} has no split {split!r}: use train, validation or test (if it has one). "

@@ -1,12 +1,32 @@
-"""Questions with a context each, and the spans of it that answer them: of references, and of predictions."""
+"""Questions on paragraphs: SQuAD v1.1 JSON, tables with a question and a context a row.
+
+| format | extensions | reading |
+|---|---|---|
+| squad | .json | SQuAD v1.1: articles, their paragraphs, and the questions on each; the whole file at once |
+| csv, tsv, jsonl | .csv .tsv .jsonl .ndjson | columns `question` and `context`; to predict, in constant memory |
+
+A table may have a column `id`. Its answers, needed to train and to evaluate, lie in a column `answers`: one text, or in
+JSON lines several, `["first", "second"]`, also with their places as SQuAD
+(`[{"text": ..., "answer_start": ...}]`) and HuggingFace's datasets (`{"text": [...], "answer_start": [...]}`) write
+them. Without a place an answer is looked for in the context, and the first place is taken.
+
+Places count characters (Unicode code points).
+"""
 
 import collections.abc
 import dataclasses
 import hashlib
+import json
+import os
 from typing import Optional, Tuple
 
 import numpy as np
 
+from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
+from tf_adapters.tasks.files import Carried, file_format, read_chunks
+from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
+from tf_adapters.tasks.reader import Reader, check_texts
 from tf_adapters.tasks.rows import Rows
 
 
@@ -239,3 +259,250 @@ def n_best_spans(row, start, end, score, *, rows, count):
     exponentials = np.exp(scores - np.where(counts, scores[:, 0], 0.0)[:, np.newaxis])
     totals = exponentials.sum(-1, keepdims=True)
     return starts, ends, exponentials / np.where(totals, totals, 1.0), counts
+
+
+FORMATS = ("squad", "csv", "tsv", "jsonl")
+_KIND = "question-answering"
+
+
+def read_questions(path, reading, labels=None):
+    """`Reader.whole` of questions, `SpanRows` without label names.
+
+    The columns of a table are those of the question, the context and the answers. A question without an answer, or with
+    one that does not lie in the paragraph, is a bad row.
+    """
+    if _question_format(path, reading.format) == "squad":
+        return read_squad(path, reading, labelled=True)[0], ()
+    builder = SpanRowsBuilder(labelled=True)
+    for chunk in _table_chunks(path, reading, 4096, label_column=reading.label_column or "answers"):
+        _add_chunk(builder, chunk, path, reading.bad_rows)
+    return _checked_rows(builder, path, reading.bad_rows), ()
+
+
+def read_question_chunks(path, reading, chunk_rows, keep_all_columns):
+    """`Reader.parts` of questions, `SpanRows`; those of a table as `files.Carried` if all of its columns are kept. A
+    table is never held as a whole, SQuAD's JSON is."""
+    if _question_format(path, reading.format) == "squad":
+        rows = read_squad(path, reading, labelled=False)[0]
+        for first in range(0, len(rows), chunk_rows):
+            yield rows.take(np.arange(first, min(first + chunk_rows, len(rows))))
+        return
+    for chunk in _table_chunks(path, reading, chunk_rows):
+        builder = SpanRowsBuilder(labelled=False)
+        _add_chunk(builder, chunk, path, reading.bad_rows)
+        yield Carried(builder.rows(), chunk.records) if keep_all_columns else builder.rows()
+
+
+def _question_format(path, format):
+    if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".json"):
+        return "squad"
+    if format not in FORMATS:
+        if format is None and os.fspath(path) != "-":
+            format = file_format(path)
+        if format not in FORMATS:
+            what = f"format is {format!r} and" if format is not None else f"{shown_name(path)} has no extension: format"
+            raise InputError(f"{what} must be one of {', '.join(FORMATS)}: a question comes with its context.")
+    return format
+
+
+def _table_chunks(path, reading, chunk_rows, label_column=None):
+    return read_chunks(
+        path,
+        text_column=reading.text_column or "question",
+        text_pair_column=reading.text_pair_column or "context",
+        label_column=label_column,
+        chunk_rows=chunk_rows,
+        format=reading.format,
+        keep_all_columns=True,
+        bad_rows=reading.bad_rows,
+        dialect=reading.dialect,
+    )
+
+
+def _add_chunk(builder, chunk, path, bad_rows):
+    def add(row):
+        question, context, cell, line, record = row
+        where, answers = f"{shown_name(path)}, line {line}", ()
+        if builder.labelled:
+            answers = _answers(_answers_of_cell(cell, record, context, where), context, where)
+        builder.add(str(record.get("id", line)), question, context, answers)
+
+    cells = chunk.labels if chunk.labels is not None else [None] * len(chunk)
+    rows = zip(chunk.text, chunk.text_pair, cells, chunk.lines, chunk.records)
+    for _ in usable(rows, add, bad_rows):
+        pass
+
+
+def _checked_rows(builder, path, bad_rows):
+    if not len(builder):
+        first = f"; the first problem: {bad_rows.examples[0]}" if bad_rows is not None and bad_rows.count else ""
+        raise InputError(f"{shown_name(path)} has no usable question{first}: give a file with at least one.")
+    return builder.rows()
+
+
+def _answers_of_cell(cell, record, context, where):
+    """What a table says of answers, as the list of objects that SQuAD has."""
+    if isinstance(cell, str):
+        start = record.get("answer_start")
+        if isinstance(start, str):
+            if start.strip() and not start.strip().isdecimal():
+                raise BadRow(f"{where}: answer_start is {start!r}, which is not a number of characters; correct it.")
+            start = int(start) if start.strip() else None
+        cell = [{"text": cell, "answer_start": start}] if cell.strip() else []
+    elif isinstance(cell, dict):
+        texts, starts = cell.get("text"), cell.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise BadRow(f"{where}: the answers need lists `text` and `answer_start` of one length.")
+        cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
+    elif isinstance(cell, list):
+        cell = [{"text": answer, "answer_start": None} if isinstance(answer, str) else answer for answer in cell]
+    if not isinstance(cell, list):
+        raise BadRow(f"{where}: the answers are {json.dumps(cell)[:60]}; give a text or a list of texts.")
+    found = []
+    for answer in cell:
+        if isinstance(answer, dict) and isinstance(answer.get("text"), str) and answer.get("answer_start") is None:
+            start = context.find(answer["text"])
+            # A text that is not there can still be scored against.
+            answer = {"text": answer["text"], "answer_start": start if start >= 0 else None}
+        found.append(answer)
+    return found
+
+
+def _answers(answers, context, where):
+    """Pairs of an answer's text and first character; -1 where the context has another text there."""
+    if not answers:
+        raise BadRow(f"{where}: the question has no answer; give it one, or leave it out.")
+    pairs = []
+    for answer in answers:
+        if not isinstance(answer, dict) or not isinstance(answer.get("text"), str) or "answer_start" not in answer:
+            raise BadRow(f"{where}: an answer is {json.dumps(answer)[:80]}; it needs a `text` and an `answer_start`.")
+        text, start = answer["text"], answer["answer_start"]
+        if not text or (start is not None and type(start) is not int):
+            raise BadRow(
+                f"{where}: an answer is {json.dumps(answer)[:80]}; it needs a text that is not empty and a whole "
+                "number."
+            )
+        if start is not None and not 0 <= start <= len(context) - len(text):
+            raise BadRow(
+                f"{where}: the answer {text[:40]!r} from character {start} to {start + len(text)} lies outside its "
+                f"paragraph of {len(context)} characters; correct answer_start, which counts characters, or leave the "
+                "question out."
+            )
+        pairs.append((text, start if start is not None and context.startswith(text, start) else -1))
+    return pairs
+
+
+def read_squad(path, reading, *, labelled):
+    """`SpanRows` of SQuAD's JSON, and the title of each row's article, a list of str."""
+    for name in ("text_column", "text_pair_column", "label_column"):
+        if (column := getattr(reading, name)) is not None:
+            raise InputError(f"{{{name}}}: SQuAD's JSON has keys of its own, leave it out.", **{name: column})
+    reading.dialect.refuse(f"{shown_name(path)} is read as SQuAD's JSON")
+    builder, titles = SpanRowsBuilder(labelled=labelled), []
+
+    def add(row):
+        title, id, question, context = row
+        where, answers = f"{shown_name(path)}, question {id!r}", ()
+        text = _text(question, "question", path, f"question {id!r}")
+        if labelled:
+            if question.get("is_impossible"):
+                raise InputError(
+                    f"{where}: is_impossible is true, and questions without an answer (SQuAD v2) are not supported; "
+                    "give a file of SQuAD v1.1, or leave these questions out."
+                )
+            answers = _answers(question.get("answers"), context, where)
+        builder.add(id, text, context, answers)
+        titles.append(title)
+
+    for _ in usable(_questions_of(_read_json(path, reading.dialect.encoding), path), add, reading.bad_rows):
+        pass
+    return _checked_rows(builder, path, reading.bad_rows), titles
+
+
+def _questions_of(content, path):
+    """The article's title, the id, the object and the context of each question in SQuAD's JSON."""
+    seen = set()
+    for number, article in enumerate(_list(content, "data", path, "")):
+        place = f"data[{number}]"
+        title = str(_object(article, path, place).get("title", number))
+        for index, paragraph in enumerate(_list(article, "paragraphs", path, place)):
+            at = f"{place}.paragraphs[{index}]"
+            context = _text(_object(paragraph, path, at), "context", path, at)
+            for position, question in enumerate(_list(paragraph, "qas", path, at)):
+                inside = f"{at}.qas[{position}]"
+                id = str(_object(question, path, inside).get("id") or inside)
+                if id in seen:
+                    raise InputError(f"{shown_name(path)}: the question id {id!r} is there twice; give each its own.")
+                seen.add(id)
+                yield title, id, question, context
+
+
+def _read_json(path, encoding):
+    parts = []
+    for _, text, problem in read_lines(path, encoding):
+        if problem is not None:
+            raise problem
+        parts.append(text)
+    try:
+        return parse_json("".join(parts))
+    except ValueError as error:
+        raise InputError(
+            f"{shown_name(path)} is not JSON ({error}): give SQuAD's JSON, or {{format}}.", format="jsonl"
+        ) from None
+
+
+def _object(value, path, place):
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{shown_name(path)}: {place} is {json.dumps(value)[:40]} and not an object, as in SQuAD v1.1."
+        )
+    return value
+
+
+def _list(value, key, path, place):
+    if not isinstance(value, dict) or not isinstance(value.get(key), list):
+        where = f"{place} has" if place else "it has"
+        raise InputError(
+            f"{shown_name(path)} is not SQuAD v1.1: {where} no list {key!r}. Give SQuAD's JSON, or {{format}}.",
+            format="jsonl",
+        )
+    return value[key]
+
+
+def _text(value, key, path, place):
+    text = value.get(key)
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"{shown_name(path)}: {place} has no text {key!r}; fill it in or leave it out.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{shown_name(path)}: {key!r} of {place} holds half of a surrogate pair (\\ud800 to \\udfff); remove it."
+        ) from None
+    if "\0" in text:
+        raise InputError(f"{shown_name(path)}: {key!r} of {place} holds a NUL character; remove it.")
+    return text
+
+
+def questions_of_texts(questions, contexts):
+    """`SpanRows` of lists of questions and of their contexts."""
+    if contexts is None:
+        raise InputError("{text_pairs}: give the context of each question.", text_pairs=None)
+    check_texts(questions)
+    check_texts(contexts)
+    builder = SpanRowsBuilder(labelled=False)
+    for number, (question, context) in enumerate(zip(questions, contexts)):
+        builder.add(str(number), question, context)
+    return builder.rows()
+
+
+QUESTIONS = Reader(
+    _KIND,
+    "SQuAD's JSON",
+    read_questions,
+    read_question_chunks,
+    questions_of_texts,
+    "squad",
+    named=False,
+    without={"label_separator": "a question has a list of answers"},
+)
