@@ -550,7 +550,7 @@ def test_another_metric_chooses_and_is_reported(task, monkeypatch):
     assert asked == [("glue/mnli", "validation_mismatched")] and Sharing().further_rows("glue/sst2") == {}
 
 
-def test_arms_within_noise_of_the_constant_answer_are_marked(task):
+def test_arms_within_noise_of_the_constant_answer_are_marked(task, tmp_path):
     rows = type("Rows", (), {"labels": np.asarray([1] * 721 + [0] * 322), "__len__": lambda self: 1043})()
     data = dataclasses.replace(load(task, None))
     assert constant_loss(data, rows) == pytest.approx(0.618, abs=5e-4)
@@ -575,6 +575,9 @@ def test_arms_within_noise_of_the_constant_answer_are_marked(task):
     assert full[2] == "10, the pooler too" and full[4] == "52.00 (at the floor)"
     assert {(row[2], row[4]) for row in others} == {("10", "80.00")}
     assert constant[1] == "constant answer, log loss 0.690" and constant[4] == "50.00"
+    write_figure(study, study.summarise(values), tmp_path)
+    drawn = (tmp_path / "sharing.svg").read_text()
+    assert all(about.title in drawn for about in study.arms().values()) and "constant answer" in drawn
 
 
 @pytest.mark.slow

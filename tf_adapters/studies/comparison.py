@@ -10,6 +10,7 @@ from tf_adapters.paths import to_path
 from tf_adapters.ranges import RANGES, Whole
 from tf_adapters.recipes import PRETRAINING, RECIPES, get_recipe
 from tf_adapters.studies.baselines import BASELINES, train_baseline
+from tf_adapters.studies.figure import arms_by_task
 from tf_adapters.studies.study import Study, option
 from tf_adapters.training.settings import TrainingSettings, usual_settings
 
@@ -76,8 +77,10 @@ class Comparison(Study):
     reported_rows: Optional[int] = option(
         None, "At most this many rows are reported on, drawn by the seed 0. Default: all.", smoke=16, range=Whole()
     )
-    recipe: str = option("houlsby-2019", "Recipe of the arms that train adapters, LayerNorms or heads alone.")
-    full_recipe: str = option("houlsby-2019-full", "Recipe of full and top-N fine-tuning.")
+    recipe: Optional[str] = option(
+        None, "Recipe of the arms that train adapters, LayerNorms or heads alone. Default: the paper's."
+    )
+    full_recipe: Optional[str] = option(None, "Recipe of full and top-N fine-tuning. Default: the paper's.")
     epochs: Optional[int] = option(
         None, "Passes over the training rows, of all arms. Default: as many as each arm's recipe has.", smoke=1
     )
@@ -112,8 +115,15 @@ class Comparison(Study):
     fast: bool = option(False, "Fast blocks for adapters: the same numbers but for rounding.")
     precision: str = option("float32", "`float32`, `mixed_bfloat16` or `mixed_float16`.")
 
+    # The recipe that is followed, and with "-full" that without adapters.
+    paper: ClassVar[str] = "houlsby-2019"
     # Whether the last epoch may count in place of the best.
     keeps_last: ClassVar[bool] = True
+
+    def __post_init__(self):
+        for name, usual in (("recipe", self.paper), ("full_recipe", f"{self.paper}-full")):
+            object.__setattr__(self, name, getattr(self, name) or usual)
+        super().__post_init__()
 
     def check(self):
         if not self.tasks:
@@ -319,6 +329,17 @@ class Comparison(Study):
                     rows[-1].append(str(found["n"]))
             rows += constant_row(title, about, columns)
         return columns, rows
+
+    def draw(self, summary, figure):
+        arms_by_task(figure, summary["tasks"])
+
+
+def both_arms(**settings):
+    """The `Arm`s of adapters and of full fine-tuning, with these settings."""
+    return {
+        "adapters": Arm("adapters", settings=settings),
+        "full": Arm("full fine-tuning", trainable="full", adapter=None, settings=settings),
+    }
 
 
 def identity_of(task, arm, point, seed):

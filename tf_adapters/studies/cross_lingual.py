@@ -6,7 +6,7 @@ from typing import Tuple
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
 from tf_adapters.studies.comparison import Arm, Comparison, about_rows, held_out, is_failed, load, percent, spread
-from tf_adapters.studies.mixout import draw_bars
+from tf_adapters.studies.figure import arms_by_task
 from tf_adapters.studies.study import option
 
 
@@ -20,6 +20,7 @@ class CrossLingual(Comparison):
 
     name = "cross-lingual"
     figures = "He et al. 2021, tables 3 to 5 and 12 to 15"
+    paper = "he-2021-xtreme"
 
     tasks: Tuple[str, ...] = option(("ud/en_ewt",), "The task that trains, one language.", of=str)
     others: Tuple[str, ...] = option(
@@ -35,8 +36,6 @@ class CrossLingual(Comparison):
         extends=True,
         range=Real(above=0, at_most=1, such_as=0.05),
     )
-    recipe: str = option("he-2021-xtreme", "Recipe of adapters.")
-    full_recipe: str = option("he-2021-xtreme-full", "Recipe of full fine-tuning.")
 
     def check(self):
         super().check()
@@ -117,19 +116,17 @@ class CrossLingual(Comparison):
 
     def draw(self, summary, figure):
         (about,) = summary["tasks"].values()
-        arms = about["arms"]
-        some = next(iter(arms.values()))
-        names = [*some["languages"], *some["groups"]]
-        shown = {
-            "tasks": {
-                name: {
+        both = {name: {**row["languages"], **row["groups"]} for name, row in about["arms"].items()}
+        arms_by_task(
+            figure,
+            {
+                place: {
                     "metric": about["metric"],
-                    "arms": {arm: {**row["languages"], **row["groups"]}[name] for arm, row in arms.items()},
+                    "arms": {name: {**row[place], "title": about["arms"][name]["title"]} for name, row in both.items()},
                 }
-                for name in names
-            }
-        }
-        draw_bars(self, shown, figure)
+                for place in next(iter(both.values()))
+            },
+        )
 
 
 def by_language(rows):

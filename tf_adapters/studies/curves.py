@@ -5,7 +5,7 @@ import statistics
 from typing import Optional
 
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import Arm, Comparison, is_failed, percent
+from tf_adapters.studies.comparison import Comparison, both_arms, is_failed, percent
 from tf_adapters.studies.figure import COLOURS, panels
 from tf_adapters.studies.study import option
 
@@ -21,24 +21,14 @@ class Curves(Comparison):
     keeps_last = False
     name = "curves"
     figures = "He et al. 2021, figures 5 and 9, table 6"
+    paper = "he-2021"
 
     every: int = option(20, "Steps between two evaluations.", smoke=2, range=Whole())
-    recipe: str = option("he-2021", "Recipe of adapters.")
-    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     epochs: Optional[int] = option(None, "Passes over the training rows. Default: each recipe's.", smoke=2)
 
     def arms(self):
-        settings = {"period": self.every}
-        return {
-            "adapters": Arm("adapters", settings=settings, rates=self.learning_rates[:1]),
-            "full": Arm(
-                "full fine-tuning",
-                trainable="full",
-                adapter=None,
-                settings=settings,
-                rates=self.full_learning_rates[:1],
-            ),
-        }
+        rates = {"adapters": self.learning_rates[:1], "full": self.full_learning_rates[:1]}
+        return {name: dataclasses.replace(arm, rates=rates[name]) for name, arm in both_arms(period=self.every).items()}
 
     def summarise(self, values):
         summary = {"tasks": {}}

@@ -102,6 +102,35 @@ def boxes(panel, groups, labels, number=0, *, of=1, scale=100.0):
     panel.set_xlim(-0.6, len(labels) - 0.4)
 
 
+def arms_by_task(figure, tasks):
+    """Draw each arm's mean with one standard deviation, and its values, in a group for each task.
+
+    Args:
+        tasks: dict from a task to a dict of `metric`, perhaps `constant`, and `arms`: dicts of a title and
+            `comparison.spread`.
+    """
+    figure.set_size_inches(max(WIDTH, 1.6 + 1.1 * len(tasks)), 3.8)
+    panel = figure.subplots()
+    names = list(dict.fromkeys(name for about in tasks.values() for name in about["arms"]))
+    for place, about in enumerate(tasks.values()):
+        for number, name in enumerate(names):
+            row, at = about["arms"].get(name), place + (number - (len(names) - 1) / 2) * 0.8 / len(names)
+            if row is None or row["mean"] is None:
+                continue
+            panel.errorbar(
+                at, 100 * row["mean"], yerr=100 * (row["sd"] or 0.0), capsize=2, linestyle="",
+                label=None if place else row["title"], **look(number),
+            )  # fmt: skip
+            values = [100 * value for value in row["values"]]
+            panel.plot([at] * len(values), values, ".", color=look(number)["color"], markersize=2.5, alpha=0.6)
+        if about.get("constant") is not None:
+            panel.plot([place - 0.42, place + 0.42], [100 * about["constant"]] * 2, color="0.5", linestyle=":",
+                       label=None if place else "constant answer")  # fmt: skip
+    panel.set_xticks(range(len(tasks)), [f"{task}\n{about['metric']}" for task, about in tasks.items()])
+    panel.set_ylabel("score, % (mean and sd over seeds)")
+    panel.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.22))
+
+
 def heat_map(panel, figure, matrix, *, label, low=None, high=None, colours="viridis", text=None):
     """Draw a matrix, NaN left white, with numbers in its cells where there are few, unless `text` is False."""
     import numpy as np

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import Arm
+from tf_adapters.studies.comparison import both_arms
 from tf_adapters.studies.figure import heat_map, panels
 from tf_adapters.studies.study import option
 from tf_adapters.studies.trained import OfTrained
@@ -21,19 +21,14 @@ class Gradients(OfTrained):
 
     name = "gradients"
     figures = "Han et al. 2021, figure 3"
+    paper = "han-2021"
 
     every: int = option(50, "Steps between two looks.", smoke=2, range=Whole())
-    recipe: str = option("han-2021", "Recipe of adapters.")
-    full_recipe: str = option("han-2021-full", "Recipe of full fine-tuning.")
     batches: int = option(8, "Training batches that are looked at.", smoke=2, range=Whole())
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
     def arms(self):
-        settings = {"period": self.every, "keep_periods": True}
-        return {
-            "adapters": Arm("adapters", settings=settings),
-            "full": Arm("full fine-tuning", trainable="full", adapter=None, settings=settings),
-        }
+        return both_arms(period=self.every, keep_periods=True)
 
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters._keras import keras

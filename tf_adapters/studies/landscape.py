@@ -4,7 +4,7 @@ import dataclasses
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import Arm, spread
+from tf_adapters.studies.comparison import both_arms, spread
 from tf_adapters.studies.figure import look, panels
 from tf_adapters.studies.study import option
 from tf_adapters.studies.trained import OfTrained
@@ -24,9 +24,8 @@ class Landscape(OfTrained):
 
     name = "landscape"
     figures = "He et al. 2021, figure 6"
+    paper = "he-2021"
 
-    recipe: str = option("he-2021", "Recipe of adapters.")
-    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     points_on_line: int = option(
         20, "Points on the line, at equal distances, beside those at 0 and 1.", smoke=3, range=Whole(2)
     )
@@ -40,7 +39,7 @@ class Landscape(OfTrained):
             raise InputError(f"{{head}} is none of {', '.join(HEADS)}.", head=self.head)
 
     def arms(self):
-        return {"adapters": Arm("adapters"), "full": Arm("full fine-tuning", trainable="full", adapter=None)}
+        return both_arms()
 
     def check_task(self, task):
         from tf_adapters.kinds import get_kind

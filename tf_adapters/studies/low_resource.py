@@ -29,6 +29,7 @@ class LowResource(Comparison):
 
     name = "low-resource"
     figures = "He et al. 2021, table 2, figure 3"
+    paper = "he-2021"
 
     counts: Tuple[float, ...] = option(
         (1000,), "Numbers of training rows; below 1, such as 0.05, shares of those that there are.", of=float,
@@ -40,8 +41,6 @@ class LowResource(Comparison):
         "fine-tuning.",
         of=int, smoke=(8,), extends=True, range=Whole(most=2**16),
     )  # fmt: skip
-    recipe: str = option("he-2021", "Recipe of adapters.")
-    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     seeds: int = option(5, "Trainings at the best rate and size, with the seeds from 0 on.", smoke=2, extends=True)
     rows: int = option(None, "Not for this study, which has `--counts`.", range=Whole())
 

@@ -8,8 +8,8 @@ from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
 from tf_adapters.studies.comparison import (
     RATE,
-    Arm,
     Comparison,
+    both_arms,
     constant_row,
     load,
     paired,
@@ -39,6 +39,7 @@ class Pretraining(Comparison):
 
     name = "pretraining"
     figures = "Han et al. 2021, table 1, figures 1, 4, 9, 10 and 13; He et al. 2021, table 1"
+    paper = "han-2021"
 
     checkpoints: Tuple[int, ...] = option(
         (500, 1000, 2000), "Steps of pretraining after which training begins.", of=int, smoke=(2, 4), range=Whole()
@@ -47,8 +48,6 @@ class Pretraining(Comparison):
     full_pretraining_rate: float = option(1e-4, "Peak rate of the encoder's pretraining.", range=RATE)
     pretraining_batch_size: int = option(32, "Texts per step of pretraining.", smoke=4, range=Whole())
     fit_head_steps: int = option(1500, "Steps that fit a new head of hidden words.", smoke=2, range=Whole(0))
-    recipe: str = option("han-2021", "Recipe of adapters.")
-    full_recipe: str = option("han-2021-full", "Recipe of full fine-tuning.")
     keep: str = option(
         "last", "Which epoch counts: the `last`, as of Han et al., or the `best` by the rows that choose."
     )
@@ -64,7 +63,7 @@ class Pretraining(Comparison):
             )
 
     def arms(self):
-        arms = {"adapters": Arm("adapters"), "full": Arm("full fine-tuning", trainable="full", adapter=None)}
+        arms = both_arms()
         for name in ("adapters", "full"):
             for step in sorted(self.checkpoints):
                 arms[f"{name}, {step}"] = dataclasses.replace(arms[name], title=f"{arms[name].title}, {step:,} steps")

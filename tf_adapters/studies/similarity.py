@@ -5,7 +5,7 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import Arm, spread
+from tf_adapters.studies.comparison import both_arms, spread
 from tf_adapters.studies.figure import look, panels
 from tf_adapters.studies.study import option
 from tf_adapters.studies.trained import OfTrained
@@ -22,9 +22,8 @@ class Similarity(OfTrained):
 
     name = "similarity"
     figures = "He et al. 2021, figures 2, 7 and 8"
+    paper = "he-2021"
 
-    recipe: str = option("he-2021", "Recipe of adapters.")
-    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     others: Tuple[str, ...] = option(
         (), "Tasks of other languages, whose rows the models are looked at with too.", of=str, extends=True
     )
@@ -32,7 +31,7 @@ class Similarity(OfTrained):
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
     def arms(self):
-        return {"adapters": Arm("adapters"), "full": Arm("full fine-tuning", trainable="full", adapter=None)}
+        return both_arms()
 
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters._keras import keras

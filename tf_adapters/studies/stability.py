@@ -6,9 +6,9 @@ import statistics
 from tf_adapters.ranges import Whole
 from tf_adapters.studies.comparison import (
     RATE,
-    Arm,
     Comparison,
     at_floor,
+    both_arms,
     constant_row,
     identity_of,
     is_failed,
@@ -30,9 +30,8 @@ class Stability(Comparison):
 
     name = "stability"
     figures = "He et al. 2021, figure 4; Han et al. 2021, figure 2"
+    paper = "he-2021"
 
-    recipe: str = option("he-2021", "Recipe of adapters.")
-    full_recipe: str = option("he-2021-full", "Recipe of full fine-tuning.")
     learning_rates: tuple = option(
         (2e-5, 4e-5, 6e-5, 8e-5, 1e-4),
         "Rates of both arms, or of adapters.",
@@ -48,7 +47,7 @@ class Stability(Comparison):
     rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32, range=Whole())
 
     def arms(self):
-        return {"adapters": Arm("adapters"), "full": Arm("full fine-tuning", trainable="full", adapter=None)}
+        return both_arms()
 
     def measure(self, lab):
         self.check_tasks()

@@ -18,7 +18,8 @@ class TradeOff(Size):
 
     Of each size and task the run with the best validation counts, as in the paper. The lines are the medians over the
     tasks, the bands reach from the 20th to the 80th percentile. The parameters of N tasks are those of one encoder and
-    N adapters, or of N models where the encoder itself trains. The macro score is the mean over the tasks.
+    N adapters, or of N models where the encoder itself trains. The macro score is the mean over the tasks. The paper's
+    AutoML baseline, a week of 30 machines, is not made: `--baselines` has small ones that stand in for it.
     """
 
     name = "trade-off"
