@@ -297,6 +297,7 @@ MUTATIONS = [
     ("models/state.py", "mark.adapters and mark is not state", "mark is not state", "two_models"),
     ("models/state.py", "and not all(mark is state for mark in marks)", "and False", "two_models:exchanged"),
     ("saving/atomic.py", "temporary.chmod(mode)", "pass", "atomic:umask"),
+    ("saving/atomic.py", "handle = _locked(folder)", "handle = os.open(folder, os.O_RDONLY)", "directory:writers"),
     ("text/tokenizer_files.py", "number >= size and token not in own:", "False:", "wordpiece:added byte_bpe:added"),
     ("text/wordpiece.py", " and not alone:", ":", "wordpiece"),
     ("adapterhub/torch_files.py", "if opcode.name not in _OPCODES:", "if False:", "torch_files"),

@@ -7,7 +7,7 @@
 The JSON names the SHA-256 of the weights. A new pair is written under other names first;
 replacing the JSON is the commit, after which the weights follow. Killed between the two,
 a reader finds the new weights still under their other name, and takes them from there;
-the next save gives them their own name before it writes.
+the next save gives them their own name before it writes. Of two saves into a directory, the second waits.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.paths import to_path
-from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
+from tf_adapters.saving.atomic import only_writer, replacing, write_safetensors, write_text
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.model_card import model_card
 from tf_adapters.saving.settings import (
@@ -100,11 +100,12 @@ def save_adapter(
         check_task(task, "")
     check_acts(state, "save_adapter")
     arrays = _collect(model, state)
-    _finish_commit(directory)
-    next_weights = directory / NEXT_WEIGHTS_FILE
-    write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
-    settings = _settings(model, state, arrays, sha256_of(next_weights), text, recipe, task, metrics, training)
-    _commit(directory, settings)
+    with only_writer(directory):
+        _finish_commit(directory)
+        next_weights = directory / NEXT_WEIGHTS_FILE
+        write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
+        settings = _settings(model, state, arrays, sha256_of(next_weights), text, recipe, task, metrics, training)
+        _commit(directory, settings)
     return directory
 
 
@@ -124,10 +125,11 @@ def copy_adapter(source, directory, **additions):
     """
     source, directory = to_path(source), to_path(directory)
     settings = read_settings(source)
-    _finish_commit(directory)
-    with replacing(directory / NEXT_WEIGHTS_FILE) as temporary:
-        shutil.copyfile(weights_path(source, settings), temporary)
-    _commit(directory, {**settings, **additions})
+    with only_writer(directory):
+        _finish_commit(directory)
+        with replacing(directory / NEXT_WEIGHTS_FILE) as temporary:
+            shutil.copyfile(weights_path(source, settings), temporary)
+        _commit(directory, {**settings, **additions})
 
 
 def keep_result(directory, result):
@@ -145,19 +147,24 @@ def keep_result(directory, result):
         InputError: no such directory, or it cannot be written; its weights are as they were.
     """
     directory = to_path(directory)
-    _finish_commit(directory)
-    settings = {**read_settings(directory), "result": finite(result)}
-    check_result(settings["result"], "")
+    read_settings(directory)
+    with only_writer(directory):
+        _finish_commit(directory)
+        settings = {**read_settings(directory), "result": finite(result)}
+        check_result(settings["result"], "")
+        _describe(directory, settings)
+    return settings
+
+
+def _describe(directory, settings):
     write_text(directory / CARD_FILE, model_card(settings))
     write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
-    return settings
 
 
 def _commit(directory, settings):
     """Make the weights that lie under their other name, and these settings, the directory's content."""
     try:
-        write_text(directory / CARD_FILE, model_card(settings))
-        write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        _describe(directory, settings)
     except InputError:
         with contextlib.suppress(OSError):
             (directory / NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
