@@ -264,7 +264,7 @@ MUTATIONS = [
     ("saving/directory.py", 'settings.get("pretrained_adapter")', "state.owner.pretrained", "what_acts:origin"),
     ("saving/directory.py", '    check_acts(state, "save_adapter")\n', "", "what_acts:neither"),
     ("saving/directory.py", "np.ascontiguousarray(array.T) if transposed else array", "array", "directory"),
-    ("saving/directory.py", "if path.name == NEXT_WEIGHTS_FILE:", "if False:", "directory:kills"),
+    ("saving/settings.py", "if path.name == NEXT_WEIGHTS_FILE:", "if False:", "directory:kills"),
     (
         "saving/directory.py",
         "state.put(state.owner, variable, plain.get(id(variable), variable))",
