@@ -1,5 +1,6 @@
 """A directory brings back all that trained, is refused where it does not fit, and is whole after every kill."""
 
+import concurrent.futures
 import json
 import os
 import shutil
@@ -397,6 +398,21 @@ def test_two_kills_in_a_row_of_copies_leave_an_adapter_whole(numbered, tmp_path,
     killed_before_replacing(monkeypatch, "adapter.safetensors", copy_adapter, tmp_path / "2", tmp_path / "best")
     killed_before_replacing(monkeypatch, "tf_adapters.json", copy_adapter, tmp_path / "3", tmp_path / "best")
     assert number_of(tmp_path / "best") == 2
+
+
+def test_two_writers_of_a_directory_do_not_mix_what_they_write(numbered, tmp_path):
+    for number in (1, 2):
+        save_adapter(numbered(number), tmp_path / str(number))
+
+    def copies(number):
+        for _ in range(40):
+            copy_adapter(tmp_path / str(number), tmp_path / "both")
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for writer in [pool.submit(copies, number) for number in (1, 2)]:
+            writer.result()
+    assert number_of(tmp_path / "both") in (1, 2)
+    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == sorted(FILES)
 
 
 @pytest.mark.parametrize("full", ["README.md", "tf_adapters.json"])

