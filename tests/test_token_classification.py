@@ -42,7 +42,7 @@ from tf_adapters.tasks.rows import Task, sample_rows
 from tf_adapters.tasks.universal_dependencies import UPOS, find_treebanks
 from tf_adapters.tasks.words import WordRows, read_word_chunks, read_words
 from tf_adapters.text.batching import training_batches
-from tf_adapters.text.word_windows import _windows, word_windows
+from tf_adapters.text.windows import _windows, word_windows
 
 KIND = get_kind("token-classification")
 DATA = SHARED / "data"

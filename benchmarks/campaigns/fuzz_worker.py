@@ -206,7 +206,7 @@ def shards(target):
 
 def sentencepiece_model():
     """A SentencePiece model of a few pieces, bytes."""
-    from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, Model, Piece
+    from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, Model, Piece
 
     kinds = {"<unk>": UNKNOWN, "<s>": CONTROL, "</s>": CONTROL}
     words = [

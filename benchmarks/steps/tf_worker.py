@@ -220,7 +220,7 @@ def _cached(model, batches, settings):
 
     from tf_adapters import WordPiece
     from tf_adapters.models.transformers.upper_blocks import UpperBlocks
-    from tf_adapters.text.packed import PackedExamples
+    from tf_adapters.text.batching import PackedExamples
     from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 
     ragged = [

@@ -24,7 +24,6 @@ from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import training_batches
 from tf_adapters.training import strategies
 from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER, STATE_FILE, ResumeFile, read_info, refuse_other
-from tf_adapters.training.settings import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,20 +70,6 @@ class Reporter:
 
     def finish(self):
         """Training ends, for whatever reason."""
-
-
-# What else decides a run and was not to be chosen once, and what it was then; a field of TrainingSettings had its
-# default.
-_ONCE = {
-    "kind": {},
-    "fast": False,
-    "strategy": "one device",
-    "cached_blocks": 0,
-    "padded_to": 8,
-    "pretrained_adapter": None,
-    "door": "transformers",
-    "backend": "tensorflow",
-}
 
 
 # Not a metric of any kind, so that no metric is called so.
@@ -150,8 +135,7 @@ class Run:
         if self.file.path.parent.is_dir() and not self.file.path.exists():
             return  # killed before its first state
         info = read_info(self.file.path)
-        usual = _ONCE | {name: field.default for name, field in TrainingSettings.__dataclass_fields__.items()}
-        refuse_other(self.output, "a run", info["settings"], self.compared, usual)
+        refuse_other(self.output, "a run", info["settings"], self.compared)
         self.file.restore()
         self.done, self.log_bytes, self.best = info["done"], info["log_bytes"], info["best"]
         begun = bool(self.done % self.steps_per_epoch)
