@@ -30,7 +30,7 @@ from tf_adapters.models.transformers.loading import WEIGHT_FILES, read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.tasks.own_files import rows_from_file, unlabelled_chunks
 from tf_adapters.text.byte_bpe import _byte_alphabet
-from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, Model, Piece
+from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, Model, Piece
 
 FOLDER = pathlib.Path(__file__).parent
 #: How many files a test damages: some in the default set, many at night.

@@ -29,7 +29,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.models.transformers.upper_blocks import UpperBlocks, lower_blocks
-from tf_adapters.text.packed import PackedExamples
+from tf_adapters.text.batching import PackedExamples
 from tf_adapters.training import frozen_blocks
 from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
 from tf_adapters.training.run import Reporter

@@ -293,7 +293,7 @@ def test_a_file_that_a_repository_lacks_is_none_and_one_that_it_has_a_path(tmp_p
 
 
 def test_sentencepiece_operations_cut_a_text():
-    from tf_adapters.text.sentencepiece_model import NORMAL, UNKNOWN, Model, Piece
+    from tf_adapters.text.sentencepiece_files import NORMAL, UNKNOWN, Model, Piece
 
     pieces = [Piece("<unk>", 0.0, UNKNOWN), Piece("\u2581a", -1.0, NORMAL), Piece("b", -2.0, NORMAL)]
     operations = sentencepiece_operations()

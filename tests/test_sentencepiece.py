@@ -17,9 +17,8 @@ from tf_adapters import SentencePiece, load_backbone, load_tokenizer
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.text.sentencepiece import KNOWN_EXCEPTIONS, LAYOUTS
-from tf_adapters.text.sentencepiece_json import read_tokenizer_json
-from tf_adapters.text.sentencepiece_model import NORMAL, USER_DEFINED, Model, Piece
-from tf_adapters.text.word_windows import word_windows
+from tf_adapters.text.sentencepiece_files import NORMAL, USER_DEFINED, Model, Piece, read_tokenizer_json
+from tf_adapters.text.windows import word_windows
 
 CLASSES = {"xlm-roberta": "XLMRoberta", "camembert": "Camembert", "albert": "Albert", "deberta-v2": "DebertaV2"}
 

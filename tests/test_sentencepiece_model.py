@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tf_adapters import InputError, SentencePiece
-from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, Model, Piece
+from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, Model, Piece
 
 # trainer_spec with model_type UNIGRAM, normalizer_spec with the name "identity".
 REST = b"\x12\x02\x18\x01" + b"\x1a\x0a\x0a\x08identity"

@@ -41,7 +41,7 @@ from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task, sample_rows
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.text.batching import training_batches
-from tf_adapters.text.word_windows import _windows, word_windows
+from tf_adapters.text.windows import _windows, word_windows
 
 KIND, READER = get_kind("token-classification"), get_reader("token-classification")
 DATA = SHARED / "data"

@@ -347,7 +347,7 @@ MUTATIONS = [
         "token_classification:window",
     ),
     ("text/windows.py", 'side="left") - 1', 'side="right") - 1', "question_answering:window"),
-    ("text/word_windows.py", "tf.where(is_last, reaching_back, start)", "start", "token_classification:window"),
+    ("text/windows.py", "tf.where(is_last, reaching_back, start)", "start", "token_classification:window"),
     ("serving/export.py", "tf.boolean_mask(lengths, lengths >= longest)", "lengths", "export:answered"),
     (
         "serving/export.py",

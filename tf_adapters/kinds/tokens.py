@@ -10,8 +10,8 @@ from tf_adapters.kinds.kind import Kind
 from tf_adapters.layers import ops as each_keras
 from tf_adapters.tasks.analysis import bootstrap_interval, word_lookup
 from tf_adapters.tasks.metrics import METRICS, probabilities
-from tf_adapters.text.packed import PackedExamples
-from tf_adapters.text.word_windows import encode_words, word_windows
+from tf_adapters.text.batching import PackedExamples
+from tf_adapters.text.windows import encode_words, word_windows
 
 _CHUNK_ROWS = 4096
 _MOST_WORDS_SHOWN = 8
@@ -42,7 +42,7 @@ class WordOutputs:
 class TokenClassification(Kind):
     """A label for each word, from its first piece. Rows are `WordRows`, outputs logits in `WordOutputs`.
 
-    Sentences beyond the encoder's window are cut into overlapping ones (see `text.word_windows`):
+    Sentences beyond the encoder's window are cut into overlapping ones (see `text.windows.word_windows`):
     each word is trained on once and predicted once, where it has most context.
     """
 

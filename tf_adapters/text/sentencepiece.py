@@ -16,8 +16,7 @@ from tf_adapters._keras_internals import sentencepiece_operations
 from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import reading, to_path
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each
-from tf_adapters.text.sentencepiece_json import read_tokenizer_json
-from tf_adapters.text.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model
+from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model, read_tokenizer_json
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     checked_max_length,
