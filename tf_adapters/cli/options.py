@@ -223,7 +223,7 @@ def check_numbers(arguments):
 
 def check_model(source):
     """Raise InputError if it can be known without TensorFlow that there is no such encoder here."""
-    from tf_adapters.models.sources import find_here
+    from tf_adapters.models.loading import find_here
 
     find_here(source)
 

@@ -242,8 +242,8 @@ DEBERTA_V2 = _DebertaV2(
 
 
 # ALBERT (Lan et al., 2020). Its blocks are shared over the depth: usually all positions use one block. An adapter
-# belongs to a block, and so acts at every depth where the block does; `AdapterConfig.blocks` counts the blocks that have
-# weights of their own.
+# belongs to a block, and so acts at every depth where the block does; `AdapterConfig.blocks` counts the blocks that
+# have weights of their own.
 
 
 class TFAlbertAdapterAttention(TFAlbertAttention):
