@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tf_adapters.errors import InputError
-from tf_adapters.models.finite import check_finite
+from tf_adapters.models.weight_files import check_finite
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -18,9 +18,9 @@ from tests.cases import nightly_but  # noqa: E402
 from tests.keras_hub_models import CLASSIFIERS, CONFIGS, PLACES, answers, fill, inputs, small_backbone, write_checkpoint  # noqa: E402
 from tf_adapters import AdapterConfig  # noqa: E402
 from tf_adapters._keras3_internals import layers_of  # noqa: E402
+from tf_adapters.models.keras_files import REFUSAL  # noqa: E402
 from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
 from tf_adapters.models.state import state_of  # noqa: E402
-from tf_adapters.models.whole_files import REFUSAL  # noqa: E402
 from tf_adapters.training.on_keras3 import _seed_dropout  # noqa: E402
 
 # How Keras and KerasHub write or copy a whole model, into a path without an ending.

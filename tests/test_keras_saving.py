@@ -21,7 +21,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
-from tf_adapters.models.whole_files import REFUSAL
+from tf_adapters.models.keras_files import REFUSAL
 
 CONFIGS = {"bottleneck": AdapterConfig(4, init_stddev=0.3), "lora": LoraConfig(rank=2)}
 # How Keras and transformers write or copy a whole model.

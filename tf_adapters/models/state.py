@@ -9,7 +9,7 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.models.door import door_of
 from tf_adapters.models.heads import Head
-from tf_adapters.models.keras_weights import watch
+from tf_adapters.models.keras_files import watch
 from tf_adapters.models.origin import Origin
 from tf_adapters.models.storage import check_not_cast
 

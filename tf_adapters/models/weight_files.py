@@ -4,11 +4,11 @@ import contextlib
 import importlib.util
 import pathlib
 
+import ml_dtypes
 import numpy as np
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
-from tf_adapters.models.finite import check_finite
 from tf_adapters.paths import check_readable, to_path
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
@@ -210,3 +210,24 @@ def open_weights(directory, candidates):
         else ""
     )
     raise InputError(f"{directory} holds none of {', '.join(candidates)}{advice}.")
+
+
+def check_finite(arrays, source, *, dtype="float32"):
+    """Raise InputError if a weight holds NaN or infinity, which answer a label and no error.
+
+    Also where only the dtype cannot hold it.
+
+    Args:
+        arrays: dict from name to array.
+        source: path of what was read, for the message.
+        dtype: str, that of the variables that are to hold it.
+    """
+    # A float of Python would be cast to the array's own dtype, and float16 has infinity for what float32 holds.
+    largest = np.float64(ml_dtypes.finfo(dtype).max)
+    for name, value in arrays.items():
+        if not (np.abs(value) <= largest).all():
+            what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
+            raise InputError(
+                f"{source}: {name} holds "
+                f"{what if dtype == 'float32' else f'numbers beyond what {dtype} holds: store it as float32'}."
+            )

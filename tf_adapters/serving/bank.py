@@ -12,10 +12,10 @@ from tf_adapters._keras import keras
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import AdapterPool, HeadPool, RowStore, RowTable
-from tf_adapters.models.finite import check_finite
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.loading import load_backbone
 from tf_adapters.models.transformers.routing import Routes, encode, site_places
+from tf_adapters.models.weight_files import check_finite
 from tf_adapters.serving.answers import KINDS, answers_of, is_utf8
 from tf_adapters.serving.locks import SharedLock
 from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts

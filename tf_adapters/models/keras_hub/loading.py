@@ -2,15 +2,14 @@
 
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
-from tf_adapters.models.finite import check_finite
 from tf_adapters.models.heads import check_head
 from tf_adapters.models.keras_hub import door
 from tf_adapters.models.keras_hub.checkpoint import activation_of, follow, follow_in_head
 from tf_adapters.models.keras_hub.families import FAMILIES
 from tf_adapters.models.keras_hub.heads import HEADS
-from tf_adapters.models.sources import find_here
+from tf_adapters.models.loading import find_here
 from tf_adapters.models.state import state_of
-from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights
+from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights
 
 
 def load_backbone(source, *, head="classification", num_labels=2, labels=None, dtype=None):

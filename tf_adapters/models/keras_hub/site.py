@@ -10,7 +10,7 @@ from keras import ops
 from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked
 from tf_adapters.activations import NAMES, one_name
 from tf_adapters.layers.ops import keras3
-from tf_adapters.models.whole_files import KeptInDirectories
+from tf_adapters.models.keras_files import KeptInDirectories
 
 
 class Unsaved:

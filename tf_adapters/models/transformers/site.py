@@ -8,7 +8,7 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import AutoTrackable, replace_layer, writes_saved_model
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm
-from tf_adapters.models.whole_files import KeptInDirectories, refuse
+from tf_adapters.models.keras_files import KeptInDirectories, refuse
 
 
 class RandomDrop(AutoTrackable):

@@ -1,10 +1,37 @@
-"""Keras' own files of a model's weights. They hold what is on the model, and nothing that waits in `ModelState`."""
+"""What Keras itself writes of a model with adapters: files of its weights, and whole-model files, which are refused.
+
+A file of weights holds what is on the model, and nothing that waits in `ModelState`.
+"""
 
 import functools
 
 from tf_adapters.errors import InputError
 from tf_adapters.models.origin import checksum
 from tf_adapters.models.storage import check_not_cast, is_cast
+
+# Keras builds a whole model anew from its configuration, which knows of no adapter; transformers and KerasHub drop
+# weights that their classes have no place for. What acts, what trains and what the encoder has without adapters would
+# be lost too.
+REFUSAL = (
+    "A file or copy of a whole model keeps no adapters: keep the adapter with tf_adapters.save_adapter(model, "
+    "directory), or make the model a plain one first, by tf_adapters.remove_adapters(model) or, of LoRA, DoRA or "
+    "(IA)^3 through door='transformers', by tf_adapters.merge_adapter(model)."
+)
+
+
+def refuse(*arguments, **settings):
+    """In place of a method that writes a whole model, and of `get_config`, which Keras asks before it does.
+
+    Where Keras writes computation alone, as in `export`, it passes over a `get_config` that is not implemented.
+    """
+    raise NotImplementedError(REFUSAL)
+
+
+class KeptInDirectories:
+    """Mixin for a layer that is there only while adapters are."""
+
+    # Models around it may have a configuration without it. Keras saves assets in whole files, and none with weights.
+    get_config = save_assets = refuse
 
 
 def watch(model, state):
