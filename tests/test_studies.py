@@ -15,22 +15,13 @@ from tf_adapters.ranges import RANGES
 from tf_adapters.recipes import RECIPES
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
 from tf_adapters.studies.baselines import block_means, train_baseline
-from tf_adapters.studies.comparison import (
-    at_edge,
-    at_floor,
-    constant_loss,
-    held_out,
-    identity_of,
-    load,
-    paired,
-    rank,
-    spread,
-)
+from tf_adapters.studies.comparison import held_out, identity_of, load
 from tf_adapters.studies.cross_lingual import by_language, joined
 from tf_adapters.studies.figure import write_figure
 from tf_adapters.studies.gradients import GradientNorms, groups_of
 from tf_adapters.studies.lab import Lab, read_values, slug
 from tf_adapters.studies.landscape import width
+from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired, rank, spread
 from tf_adapters.studies.pwws import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.similarity import similarity
 from tf_adapters.studies.study import options_of, title_of
@@ -439,6 +430,24 @@ def test_languages_are_tried_by_size_and_by_share_of_the_rows(task):
     assert list(get_study("cross-lingual")().arms()) == ["adapters", "full"]
     with pytest.raises(InputError, match="shares=1.5 must be a number above 0 and at most 1"):
         get_study("cross-lingual")(shares=(1.5,))
+
+
+def test_curves_are_of_other_languages_rows_where_there_are_some(task, monkeypatch):
+    data = load(task, None)
+    splits = {"fr": data.validation, "de": data.train}
+
+    def load_split(name, split, data_dir):
+        labels = ("other",) if name == "tr" else data.labels
+        return type("Split", (), {"kind": data.kind, "labels": labels, "rows": splits.get(name)})
+
+    monkeypatch.setattr("tf_adapters.tasks.registry.load_split", load_split)
+    study = get_study("curves")(tasks=(task,), others=("fr", "de"), validation_rows=16, rows=20)
+    found, reported = study.rows_of({"task": task, "seed": 0})
+    assert len(found.train) == 20 and reported is data.test
+    texts = found.validation.text.numpy().tolist()
+    assert texts == [*data.validation.text.numpy(), *data.train.text.numpy()]
+    with pytest.raises(InputError, match="others.*: tr has other labels than"):
+        dataclasses.replace(study, others=("tr",)).rows_of({"task": task, "seed": 0})
 
 
 @pytest.mark.parametrize("keep", ["last", "best"])

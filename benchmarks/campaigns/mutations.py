@@ -220,7 +220,7 @@ MUTATIONS = [
     ("studies/ablation.py", "if not first <= place <= last", "if not first < place <= last", "studies:hand"),
     ("studies/pwws.py", "-lost[word][0] * weights[word]", "-weights[word]", "studies:made_up"),
     ("studies/pwws.py", "flat[place] = tokenizer.unk_id", "pass", "studies:unknown_word"),
-    ("studies/comparison.py", "max(of_seeds, run[", "min(of_seeds, run[", "studies:within_noise"),
+    ("studies/numbers.py", "max(of_seeds, run[", "min(of_seeds, run[", "studies:within_noise"),
     ("studies/comparison.py", '"scores": run["last_scores"]', '"scores": run["scores"]', "studies:last_epoch"),
     ("studies/similarity.py", "np.triu_indices(len(rows), 1)", "np.triu_indices(len(rows), 0)", "studies:similarity"),
     ("studies/comparison.py", "order[chosen : chosen + count]", "order[:count]", "studies:rows_that_choose"),

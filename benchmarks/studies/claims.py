@@ -27,7 +27,7 @@ from benchmarks.studies.evidence import (
     verdict,
 )
 from benchmarks.studies.recorded import KEPT
-from tf_adapters.studies.comparison import at_edge, paired
+from tf_adapters.studies.numbers import at_edge, paired
 
 PAGE = "benchmarks/results/studies/README.md"
 CLAIMS = []  # (claim, function), in the order of the table

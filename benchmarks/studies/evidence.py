@@ -7,7 +7,7 @@ import json
 import math
 
 from benchmarks.studies.tasks import at_best_rate
-from tf_adapters.studies.comparison import paired
+from tf_adapters.studies.numbers import paired
 
 HOLDS, NOT_SEEN, UNCLEAR = "holds", "not seen", "cannot tell"
 # Studies whose commit is not in this repository's history.

@@ -6,7 +6,7 @@ from benchmarks.result_file import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs
 from benchmarks.table_parts import MODEL_TITLES, Table, mean_and_sd, of_settings, origin, short_difference
-from tf_adapters.studies.comparison import at_edge
+from tf_adapters.studies.numbers import at_edge
 
 # Method -> the config's name, the field that is its size, and what else it has. LayerNorms train where the paper's do.
 METHODS = {

@@ -11,7 +11,7 @@ from benchmarks.result_file import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs, held_out_of_train
 from benchmarks.table_parts import METHOD_TITLES, MODEL_TITLES, Table, in_points, of_settings, origin
-from tf_adapters.studies.comparison import at_edge
+from tf_adapters.studies.numbers import at_edge
 
 # What the grid is over; None stands for the encoder's own dropout and for the paper's 0.01.
 POINT = ("learning_rate", "dropout", "init_stddev")

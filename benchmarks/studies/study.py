@@ -11,7 +11,7 @@ import sys
 from benchmarks.provenance import log, provenance
 from benchmarks.result_file import with_link
 from benchmarks.studies.training_runs import held_out_of_train, make_run
-from tf_adapters.studies.comparison import constant_score
+from tf_adapters.studies.numbers import constant_score
 
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
 VALIDATION_SHARE = 5

@@ -4,8 +4,9 @@ import dataclasses
 from typing import Optional, Tuple
 
 from tf_adapters.errors import InputError
-from tf_adapters.studies.comparison import Arm, percent, spread
+from tf_adapters.studies.comparison import Arm
 from tf_adapters.studies.figure import heat_map, panels
+from tf_adapters.studies.numbers import percent, spread
 from tf_adapters.studies.study import option
 from tf_adapters.studies.trained import OfTrained
 

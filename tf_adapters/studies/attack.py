@@ -6,8 +6,8 @@ from typing import Optional, Tuple
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import percent, spread
 from tf_adapters.studies.figure import band, panels
+from tf_adapters.studies.numbers import percent, spread
 from tf_adapters.studies.pretraining import Pretraining
 from tf_adapters.studies.pwws import OPEN_CLASSES, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.study import option

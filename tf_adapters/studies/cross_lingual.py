@@ -5,8 +5,9 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import Arm, Comparison, about_rows, held_out, is_failed, load, percent, spread
+from tf_adapters.studies.comparison import Arm, Comparison, held_out, load
 from tf_adapters.studies.figure import arms_by_task
+from tf_adapters.studies.numbers import about_rows, is_failed, percent, spread
 from tf_adapters.studies.study import option
 
 

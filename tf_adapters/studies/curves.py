@@ -2,11 +2,14 @@
 
 import dataclasses
 import statistics
-from typing import Optional
+from typing import Optional, Tuple
 
+from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import Comparison, both_arms, is_failed, percent
+from tf_adapters.studies.comparison import Comparison, both_arms
+from tf_adapters.studies.cross_lingual import joined
 from tf_adapters.studies.figure import COLOURS, panels
+from tf_adapters.studies.numbers import is_failed, percent
 from tf_adapters.studies.study import option
 
 
@@ -15,20 +18,37 @@ class Curves(Comparison):
     """Loss and score of the rows that choose, every few steps of training, with adapters and full fine-tuning.
 
     The mean over all evaluations and the best one tell how much a result depends on when training stops. The rate is
-    the first of each list: nothing is chosen.
+    the first of each list: nothing is chosen. With `--others` the rows are the validation rows of other languages.
     """
 
     keeps_last = False
     name = "curves"
-    figures = "He et al. 2021, figures 5 and 9, table 6"
+    figures = "He et al. 2021, figures 5, 9 and 10, table 6"
     paper = "he-2021"
 
+    others: Tuple[str, ...] = option(
+        (), "Tasks of other languages with the same labels, whose validation rows are looked at.", of=str
+    )
     every: int = option(20, "Steps between two evaluations.", smoke=2, range=Whole())
     epochs: Optional[int] = option(None, "Passes over the training rows. Default: each recipe's.", smoke=2)
 
     def arms(self):
         rates = {"adapters": self.learning_rates[:1], "full": self.full_learning_rates[:1]}
         return {name: dataclasses.replace(arm, rates=rates[name]) for name, arm in both_arms(period=self.every).items()}
+
+    def rows_of(self, identity):
+        from tf_adapters.tasks.registry import load_split
+
+        data, reported = super().rows_of(identity)
+        splits = [load_split(name, "validation", data_dir=self.data_dir) for name in self.others]
+        for name, split in zip(self.others, splits):
+            if (split.kind, tuple(split.labels)) != (data.kind, tuple(data.labels)):
+                raise InputError(
+                    f"{{others}}: {name} has other labels than {data.name}: leave it out.", others=list(self.others)
+                )
+        if splits:
+            data = dataclasses.replace(data, validation=joined([split.rows for split in splits]))
+        return data, reported
 
     def summarise(self, values):
         summary = {"tasks": {}}

@@ -4,8 +4,9 @@ import dataclasses
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import both_arms, spread
+from tf_adapters.studies.comparison import both_arms
 from tf_adapters.studies.figure import look, panels
+from tf_adapters.studies.numbers import spread
 from tf_adapters.studies.study import option
 from tf_adapters.studies.trained import OfTrained
 

@@ -5,17 +5,9 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import (
-    Arm,
-    Comparison,
-    constant_row,
-    load,
-    paired,
-    rate_words,
-    score_of,
-    score_words,
-)
+from tf_adapters.studies.comparison import Arm, Comparison, load
 from tf_adapters.studies.figure import band, panels
+from tf_adapters.studies.numbers import constant_row, paired, rate_words, score_of, score_words
 from tf_adapters.studies.study import option
 
 

@@ -6,22 +6,11 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import (
-    RATE,
-    Comparison,
-    both_arms,
-    constant_row,
-    load,
-    paired,
-    percent,
-    rate_words,
-    score_of,
-    score_words,
-    spread,
-)
+from tf_adapters.studies.comparison import RATE, Comparison, both_arms, load
 from tf_adapters.studies.figure import band, boxes, look, panels
 from tf_adapters.studies.lab import MODELS_FOLDER, Stopped, slug
 from tf_adapters.studies.low_resource import interval_words
+from tf_adapters.studies.numbers import constant_row, paired, percent, rate_words, score_of, score_words, spread
 from tf_adapters.studies.study import option
 
 
@@ -153,7 +142,7 @@ class Pretraining(Comparison):
                 steps = f"{row['steps']:,} steps" if row["steps"] else "none"
                 rows.append(
                     [f"{task}, {about['metric']}", row["title"].partition(",")[0], steps, rate_words(row)]
-                    + [*score_words(row), percent(row["curve"]["sd"]), interval_words(row["minus_alone"])]
+                    + [*score_words(row), percent(row.get("curve", {}).get("sd")), interval_words(row["minus_alone"])]
                     + [str(row["n"])]
                 )
             rows += constant_row(f"{task}, {about['metric']}", about, columns)

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from tf_adapters.studies.comparison import Arm, Comparison, paired, score_of
+from tf_adapters.studies.comparison import Arm, Comparison
+from tf_adapters.studies.numbers import paired, score_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,9 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import both_arms, spread
+from tf_adapters.studies.comparison import both_arms
 from tf_adapters.studies.figure import look, panels
+from tf_adapters.studies.numbers import spread
 from tf_adapters.studies.study import option
 from tf_adapters.studies.trained import OfTrained
 

@@ -4,20 +4,9 @@ import dataclasses
 import statistics
 
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import (
-    RATE,
-    Comparison,
-    at_floor,
-    both_arms,
-    constant_row,
-    identity_of,
-    is_failed,
-    percent,
-    score_of,
-    score_words,
-    spread,
-)
+from tf_adapters.studies.comparison import RATE, Comparison, both_arms, identity_of
 from tf_adapters.studies.figure import boxes, look, panels
+from tf_adapters.studies.numbers import at_floor, constant_row, is_failed, percent, score_of, score_words, spread
 from tf_adapters.studies.study import option
 
 

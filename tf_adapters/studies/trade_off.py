@@ -6,8 +6,9 @@ import statistics
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
 from tf_adapters.studies.baselines import BASELINES
-from tf_adapters.studies.comparison import Arm, at_edge, best_validation, is_failed, percent, score_of
+from tf_adapters.studies.comparison import Arm
 from tf_adapters.studies.figure import COLOURS, look
+from tf_adapters.studies.numbers import at_edge, best_validation, is_failed, percent, score_of
 from tf_adapters.studies.size import Size
 from tf_adapters.studies.study import option
 

@@ -3,7 +3,8 @@
 import dataclasses
 
 from tf_adapters.saving.atomic import remove_folder
-from tf_adapters.studies.comparison import Comparison, identity_of, is_failed, rank
+from tf_adapters.studies.comparison import Comparison, identity_of
+from tf_adapters.studies.numbers import is_failed, rank
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,136 @@
+"""What studies say of runs in numbers: what a run scored, the best of several, spreads, and cells of tables."""
+
+import math
+import statistics
+
+
+def about_rows(task, reported):
+    """What a run says of its rows, a dict."""
+    return {
+        "metric": primary_of(task),
+        "train_rows": len(task.train),
+        "reported_rows": len(reported),
+        "constant": constant_score(task, reported),
+        "constant_loss": constant_loss(task, reported),
+    }
+
+
+def primary_of(task):
+    """The name of the number that counts of a task."""
+    from tf_adapters.tasks.metrics import METRICS
+
+    return METRICS[task.metric].primary
+
+
+def constant_score(task, reported):
+    """The metric of answering each row alike, with the rows' most frequent label, or None."""
+    from tf_adapters.kinds import get_kind
+
+    kind = get_kind(task.kind)
+    constant = kind.constant(reported, task.labels)
+    return None if constant is None else kind.score(task.metric, reported, constant)[primary_of(task)]
+
+
+def constant_loss(task, reported):
+    """The log loss of answering each row with the shares of the rows' labels; None of other kinds of tasks."""
+    import numpy as np
+
+    if task.kind != "classification":
+        return None
+    shares = np.unique(reported.labels, return_counts=True)[1] / len(reported)
+    return float(-(shares * np.log(shares)).sum())
+
+
+def at_floor(scores, run):
+    """Whether an arm is within noise of the constant answer; None where there is no such answer, or no score.
+
+    Noise is `1 / sqrt(rows)`, which is two standard errors of an accuracy of one half, and one of a correlation of
+    nothing; or the 95 % interval of the mean over the seeds (Student's t), where that is greater.
+
+    Args:
+        scores: dict of `spread`.
+        run: dict, one of its runs.
+    """
+    from scipy.stats import t
+
+    if run.get("constant") is None or scores["mean"] is None:
+        return None
+    of_seeds = float(t.ppf(0.975, scores["n"] - 1)) * scores["sem"] if scores["n"] > 1 else 0.0
+    return scores["mean"] - run["constant"] < max(of_seeds, run["reported_rows"] ** -0.5)
+
+
+def rate_words(row):
+    """An arm's best rate, as a table shows it."""
+    return f"{row['learning_rate']:g}{' (edge)' if row['at_edge'] else ''}"
+
+
+def score_words(row):
+    """An arm's mean and standard deviation, as a table shows them."""
+    return [f"{percent(row['mean'])}{' (at the floor)' if row.get('at_floor') else ''}", percent(row["sd"])]
+
+
+def constant_row(title, about, columns):
+    """The constant answer's row in a table that has a column "score", in a list that is empty where there is none."""
+    if about.get("constant") is None:
+        return []
+    loss = about.get("constant_loss")
+    row = [title, *[""] * (len(columns) - 1)]
+    row[columns.index("arm")] = f"constant answer{'' if loss is None else f', log loss {loss:.3f}'}"
+    row[columns.index("score")] = percent(about["constant"])
+    return [row]
+
+
+def is_failed(run):
+    """Whether a run diverged, which is a finding about its rate."""
+    return run.get("scores") is None
+
+
+def best_validation(run):
+    """The best validation number of a run's epochs."""
+    return max(epoch[run["metric"]] for epoch in run["validation"])
+
+
+def score_of(run, name="reported"):
+    """The number that counts of a run, on the rows of that name."""
+    return run["scores"][name][run["metric"]]
+
+
+def rank(runs):
+    """Runs of one seed, the best by validation first, of equal ones the smallest rate; failed ones are last."""
+    return sorted(
+        runs, key=lambda run: (is_failed(run), 0.0 if is_failed(run) else -best_validation(run), run["learning_rate"])
+    )
+
+
+def at_edge(rate, rates):
+    """Whether a best rate is at the edge of its grid, which then may not hold the true best."""
+    return len(set(rates)) > 1 and rate in (min(rates), max(rates))
+
+
+def spread(values):
+    """Dict of the values, their mean, standard deviation, standard error and number; None where there are too few."""
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    return {
+        "values": values,
+        "mean": statistics.fmean(values) if values else None,
+        "sd": sd,
+        "sem": None if sd is None else sd / math.sqrt(len(values)),
+        "n": len(values),
+    }
+
+
+def paired(first, second):
+    """The mean of `first - second`, seed by seed, with Student's t interval of 95 %; a dict."""
+    from scipy.stats import t
+
+    differences = [a - b for a, b in zip(first, second)]
+    result = {**spread(differences), "interval": None}
+    if len(differences) > 1:
+        margin = float(t.ppf(0.975, len(differences) - 1)) * result["sem"]
+        result["interval"] = [result["mean"] - margin, result["mean"] + margin]
+    return result
+
+
+def percent(value):
+    """A share in percent, as a table shows it."""
+    return "" if value is None else f"{100 * value:.2f}"
