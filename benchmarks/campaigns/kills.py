@@ -202,9 +202,9 @@ def import_everything():
     import matplotlib.figure  # noqa: F401
 
     import tf_adapters.cli.plots
-    import tf_adapters.cli.pretraining_report
+    import tf_adapters.cli.report
     import tf_adapters.cli.runs
-    import tf_adapters.cli.search_report
+    import tf_adapters.cli.tune
     import tf_adapters.serving.export_bank
     import tf_adapters.tuning.tuner  # noqa: F401
 

@@ -118,7 +118,7 @@ def train(
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
     make = functools.partial(_make_strategy, strategy)
     strategy = start(console, door=door, precision=run.precision, first=make, waiting=waiting)
-    from tf_adapters.cli.runs import Runner, run_once, run_seeds
+    from tf_adapters.cli.runs import Runner
     from tf_adapters.methods import config_from_dict
     from tf_adapters.training.experiment import Experiment
 
@@ -129,11 +129,7 @@ def train(
         trainable=trainable, max_length=max_length, precision=run.precision, fast=run.fast, fused=fused,
         pretrained=from_pretrained_adapter, strategy=strategy, door=door,
     )  # fmt: skip
-    runner = Runner(console, experiment, cluster)
-    if seeds == 1:
-        run_once(runner, output, resume=resume, started=started)
-    else:
-        run_seeds(runner, output, seeds, resume=resume, started=started)
+    Runner(console, experiment, cluster, seeds, started).run(output, resume)
 
 
 def _fused(directories, adapter):
