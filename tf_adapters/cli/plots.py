@@ -19,8 +19,6 @@ def check_plot(path):
 
 def draw_confusion(result, path):
     """Draw the confusion matrix of one result of `evaluate`: colours are shares of a true label's rows."""
-    if not result.get("confusion"):
-        raise InputError(f"--plot {path}: {result['data']} has no confusion matrix, which needs one label a row.")
     from matplotlib.figure import Figure
 
     counts, names = np.array(result["confusion"]), list(result["classes"])

@@ -16,8 +16,9 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.sources import find_here
 from tf_adapters.recipes import RECIPES, get_recipe
 from tf_adapters.saving.layout import SETTINGS_FILE
+from tf_adapters.training.cluster import STRATEGIES, Cluster, read_cluster
 from tf_adapters.training.layout import RESUME_FOLDER, SEEDS_FILE
-from tf_adapters.training.settings import TrainingSettings, check_door
+from tf_adapters.training.settings import TrainingSettings, check_door, for_one_device, option_of
 
 _adapter = functools.partial(option, panel="Adapter")
 _run = functools.partial(option, panel="Run")
@@ -67,6 +68,7 @@ def train(
         '`TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", '
         '"index": 0}}\' tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. '
         "The first writes the output.",
+        values=STRATEGIES,
     ) = None,
     where: DoorOptions,
     resume: _run(bool, "Go on with an interrupted run, with the same options.", "--resume") = False,
@@ -97,7 +99,7 @@ def train(
         raise InputError(f"--strategy {strategy} is of --door transformers: leave one of them out.")
     recipe = get_recipe(recipe)
     fused = _fused(fuse, adapter)
-    pretrained, config = None, None
+    pretrained = None
     if from_pretrained_adapter is not None:
         from_pretrained_adapter = local(from_pretrained_adapter)
         pretrained = _pretrained(from_pretrained_adapter, output, recipe, trainable, adapter, fused)
@@ -177,13 +179,8 @@ def _pretrained(directory, output, recipe, trainable, adapter, fused):
 
 def _check_strategy(name, given, seeds, adapter):
     """The `Cluster` of --strategy, one worker without; InputError for what cannot be together with it."""
-    from tf_adapters.training.cluster import STRATEGIES, Cluster, read_cluster
-    from tf_adapters.training.settings import for_one_device, option_of
-
     if name is None:
         return Cluster(workers=1, number=0)
-    if name not in STRATEGIES:
-        raise InputError(f"--strategy {name} is unknown: use one of {', '.join(STRATEGIES)}.")
     alone = [option_of(field) for field in for_one_device(given)]
     alone += ["--random-drop"] if adapter.random_drop else []
     alone += ["--xla"] if given["jit_compile"] and name != "tpu" else []
