@@ -345,7 +345,7 @@ MUTATIONS = [
     ("models/injection.py", "@transaction\ndef add_adapters(", "def add_adapters(", "state_machine"),
     ("ranges.py", "check_choice(field.name, value, words[field.name])", "pass", "config:bad_value"),
     ("cli/command.py", "check_choice(name, value, about.values)", "pass", "bad_input:precision"),
-    ("cli/command.py", "about.range.problem(value) is not None", "False", "bad_input:max-train-rows"),
+    ("cli/command.py", "about.range.problem(value) is not None", "False", "bad_input:adapter-dropout"),
     ("cli/command.py", "range=about.range or RANGES.get(name)", "range=about.range", "bad_input:adapter-dropout"),
     ("cli/command.py", "of_words | of_fields | of_python", "of_words | of_python", "settings:excludes"),
 ]

@@ -183,7 +183,7 @@ class AdapterOptions:
         return changed_adapter(recipe, changes)
 
 
-class _Run(SpeedOptions):
+class _Run:
     def given(self):
         """The values by the names of `TrainingSettings`, without those that a recipe is to decide.
 
@@ -205,7 +205,12 @@ _OF_PYTHON = (
 
 
 @with_options_of(TrainingSettings, without=_OF_PYTHON)
-class RunOptions(_Run):
+class _OfTask(_Run):
+    pass
+
+
+@dataclasses.dataclass
+class RunOptions(SpeedOptions, _OfTask):
     """How a task is trained."""
 
 
@@ -224,7 +229,12 @@ class RunOptions(_Run):
         "1e-3, of `full` 1e-4, or a recipe of pretraining's.",
     },
 )
-class PretrainOptions(_Run):
+class _OfTexts(_Run):
+    pass
+
+
+@dataclasses.dataclass
+class PretrainOptions(SpeedOptions, _OfTexts):
     """How hidden words are learned."""
 
 
