@@ -40,12 +40,12 @@ class Recipe:
 
     name: str
     adapter: MethodConfig
+    head_layers: int
     learning_rate: float
     epochs: int
+    batch_size: int
+    max_length: int
     source: str
-    head_layers: int = 1
-    batch_size: int = 32
-    max_length: int = 128
     warmup_fraction: float = 0.1
     decay_from_start: bool = False
     weight_decay: float = 0.0
@@ -76,16 +76,16 @@ _DEVLIN = (
 _DECAY = dict(weight_decay=0.01)
 
 
-def _units64(init_stddev, train_layer_norm, **others):
-    about = {"init_stddev": init_stddev, "train_layer_norm": train_layer_norm, **others}
-    return methods.AdapterConfig(bottleneck_size=64, **about)
-
-
 def _report_code(sharing):
     return dict(
-        adapter=_units64(1e-3, "encoder", activation="gelu_tanh", sharing=sharing),
+        adapter=methods.AdapterConfig(
+            bottleneck_size=64, activation="gelu_tanh", init_stddev=1e-3, sharing=sharing, train_layer_norm="encoder"
+        ),
+        head_layers=1,
         learning_rate=3e-4,
         epochs=10,
+        batch_size=32,
+        max_length=128,
         epsilon=1e-6,
         source="The code published with Mohebbi & Rajaei's report (TF-Adapter-BERT). Follows the code where the report "
         "differs: initialisation 1e-3, the tanh approximation of GELU, epsilon 1e-6, one classifier, and the encoder's "
@@ -99,6 +99,7 @@ def _he(size, rate, epochs, batch_size, length, source):
         adapter=methods.AdapterConfig(
             bottleneck_size=size, activation="tanh", init_stddev=1e-2, train_layer_norm="all"
         ),
+        head_layers=1,
         learning_rate=rate,
         epochs=epochs,
         batch_size=batch_size,
@@ -108,8 +109,10 @@ def _he(size, rate, epochs, batch_size, length, source):
 
 
 def _full(rate, epochs, batch_size, source, *, length=128, **others):
-    others.setdefault("adapter", methods.AdapterConfig())
+    if "adapter" not in others:
+        others = {"adapter": methods.AdapterConfig(), **others}
     return dict(
+        head_layers=1,
         max_length=length,
         trainable="full",
         learning_rate=rate,
@@ -120,7 +123,7 @@ def _full(rate, epochs, batch_size, source, *, length=128, **others):
     )
 
 
-_LORA = dict(learning_rate=5e-4, epochs=60, batch_size=16, max_length=512, warmup_fraction=0.06)
+_LORA = dict(head_layers=1, learning_rate=5e-4, epochs=60, batch_size=16, max_length=512, warmup_fraction=0.06)
 
 
 class _Recipes(collections.abc.Mapping):
@@ -146,9 +149,12 @@ RECIPES = _Recipes(
     {
         "default": lambda: dict(
             adapter=methods.AdapterConfig(),
+            head_layers=1,
             learning_rate=1e-3,
             epochs=3,
+            batch_size=32,
             dropout=0.0,
+            max_length=128,
             source=(
                 "This package's own, no paper's: the adapters of houlsby-2019 with a learning rate and a number of "
                 "epochs for a first result in minutes. Initialisation 3e-2 and no dropout in the frozen encoder are "
@@ -156,9 +162,14 @@ RECIPES = _Recipes(
             ),
         ),
         "houlsby-2019": lambda: dict(
-            adapter=_units64(1e-2, "all"),
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, activation="gelu", init_stddev=1e-2, train_layer_norm="all"
+            ),
+            head_layers=1,
             learning_rate=3e-4,
             epochs=20,
+            batch_size=32,
+            max_length=128,
             source=(
                 "Houlsby et al. 2019, sections 2.1, 3.1, 3.2 and 3.6. Follows the paper: initialisation 1e-2, GELU, "
                 "two unshared adapters per block, all LayerNorms. Learning rate and epochs are the middle and the "
@@ -169,9 +180,14 @@ RECIPES = _Recipes(
             **_DECAY,
         ),
         "houlsby-2019-additional": lambda: dict(
-            adapter=_units64(1e-2, "all"),
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, activation="gelu", init_stddev=1e-2, train_layer_norm="all"
+            ),
+            head_layers=1,
             learning_rate=1e-4,
             epochs=50,
+            batch_size=32,
+            max_length=128,
             source="Houlsby et al. 2019, section 3.3: the 17 additional tasks. One of its rates ({1e-5, 3e-5, 1e-4, "
             "3e-3}), the middle of its epochs ({20, 50, 100}, chosen by hand from learning curves) and the largest of "
             "its sizes ({2, 4, 8, 16, 32, 64}). `tune --space houlsby-2019-additional` has all. The length is the "
@@ -179,9 +195,14 @@ RECIPES = _Recipes(
             **_DECAY,
         ),
         "houlsby-code-2019": lambda: dict(
-            adapter=_units64(1e-3, "all", activation="gelu_tanh"),
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"
+            ),
+            head_layers=1,
             learning_rate=3e-4,
             epochs=5,
+            batch_size=32,
+            max_length=128,
             source=(
                 "The code published with Houlsby et al. 2019 (google-research/adapter-bert). Follows the code where "
                 "the paper differs: initialisation 1e-3 instead of 1e-2, the tanh approximation of GELU, and its "
@@ -195,33 +216,49 @@ RECIPES = _Recipes(
             decay_from_start=True,
         ),
         "report-per-layer": lambda: dict(
-            adapter=_units64(1e-2, "none", sharing="layer"),
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, init_stddev=1e-2, sharing="layer", train_layer_norm="none"
+            ),
+            head_layers=1,
             learning_rate=3e-4,
             epochs=10,
+            batch_size=32,
+            max_length=128,
             source=_REPORT
             + " Its model 'Houlsby': one adapter for both places of a block, LayerNorms and pooler frozen. "
             "The report attributes this sharing to Houlsby et al., whose adapters are not shared.",
         ),
         "report-unshared": lambda: dict(
-            adapter=_units64(1e-2, "encoder"),
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, init_stddev=1e-2, sharing="none", train_layer_norm="encoder"
+            ),
             head_layers=2,
             learning_rate=3e-4,
             epochs=10,
+            batch_size=32,
+            max_length=128,
             source=_REPORT
             + " Its model 'not shared': the count of table 1, 3,006,720, is that of the encoder's LayerNorms (not the "
             "embeddings') and of the first of the two classifiers.",
         ),
         "report-3-shared": lambda: dict(
-            adapter=_units64(1e-2, "none", sharing=3),
+            adapter=methods.AdapterConfig(bottleneck_size=64, init_stddev=1e-2, sharing=3, train_layer_norm="none"),
+            head_layers=1,
             learning_rate=3e-4,
             epochs=10,
+            batch_size=32,
+            max_length=128,
             source=_REPORT + " Its model '3-shared': one adapter for the six places of three consecutive blocks.",
         ),
         "report-additional": lambda: dict(
-            adapter=_units64(1e-2, "encoder"),
+            adapter=methods.AdapterConfig(
+                bottleneck_size=64, init_stddev=1e-2, sharing="none", train_layer_norm="encoder"
+            ),
             head_layers=2,
             learning_rate=1e-4,
             epochs=50,
+            batch_size=32,
+            max_length=128,
             source=_REPORT + " Table 3: its model 'not shared' on the additional tasks.",
         ),
         "report-per-layer-code": lambda: _report_code("layer"),
@@ -264,8 +301,10 @@ RECIPES = _Recipes(
                 init_distribution="normal",
                 train_layer_norm="none",
             ),
+            head_layers=1,
             learning_rate=1e-4,
             epochs=20,
+            batch_size=32,
             max_length=256,
             source=(
                 "Han et al. 2021, section 2 and table 2: Houlsby adapters with the defaults of adapter-transformers 1 "
@@ -282,8 +321,11 @@ RECIPES = _Recipes(
                 init_distribution="normal",
                 train_layer_norm="none",
             ),
+            head_layers=1,
             learning_rate=1e-4,
             epochs=30,
+            batch_size=32,
+            max_length=128,
             source=(
                 "Pfeiffer et al. 2021 (AdapterFusion), sections 3 and 4: one adapter per block behind the feed-forward "
                 "layer, a sixteenth of BERT-base's 768 units, ReLU, pretrained LayerNorm used twice and frozen, 1e-4 "
@@ -311,9 +353,11 @@ RECIPES = _Recipes(
         ),
         "liu-2022": lambda: dict(
             adapter=methods.IA3Config(),
+            head_layers=1,
             learning_rate=3e-3,
             epochs=3,
             batch_size=8,
+            max_length=128,
             warmup_fraction=0.06,
             source=(
                 "Liu et al. 2022 ((IA)^3), sections 3.3 and 3.5: keys, values and inner activations scaled, 3e-3 with "
