@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tf_adapters import AdapterConfig, InputError, get_recipe
-from tf_adapters.config import MethodConfig
+from tf_adapters.config import MethodConfig, read_blocks
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.recipes import RECIPES
 from tf_adapters.training.settings import usual_settings
@@ -26,6 +26,13 @@ def test_json_round_trip_keeps_every_field():
     assert set(config.to_dict()) == {"method", *(field.name for field in dataclasses.fields(AdapterConfig))}
     normal = dataclasses.replace(config, init_distribution="normal")
     assert AdapterConfig.from_json(normal.to_json()) == normal != config
+
+
+def test_blocks_are_read_from_an_options_text():
+    assert read_blocks("5-7") == (5, 6, 7) and read_blocks("0, 2,4") == (0, 2, 4)
+    for text in ("top", "5-3", "1,", "0-99999999999"):
+        with pytest.raises(InputError, match=f"blocks='{text}' must look like 5-11 or 0,2,4"):
+            read_blocks(text)
 
 
 def test_config_is_frozen():

@@ -166,7 +166,7 @@ def test_seeds_that_are_done_are_not_repeated(cli, train_arguments, tmp_path, mo
     single = cli(*train_arguments, f"--output={output}", "--resume")
     assert single.status == 2 and "an interrupted run of several seeds: give the same --seeds" in single.err
     other = cli(*train_arguments, f"--output={output}", "--seeds=2", "--resume", "--batch-size=8")
-    assert other.status == 2 and "another batch_size (32, now 8)" in other.err
+    assert other.status == 2 and "another --batch-size (32, now 8)" in other.err
     outcome = cli(*train_arguments, f"--output={output}", "--seeds=2", "--resume")
     assert outcome.status == 0, outcome.err
     assert calls == [0, 1, 1] and "Seed 0: done before" in outcome.out

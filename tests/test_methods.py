@@ -509,7 +509,7 @@ def test_options_that_a_method_has_not_are_named(cli, train_arguments, tmp_path)
         "--rank 4": "--rank is no setting of the method of --recipe default (bottleneck)",
         "--recipe hu-2022 --rank 0": "--rank 0 must be an integer of at least 1",
         "--recipe hu-2022 --targets q,v": "--targets ('q', 'v') must be some of 'query'",
-        "--insertion serial": "--insertion serial is unknown: use one of 'sequential'",
+        "--insertion serial": "--insertion serial is unknown: use one of sequential",
         "--fuse one": "--fuse needs two directories or more",
         "--fuse one --fuse two --rank 2": "--rank is of new adapters, and --fuse takes trained ones",
         f"--fuse {tmp_path}/one --fuse {tmp_path}/two": "one: there is no such directory",

@@ -586,7 +586,7 @@ def test_what_learns_from_labels_refuses_a_recipe_of_pretraining(cli, checkpoint
         (["--steps=5"], "--steps 5 must be a multiple of --save-every 2"),
         (["--mask-rate=1.5"], "--mask-rate 1.5"),
         (["--fit-head-steps=0"], "has no head of masked words"),
-        (["--trainable=top-2"], "--trainable top-2 must be adapters or full"),
+        (["--trainable=top-2"], "--trainable top-2 is unknown: use one of adapters, full."),
         (["--trainable=full"], "--bottleneck-size is for adapters"),
         (["--task=rotten-tomatoes"], "exclude each other"),
         (["--text-column=body"], "body"),

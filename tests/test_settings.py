@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_adapters import InputError, fit
-from tf_adapters.cli.options import PretrainOptions, RunOptions
+from tf_adapters import AdapterConfig, InputError, LoraConfig, fit
+from tf_adapters.cli.options import AdapterOptions, PretrainOptions, RunOptions
 from tf_adapters.kinds import get_kind
+from tf_adapters.ranges import choices_of
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.training.settings import EXCLUSIONS, TrainingSettings, choices, option_of
 from tf_adapters.tuning.spaces import DIMENSIONS
@@ -114,6 +115,15 @@ def test_options_and_dimensions_are_the_fields():
     assert searched <= DIMENSIONS.keys() and DIMENSIONS["learning_rate"].option == "--learning-rate"
 
 
+def test_options_and_dimensions_of_an_adapter_are_the_fields_of_its_config():
+    fields = {field.name: field.metadata["field"] for field in dataclasses.fields(AdapterOptions)}
+    of_config = choices_of(AdapterConfig)
+    assert list(of_config) == [field.name for field in dataclasses.fields(AdapterConfig)]
+    assert list(fields.values()) == [*of_config, *choices_of(LoraConfig)]
+    assert fields["adapter_dropout"] == DIMENSIONS["adapter_dropout"].field == "dropout"
+    assert of_config["bottleneck_size"].options_of("bottleneck_size") == ["--bottleneck-size", "--adapter-size"]
+
+
 def test_fit_takes_settings_or_their_fields_and_few_parameters():
     assert len(inspect.signature(fit).parameters) <= 10  # nine, and the fields of settings
     with pytest.raises(InputError, match="settings and epochs are given: leave one of them out"):
@@ -176,7 +186,7 @@ def test_balanced_classes_by_hand():
     ones = 1 / (1 + np.exp(-values[0]))
     parts = [4 / 2 * -np.log(ones[0]), 4 / 2 * -np.log(1 - ones[1]), -np.log(1 - ones[2])]
     assert np.allclose(losses["loss"](np.array([[1.0, 0.0, 0.0]]), values), np.mean(parts), rtol=1e-5)
-    with pytest.raises(InputError, match="class_weights='even' must be balanced, or left out"):
+    with pytest.raises(InputError, match="class_weights='even' is unknown: use one of balanced"):
         TrainingSettings(**USUAL, class_weights="even")
     with pytest.raises(InputError, match="class_weights='balanced' is not for tasks of the kind 'token-classif"):
         settings.check_kind(get_kind("token-classification"))

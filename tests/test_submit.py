@@ -189,11 +189,6 @@ def test_the_diagnostic_set_is_left_out_where_it_is_not_there(cli, trained, smal
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("command", ["submit", "tasks"])
-def test_help_shows_an_example(cli, command):
-    assert f"tf-adapters {command} " in cli(command, "--help").out.replace("Usage: tf-adapters", "")
-
-
 def test_directories_that_cannot_be_submitted_are_refused(cli, trained, tmp_path):
     submit = lambda *directories: cli("submit", *directories, "--output", tmp_path / "out").err  # noqa: E731
     other = tmp_path / "other"

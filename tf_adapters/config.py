@@ -5,7 +5,7 @@ import json
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import parse_json
-from tf_adapters.ranges import is_int, is_real
+from tf_adapters.ranges import check_choice, is_int, is_real
 
 # The dense layers of a block.
 DENSE_PLACES = ("query", "key", "value", "attention_output", "intermediate", "output")
@@ -133,11 +133,6 @@ def check_scaling(scaling):
         raise InputError(
             "{scaling} must be a number other than 0, of those that float32 holds, or 'learned'.", scaling=scaling
         )
-
-
-def check_choice(name, value, choices):
-    if value not in choices:
-        raise InputError(f"{{{name}}} is unknown: use one of {', '.join(repr(c) for c in choices)}.", **{name: value})
 
 
 def read_blocks(text):

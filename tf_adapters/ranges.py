@@ -227,10 +227,19 @@ def in_range(function: Function) -> Function:
     return cast(Function, run)
 
 
+def check_choice(name, value, values):
+    """Raise InputError unless a value is one of some words."""
+    if value not in values:
+        raise InputError(f"{{{name}}} is unknown: use one of {', '.join(values)}.", **{name: value})
+
+
 def check_fields(config):
-    """The same for a frozen dataclass, whose `__post_init__` calls this."""
+    """Check the numbers, and the words of each `Choice`, of a frozen dataclass, whose `__post_init__` calls this."""
+    words = {name: about.values for name, about in choices_of(config).items() if about.values is not None}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
+        if field.name in words and (value is not None or field.default is not None):
+            check_choice(field.name, value, words[field.name])
         if field.name in RANGES and (value is not None or field.default is not None):
             object.__setattr__(config, field.name, checked(field.name, value))
 

@@ -382,6 +382,11 @@ MUTATIONS = [
         "server:others",
     ),
     ("serving/server.py", "await asyncio.sleep(wait)", "raise", "server:clients"),
+    ("ranges.py", "check_choice(field.name, value, words[field.name])", "pass", "config:bad_value"),
+    ("cli/command.py", "check_choice(name, value, about.values)", "pass", "bad_input:precision"),
+    ("cli/command.py", "about.range.problem(value) is not None", "False", "bad_input:adapter-dropout"),
+    ("cli/command.py", "range=about.range or RANGES.get(name)", "range=about.range", "bad_input:adapter-dropout"),
+    ("cli/command.py", "of_words | of_fields | of_python", "of_words | of_python", "settings:excludes"),
 ]
 
 

@@ -18,7 +18,7 @@ import typer.core
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.paths import to_path
-from tf_adapters.ranges import RANGES, Choice, check_seeds, choices_of
+from tf_adapters.ranges import RANGES, Choice, check_choice, check_seeds, choices_of
 from tf_adapters.training.settings import choices, option_of
 
 # Arguments of the Python interface whose option has another name.
@@ -169,8 +169,8 @@ def _read(name, value, about):
         value = type(value)(to_path(value))
     if value is None:
         return None
-    if about.values is not None and value not in about.values:
-        raise InputError(f"{{{name}}} is unknown: use one of {', '.join(about.values)}.", **{name: value})
+    if about.values is not None:
+        check_choice(name, value, about.values)
     if about.range is not None and not isinstance(value, str) and about.range.problem(value) is not None:
         raise InputError(f"{{{name}}} {about.range.problem(value)}.", **{name: value})
     return about.read(value) if about.read is not None else value

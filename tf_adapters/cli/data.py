@@ -6,7 +6,7 @@ import pathlib
 import shlex
 from typing import Optional
 
-from tf_adapters.cli.options import DATA_DIR, SKIP_BAD_ROWS, ReadingOptions
+from tf_adapters.cli.options import DATA_DIR, SKIP_BAD_ROWS, LabelOptions, ReadingOptions
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, choice
 from tf_adapters.tasks.files import check_streams
@@ -165,7 +165,7 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
 
 
 @dataclasses.dataclass
-class DataOptions(_RowsOptions):
+class DataOptions(LabelOptions, _RowsOptions):
     """The rows of a task with labels."""
 
     test: Optional[str] = _data(
@@ -174,10 +174,6 @@ class DataOptions(_RowsOptions):
         read=functools.partial(_file_or_share, "test"),
         metavar="FILE|SHARE",
     )
-    label_column: Optional[str] = _data(
-        None, "Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column."
-    )
-    label_separator: str = _data("|", "Between the labels of a multi-label cell.")
     kind: Optional[str] = _data(
         None, f"What your labels are, and what your files hold: {_files_of_kinds()}. Default: `classification`."
     )
@@ -211,10 +207,10 @@ class DataOptions(_RowsOptions):
             split = self.validation_split or "validation"
             about = {"data_dir": self.data_dir, "metric": self.metric, "validation_split": split}
             return self._read(console, lambda bad_rows: load_task(self.task, **about, **self._columns()))
-        kind = self.kind or "classification"
-        about = {"kind": kind, "metric": self.metric, "label_separator": self.label_separator}
+        kind, separator = self.kind or "classification", self.label_separator or "|"
+        about = {"kind": kind, "metric": self.metric, "label_separator": separator}
         task = self._read(console, lambda bad_rows: task_from_files(**self._files(), **about, bad_rows=bad_rows))
-        _show_doubts(console, task, self.label_separator)
+        _show_doubts(console, task, separator)
         return task
 
     def sampled(self, task, seed):

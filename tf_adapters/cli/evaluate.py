@@ -8,21 +8,14 @@ from typing import Annotated, List, Optional
 import typer
 
 from tf_adapters.cli.command import option
-from tf_adapters.cli.options import (
-    SKIP_BAD_ROWS,
-    AdapterHelp,
-    DataDir,
-    DoorOptions,
-    Overwrite,
-    ReadingOptions,
-    ScoringOptions,
-)
+from tf_adapters.cli.options import AdapterHelp, DataDir, DoorOptions, LabelOptions, Overwrite, ScoringOptions
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.plots import check_plot, draw_confusion
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import show_bad_rows, show_numbers, show_results
 from tf_adapters.cli.trained import check_pairs, local, reading_of
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.files import BadRows
 
 MEANS = (
     "Means over languages (He et al. 2021: target is all but the source, distant is outside the Indo-European family)"
@@ -45,14 +38,7 @@ def evaluate(
     input_file: _data(
         Optional[List[pathlib.Path]], "Your labelled rows, in place of a task, again for each further file.", "--input"
     ) = None,
-    reading: ReadingOptions,
-    label_column: _data(
-        Optional[str], "Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column."
-    ) = None,
-    label_separator: _data(
-        Optional[str], "Between the labels of a multi-label cell. Default: as in training, or `|`."
-    ) = None,
-    skip_bad_rows: _data(bool, SKIP_BAD_ROWS, "--skip-bad-rows") = False,
+    reading: LabelOptions,
     metric: option(
         Optional[str], "accuracy, f1, macro-f1, matthews, ... Default: the one that chose the best epoch."
     ) = None,
@@ -92,12 +78,12 @@ def evaluate(
     given, directory = directory, local(directory)
     settings = read_settings(directory)
     _check_kind_of_plot(plot, task_of(settings)[0], directory)
-    columns = {name: getattr(reading, name) for name in ("text_column", "text_pair_column")}
-    columns["label_column"] = label_column
+    columns = {name: getattr(reading, name) for name in ("text_column", "text_pair_column", "label_column")}
     for name, value in reading.dialect().items():
         if not input_file:
             raise InputError(f"--{name} {value} goes with --input FILE: add that, or leave it out.")
-    said = {**dataclasses.asdict(reading), "label_column": label_column, "label_separator": label_separator}
+    said = dataclasses.asdict(reading)
+    bad_rows = BadRows() if said.pop("skip_bad_rows") else None
     readings = [reading_of([settings], path, said) for path in input_file or ()]
     for each, _ in readings:
         check_pairs(settings, each.get("text_pair_column"), directory)
@@ -106,14 +92,12 @@ def evaluate(
     start(console, door=door, precision=scoring.precision)
     from tf_adapters.pipeline import labelled_rows, load_pipeline
     from tf_adapters.saving.atomic import write_text
-    from tf_adapters.tasks.files import BadRows
     from tf_adapters.tasks.own_files import rows_from_file
     from tf_adapters.tasks.readers import metric_of
 
     kind, labels = task_of(settings)
     trained = settings["task"] or {}
     metric = metric_of(kind, metric or trained.get("metric"), labels)
-    bad_rows = BadRows() if skip_bad_rows else None
     if input_file:
         sets = []
         # Before the encoder is loaded, so that a mistake in the second file shows at once.

@@ -18,6 +18,8 @@ from tf_adapters.saving.settings import task_of
 from tf_adapters.serving.places import check_export_file, check_version_directory
 
 STORAGES = ("float32", "bfloat16", "float16")
+FORMATS = ("saved-model", "onnx", "litert")
+QUANTIZED = ("none", "int8")
 LOST = 0.005  # of the metric, above which an export is not recommended
 _EXAMPLES = {
     "text": "a quiet , moving film",
@@ -48,7 +50,7 @@ def export(
         str,
         "`saved-model`; or, for ONNX Runtime and LiteRT, `onnx` or `litert`: one file that takes ids and returns "
         "logits.",
-        values=("saved-model", "onnx", "litert"),
+        values=FORMATS,
     ) = "saved-model",
     adapters: option(
         bool,
@@ -63,7 +65,7 @@ def export(
         str,
         "`int8`: an ONNX file whose products and embeddings are in eight bits, but for adapters and head. It is "
         "checked on labelled rows: `--check`, or the task's own.",
-        values=("none", "int8"),
+        values=QUANTIZED,
     ) = "none",
     check: option(
         Optional[pathlib.Path],

@@ -13,7 +13,7 @@ from tf_adapters.cli.command import option, with_options_of
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.methods.lora import LoraConfig
-from tf_adapters.ranges import choice
+from tf_adapters.ranges import check_choice, choice
 from tf_adapters.recipes import changed_adapter
 from tf_adapters.tasks.lines import DELIMITERS, dialect_of
 from tf_adapters.training.settings import TrainingSettings, check_packages, check_together, choices
@@ -78,6 +78,19 @@ class ReadingOptions:
         given = {name: value for name, value in given.items() if value is not None}
         dialect_of(**given)
         return given
+
+
+@dataclasses.dataclass
+class LabelOptions(ReadingOptions):
+    """How files of labelled rows are read."""
+
+    label_column: Optional[str] = _data(
+        None, "Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column."
+    )
+    label_separator: Optional[str] = _data(
+        None, "Between the labels of a multi-label cell. Default: `|`, or as in training."
+    )
+    skip_bad_rows: bool = _data(False, SKIP_BAD_ROWS)
 
 
 @dataclasses.dataclass
@@ -170,7 +183,7 @@ class AdapterOptions:
         return changed_adapter(recipe, changes)
 
 
-class _Run(SpeedOptions):
+class _Run:
     def given(self):
         """The values by the names of `TrainingSettings`, without those that a recipe is to decide.
 
@@ -192,7 +205,12 @@ _OF_PYTHON = (
 
 
 @with_options_of(TrainingSettings, without=_OF_PYTHON)
-class RunOptions(_Run):
+class _OfTask(_Run):
+    pass
+
+
+@dataclasses.dataclass
+class RunOptions(SpeedOptions, _OfTask):
     """How a task is trained."""
 
 
@@ -211,7 +229,12 @@ class RunOptions(_Run):
         "1e-3, of `full` 1e-4, or a recipe of pretraining's.",
     },
 )
-class PretrainOptions(_Run):
+class _OfTexts(_Run):
+    pass
+
+
+@dataclasses.dataclass
+class PretrainOptions(SpeedOptions, _OfTexts):
     """How hidden words are learned."""
 
 
@@ -222,5 +245,4 @@ def listed(registry):
 
 def check_precision(precision):
     """Raise InputError unless `precision` is one of `PRECISIONS`."""
-    if precision not in PRECISIONS:
-        raise InputError("{precision} is unknown: use one of " + f"{', '.join(PRECISIONS)}.", precision=precision)
+    check_choice("precision", precision, PRECISIONS)

@@ -19,11 +19,7 @@ def check_plot(path):
 
 def draw_confusion(result, path):
     """Draw the confusion matrix of one result of `evaluate`: colours are shares of a true label's rows."""
-    if not result.get("confusion"):
-        raise InputError(f"--plot {path}: {result['data']} has no confusion matrix, which needs one label a row.")
     from matplotlib.figure import Figure
-
-    from tf_adapters.saving.atomic import replacing
 
     counts, names = np.array(result["confusion"]), list(result["classes"])
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -47,8 +43,7 @@ def draw_confusion(result, path):
                 color="white" if shares[row, column] > 0.5 else "black",
             )
     figure.colorbar(image, label="share of the true label's rows")
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+    _save(figure, path)
 
 
 def draw_trials(rows, names, metric, path):
@@ -56,8 +51,6 @@ def draw_trials(rows, names, metric, path):
     failed."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
-
-    from tf_adapters.saving.atomic import replacing
 
     figure = Figure(figsize=(2.5 + 1.6 * len(names), 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -79,16 +72,13 @@ def draw_trials(rows, names, metric, path):
     axes.set_xlim(-0.3, len(names) + 0.6)
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+    _save(figure, path)
 
 
 def draw_perplexity(log, before, path):
     """Draw held-out perplexity, pairs of step and value, over the steps, and what it was before, unless that is
     None."""
     from matplotlib.figure import Figure
-
-    from tf_adapters.saving.atomic import replacing
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
@@ -98,15 +88,12 @@ def draw_perplexity(log, before, path):
     axes.set_ylabel("perplexity of hidden words, held-out texts")
     axes.set_yscale("log")
     axes.grid(which="both", color="0.9")
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+    _save(figure, path)
 
 
 def draw_curve(log, metric, path):
     """Draw a run's losses, and the validation rows' `metric`, over the steps; `log` is a list of dicts of floats."""
     from matplotlib.figure import Figure
-
-    from tf_adapters.saving.atomic import replacing
 
     figure = Figure(figsize=(8, 3.5), layout="constrained")
     losses, scores = figure.subplots(1, 2)
@@ -120,8 +107,7 @@ def draw_curve(log, metric, path):
         axes.set_ylabel(name)
         axes.grid(color="0.9")
         axes.legend()
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+    _save(figure, path)
 
 
 def _heights(values, axes, place, most_levels=6):
@@ -145,3 +131,10 @@ def _heights(values, axes, place, most_levels=6):
         text = f"{level:.3g}" if isinstance(level, float) else str(level)
         axes.annotate(text, (place, at[level]), xytext=(4, 3), textcoords="offset points", fontsize=8)
     return [np.nan if value is None else at[value] for value in values]
+
+
+def _save(figure, path):
+    from tf_adapters.saving.atomic import replacing
+
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=150)

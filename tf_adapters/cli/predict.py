@@ -8,14 +8,14 @@ from typing import Annotated, Optional
 
 import typer
 
-from tf_adapters.cli.answer_file import write_csv
+from tf_adapters.cli.answers import write_csv
 from tf_adapters.cli.command import option
 from tf_adapters.cli.options import DoorOptions, Overwrite, ReadingOptions, ScoringOptions
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, local, named_directories, reading_of
 from tf_adapters.errors import InputError
-from tf_adapters.saving.settings import task_of
+from tf_adapters.saving.settings import read_settings, task_of
 
 CHUNK_ROWS = 1024
 # Kinds that can share an encoder, as in serving.answers, which needs TensorFlow.
@@ -77,15 +77,15 @@ def predict(
             raise InputError(f"--output {output}: the name must end in .jsonl or .csv, or be - for standard output.")
         check_new_file(output, overwrite=overwrite)
     door = where.choose(scoring.fast)
-    reading.dialect()
-    if len(directories) == 1 and ("=" not in directories[0] or pathlib.Path(directories[0]).is_dir()):
-        labeller = _One(local(directories[0]), scoring, door)
-    else:
-        labeller = _Several(directories, scoring, door)
-    reading, note = reading_of(labeller.settings, input_file, dataclasses.asdict(reading))
-    labeller.check_pairs(reading.get("text_pair_column"))
+    one = len(directories) == 1 and ("=" not in directories[0] or pathlib.Path(directories[0]).is_dir())
+    named = {"": local(directories[0])} if one else _several(directories, scoring, door)
+    settings = {name: read_settings(path) for name, path in named.items()}
+    kind = task_of(settings[""])[0] if one else "classification"
+    source = scoring.model if one else encoder_source(named, scoring.model)
+    reading, note = reading_of(list(settings.values()), input_file, dataclasses.asdict(reading))
+    _check_tasks(named, settings, reading.get("text_pair_column"))
     as_csv = output is not None and output.endswith(".csv")
-    reading.update(kind=labeller.kind, chunk_rows=CHUNK_ROWS, keep_all_columns=as_csv)
+    reading.update(kind=kind, chunk_rows=CHUNK_ROWS, keep_all_columns=as_csv)
     chunks = _chunks(input_file, shard, reading)
     # A wrong name or column shows before the model is loaded.
     chunks = itertools.chain([next(chunks)], chunks)
@@ -94,17 +94,20 @@ def predict(
     start(console, door=door, precision=scoring.precision)
     if note:
         console.print(note, markup=False)
-    label = labeller.load(console)
+    load = _label_by_one if one else _label_by_several
+    label = load(console, named, settings, source, scoring, door)
     from tf_adapters.cli.progress import counting
 
     on_terminal = sys.stdout.isatty()
     to_stdout = output in (None, "-")
     # A bar and the rows would overwrite each other on one terminal.
-    with counting(console, "predicting", unit=labeller.unit, shown=not (to_stdout and on_terminal)) as advance:
+    with counting(
+        console, "predicting", unit="rows" if one else "answers", shown=not (to_stdout and on_terminal)
+    ) as advance:
         if output is None and on_terminal:
-            from tf_adapters.cli.answer_table import show_answers
+            from tf_adapters.cli.answers import show_answers
 
-            show_answers(terminal(), _with_texts(labeller.kind, chunks, label, advance))
+            show_answers(terminal(), _with_texts(kind, chunks, label, advance))
             console.print("All probabilities: --output - for JSON lines, --output FILE.csv or FILE.jsonl for a file.")
         else:
             answered = ((getattr(chunk, "records", None), label(chunk.rows(), advance)) for chunk in chunks)
@@ -142,92 +145,71 @@ def _write_jsonl(file, chunks):
         file.flush()
 
 
-class _One:
-    """Rows labelled by one adapter directory, which has the encoder to itself."""
-
-    unit = "rows"
-
-    def __init__(self, directory, scoring, door):
-        from tf_adapters.saving.settings import read_settings
-
-        self.directory, self.scoring, self.door = directory, scoring, door
-        self.settings = [read_settings(directory)]
-        self.kind, self.labels = task_of(self.settings[0])
-
-    def check_pairs(self, text_pair_column):
-        check_pairs(self.settings[0], text_pair_column, self.directory)
-
-    def load(self, console):
-        from tf_adapters.kinds import get_kind
-        from tf_adapters.pipeline import load_pipeline
-
-        with console.status("Loading the encoder ..."):
-            about = {"batch_size": self.scoring.batch_size, "fast": self.scoring.fast, "door": self.door}
-            scorer, _ = load_pipeline(self.directory, backbone=self.scoring.model, **about)
-        kind, value_range = get_kind(self.kind), (self.settings[0]["task"] or {}).get("value_range")
-
-        def label(rows, progress):
-            if value_range is not None:
-                rows = dataclasses.replace(rows, value_range=tuple(value_range))
-            return kind.records(rows, kind.predict(scorer, rows, progress=progress), self.labels)
-
-        return label
+def _several(directories, scoring, door):
+    """Several directories by their names."""
+    of_one = ["--fast"] if scoring.fast else []
+    of_one += [f"--door {door}"] if door != "transformers" else []
+    of_one += [f"--precision {scoring.precision}"] if scoring.precision != "float32" else []
+    for word in of_one:
+        raise InputError(f"{word} is for one directory: leave it out, or predict the directories one after the other.")
+    return named_directories(directories)
 
 
-class _Several:
-    """Rows labelled by several adapter directories on one encoder, each under its name."""
-
-    kind, unit = "classification", "answers"
-
-    def __init__(self, directories, scoring, door):
-        from tf_adapters.saving.settings import read_settings
-
-        of_one = ["--fast"] if scoring.fast else []
-        of_one += [f"--door {door}"] if door != "transformers" else []
-        of_one += [f"--precision {scoring.precision}"] if scoring.precision != "float32" else []
-        for word in of_one:
+def _check_tasks(named, settings, text_pair_column):
+    """Raise InputError for kinds of tasks that cannot be together, and for texts or pairs that a task does not read."""
+    if "" in named:
+        check_pairs(settings[""], text_pair_column, named[""])
+        return
+    for name, directory in named.items():
+        kind, _ = task_of(settings[name])
+        if kind not in KINDS:
             raise InputError(
-                f"{word} is for one directory: leave it out, or predict the directories one after the other."
+                f"{directory} is for {kind}, which is predicted by itself: several directories may be for "
+                f"{', '.join(KINDS)}."
             )
-        self.batch_size, self.named = scoring.batch_size, named_directories(directories)
-        self.source = encoder_source(self.named, scoring.model)
-        self.settings = [read_settings(path) for path in self.named.values()]
-        self.tasks = {name: task_of(of_task) for name, of_task in zip(self.named, self.settings)}
-        for name, (kind, _) in self.tasks.items():
-            if kind not in KINDS:
-                raise InputError(
-                    f"{self.named[name]} is for {kind}, which is predicted by itself: several directories may be for "
-                    f"{', '.join(KINDS)}."
-                )
+    pairs = [name for name in named if (settings[name]["task"] or {}).get("text_pairs")]
+    for name in pairs:
+        check_pairs(settings[name], text_pair_column, named[name])
+    if text_pair_column is not None and not pairs:
+        raise InputError(
+            f"--text-pair-column {text_pair_column}: all of these directories were trained on single texts; leave it "
+            "out."
+        )
 
-    def check_pairs(self, text_pair_column):
-        pairs = [
-            (directory, settings)
-            for directory, settings in zip(self.named.values(), self.settings)
-            if (settings["task"] or {}).get("text_pairs")
-        ]
-        for directory, settings in pairs:
-            check_pairs(settings, text_pair_column, directory)
-        if text_pair_column is not None and not pairs:
-            raise InputError(
-                f"--text-pair-column {text_pair_column}: all of these directories were trained on single texts; leave "
-                "it out."
-            )
 
-    def load(self, console):
-        from tf_adapters.kinds import get_kind
-        from tf_adapters.serving.scoring import BankScorer
+def _label_by_one(console, named, settings, source, scoring, door):
+    """A function of rows and progress to their records, by an adapter that has the encoder to itself."""
+    from tf_adapters.kinds import get_kind
+    from tf_adapters.pipeline import load_pipeline
 
-        scorer = BankScorer(load_bank(self.named, self.source, console), batch_size=self.batch_size)
+    with console.status("Loading the encoder ..."):
+        about = {"batch_size": scoring.batch_size, "fast": scoring.fast, "door": door}
+        scorer, _ = load_pipeline(named[""], backbone=source, **about)
+    (kind, labels), value_range = task_of(settings[""]), (settings[""]["task"] or {}).get("value_range")
+    kind = get_kind(kind)
 
-        def label(rows, progress):
-            outputs = scorer.outputs(rows.text, rows.text_pair, progress=progress)
-            records = {
-                name: get_kind(kind).records(rows, outputs[name], labels) for name, (kind, labels) in self.tasks.items()
-            }
-            return [dict(zip(records, row)) for row in zip(*records.values())]
+    def label(rows, progress):
+        if value_range is not None:
+            rows = dataclasses.replace(rows, value_range=tuple(value_range))
+        return kind.records(rows, kind.predict(scorer, rows, progress=progress), labels)
 
-        return label
+    return label
+
+
+def _label_by_several(console, named, settings, source, scoring, door):
+    """The same by adapters that share the encoder: a record has an entry for each."""
+    from tf_adapters.kinds import get_kind
+    from tf_adapters.serving.scoring import BankScorer
+
+    scorer = BankScorer(load_bank(named, source, console), batch_size=scoring.batch_size)
+    tasks = {name: task_of(of_task) for name, of_task in settings.items()}
+
+    def label(rows, progress):
+        outputs = scorer.outputs(rows.text, rows.text_pair, progress=progress)
+        records = {name: get_kind(kind).records(rows, outputs[name], labels) for name, (kind, labels) in tasks.items()}
+        return [dict(zip(records, row)) for row in zip(*records.values())]
+
+    return label
 
 
 def _chunks(input_file, shard, reading):

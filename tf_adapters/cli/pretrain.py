@@ -110,7 +110,8 @@ def pretrain(
     start(console, precision=run.precision)
     import tf_adapters
     from tf_adapters._keras import keras
-    from tf_adapters.cli.pretraining_report import PeriodProgress, show_pretraining
+    from tf_adapters.cli.progress import PeriodProgress
+    from tf_adapters.cli.report import show_pretraining
     from tf_adapters.models.state import state_of
     from tf_adapters.training.disk import clear, is_to_be_cleared
 

@@ -153,3 +153,19 @@ class TrainingProgress(Reporter):
         self.progress = _bar(self.console, description, unit)
         self.task = self.progress.add_task("", total=total, completed=done, note="", **fields)
         self.progress.start()
+
+
+class PeriodProgress(TrainingProgress):
+    """Shows a run that is measured every so many steps; `period` may be None where that is once."""
+
+    def __init__(self, console, period, description):
+        super().__init__(console, None, description)
+        self.period = period
+
+    def epoch(self, epoch, numbers, best):
+        step = self.steps if self.period is None else epoch * self.period
+        self.console.print(
+            f"{self.description}: step {step}/{self.steps}  training loss {numbers['loss']:.4f}  held-out perplexity "
+            f"{numbers['perplexity']:.2f}  accuracy {numbers['accuracy']:.4f}" + ("  best so far" if best else "")
+        )
+        self.trains_on()

@@ -1,4 +1,4 @@
-"""What `train` and `evaluate` print at the end."""
+"""What `train`, `evaluate` and `pretrain` print at the end."""
 
 import csv
 import importlib.util
@@ -9,12 +9,12 @@ from rich import box
 from rich.table import Column, Table
 
 from tf_adapters.saving.atomic import remove_file
-from tf_adapters.saving.settings import directory_size
+from tf_adapters.saving.settings import directory_size, read_settings
 from tf_adapters.tasks.metrics import METRICS
 
 EXAMPLES = 4
 MOST_COLUMNS = 8
-CURVE_FILE = "learning-curve.png"
+CURVE_FILE, PERPLEXITY_FILE = "learning-curve.png", "perplexity.png"
 
 
 def show_numbers(console, title, numbers):
@@ -99,23 +99,28 @@ def _table():
     return table
 
 
-def predict_held_out(console, model, task, tokenizer, batch_size, *, scorer=None):
+def predict_held_out(console, model, task, tokenizer, batch_size):
     """Score a trained model on the task's held-out rows, and show how far it is; arguments as of
     `training.experiment.score`."""
     from tf_adapters.cli.progress import counting
     from tf_adapters.training.experiment import held_out_rows, score
 
     with counting(console, "scoring", total=len(held_out_rows(task)[1])) as advance:
-        return score(model, tokenizer, task, batch_size=batch_size, scorer=scorer, progress=advance)
+        return score(model, tokenizer, task, batch_size=batch_size, progress=advance)
 
 
-def show_report(console, model, task, output, result, counts, seconds, settings, held_out):
+def show_report(console, model, task, output, result, seconds, settings, held_out):
     """Print held-out results, what was trained, sizes, times, examples and what to do next."""
     from tf_adapters.kinds import get_kind
     from tf_adapters.models.state import state_of
+    from tf_adapters.models.trainable import parameter_counts
+    from tf_adapters.training.experiment import keep
 
+    counts = parameter_counts(model)
     kind, rows, outputs = get_kind(task.kind), held_out.rows, held_out.outputs
-    others, curve = keep(console, task, output, held_out)
+    with console.status("Training on the words alone, to compare ..."):
+        others = keep(task, output, held_out)
+    curve = _draw_curve(output, task)
     table = _table()
     for name, value in held_out.numbers.items():
         table.add_row(f"{held_out.split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
@@ -156,29 +161,28 @@ def show_report(console, model, task, output, result, counts, seconds, settings,
         console.print(f"  {command}", soft_wrap=True)
 
 
-def keep(console, task, output, held_out):
-    """As `training.experiment.keep`, and draw the learning curve; what that returns, and the picture's path or None."""
-    from tf_adapters.training import experiment
-
-    with console.status("Training on the words alone, to compare ..."):
-        others = experiment.keep(task, output, held_out)
-    return others, _draw_curve(output, task)
-
-
 def _draw_curve(output, task):
     """Draw the run's `log.csv`; the path, or None without Matplotlib or where there are too few points."""
     from tf_adapters.cli.plots import draw_curve
-    from tf_adapters.training.disk import LOG_FILE
 
     remove_file(output / CURVE_FILE)
-    if importlib.util.find_spec("matplotlib") is None or not (output / LOG_FILE).exists():
+    if importlib.util.find_spec("matplotlib") is None:
         return None
-    with open(output / LOG_FILE, newline="", encoding="utf-8") as file:
-        log = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+    log = _read_log(output)
     if len(log) < 2:
         return None
     draw_curve(log, METRICS[task.metric].primary, output / CURVE_FILE)
     return output / CURVE_FILE
+
+
+def _read_log(output):
+    """The rows of a run's `log.csv`, dicts of floats; none if there is no such file."""
+    from tf_adapters.training.disk import LOG_FILE
+
+    if not (output / LOG_FILE).exists():
+        return []
+    with open(output / LOG_FILE, newline="", encoding="utf-8") as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
 
 
 def warnings(kind, task, held_out, others):
@@ -226,6 +230,35 @@ def show_seeds(console, runs):
     for name, title in (("mean", "mean"), ("sd", "standard deviation"), ("sem", "standard error")):
         table.add_row(title, *(f"{runs.summary()[split][name]:.4f}" for split in columns))
     console.print(table)
+
+
+def show_pretraining(console, model, output, result, seconds):
+    """Print and draw how perplexity fell."""
+    from tf_adapters.cli.plots import draw_perplexity
+    from tf_adapters.models.state import state_of
+
+    log = [(int(row["step"]), row["validation_perplexity"]) for row in _read_log(output)]
+    before = result.head and result.head["perplexity"]
+    drawn = importlib.util.find_spec("matplotlib") is not None
+    if drawn:
+        draw_perplexity(log, before, output / PERPLEXITY_FILE)
+    parameters, numbers = read_settings(output)["parameters"], result.run.metrics
+    rows = {} if before is None else {"held-out perplexity before, with the fitted head": f"{before:.2f}"}
+    rows |= {
+        "held-out perplexity": f"{numbers['perplexity']:.2f}",
+        "hidden words guessed": f"{numbers['accuracy']:.2%}",
+        "best step": f"{log[result.run.best_epoch - 1][0]:,} of {log[-1][0]:,}",
+        "trained": f"{parameters['trained']:,} of {parameters['total']:,} parameters",
+        "saved": f"{output} ({directory_size(output) / 1e6:.2f} MB), and {len(log)} checkpoints step-N",
+        "plot": str(output / PERPLEXITY_FILE) if drawn else "none: `pip install matplotlib` for one",
+        "time": f"{seconds:.0f} s",
+    }
+    show_numbers(console, "Pretraining: result", rows)
+    if not state_of(model).pretrained_head:
+        console.print(
+            "The head of masked words was fitted here, on these texts: perplexities compare within this run, not with "
+            "published ones."
+        )
 
 
 def shorten(text, width=60):

@@ -16,8 +16,9 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.loading import find_here
 from tf_adapters.recipes import RECIPES, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE
+from tf_adapters.training.cluster import STRATEGIES, Cluster, read_cluster
 from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE
-from tf_adapters.training.settings import TrainingSettings, check_door
+from tf_adapters.training.settings import TrainingSettings, check_door, for_one_device, option_of
 
 _adapter = functools.partial(option, panel="Adapter")
 _run = functools.partial(option, panel="Run")
@@ -67,6 +68,7 @@ def train(
         '`TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", '
         '"index": 0}}\' tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. '
         "The first writes the output.",
+        values=STRATEGIES,
     ) = None,
     where: DoorOptions,
     resume: _run(bool, "Go on with an interrupted run, with the same options.", "--resume") = False,
@@ -97,7 +99,7 @@ def train(
         raise InputError(f"--strategy {strategy} is of --door transformers: leave one of them out.")
     recipe = get_recipe(recipe)
     fused = _fused(fuse, adapter)
-    pretrained, config = None, None
+    pretrained = None
     if from_pretrained_adapter is not None:
         from_pretrained_adapter = local(from_pretrained_adapter)
         pretrained = _pretrained(from_pretrained_adapter, output, recipe, trainable, adapter, fused)
@@ -118,7 +120,7 @@ def train(
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
     make = functools.partial(_make_strategy, strategy)
     strategy = start(console, door=door, precision=run.precision, first=make, waiting=waiting)
-    from tf_adapters.cli.runs import Runner, run_once, run_seeds
+    from tf_adapters.cli.runs import Runner
     from tf_adapters.methods import config_from_dict
     from tf_adapters.training.experiment import Experiment
 
@@ -129,11 +131,7 @@ def train(
         trainable=trainable, max_length=max_length, precision=run.precision, fast=run.fast, fused=fused,
         pretrained=from_pretrained_adapter, strategy=strategy, door=door,
     )  # fmt: skip
-    runner = Runner(console, experiment, cluster)
-    if seeds == 1:
-        run_once(runner, output, resume=resume, started=started)
-    else:
-        run_seeds(runner, output, seeds, resume=resume, started=started)
+    Runner(console, experiment, cluster, seeds, started).run(output, resume)
 
 
 def _fused(directories, adapter):
@@ -181,13 +179,8 @@ def _pretrained(directory, output, recipe, trainable, adapter, fused):
 
 def _check_strategy(name, given, seeds, adapter):
     """The `Cluster` of --strategy, one worker without; InputError for what cannot be together with it."""
-    from tf_adapters.training.cluster import STRATEGIES, Cluster, read_cluster
-    from tf_adapters.training.settings import for_one_device, option_of
-
     if name is None:
         return Cluster()
-    if name not in STRATEGIES:
-        raise InputError(f"--strategy {name} is unknown: use one of {', '.join(STRATEGIES)}.")
     alone = [option_of(field) for field in for_one_device(given)]
     alone += ["--random-drop"] if adapter.random_drop else []
     alone += ["--xla"] if given["jit_compile"] else []

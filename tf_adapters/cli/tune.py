@@ -1,39 +1,35 @@
 """`tf-adapters tune`."""
 
+import csv
 import functools
 import importlib.util
+import io
 import pathlib
+import shlex
 from typing import List, Optional
 
 import typer
+from rich import box
+from rich.table import Column, Table
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.options import MaxLength, Model, SpeedOptions, listed
-from tf_adapters.cli.output import check_folder
+from tf_adapters.cli.output import check_folder, json_text
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.search_report import (
-    BEST_FOLDER,
-    PLOT_FILE,
-    SEARCH_FOLDER,
-    SETTINGS_FILE,
-    TABLE_FILE,
-    finish,
-    short,
-    write_json,
-    write_table,
-)
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.loading import find_here
 from tf_adapters.ranges import choices_of, number_or_word
 from tf_adapters.recipes import check_recipe
-from tf_adapters.saving.atomic import remove_file, remove_folder
+from tf_adapters.saving.atomic import remove_file, remove_folder, write_text
 from tf_adapters.tuning import worker_name
 from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range, get_space
 
 USUAL_TRIALS = 20
+BEST_FOLDER, SEARCH_FOLDER = "best", "search"
+SETTINGS_FILE, TABLE_FILE, PLOT_FILE = "search.json", "trials.csv", "trials.png"
 # What is searched on a scale of factors if a range is given.
 LOGARITHMIC = ("bottleneck_size", "init_stddev", "learning_rate")
 
@@ -155,7 +151,7 @@ def tune(
         for name in (TABLE_FILE, PLOT_FILE):
             remove_file(output / name)
     if not works:
-        write_json(output / SETTINGS_FILE, {"settings": settings})
+        _write_json(output / SETTINGS_FILE, {"settings": settings})
     # keras-tuner takes 0 for none.
     oracle = _oracle(tuner, trials, epochs, objective=hypermodel.objective, seed=seed + 1)
     console.print(
@@ -169,7 +165,7 @@ def tune(
     for row in rows:
         trial = oracle.trials[row["trial"]]
         row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
-    finish(console, hypermodel, rows, output, settings, chosen)
+    _finish(console, hypermodel, rows, output, settings, chosen)
 
 
 def _read_space(name, vary):
@@ -241,7 +237,7 @@ def _run_search(console, hypermodel, oracle, output, settings):
                 _check_settings(output, settings)
             note = ", done before" if self.hypermodel.results(self.folder(trial)) else ""
             values = self.hypermodel.values(trial.hyperparameters).items()
-            described = ", ".join(f"{name.replace('_', ' ')} {short(value)}" for name, value in values)
+            described = ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in values)
             console.print(f"Trial {trial.trial_id}{note}: {described}")
             super().on_trial_begin(trial)
 
@@ -257,7 +253,7 @@ def _run_search(console, hypermodel, oracle, output, settings):
             )
             console.print(f"Trial {trial.trial_id}: {found}")
             if not self.is_worker:
-                write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
+                _write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
 
         @property
         def objective_name(self):
@@ -289,3 +285,93 @@ def _check_settings(output, settings):
         )
     before = read_json(output / SETTINGS_FILE, "start anew with --overwrite").get("settings") or {}
     refuse_other(output, "a search", before, settings, dict.fromkeys(settings))
+
+
+def _finish(console, hypermodel, rows, output, settings, chosen):
+    """Keep the best adapter, and write and show what was found."""
+    from tf_adapters.cli.plots import draw_trials
+    from tf_adapters.saving.directory import copy_adapter
+
+    _write_table(output / TABLE_FILE, rows, hypermodel.metric)
+    done = [row for row in rows if row["objective"] is not None]
+    if not done:
+        raise InputError(f"All of the {len(rows)} trials failed, the last with: {rows[-1]['message']}")
+    # Of equal ones the first.
+    best = max(done, key=lambda row: row["objective"])
+    copy_adapter(best["folder"], output / BEST_FOLDER)
+    words = ["tf-adapters", "train", "--model", settings["model"], *chosen.words(), *best["words"]]
+    words += [] if settings["precision"] == "float32" else ["--precision", settings["precision"]]
+    command = shlex.join([*words, "--output", f"adapters/{output.name}"])
+    for row in rows:
+        row["folder"] = str(row["folder"].relative_to(output))
+    test = _score_test(console, hypermodel, output / BEST_FOLDER)
+    content = {"settings": settings, "trials": rows, "best": best["trial"], "test": test, "command": command}
+    _write_json(output / SETTINGS_FILE, content)
+    draw_trials(rows, hypermodel.varied, f"validation {hypermodel.metric}", output / PLOT_FILE)
+    _show(console, rows, best, hypermodel)
+    for name, value in (test or {}).items():
+        console.print(f"test {name.replace('_', ' ')} of the best: {value:.4f}")
+    console.print(f"Best: trial {best['trial']}, its adapter is {output / BEST_FOLDER}. The same by itself:")
+    console.print(f"  {command}", soft_wrap=True)
+    console.print(f"All trials: {output / TABLE_FILE}, {output / PLOT_FILE}")
+
+
+def _score_test(console, hypermodel, directory):
+    """The best adapter's numbers on the test rows, which chose nothing, or None where there are none with labels."""
+    from tf_adapters import load_tokenizer, load_trained
+    from tf_adapters.cli.report import predict_held_out
+
+    task = hypermodel.task(hypermodel.seeds[0])
+    if task.test is None or task.test.labels is None:
+        return None
+    model, settings = load_trained(directory, backbone=hypermodel.source)
+    tokenizer = load_tokenizer(model, max_length=hypermodel.tokens)
+    return predict_held_out(console, model, task, tokenizer, settings["training"]["batch_size"]).numbers
+
+
+def _show(console, rows, best, hypermodel):
+    names = list(dict.fromkeys(name for row in rows for name in row["values"]))
+    # The others have one value in all trials.
+    names = [name for name in names if len({row["values"].get(name) for row in rows}) > 1]
+    header = [
+        Column(name.replace("_", " "), justify="right", overflow="fold")
+        for name in (*names, f"validation {hypermodel.metric}")
+    ]
+    table = Table("trial", *header, box=box.SIMPLE)
+    for row in sorted(rows, key=lambda row: -1e9 if row["objective"] is None else row["objective"], reverse=True):
+        found = "failed" if row["objective"] is None else f"{row['objective']:.4f}"
+        mark = "  best" if row is best else ""
+        table.add_row(f"{row['trial']}{mark}", *(_short(row["values"].get(name, "")) for name in names), found)
+    console.print(table)
+
+
+def _short(value):
+    """A value of a trial, as shown."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _write_table(path, rows, metric):
+    """Write the trials as CSV, a row each."""
+    names = list(dict.fromkeys(name for row in rows for name in row["values"]))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["trial", "status", *names, f"validation_{metric}", "seeds", "best_epoch", "seconds", "message"])
+    for row in rows:
+        runs = row["seeds"]
+        writer.writerow(
+            [
+                row["trial"],
+                row["status"],
+                *(row["values"].get(name, "") for name in names),
+                "" if row["objective"] is None else row["objective"],
+                *(" ".join(str(run[name]) for run in runs) for name in ("validation", "best_epoch", "seconds")),
+                row["message"],
+            ]  # fmt: skip
+        )
+    write_text(path, text.getvalue())
+
+
+def _write_json(path, content):
+    """Write the search's settings, and what it found."""
+    problem = f"{path}: a trial came to numbers that are not finite; search lower learning rates."
+    write_text(path, json_text(content, problem=problem, indent=1) + "\n")

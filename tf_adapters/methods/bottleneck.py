@@ -4,10 +4,10 @@ import dataclasses
 from typing import Optional, Tuple, Union
 
 from tf_adapters.activations import FUSED, check_activation
-from tf_adapters.config import MethodConfig, check_choice, check_scaling, check_sharing, read_blocks
+from tf_adapters.config import MethodConfig, check_scaling, check_sharing, read_blocks
 from tf_adapters.errors import InputError
 from tf_adapters.layers.method import MethodLayer, in_keras2
-from tf_adapters.ranges import check_fields, choice, in_range, is_int, number_or_word
+from tf_adapters.ranges import check_choice, check_fields, choice, in_range, is_int, number_or_word
 
 PLACEMENTS = ("both", "attention", "ffn")
 INSERTIONS = ("sequential", "after-norm", "parallel")
@@ -71,7 +71,9 @@ class AdapterConfig(MethodConfig):
         "none", "`none`: two adapters per block; `layer`: one; a number n: one for n consecutive blocks.",
         read=number_or_word, searched="int or word", panel="Adapter",
     )  # fmt: skip
-    placement: str = choice("both", "After `attention`, after the `ffn`, or `both`.", searched="word", panel="Adapter")
+    placement: str = choice(
+        "both", "After `attention`, after the `ffn`, or `both`.", searched="word", values=PLACEMENTS, panel="Adapter"
+    )  # fmt: skip
     blocks: Optional[Tuple[int, ...]] = choice(
         None, "Blocks with adapters, from 0 at the bottom: `5-11` or `0,2,4`. Default: all.", read=read_blocks,
         panel="Adapter",
@@ -86,7 +88,7 @@ class AdapterConfig(MethodConfig):
     )
     insertion: str = choice(
         "sequential", "`sequential`: behind the sub-layer; `after-norm`: Pfeiffer's, which uses the LayerNorm twice; "
-        "`parallel` to it.", searched="word", panel=_DETAIL,
+        "`parallel` to it.", searched="word", values=INSERTIONS, panel=_DETAIL,
     )  # fmt: skip
     scaling: Union[float, str] = choice(
         1.0, "Factor on the adapter's output, or `learned`. He et al. (2022) have 4 with `parallel`.",
@@ -97,10 +99,11 @@ class AdapterConfig(MethodConfig):
     )  # fmt: skip
     inner_norm: str = choice(
         "none", "A LayerNorm inside the adapter: `none`, `before` or `after` its projections.", searched="word",
-        panel=_DETAIL,
+        values=INNER_NORMS, panel=_DETAIL,
     )  # fmt: skip
     interaction: str = choice(
-        "add", "`add` the adapter's output to the sub-layer's, or `multiply` by it.", searched="word", panel=_DETAIL
+        "add", "`add` the adapter's output to the sub-layer's, or `multiply` by it.", searched="word",
+        values=INTERACTIONS, panel=_DETAIL,
     )  # fmt: skip
     random_drop: int = choice(
         0, "AdapterDrop: in each step leave out the adapters of the lowest 0 to this many blocks.", searched="int",
@@ -111,8 +114,9 @@ class AdapterConfig(MethodConfig):
         searched="word", panel="Adapter",
     )  # fmt: skip
     init_distribution: str = choice(
-        "truncated", "Of the initial weights: `truncated` at two standard deviations, or `normal`.", panel=_DETAIL
-    )
+        "truncated", "Of the initial weights: `truncated` at two standard deviations, or `normal`.",
+        values=INIT_DISTRIBUTIONS, panel=_DETAIL,
+    )  # fmt: skip
 
     method = "bottleneck"
     is_bottleneck = True
@@ -127,12 +131,7 @@ class AdapterConfig(MethodConfig):
     def __post_init__(self):
         check_fields(self)
         check_sharing(self.sharing)
-        check_choice("placement", self.placement, PLACEMENTS)
         self._check_blocks_and_norms()
-        check_choice("insertion", self.insertion, INSERTIONS)
-        check_choice("inner_norm", self.inner_norm, INNER_NORMS)
-        check_choice("interaction", self.interaction, INTERACTIONS)
-        check_choice("init_distribution", self.init_distribution, INIT_DISTRIBUTIONS)
         check_scaling(self.scaling)
         if self.scaling != "learned":
             object.__setattr__(self, "scaling", float(self.scaling))

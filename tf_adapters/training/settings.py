@@ -227,14 +227,7 @@ class TrainingSettings:
                 f"{-(-self.steps // self.period) * self.period}.",
                 steps=self.steps,
             )
-        self._check_values()
         check_together(self.to_dict())
-
-    def _check_values(self):
-        for name, about in choices().items():
-            value = getattr(self, name)
-            if about.values is not None and value is not None and value not in about.values:
-                raise InputError(f"{{{name}}} must be {' or '.join(about.values)}, or left out.", **{name: value})
 
     def check_kind(self, kind):
         """Raise InputError if a choice is given that is not for this `Kind` of task."""
