@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 
-from benchmarks.campaigns import conformance, doors, fuzz, int8, kills, load, options, soak, tokens, versions
+from benchmarks.campaigns import conformance, doors, fuzz, int8, kills, load, options, soak, tokens
 from benchmarks.peers import adapterhub_parity
 from benchmarks.provenance import ROOT, log
 from benchmarks.result_file import RESULTS
@@ -39,7 +39,6 @@ TABLES = {
     "step": step_table.TABLE,
     "tasks": tasks.TABLE,
     "tokens": tokens.TABLE,
-    "versions": versions.TABLE,
 }
 
 

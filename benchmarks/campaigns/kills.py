@@ -205,7 +205,7 @@ def import_everything():
     import tf_adapters.cli.pretraining_report
     import tf_adapters.cli.runs
     import tf_adapters.cli.search_report
-    import tf_adapters.serving.export_bank
+    import tf_adapters.serving.export
     import tf_adapters.tuning.tuner  # noqa: F401
 
 

@@ -18,7 +18,7 @@ WORDS = "the a film movie is was not good bad great awful fun dull plot cast and
 # traced anew.
 SHAPES = ((8, 2, 24, 1), (8, 3, 24, 1), (16, 2, 16, 2), (16, 5, 24, 1), (8, 2, 16, 1), (5, 9, 20, 1))
 PASSING = len(SHAPES) - 1
-PASSING_EVERY, TRIM_EVERY = 10, 25  # changes of a writer
+PASSING_EVERY = 10  # changes of a writer
 
 
 def parse(arguments=None):
@@ -175,8 +175,6 @@ def change(bank, tasks, writers, seed, stop):
         number += 1
         if number % PASSING_EVERY == 0:
             bank.add(passing, tasks.directories[PASSING]).remove(passing)
-        if number % TRIM_EVERY == 0:
-            bank.trim()
 
 
 class Load:

@@ -109,8 +109,6 @@ def soak(options, directories, folder):
     source = read_settings(directories[0])["backbone"]["source"]
     directories, expected = zip(*noisy_copies(directories, folder, options.copies, texts, options.seed))
     bank, tasks = tf_adapters.AdapterBank(source), Tasks(options.tasks, directories, len(directories))
-    for directory in directories:
-        bank.reserve(2 * options.tasks // len(directories) + 2, directory)
     for name, versions in tasks.history.items():
         bank.add(name, directories[versions[0]])
 

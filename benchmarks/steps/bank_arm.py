@@ -45,7 +45,6 @@ def noisy_bank(source, directories, tasks, seed=0):
             }
 
     bank = NoisyBank(source)
-    bank.reserve(tasks, directories[0])
     for number in range(tasks):
         bank.add(f"task {number}", directories[number % len(directories)])
     return bank
@@ -121,12 +120,10 @@ class RoutedArm:
                 ])  # fmt: skip
         self.batch_count = len(self.batches)
         versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
-        # The identity, row 0 of each table, is not one of the adapters.
-        per_adapter = sum(table.row_nbytes * (table.capacity - 1) for table in self.bank.tables) / resident
+        # The identity, row 0 of each table, is not one of the adapters, nor is free room.
+        per_adapter = sum(table.row_nbytes * (table.used - 1) for table in self.bank.tables) / resident
         task = next(iter(self.bank.tasks.values()))
-        weights = {table: len(rows) * table.row_nbytes for table, rows in task.rows.items()}
-        # What names a task and its rows is no weight.
-        own = sum(size for table, size in weights.items() if table is not self.bank.tables[-1])
+        own = sum(len(rows.places) * rows.table.row_nbytes for rows in task.rows.values())
         self.details = {
             "versions": versions,
             "resident": resident,

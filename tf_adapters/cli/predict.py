@@ -17,7 +17,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
 
 CHUNK_ROWS = 1024
-# Kinds that can share an encoder, as in serving.answers, which needs TensorFlow.
+# Kinds that can share an encoder, as in serving.bank_graph, which needs TensorFlow.
 KINDS = ("classification", "multi-label", "regression")
 
 
@@ -233,7 +233,7 @@ class _Several:
 
     def load(self, console, batch_size):
         from tf_adapters.kinds import get_kind
-        from tf_adapters.serving.scoring import BankScorer
+        from tf_adapters.serving.bank import BankScorer
 
         scorer = BankScorer(load_bank(self.named, self.source, console), batch_size=batch_size)
 

@@ -1,4 +1,0 @@
-if __name__ == "__main__":
-    import start
-
-    start.run("campaigns.versions")
