@@ -149,7 +149,7 @@ def _served(model, text, kind, task, names, storage):
     }
     if names is not None:
         functions["labels"] = tf.function(lambda: {"labels": tf.identity(names)}, input_signature=[], autograph=False)
-    return _module_of(functions, text=text), functions
+    return module_of(functions, text=text), functions
 
 
 def _like(rows, values):
@@ -197,7 +197,7 @@ def export_bank(bank: AdapterBank, directory: PathLike, *, storage: str = "float
         )
         table = tf.lookup.StaticHashTable(names, default_value=-1)
         functions = _functions_of_bank(tasks, table, _stored_as(bank.backbone, storage))
-        root = _module_of(functions, text=bank.tokenizer, table=table)
+        root = module_of(functions, text=bank.tokenizer, table=table)
         about = _about_bank(bank, storage)
         return write_version(directory, root, functions, about, task=list(tasks.tasks)[:8])
 
@@ -261,7 +261,7 @@ def _functions_of_bank(tasks, table, stored):
     return {"serving_default": default, "tokens": tokens, "labels": labels, "tasks": known}
 
 
-def _module_of(functions, **parts):
+def module_of(functions, **parts):
     """A `tf.Module` with the variables that functions read, and parts that they need (tables, constants)."""
     root = tf.Module(name="served")
     for name, part in parts.items():
