@@ -13,7 +13,7 @@ from tests.test_adapterhub_methods import BERT, PREFIX
 from tf_adapters import InputError, load_backbone, load_tokenizer
 from tf_adapters.adapterhub import import_adapter
 from tf_adapters.models.state import state_of
-from tf_adapters.serving.places import check_version_directory
+from tf_adapters.serving.versions import check_version_directory
 from tf_adapters.text import WordPiece
 
 

@@ -13,7 +13,7 @@ from tf_adapters import AdapterBank
 from tf_adapters.cli.answers import write_csv
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.serving.scoring import BankScorer
+from tf_adapters.serving.bank import BankScorer
 from tf_adapters.tasks.own_files import unlabelled_chunks
 from tf_adapters.tasks.splitting import parse_shard, shard_chunks
 from tf_adapters.text.wordpiece import WordPiece

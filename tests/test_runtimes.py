@@ -198,7 +198,7 @@ def test_products_in_eight_bits_are_near_and_of_each_row_alone(int8):
 
 def test_a_product_in_eight_bits_by_hand():
     onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    from tf_adapters.serving.onnx_int8 import in_integers
+    from tf_adapters.serving.onnx_graph import in_integers
 
     x = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0], [100.0, 1.0, 0.4]], np.float32)
     w = np.array([[1.0, 10.0], [2.0, -5.0], [-4.0, 0.0]], np.float32)

@@ -32,7 +32,7 @@ _PUBLIC = {
     "add_adapters": "models.injection",
     "disable_adapters": "models.injection",
     "evaluate": "pipeline",
-    "export_bank": "serving.export_bank",
+    "export_bank": "serving.export",
     "export_saved_model": "serving.export",
     "fit": "training.fit",
     "get_recipe": "recipes",

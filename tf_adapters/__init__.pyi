@@ -18,8 +18,8 @@ from tf_adapters.saving.directory import load_adapter as load_adapter
 from tf_adapters.saving.directory import load_trained as load_trained
 from tf_adapters.saving.directory import save_adapter as save_adapter
 from tf_adapters.serving.bank import AdapterBank as AdapterBank
+from tf_adapters.serving.export import export_bank as export_bank
 from tf_adapters.serving.export import export_saved_model as export_saved_model
-from tf_adapters.serving.export_bank import export_bank as export_bank
 from tf_adapters.tasks.own_files import task_from_files as task_from_files
 from tf_adapters.tasks.registry import load_task as load_task
 from tf_adapters.text.loading import load_tokenizer as load_tokenizer

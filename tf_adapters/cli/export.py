@@ -15,11 +15,8 @@ from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import encoder_source, load_bank, local, named_directories
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
-from tf_adapters.serving.places import check_export_file, check_version_directory
+from tf_adapters.serving.versions import FORMATS, QUANTIZED, STORAGES, check_export_file, check_version_directory
 
-STORAGES = ("float32", "bfloat16", "float16")
-FORMATS = ("saved-model", "onnx", "litert")
-QUANTIZED = ("none", "int8")
 LOST = 0.005  # of the metric, above which an export is not recommended
 _EXAMPLES = {
     "text": "a quiet , moving film",
@@ -83,8 +80,7 @@ def export(
 
     `tf-adapters export adapters/rotten-tomatoes --output serving/film/1`
 
-    Many tasks in one model, each by the name of its directory or a name of your own; the tasks of a batch may be mixed,
-    and each new version shares the encoder's file with the one before:
+    Many tasks in one model, each by the name of its directory or a name of your own; the tasks of a batch may be mixed:
 
     `tf-adapters export --adapters adapters/* spam=adapters/sms --output serving/all/1`
 
@@ -211,7 +207,7 @@ def _export_bank(directories, output, format, storage, adapter_storage, model):
     console = terminal()
     start(console)
     from tf_adapters.serving.convert import export_file
-    from tf_adapters.serving.export_bank import export_bank
+    from tf_adapters.serving.export import export_bank
 
     bank = load_bank(named, source, console, storage=adapter_storage)
     if format != "saved-model":
@@ -230,11 +226,8 @@ def _export_bank(directories, output, format, storage, adapter_storage, model):
 def _say_version(output, inputs):
     import tensorflow as tf
 
-    files = [path for path in output.rglob("*") if path.is_file()]
-    shared = sum(path.stat().st_size for path in files if path.stat().st_nlink > 1)
-    note = f", of which {shared / 1e6:.1f} MB are shared with another version" if shared else ""
-    console = terminal()
-    console.print(f"Written to {output} ({sum(path.stat().st_size for path in files) / 1e6:.1f} MB{note}).")
+    console, size = terminal(), sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
+    console.print(f"Written to {output} ({size / 1e6:.1f} MB).")
     note = server_note(tf.__version__)
     if note:
         console.print(note)

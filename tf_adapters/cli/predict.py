@@ -18,7 +18,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import read_settings, task_of
 
 CHUNK_ROWS = 1024
-# Kinds that can share an encoder, as in serving.answers, which needs TensorFlow.
+# Kinds that can share an encoder, as in serving.bank_graph, which needs TensorFlow.
 KINDS = ("classification", "multi-label", "regression")
 
 
@@ -199,7 +199,7 @@ def _label_by_one(console, named, settings, source, scoring, door):
 def _label_by_several(console, named, settings, source, scoring, door):
     """The same by adapters that share the encoder: a record has an entry for each."""
     from tf_adapters.kinds import get_kind
-    from tf_adapters.serving.scoring import BankScorer
+    from tf_adapters.serving.bank import BankScorer
 
     scorer = BankScorer(load_bank(named, source, console), batch_size=scoring.batch_size)
     tasks = {name: task_of(of_task) for name, of_task in settings.items()}

@@ -1,7 +1,6 @@
 """Many adapters in a few variables, of which each example of a batch takes its own."""
 
-import contextlib
-import contextvars
+import copy
 
 import numpy as np
 import tensorflow as tf
@@ -9,38 +8,21 @@ import tensorflow as tf
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras2
 
-_STAND_INS = contextvars.ContextVar("stand_ins", default={})
 
-
-@contextlib.contextmanager
-def standing_in(variables):
-    """While it is open, this thread reads other variables than those of some `RowStore`s.
-
-    Args:
-        variables: dict from `id(store)` to the variable.
-    """
-    token = _STAND_INS.set(variables)
-    try:
-        yield
-    finally:
-        _STAND_INS.reset(token)
-
-
-class RowStore(tf.Module):
+class RowStore:
     """Rows of one shape in one variable whose number of rows may change without a new trace.
 
     Args:
-        first: array, row 0; its shape and dtype are those of all rows.
-        dtype: how rows are stored; None for that of `first`.
+        rows: array `(rows, ...)`, those that are there from the start.
+        dtype: how rows are stored; None for that of `rows`.
+        name: str, of the variable.
     """
 
-    def __init__(self, first, *, dtype=None, name=None):
-        super().__init__(name=name)
-        first = tf.convert_to_tensor(first)
-        self.row_shape = tuple(first.shape)
-        self.variable = tf.Variable(
-            tf.cast(first, dtype or first.dtype)[tf.newaxis], shape=[None, *self.row_shape], trainable=False, name=name
-        )
+    def __init__(self, rows, *, name, dtype=None):
+        rows = tf.convert_to_tensor(rows)
+        self.row_shape, self.name = tuple(rows.shape[1:]), name
+        rows = tf.cast(rows, dtype or rows.dtype)
+        self.variable = tf.Variable(rows, shape=[None, *self.row_shape], trainable=False, name=name)
 
     @property
     def capacity(self):
@@ -52,51 +34,38 @@ class RowStore(tf.Module):
         """Bytes of a row."""
         return int(np.prod(self.row_shape, dtype=np.int64)) * self.variable.dtype.size
 
-    @property
-    def read_from(self):
-        """The variable that graphs read: its own, or the one that `standing_in` names."""
-        return _STAND_INS.get().get(id(self), self.variable)
-
-    def resize(self, rows):
+    def grow(self, rows):
         """Make room for `rows` rows in all; those before are kept."""
         missing = rows - self.capacity
         if missing > 0:
-            empty = tf.zeros([], self.variable.dtype)
-            self.variable.assign(
-                tf.pad(self.variable, [[0, missing], *[[0, 0]] * len(self.row_shape)], constant_values=empty)
-            )
-        elif missing < 0:
-            self.variable.assign(self.variable.read_value()[:rows])
+            self.variable.assign(tf.pad(self.variable, [[0, missing], *[[0, 0]] * len(self.row_shape)]))
 
     def set(self, places, values):
         """Overwrite rows."""
-        if len(places):
-            values = tf.cast(tf.convert_to_tensor(values), self.variable.dtype)
-            tf.raw_ops.ResourceScatterUpdate(
-                resource=self.variable.handle, indices=tf.constant(places, tf.int32), updates=values
-            )
+        values = tf.cast(tf.convert_to_tensor(values), self.variable.dtype)
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=self.variable.handle, indices=tf.constant(places, tf.int32), updates=values
+        )
 
     def gather(self, rows, dtype=None):
         """The rows of an int32 tensor, cast."""
         rows = tf.convert_to_tensor(rows)
         # TensorFlow forgets the shape of rows whose number it does not know.
-        found = tf.ensure_shape(tf.gather(self.read_from, rows), [*rows.shape, *self.row_shape])
+        found = tf.ensure_shape(tf.gather(self.variable, rows), [*rows.shape, *self.row_shape])
         return found if dtype is None else tf.cast(found, dtype)
 
 
-class RowTable(tf.Module):
+class RowTable:
     """Several `RowStore`s whose rows belong together and are given out and taken back together.
 
-    Row 0 is there from the start and stays. The stores grow by doubling.
+    Rows that are there from the start stay; row 0 is one of them. The stores grow by a quarter.
 
     Args:
-        stores: list of `RowStore` with one row each.
+        stores: list of `RowStore` with equally many rows.
     """
 
-    def __init__(self, stores, *, name=None):
-        super().__init__(name=name)
-        self.stores = tuple(stores)
-        self._used, self._free = 1, set()
+    def __init__(self, stores):
+        self.stores, self._free = tuple(stores), []
 
     @property
     def capacity(self):
@@ -106,12 +75,7 @@ class RowTable(tf.Module):
     @property
     def used(self):
         """Rows that hold something, row 0 included, an int."""
-        return self._used - len(self._free)
-
-    @property
-    def emptied(self):
-        """Whether all rows but row 0 were taken back; not of a table that never had others."""
-        return self.used == 1 < self._used
+        return self.capacity - len(self._free)
 
     @property
     def row_nbytes(self):
@@ -123,74 +87,47 @@ class RowTable(tf.Module):
         """Bytes of all stores."""
         return sum(store.capacity * store.row_nbytes for store in self.stores)
 
-    def reserve(self, rows):
-        """Make room for that many rows more than are used."""
-        self._grow(self.used + rows)
-
     def put(self, *columns):
-        """Store rows in free places.
+        """Store rows in free places. Only one thread may do so at a time.
 
         Args:
             columns: an array `(count, ...)` for each store.
 
         Returns: their places, a list of int. If it fails, nothing is given out.
         """
-        count = len(columns[0])
-        places = sorted(self._free)[:count]
-        places += range(self._used, self._used + count - len(places))
-        end = max([self._used, *(1 + place for place in places)])
-        if end > self.capacity:
-            self._grow(max(2 * self.capacity, end))
+        count, capacity = len(columns[0]), self.capacity
+        if len(self._free) < count:
+            grown = max(capacity + capacity // 4, capacity + count - len(self._free))
+            for store in self.stores:
+                store.grow(grown)
+            self._free[:0] = reversed(range(capacity, grown))
+        places = self._free[-count:][::-1]
         for store, values in zip(self.stores, columns):
             store.set(places, values)
-        self._free -= set(places)
-        self._used = end
+        del self._free[-count:]
         return places
 
-    def saved(self):
-        """What `restore` takes to undo all that comes after, as long as no row in use is overwritten."""
-        return self.stores, self._used, frozenset(self._free), [store.capacity for store in self.stores]
-
-    def restore(self, saved):
-        """Be as when `saved()` returned that."""
-        self.stores, self._used, free, capacities = saved
-        self._free = set(free)
-        for store, rows in zip(self.stores, capacities):
-            store.resize(rows)
-
     def release(self, places):
-        """Take rows back."""
-        self._free |= set(places) - {0}
+        """Take rows back, in any thread."""
+        self._free[:0] = places
 
-    def trim(self):
-        """Give back the room behind the last row in use, and clear what is free before it."""
-        while self._used - 1 in self._free:
-            self._used -= 1
-            self._free.remove(self._used)
-        for store in self.stores:
-            store.resize(self._used)
-            store.set(sorted(self._free), tf.zeros([len(self._free), *store.row_shape], store.variable.dtype))
+    def copy(self, places):
+        """A table that holds row 0 and the rows of these places behind it, in their order."""
+        rows = tf.constant([0, *places], tf.int32)
+        return RowTable([RowStore(tf.gather(store.variable, rows), name=store.name) for store in self.stores])
 
-    def set_width(self, store, width):
-        """Make the rows of a store of vectors so long, by empty entries or by leaving the last ones out.
 
-        Returns: the store that takes its place.
-        """
-        rows = store.variable.read_value()[:, :width]
-        empty = tf.zeros([], store.variable.dtype)
-        rows = tf.pad(rows, [[0, 0], [0, width - rows.shape[1]]], constant_values=empty)
-        other = RowStore(rows[0], name=store.name)
-        other.variable.assign(rows)
-        self.stores = tuple(other if kept is store else kept for kept in self.stores)
+class _Pool:
+    """What has its rows in a `RowTable`."""
+
+    def copy(self, places):
+        """The same with the rows of these places alone, as `RowTable.copy`."""
+        other = copy.copy(self)
+        other.table = self.table.copy(places)
         return other
 
-    def _grow(self, rows):
-        for store in self.stores:
-            if store.capacity < rows:
-                store.resize(rows)
 
-
-class AdapterPool(tf.Module):
+class AdapterPool(_Pool):
     """Bottleneck adapters of one size and activation; row 0 is the identity.
 
     Args:
@@ -201,16 +138,16 @@ class AdapterPool(tf.Module):
     Reference: Houlsby et al. 2019, section 2.1.
     """
 
-    def __init__(self, hidden_size, bottleneck_size, activation, *, dtype="float32", name=None):
-        super().__init__(name=name)
+    def __init__(self, hidden_size, bottleneck_size, activation, *, dtype="float32"):
         self.bottleneck_size, self.activation = bottleneck_size, activation
         self._activation_function = keras2.activation(activation)
         shapes = {
             "down_kernel": (hidden_size, bottleneck_size), "down_bias": (bottleneck_size,),
             "up_kernel": (bottleneck_size, hidden_size), "up_bias": (hidden_size,),
         }  # fmt: skip
+        name = f"adapters_{bottleneck_size}_{activation}"
         self.table = RowTable(
-            [RowStore(tf.zeros(shape, tf.float32), dtype=dtype, name=part) for part, shape in shapes.items()]
+            [RowStore(tf.zeros((1, *shape)), dtype=dtype, name=f"{name}_{part}") for part, shape in shapes.items()]
         )
 
     def put(self, adapters):
@@ -232,7 +169,7 @@ class AdapterPool(tf.Module):
         return hidden_states + (tf.matmul(inner, up) + up_bias[:, tf.newaxis])
 
 
-class HeadPool(tf.Module):
+class HeadPool(_Pool):
     """Classifiers of one size: one dense layer, or two with tanh between them.
 
     Args:
@@ -241,11 +178,13 @@ class HeadPool(tf.Module):
         layers: 1 or 2.
     """
 
-    def __init__(self, hidden_size, width, layers, *, name=None):
-        super().__init__(name=name)
+    def __init__(self, hidden_size, width, layers):
         self.width, self.layers = width, layers
         shapes = [(hidden_size, hidden_size), (hidden_size,)] * (layers - 1) + [(hidden_size, width), (width,)]
-        self.table = RowTable([RowStore(tf.zeros(shape), name=f"head_{place}") for place, shape in enumerate(shapes)])
+        name = f"heads_{layers}_{width}"
+        self.table = RowTable(
+            [RowStore(tf.zeros((1, *shape)), name=f"{name}_{place}") for place, shape in enumerate(shapes)]
+        )
 
     def put(self, arrays):
         """Store a head: kernel and bias of each layer; its row, in a list."""

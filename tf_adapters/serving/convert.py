@@ -14,12 +14,11 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.merging import merged
 from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.saving.atomic import replacing
-from tf_adapters.serving.bank import INPUTS, AdapterBank
-from tf_adapters.serving.places import check_export_file
+from tf_adapters.serving.bank import AdapterBank
+from tf_adapters.serving.bank_graph import INPUTS
+from tf_adapters.serving.versions import FORMATS, QUANTIZED, check_export_file
 from tf_adapters.tasks.readers import get_reader
 
-FORMATS = ("onnx", "litert")
-QUANTIZED = ("none", "int8")
 # The newest set of operations that tf2onnx writes.
 ONNX_OPSET = 18
 _MOST_BYTES = 2**31 - 2**20  # of a file's message
@@ -42,7 +41,7 @@ def export_file(model, path, *, format, text=None, task=None, quantize="none"):
         format: `"onnx"`, which needs tf2onnx (`pip install "tf_adapters[onnx]"`), or `"litert"`.
         text: `WordPiece` of training, whose settings are kept, or None.
         task: as in `export_saved_model`.
-        quantize: `"int8"` for an ONNX file whose products and embeddings are in eight bits (see `onnx_int8`), but for
+        quantize: `"int8"` for an ONNX file whose products and embeddings are in eight bits (see `onnx_graph`), but for
             the adapters, the head and the pooler; or `"none"`. `check_export` says what that loses.
 
     Returns: the path.
@@ -51,8 +50,8 @@ def export_file(model, path, *, format, text=None, task=None, quantize="none"):
         InputError: the file is there or cannot be written, tf2onnx is missing, or an operation of the model has no
             counterpart, which the message names; a bank is empty, or larger than the 2 GiB that a file may have.
     """
-    if format not in FORMATS:
-        raise InputError(f"{{format}} is unknown: use one of {', '.join(map(repr, FORMATS))}.", format=format)
+    if format not in FORMATS[1:]:
+        raise InputError(f"{{format}} is unknown: use one of {', '.join(map(repr, FORMATS[1:]))}.", format=format)
     if quantize not in QUANTIZED:
         raise InputError(f"{{quantize}} is unknown: use one of {', '.join(map(repr, QUANTIZED))}.", quantize=quantize)
     if quantize != "none" and format != "onnx":
@@ -114,17 +113,18 @@ def _of_bank(bank, format, quantize):
         )
     specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS]
     specs.append(tf.TensorSpec([None], tf.int32, name="task"))
-    with bank.unchanged():
+    with bank.packed() as tasks:
         function = tf.function(
-            lambda *inputs: bank.numbered_logits(dict(zip((*INPUTS, "task"), inputs))), input_signature=specs,
+            lambda *inputs: tasks.numbered_logits(dict(zip((*INPUTS, "task"), inputs))), input_signature=specs,
             autograph=False,
         )  # fmt: skip
+        known = list(tasks.tasks.values())
         about = {
-            "tasks": json.dumps(list(bank.tasks)),
-            "kinds": json.dumps([task.kind for task in bank.tasks.values()]),
-            "labels": json.dumps([task.labels for task in bank.tasks.values()]),
-            "text_pairs": json.dumps([task.text_pairs for task in bank.tasks.values()]),
-            "max_length": json.dumps([task.max_length for task in bank.tasks.values()]),
+            "tasks": json.dumps(list(tasks.tasks)),
+            "kinds": json.dumps([task.kind for task in known]),
+            "labels": json.dumps([task.labels for task in known]),
+            "text_pairs": json.dumps([task.text_pairs for task in known]),
+            "max_length": json.dumps([task.max_length for task in known]),
             "text": json.dumps(bank.tokenizer.settings()),
             "backbone_sha256": bank.digest,
         }
@@ -139,8 +139,7 @@ def _onnx(function, specs, about, quantize, kept):
         import onnx
         import tf2onnx
 
-        from tf_adapters.serving.onnx_graph import tidied
-        from tf_adapters.serving.onnx_int8 import in_integers
+        from tf_adapters.serving.onnx_graph import in_integers, tidied
     except ImportError as error:
         raise InputError(f'ONNX files need tf2onnx ({error}): run `pip install "tf_adapters[onnx]"`.') from None
 

@@ -1,7 +1,5 @@
-"""A SavedModel for TensorFlow Serving: raw text in, labels out."""
+"""SavedModels for TensorFlow Serving, of one task or of a bank: raw text in, labels out."""
 
-import json
-import os
 import pathlib
 from typing import Any, Dict, Optional
 
@@ -9,7 +7,6 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters._types import PathLike
-from tf_adapters._version import __version__
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import NOT_FINITE
@@ -19,16 +16,12 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.merging import merged
 from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.models.transformers.site import replaced
-from tf_adapters.saving.atomic import folder_beside, reason
-from tf_adapters.serving import warm_up
-from tf_adapters.serving.answers import NOT_UTF8, is_utf8
-from tf_adapters.serving.places import check_version_directory
+from tf_adapters.serving.bank import AdapterBank
+from tf_adapters.serving.bank_graph import INPUTS, NOT_UTF8, is_utf8
+from tf_adapters.serving.versions import check_storage, check_version_directory, write_version
 from tf_adapters.tasks.readers import get_reader
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import Tokenizer
-
-STORAGES = ("float32", "bfloat16", "float16")
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def export_saved_model(
@@ -77,8 +70,7 @@ def export_saved_model(
     """
     only_first_door(model, "export_saved_model")
     directory = check_version_directory(directory)
-    if storage not in STORAGES:
-        raise InputError(f"{{storage}} is unknown: use one of {', '.join(map(repr, STORAGES))}.", storage=storage)
+    check_storage(storage)
     if not isinstance(text, Tokenizer):
         raise InputError("{text} must be the tokenizer of training.", text=text)
     task = task or {}
@@ -98,57 +90,13 @@ def export_saved_model(
         return write_version(directory, root, functions, about)
 
 
-def write_version(directory, root, functions, about, finish=None, **values):
-    """Write a SavedModel as a version directory that appears when it is complete.
-
-    Args:
-        directory: path that `check_version_directory` returned.
-        root: `tf.Module` with what the functions read.
-        functions: dict from signature to `tf.function`.
-        about: dict for JSON, written to `assets.extra/tf_adapters.json`.
-        finish: function of the SavedModel's path, called before the directory appears, or None.
-        values: as of `write_requests`.
-
-    Returns: the directory.
-
-    Raises: InputError, if it cannot be written.
-    """
-    try:
-        # A server ignores what is not named by a number.
-        with folder_beside(directory) as folder:
-            complete = folder / directory.name
-            tf.saved_model.save(root, str(complete), signatures=functions)
-            extra = complete / "assets.extra"
-            extra.mkdir()
-            text = json.dumps({"tf_adapters": __version__, **about}, ensure_ascii=False)
-            (extra / "tf_adapters.json").write_text(text + "\n", encoding="utf-8")
-            warm_up.write_requests(extra / warm_up.FILE, functions, **values)
-            if finish is not None:
-                finish(complete)
-            os.rename(complete, directory)
-    except (OSError, tf.errors.OpError) as error:
-        raise InputError(f"{directory} cannot be written: {reason(error)}.") from None
-    return directory
-
-
-def module_of(functions, **parts):
-    """A `tf.Module` with the variables that functions read, and parts that they need (tables, constants)."""
-    root = tf.Module(name="served")
-    for name, part in parts.items():
-        setattr(root, name, part)
-    read = [variable for function in functions.values() for variable in function.get_concrete_function().variables]
-    # TensorFlow gives them in another order in each process; the same model is to be the same file.
-    root.read = sorted({id(variable): variable for variable in read}.values(), key=lambda variable: variable.name)
-    return root
-
-
 def _served(model, text, kind, task, names, storage):
     """What to save: an object with the variables, tables and constants that the graphs read, and the signatures.
 
     The model is not a part of it: its layers' own functions would be saved too.
     """
     names = tf.constant(names) if get_reader(kind.name).named else None
-    stored, family = stored_as(model, storage), state_of(model).family
+    stored, family = _stored_as(model, storage), state_of(model).family
 
     def logits(inputs):
         with (
@@ -181,14 +129,14 @@ def _served(model, text, kind, task, names, storage):
 
     lengths, nothing = tf.constant(default_lengths(text.max_length), tf.int64), tf.zeros([0, 0], tf.int32)
     texts = [kind.served_spec(name) for name in kind.served_texts(task)]
-    ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in _INPUTS]
+    ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS]
 
     @tf.function(input_signature=ids, autograph=False)
     def tokens(input_ids, attention_mask=nothing, token_type_ids=nothing):
         inputs = {
             "input_ids": input_ids,
-            "attention_mask": given(attention_mask, tf.cast(input_ids != text.pad_id, tf.int32)),
-            "token_type_ids": given(token_type_ids, tf.zeros_like(input_ids)),
+            "attention_mask": _given(attention_mask, tf.cast(input_ids != text.pad_id, tf.int32)),
+            "token_type_ids": _given(token_type_ids, tf.zeros_like(input_ids)),
         }
         return kind.served_tokens(logits(inputs), task)
 
@@ -209,12 +157,127 @@ def _like(rows, values):
     return tf.reshape(rows, [-1, *[1] * (values.shape.rank - 1)])
 
 
-def given(tensor, otherwise):
+def export_bank(bank: AdapterBank, directory: PathLike, *, storage: str = "float32") -> pathlib.Path:
+    """Write a version directory for TensorFlow Serving with all tasks of a bank.
+
+    Loading it needs tensorflow and tensorflow-text and nothing else. Its signatures:
+
+    - `serving_default`: `text` and `task`, strings `(batch,)`, in any order and mixture. Where the bank has tasks on
+      pairs also `text_pair`, which servers may leave out; it is read for these tasks alone.
+    - `tokens`: `input_ids`, int32 `(batch, length)`, and `task`; servers may leave out `attention_mask` (then what is
+      not padding counts) and `token_type_ids` (then zeros).
+    - `labels`: `task`; `labels`, strings `(batch, widest)`, the names in the order of the probabilities.
+    - `tasks`: no input; `task` and `kind`, strings `(tasks,)`.
+
+    The outputs of the first two are those of a call of the bank. A row whose task is unknown, or whose text is not
+    UTF-8, has an `error` that says so, and the other rows are answered.
+
+    `assets.extra/tf_serving_warmup_requests` has requests that TensorFlow Serving answers for itself before it says
+    that the version is available.
+
+    Args:
+        bank: an `AdapterBank` with at least one task. Changes wait until it is written, and its adapters are in memory
+            twice meanwhile.
+        directory: path of the new version, whose last part is a number: `serving/all/1`.
+        storage: str, how frozen kernels and embeddings of the encoder are stored, as in `export_saved_model`; how
+            adapters are is the bank's own.
+
+    Returns: path of the directory. It appears when it is complete.
+
+    Raises:
+        InputError: the directory is there, its name is no number, or it cannot be written; an empty bank.
+    """
+    directory = check_version_directory(directory)
+    check_storage(storage)
+    if not isinstance(bank, AdapterBank) or not bank.tasks:
+        raise InputError("{bank} must be an AdapterBank with at least one task: add(name, directory).", bank=bank)
+    with bank.packed() as tasks:
+        names = tf.lookup.KeyValueTensorInitializer(
+            tf.constant(list(tasks.tasks)), tf.range(1, 1 + len(tasks.tasks), dtype=tf.int32)
+        )
+        table = tf.lookup.StaticHashTable(names, default_value=-1)
+        functions = _functions_of_bank(tasks, table, _stored_as(bank.backbone, storage))
+        root = module_of(functions, text=bank.tokenizer, table=table)
+        about = _about_bank(bank, storage)
+        return write_version(directory, root, functions, about, task=list(tasks.tasks)[:8])
+
+
+def _about_bank(bank, storage):
+    tasks = {
+        name: {
+            "kind": task.kind, "labels": list(task.labels), "text_pairs": task.text_pairs, "max_length": task.max_length
+        }
+        for name, task in bank.tasks.items()
+    }  # fmt: skip
+    return {
+        "tasks": tasks,
+        "text": {name: value for name, value in bank.tokenizer.settings().items() if name != "max_length"},
+        "storage": {"backbone": storage, "adapters": bank.storage},
+        "backbone_sha256": bank.digest,
+    }
+
+
+def _functions_of_bank(tasks, table, stored):
+    graph = tasks.graph
+    text, task, pair = (tf.TensorSpec([None], tf.string, name=name) for name in ("text", "task", "text_pair"))
+    no_pair, nothing = tf.constant([], tf.string), tf.zeros([0, 0], tf.int32)
+    ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS]
+
+    # The largest part of each signature, which all of them call.
+    @tf.function(input_signature=[dict(zip(INPUTS, ids)), graph.column_specs()], autograph=False)
+    def logits(inputs, columns):
+        with replaced([(layer, attribute, tf.cast(of, tf.float32)) for layer, attribute, of in stored]):
+            return graph.logits(inputs, columns)
+
+    @tf.function(input_signature=[text, task], autograph=False)
+    def of_texts(text, task):
+        return graph.answer_texts(text, tf.zeros_like(text), task, table.lookup(task), tasks.tables, logits)
+
+    @tf.function(input_signature=[text, task, pair], autograph=False)
+    def of_pairs(text, task, text_pair=no_pair):
+        text_pair = _given(text_pair, tf.zeros_like(text))
+        return graph.answer_texts(text, text_pair, task, table.lookup(task), tasks.tables, logits)
+
+    @tf.function(input_signature=[ids[0], task, *ids[1:]], autograph=False)
+    def tokens(input_ids, task, attention_mask=nothing, token_type_ids=nothing):
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": _given(attention_mask, tf.cast(input_ids != graph.tokenizer.pad_id, tf.int32)),
+            "token_type_ids": _given(token_type_ids, tf.zeros_like(input_ids)),
+        }
+        return graph.answer_tokens(inputs, task, table.lookup(task), tasks.tables, logits)
+
+    @tf.function(input_signature=[task], autograph=False)
+    def labels(task):
+        return {"labels": tf.gather(tasks.tables["labels"], tf.maximum(table.lookup(task), 0))}
+
+    names, kinds = tf.constant(list(tasks.tasks)), tf.constant([of.kind for of in tasks.tasks.values()])
+
+    @tf.function(input_signature=[], autograph=False)
+    def known():
+        return {"task": tf.identity(names), "kind": tf.identity(kinds)}
+
+    default = of_pairs if any(of.text_pairs for of in tasks.tasks.values()) else of_texts
+    return {"serving_default": default, "tokens": tokens, "labels": labels, "tasks": known}
+
+
+def module_of(functions, **parts):
+    """A `tf.Module` with the variables that functions read, and parts that they need (tables, constants)."""
+    root = tf.Module(name="served")
+    for name, part in parts.items():
+        setattr(root, name, part)
+    read = [variable for function in functions.values() for variable in function.get_concrete_function().variables]
+    # TensorFlow gives them in another order in each process; the same model is to be the same file.
+    root.read = sorted({id(variable): variable for variable in read}.values(), key=lambda variable: variable.name)
+    return root
+
+
+def _given(tensor, otherwise):
     """An optional input of a signature: what a request gave, or `otherwise` for an empty one; in a graph."""
     return tf.cond(tf.size(tensor) > 0, lambda: tensor, lambda: otherwise)
 
 
-def stored_as(model, storage):
+def _stored_as(model, storage):
     """What to read in place of some layers' weights: list of `(layer, attribute, variable)`."""
     if storage == "float32":
         return []

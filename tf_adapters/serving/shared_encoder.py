@@ -1,4 +1,4 @@
-"""One encoder in memory and the adapters of several directories, of any kinds, that answer texts in turn."""
+"""One encoder and the adapters of several directories, of any kinds. Loads no TensorFlow before the encoder."""
 
 import dataclasses
 import threading

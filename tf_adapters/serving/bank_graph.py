@@ -1,0 +1,381 @@
+"""The tasks of a bank at one moment, and the graph that answers each row of a batch by its own; neither changes."""
+
+import dataclasses
+import weakref
+from typing import Any, Dict, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from tf_adapters.kinds.kind import NOT_FINITE
+from tf_adapters.layers.bank import AdapterPool, HeadPool, RowTable
+from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.routing import Routes, encode, site_places
+
+NOT_UTF8 = "the text is not UTF-8"
+KINDS = ("classification", "multi-label", "regression")
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+# What the tables say of a task, before the rows of its adapters at each site.
+_COLUMNS = ("pool", "norms", "pooler", "head_pool", "head", "kind", "outputs", "text")
+_LARGEST = np.finfo(np.float32).max
+
+
+class Rows:
+    """Rows of a table. It takes them back when neither the bank nor a call that is under way refers to them."""
+
+    def __init__(self, table, places):
+        self.table, self.places = table, places
+        weakref.finalize(self, table.release, places)
+
+
+@dataclasses.dataclass(frozen=True)
+class BankedTask:
+    """What the bank knows of a task.
+
+    Attributes:
+        kind: str, `"classification"`, `"multi-label"` or `"regression"`.
+        labels: tuple of str; of a regression none.
+        text_pairs: bool.
+        max_length: int, tokens that are kept of its texts.
+        outputs: int, its logits.
+        value_range: least and greatest value of a regression, or None.
+    """
+
+    kind: str
+    labels: tuple
+    text_pairs: bool
+    max_length: int
+    outputs: int
+    value_range: Optional[tuple]
+    # Where its weights are: the pools, the rows in each, and which of the adapters stands at each site (-1: none).
+    pool: Optional[AdapterPool] = dataclasses.field(repr=False, compare=False)
+    heads: HeadPool = dataclasses.field(repr=False, compare=False)
+    rows: Dict[str, Rows] = dataclasses.field(repr=False, compare=False)
+    sites: np.ndarray = dataclasses.field(repr=False, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class BankGraph:
+    """Answers rows of a batch by rows of pools. What a task is, the `tables` of a `BankTasks` say at each call.
+
+    Attributes:
+        backbone: a plain model without a head.
+        tokenizer: `WordPiece`, or None as long as the bank is empty.
+        lock: lock that is held while a graph is traced, since the backbone's layers are exchanged meanwhile.
+        norms, poolers: `RowTable`s; row 0 is the encoder's own.
+        own_poolers: bool, whether a task has a pooler of its own.
+        pools: tuple of `AdapterPool`.
+        heads: tuple of `HeadPool`.
+        texts: tuple of `(bool, int)`, ways of cutting texts: pairs or not, and the tokens that are kept.
+        functions: dict from the name of a method to its `tf.function`.
+    """
+
+    backbone: Any
+    tokenizer: Any
+    lock: Any
+    norms: RowTable
+    poolers: RowTable
+    own_poolers: bool = False
+    pools: tuple = ()
+    heads: tuple = ()
+    texts: tuple = ()
+    functions: Dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+
+    @property
+    def width(self):
+        """The most labels that a row has room for, an int."""
+        return max([2, *(pool.width for pool in self.heads)])
+
+    @property
+    def places(self):
+        """Dict from `(block, "attention" | "ffn")` to the number of a site."""
+        return {place: number for number, place in enumerate(site_places(self.backbone.config.num_hidden_layers))}
+
+    def run(self, name, signature, *arguments):
+        """What a method says in a graph, which is kept.
+
+        Args:
+            name: str, the method's.
+            signature, arguments: lists alike, of `tf.TensorSpec` and of tensors.
+        """
+        if name in self.functions:
+            return self.functions[name](*arguments)
+        with self.lock:
+            if name not in self.functions:
+                traced = tf.function(getattr(self, name), autograph=False, input_signature=signature)
+                traced.get_concrete_function()
+                # TensorFlow optimises a graph at its first run, and threads that run it side by side would each do so.
+                try:
+                    return traced(*arguments)
+                finally:
+                    self.functions[name] = traced
+        return self.functions[name](*arguments)
+
+    def answer_texts(self, text, text_pair, task, slot, tables, logits=None):
+        """Answers to strings `(batch,)`, as `AdapterBank.answer` returns them.
+
+        Args:
+            text, text_pair, task: strings.
+            slot: int32 `(batch,)`, the row of each one's task in the tables; -1 where there is none.
+            tables: as of a `BankTasks`.
+            logits: function that stands for `self.logits`, or None.
+        """
+        with tf.control_dependencies([_same_rows(text, task, "text"), _same_rows(text_pair, task, "text_pair")]):
+            task = tf.identity(task)
+        columns = self.columns(slot, tables)
+        encoded = self._encode(text, text_pair, columns)
+        longest = tf.reduce_max(tf.concat([encoded["input_ids"].row_lengths(), [1]], 0))
+        found = (logits or self.logits)(self.tokenizer.pad(encoded, length=longest), columns)
+        pairs = tf.gather([pairs for pairs, _ in self.texts], columns["text"])
+        readable = is_utf8(text) & (is_utf8(text_pair) | ~pairs)
+        return _answers(found, columns, task, readable, tables)
+
+    def answer_tokens(self, inputs, task, slot, tables, logits=None):
+        """Answers to a dict of `INPUTS`, int32 `(batch, length)`; the rest as of `answer_texts`."""
+        with tf.control_dependencies([_same_rows(inputs["input_ids"], task, "input_ids")]):
+            task = tf.identity(task)
+        columns = self.columns(slot, tables)
+        found = (logits or self.logits)(inputs, columns)
+        return _answers(found, columns, task, tf.ones_like(slot, tf.bool), tables)
+
+    def completed(self, inputs):
+        """A dict of `INPUTS`, of which the mask and the types may be missing: they follow from the ids."""
+        inputs = {name: tf.convert_to_tensor(value, tf.int32) for name, value in inputs.items()}
+        pad_id, ids = self.tokenizer.pad_id if self.tokenizer is not None else 0, inputs["input_ids"]
+        otherwise = {"attention_mask": tf.cast(ids != pad_id, tf.int32), "token_type_ids": tf.zeros_like(ids)}
+        return {**otherwise, **inputs}
+
+    def columns(self, slot, tables):
+        """What the tables say of each row, a dict; slot 0, the plain encoder, stands for tasks that are not there."""
+        found = tf.gather(tables["slots"], tf.maximum(slot, 0))
+        columns = dict(zip(_COLUMNS, tf.unstack(found[:, : len(_COLUMNS)], axis=1)))
+        return {**columns, "sites": found[:, len(_COLUMNS) :], "slot": slot}
+
+    def column_specs(self):
+        """The `tf.TensorSpec`s of `columns`."""
+        sites = tf.TensorSpec([None, len(self.places)], tf.int32)
+        return {**dict.fromkeys((*_COLUMNS, "slot"), tf.TensorSpec([None], tf.int32)), "sites": sites}
+
+    def _encode(self, text, text_pair, columns):
+        """Texts as ids, each by its task's length and with its pair if its task has pairs; ragged."""
+        parts, places = [], []
+        for number, (pairs, max_length) in enumerate(self.texts):
+            tokenizer = self.tokenizer.with_max_length(max_length)
+            if len(self.texts) == 1:
+                return tokenizer.encode(text, text_pair if pairs else None)
+            places.append(tf.where(columns["text"] == number)[:, 0])
+            texts = (tf.gather(strings, places[-1]) for strings in ((text, text_pair) if pairs else (text,)))
+            parts.append(tokenizer.encode(*texts))
+        order = tf.math.invert_permutation(tf.concat(places, 0))
+        return {name: tf.gather(tf.concat([part[name] for part in parts], 0), order) for name in parts[0]}
+
+    def encoder_outputs(self, inputs, columns, whole=False):
+        """Hidden states and pooled first tokens.
+
+        Args:
+            inputs: dict of `INPUTS`.
+            columns: as `columns` returns them.
+            whole: bool, whether each pool computes all rows, of which others' have its identity: a graph without
+                sorting.
+        """
+        # The rows keep their order, on which a product's rounding depends.
+        places = [tf.where(columns["pool"] == number)[:, 0] for number in range(len(self.pools))]
+        norms = self.norms.stores[0].gather(columns["norms"])
+
+        def adapt(hidden_states, site):
+            # Without this all weights are gathered first, and have left the processor's caches when they are used.
+            with tf.control_dependencies([hidden_states]):
+                rows = columns["sites"][:, site]
+            if whole:
+                for number, pool in enumerate(self.pools):
+                    hidden_states = pool(hidden_states, tf.where(columns["pool"] == number, rows, 0))
+                return hidden_states
+            if len(self.pools) < 2:
+                return self.pools[0](hidden_states, rows) if self.pools else hidden_states
+            parts = [
+                pool(tf.gather(hidden_states, index), tf.gather(rows, index)) for pool, index in zip(self.pools, places)
+            ]
+            return tf.dynamic_stitch([tf.cast(index, tf.int32) for index in places], parts)
+
+        family = state_of(self.backbone).family
+        activation = family.pooler(self.backbone).dense.activation
+
+        def pool(first):
+            if not self.own_poolers:
+                kernel, bias = (store.variable[0] for store in self.poolers.stores)
+                return activation(tf.matmul(first, kernel) + bias)
+            kernel, bias = (store.gather(columns["pooler"]) for store in self.poolers.stores)
+            return activation(tf.squeeze(tf.matmul(first[:, tf.newaxis], kernel), 1) + bias)
+
+        routes = Routes(adapt=adapt, norm=lambda number: (norms[:, number, 0], norms[:, number, 1]), pool=pool)
+        with self.lock:
+            return encode(family, self.backbone, {name: inputs[name] for name in INPUTS}, routes)
+
+    def logits(self, inputs, columns, whole=False):
+        """Logits `(batch, width)` of each row's head, zeros behind the last one; arguments as of `encoder_outputs`."""
+        _, pooled = self.encoder_outputs(inputs, columns, whole)
+        logits = tf.zeros([tf.shape(pooled)[0], self.width])
+        for number, pool in enumerate(self.heads):
+            missing = [[0, 0], [0, self.width - pool.width]]
+            if len(self.heads) == 1:
+                return tf.pad(pool(pooled, columns["head"]), missing)
+            if whole:
+                # Row 0 of a head's size has no weights, and adds nothing.
+                rows = tf.where(columns["head_pool"] == number, columns["head"], 0)
+                logits += tf.pad(pool(pooled, rows), missing)
+                continue
+            places = tf.where(columns["head_pool"] == number)
+            found = pool(tf.gather(pooled, places[:, 0]), tf.gather(columns["head"], places[:, 0]))
+            logits = tf.tensor_scatter_nd_update(logits, places, tf.pad(found, missing))
+        return logits
+
+
+class BankTasks:
+    """The tasks of a bank at one moment.
+
+    Args:
+        tasks: dict from name to `BankedTask`.
+        before: `BankGraph`, which is taken over where it can answer for these tasks too.
+
+    Attributes:
+        tasks: as given.
+        graph: `BankGraph`.
+        tables: dict of tensors with a row for each task behind one for the plain encoder: `slots`, int32, where its
+            weights are; `ranges`, float32, its least and greatest value; `labels`, strings.
+        numbers: dict from a task's name, bytes, to its row in the tables.
+    """
+
+    def __init__(self, tasks, before):
+        self.tasks = tasks
+        texts = _in_order(before.texts, [(task.text_pairs, task.max_length) for task in tasks.values()])
+        graph = dataclasses.replace(
+            before,
+            own_poolers=any("pooler" in task.rows for task in tasks.values()),
+            pools=_in_order(before.pools, [task.pool for task in tasks.values() if task.pool is not None]),
+            heads=_in_order(before.heads, [task.heads for task in tasks.values()]),
+            texts=texts or before.texts[:1],  # rows without a task are cut too
+            functions={},
+        )
+        self.graph = before if graph == before else graph
+        self.numbers = {name.encode(): number for number, name in enumerate(tasks, start=1)}
+        self.tables = self._tables()
+
+    def _tables(self):
+        graph, size = self.graph, 1 + len(self.tasks)
+        slots = np.zeros((size, len(_COLUMNS) + len(graph.places)), np.int32)
+        ranges = np.full((size, 2), [-_LARGEST, _LARGEST], np.float32)
+        labels = np.full((size, graph.width), b"", object)
+        for number, task in enumerate(self.tasks.values(), start=1):
+            first = {name: rows.places[0] for name, rows in task.rows.items()}
+            values = {
+                "pool": 0 if task.pool is None else graph.pools.index(task.pool),
+                "norms": first.get("norms", 0),
+                "pooler": first.get("pooler", 0),
+                "head_pool": graph.heads.index(task.heads),
+                "head": first["head"],
+                "kind": KINDS.index(task.kind),
+                "outputs": task.outputs,
+                "text": graph.texts.index((task.text_pairs, task.max_length)),
+            }
+            slots[number, : len(_COLUMNS)] = [values[name] for name in _COLUMNS]
+            if task.pool is not None:
+                # The last one stands for -1, no adapter.
+                slots[number, len(_COLUMNS) :] = np.array([*task.rows["adapters"].places, 0])[task.sites]
+            if task.value_range is not None:
+                ranges[number] = task.value_range
+            labels[number, : len(task.labels)] = [label.encode() for label in task.labels]
+        return {"slots": tf.constant(slots), "ranges": tf.constant(ranges), "labels": tf.constant(labels)}
+
+    def slots(self, task):
+        """The row in the tables of each task, int32 `(batch,)`; -1 where there is none.
+
+        Args:
+            task: tensor of strings, `(batch,)`.
+        """
+        return tf.constant([self.numbers.get(name, -1) for name in task.numpy().tolist()], tf.int32)
+
+    def packed(self):
+        """A copy whose tables hold what the tasks have and nothing else, for an export."""
+        graph = self.graph
+        pools = graph.pools + graph.heads
+        held = {table: [] for table in (graph.norms, graph.poolers, *(pool.table for pool in pools))}
+        tasks, places = {}, {}
+        for name, task in self.tasks.items():
+            for part, rows in task.rows.items():
+                first = 1 + len(held[rows.table])
+                held[rows.table] += rows.places
+                places[name, part] = list(range(first, first + len(rows.places)))
+        copies = {pool: pool.copy(held[pool.table]) for pool in pools}
+        tables = {table: table.copy(held[table]) for table in (graph.norms, graph.poolers)}
+        tables |= {pool.table: copied.table for pool, copied in copies.items()}
+        for name, task in self.tasks.items():
+            rows = {part: Rows(tables[old.table], places[name, part]) for part, old in task.rows.items()}
+            tasks[name] = dataclasses.replace(task, pool=copies.get(task.pool), heads=copies[task.heads], rows=rows)
+        before = dataclasses.replace(graph, norms=tables[graph.norms], poolers=tables[graph.poolers], functions={})
+        return BankTasks(tasks, before)
+
+    def numbered_logits(self, inputs):
+        """Logits where `task`, int32 `(batch,)`, is the place of each row's task in `tasks`; for use in a graph.
+
+        The graph has no strings, and no rows are sorted by their sizes.
+
+        Returns: dict of `logits`, float32 `(batch, widest)`, and `outputs`, int32 `(batch,)`.
+        """
+        columns = self.graph.columns(1 + inputs["task"], self.tables)
+        return {"logits": self.graph.logits(inputs, columns, whole=True), "outputs": columns["outputs"]}
+
+
+def _in_order(before, used):
+    """A tuple of what is used, once each: what was there before in its order, and what is new behind."""
+    used = dict.fromkeys(used)
+    return tuple([item for item in before if item in used] + [item for item in used if item not in before])
+
+
+def _answers(logits, columns, task, readable, tables):
+    """The outputs of an `AdapterBank`, in a graph.
+
+    Args:
+        logits: float32 `(batch, width)`.
+        columns: as `BankGraph.columns` returns them.
+        task: strings `(batch,)`, as they were asked for.
+        readable: bool `(batch,)`: is its text UTF-8.
+        tables: as of a `BankTasks`.
+    """
+    slot = tf.maximum(columns["slot"], 0)
+    shown = tf.strings.unicode_transcode(task, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
+    missing = tf.strings.join(["unknown task '", shown, "'"])
+    finite, known = tf.reduce_all(tf.math.is_finite(logits), -1), columns["slot"] >= 0
+    error = tf.where(known, tf.where(readable, tf.where(finite, "", NOT_FINITE), NOT_UTF8), missing)
+    outputs = tf.where(error == "", columns["outputs"], 0)
+    given = tf.range(tf.shape(logits)[1]) < outputs[:, tf.newaxis]
+    kind = {name: columns["kind"] == number for number, name in enumerate(KINDS)}
+    several, number = kind["multi-label"], kind["regression"]
+    logits = tf.where(given, logits, 0.0)
+    # Of a row without outputs the softmax has nothing to divide by.
+    softmax = tf.nn.softmax(tf.where(given | (outputs == 0)[:, tf.newaxis], logits, -np.inf))
+    probabilities = tf.where(
+        given & ~number[:, tf.newaxis], tf.where(several[:, tf.newaxis], tf.sigmoid(logits), softmax), 0.0
+    )
+    best = tf.one_hot(tf.argmax(probabilities, -1), tf.shape(logits)[1], on_value=True, off_value=False)
+    chosen = tf.where(several[:, tf.newaxis], logits > 0, best) & given & ~number[:, tf.newaxis]
+    chosen_names = tf.ragged.boolean_mask(tf.gather(tables["labels"], slot), chosen)
+    low, high = tf.unstack(tf.gather(tables["ranges"], slot), axis=1)
+    value = tf.minimum(tf.maximum(logits[:, 0], low), high)
+    return {
+        "label": tf.strings.reduce_join(chosen_names, -1, separator="|"),
+        "probabilities": probabilities,
+        "logits": logits,
+        "outputs": outputs,
+        "value": tf.where(number & (outputs > 0), value, 0.0),
+        "error": error,
+    }
+
+
+def is_utf8(text):
+    """Whether strings are UTF-8, bool of their shape; in a graph."""
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD) == text
+
+
+def _same_rows(values, task, name):
+    rows = tf.shape(values)[0]
+    return tf.debugging.assert_equal(tf.size(task), rows, f"task must have one entry for each row of {name}")
