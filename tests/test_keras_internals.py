@@ -355,6 +355,8 @@ class Definitions(ast.NodeVisitor):
         self.names.add(node.name)
         self.generic_visit(node)
 
+    visit_AsyncFunctionDef = visit_FunctionDef
+
     def visit_Attribute(self, node):
         if isinstance(node.ctx, ast.Store) and is_own_object(node.value):
             self.names.add(node.attr)

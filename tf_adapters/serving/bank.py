@@ -57,6 +57,9 @@ class AdapterBank(keras.Model):
     [b'', b'']
     """
 
+    # Set in `_become` alone.
+    _now: BankTasks
+
     def __init__(self, backbone: Union[keras.Model, PathLike], *, storage: str = "float32") -> None:
         super().__init__(name="adapter_bank")
         if storage not in ("float32", "bfloat16", "float16"):
