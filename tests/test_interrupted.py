@@ -1,14 +1,20 @@
 """What a kill may leave in an output folder: the commands' advice leads out of it, and nothing stays behind."""
 
+import json
+import random
+import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import write_csv
-from tests.runs import Killed
+from tests.conftest import write_checkpoint, write_csv
+from tests.runs import Killed, content
 from tf_adapters import fit, load_backbone, load_tokenizer, set_trainable, task_from_files
 from tf_adapters.cli import pretrain, train, tune
 from tf_adapters.errors import InputError
+from tf_adapters.saving.directory import read_adapter
 from tf_adapters.serving import export
 from tf_adapters.training import disk
 from tf_adapters.training.disk import SeedRuns
@@ -171,3 +177,83 @@ def test_the_variables_of_an_export_have_one_order():
         for name, found in {"one": (c, a), "two": (b, c)}.items()
     }
     assert list(export.module_of(functions).read) == [a, b, c]
+
+
+# Imports what a training needs, computes nothing, and forks a child for each line that it reads, which gets `kill -9`
+# after so many seconds. It answers with the child's status, 9 of one that was killed.
+FORKS = """
+import json, os, signal, sys, time
+import matplotlib.figure, sklearn.feature_extraction.text, sklearn.linear_model, tensorflow_text
+import tf_adapters.cli.plots, tf_adapters.cli.runs
+from tf_adapters.cli.main import main
+from tf_adapters.models.door import door_called
+
+door_called("transformers")
+
+for line in sys.stdin:
+    words, seconds = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.dup2(2, 1)
+            os._exit(main(words))
+        finally:
+            os._exit(70)
+    ended, deadline = 0, time.monotonic() + seconds
+    while not ended and time.monotonic() < deadline:
+        time.sleep(0.005)
+        ended, status = os.waitpid(child, os.WNOHANG)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+    print(os.waitstatus_to_exitcode(status) % 256 if os.WIFEXITED(status) else os.WTERMSIG(status), flush=True)
+"""
+
+
+@pytest.fixture
+def run_for(tmp_path):
+    """Runs a command in a child that is killed after some seconds: `run_for(words, seconds)` is its status, or 9."""
+    with open(tmp_path / "said", "wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
+        )
+
+    def run(words, seconds):
+        process.stdin.write(json.dumps([list(map(str, words)), seconds]) + "\n")
+        process.stdin.flush()
+        return int(process.stdout.readline() or (tmp_path / "said").read_text()[-2000:])
+
+    yield run
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.slow
+def test_twenty_kills_at_random_moments_leave_what_is_whole_and_goes_on_to_the_same_bytes(run_for, tmp_path):
+    """`kill -9` of the command from outside; each time it goes on, and may be killed again, until its end."""
+    write_checkpoint(tmp_path / "encoder", num_hidden_layers=1)
+    words = ["train", f"--model={tmp_path / 'encoder'}", "--max-length=16", "--trainable=head", "--batch-size=8"]
+    for name, rows in (("train", 32), ("validation", 8)):
+        words.append(f"--{name}={write_csv(tmp_path / f'{name}.csv', rows)}")
+    words += ["--epochs=2", "--checkpoint-seconds=0"]
+    assert run_for(["--version"], 300) == 0  # the imports
+    started = time.monotonic()
+    assert run_for([*words, f"--output={tmp_path / 'whole'}"], 300) == 0
+    seconds, moments, kills, runs = time.monotonic() - started, random.Random(0), 0, 0
+    while kills < 20:
+        output, runs, of_run, status = tmp_path / f"killed {runs}", runs + 1, 0, 9
+        while status == 9:
+            goes_on = ["--resume"] if (output / ".resume").exists() else []
+            # The tenth time nothing ends it.
+            limit = 300 if of_run == 9 else moments.uniform(0.2, 1.0) * seconds
+            status = run_for([*words, *goes_on, f"--output={output}"], limit)
+            of_run += status == 9
+            if (output / "tf_adapters.json").exists():
+                read_adapter(output)
+                if not (output / ".resume").exists():
+                    break  # it was over, but for its plot
+        assert status in (0, 9), (tmp_path / "said").read_text()[-2000:]
+        kills += of_run
+        found, whole = content(output), content(tmp_path / "whole")
+        whole.pop("learning-curve.png"), found.pop("learning-curve.png", None)
+        assert found == whole

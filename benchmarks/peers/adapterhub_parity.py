@@ -70,7 +70,7 @@ def main():
         exported = json.loads(
             _run(command("peers.adapterhub_torch", "check", folder, python=torch_python)).splitlines()[-1]
         )
-    finish("adapterhub-parity", options, (), {"imported": imported, "exported": exported}, describe)
+    finish("adapterhub-parity", options, (), {"imported": imported, "exported": exported}, table)
 
 
 def _run(words):
@@ -116,22 +116,3 @@ def import_all(folder):
         if preset not in PEFT:
             adapterhub.export_adapter(model, folder / "exported" / family / preset)
     return differences
-
-
-def describe(result):
-    """The result as lines of text."""
-    lines = [
-        f"{'family/adapter or head':32}{'imported: states':>18}{'logits':>10}{'exported: states':>18}{'logits':>10}"
-    ]
-    for name, imported in result["imported"].items():
-        if "refused" in imported:
-            lines.append(f"{name:32}refused: {imported['refused'][:90]}...")
-            continue
-        exported = result["exported"].get(name, {"hidden_states": float("nan"), "logits": float("nan")})
-        # Some heads were loaded into two classes.
-        kinds = ("hidden_states", "logits")
-        numbers = [
-            max(each[key] for key in each if key.endswith(kind)) for each in (imported, exported) for kind in kinds
-        ]
-        lines.append(f"{name:32}{numbers[0]:18.1e}{numbers[1]:10.1e}{numbers[2]:18.1e}{numbers[3]:10.1e}")
-    return "\n".join(lines)

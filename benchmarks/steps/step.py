@@ -9,11 +9,12 @@ import sys
 import tempfile
 import time
 
-from benchmarks.pairing import BEFORE, paired_ratios, summarise_steps, tracing_seconds
+from benchmarks.pairing import BEFORE, paired_ratios, summarise_steps
 from benchmarks.peers.worker_protocol import Worker, WorkerError
 from benchmarks.provenance import available_memory_gib, busy_cores, git_state, log, provenance, usable_cores
-from benchmarks.result_file import RESULTS, at_least_1, write_result
+from benchmarks.result_file import RESULTS, at_least_1, with_link, write_result
 from benchmarks.start import command
+from benchmarks.steps.step_table import table
 
 TF_ARMS = (
     *(
@@ -162,26 +163,6 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
 _FOR_WORKERS = ("bottleneck", "threads", "seed", "learning_rate", "xla")
 
 
-def describe(result):
-    """The result as lines of text."""
-    lines = [
-        f"{'arm':24}{'ms/step':>9}{'min':>9}{'max':>9}{'ex/s':>8}{'trace s':>9}{'peak MiB':>10}{'trained':>13}"
-        f"{'saved MB':>10}"
-    ]
-    for arm, row in result["arms"].items():
-        saved = f"{row['saved_bytes'] / 1e6:.2f}" if row["saved_bytes"] else "-"
-        step, tracing = row["step_ms"], tracing_seconds(row, len(result["batches"]["lengths"]))
-        lines.append(
-            f"{arm:24}{step['median']:9.1f}{step['min']:9.1f}{step['max']:9.1f}{row['examples_per_second']:8.1f}{tracing:9.1f}"
-            f"{row['peak_rss_mib']:10,.0f}{row['trained_parameters']:13,}{saved:>10}"
-        )
-    for name, ratio in result["ratios"].items():
-        low, high = ratio["interval"] or (ratio["min"], ratio["max"])
-        kind = "95 % interval" if ratio["interval"] else "range"
-        lines.append(f"{name}: {ratio['median']:.3f} ({kind} {low:.3f} to {high:.3f}, {len(ratio['rounds'])} rounds)")
-    return "\n".join(lines)
-
-
 def _write_batches(folder, settings, data_dir, split, log):
     # In a process of its own: the driver stays small, and its memory is not the workers'.
     log("Tokenizing the batches ...")
@@ -311,7 +292,7 @@ def main():
         )
     except (WorkerError, RuntimeError) as error:
         sys.exit(str(error))
-    print(describe(result))
+    print(table(with_link(result, output or "not kept")))
     if output is not None:
         write_result(output, result)
         print(f"Written to {os.path.relpath(output)}")

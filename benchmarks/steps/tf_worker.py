@@ -103,6 +103,7 @@ class RoutedArm:
             for inputs, _ in _read_batches(settings["batches"])
         ]
         self.batch_count = len(self.batches)
+        self.details["resident"] = TASKS
 
     def step(self, index):
         self.bank(self.batches[index])["logits"].numpy()
