@@ -12,12 +12,23 @@ import argparse
 import pathlib
 import time
 
+import tensorflow as tf
 import tf_keras as keras
 
 import tf_adapters
-from tf_adapters.layers.ops import keras2
-from tf_adapters.text.batching import default_lengths
-from tf_adapters.training.schedules import warmup_linear_decay
+
+
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A tenth of the steps the rate rises to its peak, then it falls to zero (section 3.1 of the paper)."""
+
+    def __init__(self, peak, steps):
+        self.peak, self.steps, self.rising = peak, steps, max(1, steps // 10)
+
+    def __call__(self, step):
+        step = tf.cast(step, tf.float32)
+        falling = (self.steps - step) / max(1, self.steps - self.rising)
+        return self.peak * tf.minimum(step / self.rising, falling)
+
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="minilm", help="minilm, a directory, or a hub id")
@@ -43,12 +54,10 @@ print(tf_adapters.parameter_counts(model))
 # to one of a few lengths where XLA compiles each.
 batches = tf_adapters.text.training_batches(
     rows, tokenizer, batch_size=32, epochs=options.epochs, seed=0, drop_remainder=options.xla,
-    lengths=default_lengths(64) if options.xla else None,
+    lengths=(16, 32, 64) if options.xla else None,
 )  # fmt: skip
-# A tenth of the steps the rate rises, then it falls to zero (section 3.1 of the paper).
-rate = warmup_linear_decay(keras2)(1e-3, int(batches.cardinality()), warmup_fraction=0.1)
 model.compile(
-    optimizer=keras.optimizers.Adam(rate),
+    optimizer=keras.optimizers.Adam(WarmupLinearDecay(1e-3, int(batches.cardinality()))),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
     jit_compile=options.xla,
