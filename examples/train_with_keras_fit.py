@@ -18,15 +18,16 @@ import tf_keras as keras
 import tf_adapters
 
 
-class WarmupThenDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A tenth of the steps the rate rises, then it falls to zero (section 3.1 of the paper)."""
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A tenth of the steps the rate rises to its peak, then it falls to zero (section 3.1 of the paper)."""
 
-    def __init__(self, rate, steps):
-        self.rate, self.steps = rate, steps
+    def __init__(self, peak, steps):
+        self.peak, self.steps, self.rising = peak, steps, max(1, steps // 10)
 
     def __call__(self, step):
-        done = tf.cast(step, tf.float32) / self.steps
-        return self.rate * tf.minimum(done / 0.1, tf.maximum(1 - done, 0.0) / 0.9)
+        step = tf.cast(step, tf.float32)
+        falling = (self.steps - step) / max(1, self.steps - self.rising)
+        return self.peak * tf.minimum(step / self.rising, falling)
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -56,7 +57,7 @@ batches = tf_adapters.text.training_batches(
     lengths=(16, 32, 64) if options.xla else None,
 )  # fmt: skip
 model.compile(
-    optimizer=keras.optimizers.Adam(WarmupThenDecay(1e-3, int(batches.cardinality()))),
+    optimizer=keras.optimizers.Adam(WarmupLinearDecay(1e-3, int(batches.cardinality()))),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
     jit_compile=options.xla,
