@@ -1,6 +1,7 @@
 """The tasks of a bank at one moment, and the graph that answers each row of a batch by its own; neither changes."""
 
 import dataclasses
+import functools
 import weakref
 from typing import Any, Dict, Optional
 
@@ -257,10 +258,14 @@ class BankTasks:
             functions={},
         )
         self.graph = before if graph == before else graph
-        self.numbers = {name.encode(): number for number, name in enumerate(tasks, start=1)}
-        self.tables = self._tables()
 
-    def _tables(self):
+    # Of a bank that is being filled, nobody asks for these.
+    @functools.cached_property
+    def numbers(self):
+        return {name.encode(): number for number, name in enumerate(self.tasks, start=1)}
+
+    @functools.cached_property
+    def tables(self):
         graph, size = self.graph, 1 + len(self.tasks)
         slots = np.zeros((size, len(_COLUMNS) + len(graph.places)), np.int32)
         ranges = np.full((size, 2), [-_LARGEST, _LARGEST], np.float32)
