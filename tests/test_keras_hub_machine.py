@@ -66,8 +66,8 @@ def trained(model):
 class BothDoors(RuleBasedStateMachine):
     """The same operations on both."""
 
-    @initialize(policy=st.sampled_from(["float32", "mixed_float16"]))
-    def load(self, policy):
+    @initialize(policy=st.sampled_from(["float32", "mixed_float16"]), at_once=st.booleans())
+    def load(self, policy, at_once):
         """Under the second policy `cast` rounds: to half precision through the first door, to eight bits else."""
         tf_keras.mixed_precision.set_global_policy(policy)
         self.half = policy != "float32"
@@ -90,6 +90,12 @@ class BothDoors(RuleBasedStateMachine):
         self.add("b", "upper", 1)
         self.through_a_second_model()
         self.activate("a", None)
+        if self.half and at_once:  # weights that training had changed before
+            self.choose("top-1")
+            self.train(3)
+            self.choose("adapters")
+            self.cast()
+            self.save(0)
 
     def both(self, operation):
         """Do it with each model: both do it, or both refuse it in the same words."""

@@ -19,10 +19,11 @@ def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
     for, and so does `save_adapter` for weights that training had changed before.
 
     Biases, LayerNorms, adapters, the head and whatever trains stay in float32. Adapters are saved and loaded as before.
-    The float32 values are given up. A `set_trainable` that would train them raises InputError from then on, and so does
-    `remove_adapters` of the last adapter, if it was there before the cast. Checkpoints of the whole model from before
-    do not fit any more; transformers' `save_pretrained` writes the rounded values, and in bfloat16 only
-    `safe_serialization=True` makes files that can be read again.
+    The float32 values are given up. A `set_trainable` that would train them raises InputError from then on, and so do
+    `change_head`, `merge_adapter`, and `remove_adapters` of the last adapter, if it was there before the cast.
+    Checkpoints of the whole model from before do not fit any more; transformers' `save_pretrained` writes the rounded
+    values, and in bfloat16 only `safe_serialization=True` makes files that can be read again. `save_weights` refuses
+    `.h5` then.
 
     Call it after `set_trainable` and before `compile`, or for a model that only predicts, after `freeze`.
 
