@@ -101,7 +101,7 @@ def test_a_configuration_nested_too_deep_is_refused_in_a_command(cli, tmp_path):
 
 def test_the_package_reads_json_in_one_place():
     package = pathlib.Path(tf_adapters.__file__).parent
-    own = ("json.loads(json.dumps(", "json.loads(self._bytes_from_chief(")  # what this package itself has just written
+    own = ("json.loads(json.dumps(", "json.loads(self._sum(")  # what this package itself has just written
     found = [
         f"{path.name}: {line.strip()}"
         for path in package.rglob("*.py")

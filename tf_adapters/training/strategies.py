@@ -288,7 +288,8 @@ class Workers(Alone):
             return compute()
         data = json.dumps(compute()).encode() if self.chief else b""
         size = int(self._sum(np.array(len(data))))
-        return json.loads(self._sum(np.resize(np.frombuffer(data or b"\0", np.uint8), size)).astype(np.uint8).tobytes())
+        sent = np.resize(np.frombuffer(data or b"\0", np.uint8), size)
+        return json.loads(self._sum(sent).astype(np.uint8).tobytes())
 
     def _sum(self, array, everyone=False):
         """Sum over the replicas of an integer array; those of other workers than the chief count as 0, unless
