@@ -371,12 +371,7 @@ MUTATIONS = [
     ("saving/directory.py", "@transaction\ndef load_adapter(", "def load_adapter(", "state_machine"),
     ("models/injection.py", "@transaction\ndef add_adapters(", "def add_adapters(", "state_machine"),
     ("serving/server.py", "if logit > 0]", "if logit]", "server:several"),
-    (
-        "serving/server.py",
-        "            self._drop(name)\n            self._faults",
-        "            self._faults",
-        "server:cannot_read",
-    ),
+    ("serving/server.py", "for.\n            self._drop(name)\n", "for.\n", "server:cannot_read"),
     (
         "serving/server.py",
         "asked = [row for row, error in zip(rows, errors) if error is None]",

@@ -284,7 +284,7 @@ def _check_settings(output, settings):
             f"--output {output} is not the chief's: give the folder that it writes, which all machines must share."
         )
     before = read_json(output / SETTINGS_FILE, "start anew with --overwrite").get("settings") or {}
-    refuse_other(output, "a search", before, settings, dict.fromkeys(settings))
+    refuse_other(output, "a search", dict.fromkeys(settings) | before, settings)
 
 
 def _finish(console, hypermodel, rows, output, settings, chosen):
