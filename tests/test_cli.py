@@ -290,7 +290,7 @@ def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_dire
 
     (tmp_path / "t.txt").write_text("".join(f"the film {'is ' * (i % 7)}{i}\n" for i in range(50)))
     whole = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
-    read, ahead, read_chunks, load = [], [], files.read_chunks, predict._One.load
+    read, ahead, read_chunks, load = [], [], files.read_chunks, predict._label_by_one
 
     def counted(*arguments, **options):
         for chunk in read_chunks(*arguments, **options):
@@ -308,7 +308,7 @@ def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_dire
 
     monkeypatch.setattr(predict, "CHUNK_ROWS", 8)
     monkeypatch.setattr(readers, "read_chunks", counted)
-    monkeypatch.setattr(predict._One, "load", watched)
+    monkeypatch.setattr(predict, "_label_by_one", watched)
     chunked = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
     assert ahead == [1, 2, 3, 4, 5, 6, 7] and read == [8] * 6 + [2]
     assert [row["label"] for row in chunked] == [row["label"] for row in whole]

@@ -207,7 +207,8 @@ def test_the_package_calls_none_of_the_loaders_that_run_what_a_file_names():
         f"{path.name}: {line.strip()}"
         for path in package.rglob("*.py")
         for line in path.read_text(encoding="utf-8").splitlines()
-        if loaders.search(line)
+        # Whose unpickler can name five things: tests/test_torch_files.py.
+        if loaders.search(line) and (path.name, line) != ("torch_files.py", "import pickle")
     ]
     assert not found
 

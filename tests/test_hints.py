@@ -112,17 +112,8 @@ def test_versions_lengths_and_added_tokens(folders):
     assert isinstance(load_tokenizer(model), WordPiece)
 
 
-@pytest.mark.parametrize(
-    "options, says",
-    [
-        (["--train=w.conllu", "--kind=token-classification", "--text-pair-column=b"], "--text-pair-column is 'b'"),
-        (["--task=imdb_reviews", "--data-dir=w.conllu"], "--data-dir is 'w.conllu'"),
-    ],
-)
-def test_a_message_that_names_an_argument_outright_names_the_option_at_the_command_line(
-    cli, tmp_path, monkeypatch, options, says
-):
+def test_a_message_that_names_an_argument_outright_names_the_option_at_the_command_line(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "w.conllu").write_text("1\ta\t_\tX\n\n")
-    outcome = cli("train", "--output=o", *options)
-    assert outcome.status == 2 and says in outcome.err, outcome.err
+    outcome = cli("train", "--output=o", "--task=imdb_reviews", "--data-dir=w.conllu")
+    assert outcome.status == 2 and "--data-dir is 'w.conllu'" in outcome.err, outcome.err

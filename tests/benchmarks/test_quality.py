@@ -195,4 +195,5 @@ def test_table_of_the_study_and_of_the_newest_result_only(tmp_path):
     )
     assert "**adapters** 89.00 %, full fine-tuning 89.00 %; +0.00 points, 95 %" in text
     assert "commit 0123456 with changes" in text
-    assert "new.json" in text and "old.json" not in text
+    notes = tables.make_tables(tables.read_results(tmp_path), tables.NOTES)
+    assert "new.json" in notes and "old.json" not in notes

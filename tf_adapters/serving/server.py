@@ -12,6 +12,7 @@ import time
 import urllib.parse
 
 from tf_adapters.errors import InputError
+from tf_adapters.json_input import parse_json
 
 # Names of applications: of the door, and of the replicas; where tasks have their own, the task's name follows.
 DOOR, BANK = "tf-adapters", "tf-adapters-bank"
@@ -352,8 +353,8 @@ async def _body(request):
             413, f"the body has {len(content)} bytes: at most {MOST_BYTES} are read, so send fewer rows at once"
         )
     try:
-        body = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        body = parse_json(content)
+    except ValueError as error:
         raise Refusal(400, f"the body is no JSON: {str(error)[:200]}") from None
     if not isinstance(body, dict):
         raise Refusal(400, "the body must be a JSON object")
