@@ -229,7 +229,8 @@ def run_for(tmp_path):
 
 
 @pytest.mark.slow
-def test_twenty_kills_at_random_moments_leave_what_is_whole_and_goes_on_to_the_same_bytes(run_for, tmp_path):
+@pytest.mark.parametrize("most", [5, pytest.param(20, marks=pytest.mark.nightly)])
+def test_kills_at_random_moments_leave_what_is_whole_and_goes_on_to_the_same_bytes(run_for, tmp_path, most):
     """`kill -9` of the command from outside; each time it goes on, and may be killed again, until its end."""
     write_checkpoint(tmp_path / "encoder", num_hidden_layers=1)
     words = ["train", f"--model={tmp_path / 'encoder'}", "--max-length=16", "--trainable=head", "--batch-size=8"]
@@ -240,7 +241,7 @@ def test_twenty_kills_at_random_moments_leave_what_is_whole_and_goes_on_to_the_s
     started = time.monotonic()
     assert run_for([*words, f"--output={tmp_path / 'whole'}"], 300) == 0
     seconds, moments, kills, runs = time.monotonic() - started, random.Random(0), 0, 0
-    while kills < 20:
+    while kills < most:
         output, runs, of_run, status = tmp_path / f"killed {runs}", runs + 1, 0, 9
         while status == 9:
             goes_on = ["--resume"] if (output / ".resume").exists() else []
