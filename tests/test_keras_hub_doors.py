@@ -37,6 +37,7 @@ from tf_adapters.models.state import state_of  # noqa: E402
 
 
 def test_each_door_has_what_the_text_of_doors_says_and_nothing_else_is_asked_of_one():
+    pytest.importorskip("tf_keras", reason="needs the first door")
     entries = re.findall(r"^    (\S.*?)(?:  .*)?$", models.door.__doc__, re.MULTILINE)
     described = dict(re.findall(r"(\w+)(\([^)]*\))?", ", ".join(entries)))
     for one in map(models.door.door_called, models.loading.DOORS):
