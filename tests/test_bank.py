@@ -382,7 +382,7 @@ def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directorie
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for turn in range(20):
+    for turn in range(8):
         bank.replace("moving", directories / ("film" if turn % 2 else "pooler"))
         # Three labels, where there were two, are another graph: all threads trace anew, and again when they go.
         bank.add("passing", directories / ("shared" if turn % 5 == 0 else "film")).remove("passing")

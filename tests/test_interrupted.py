@@ -229,7 +229,7 @@ def run_for(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [5, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("most", [3, pytest.param(20, marks=pytest.mark.nightly)])
 def test_kills_at_random_moments_leave_what_is_whole_and_goes_on_to_the_same_bytes(run_for, tmp_path, most):
     """`kill -9` of the command from outside; each time it goes on, and may be killed again, until its end."""
     write_checkpoint(tmp_path / "encoder", num_hidden_layers=1)
