@@ -392,6 +392,14 @@ def test_calls_and_changes_from_several_threads_never_mix(checkpoint, directorie
     assert not wrong and all(counts) and list(bank.tasks) == ["still", "moving"]
 
 
+def test_no_moment_of_a_change_has_the_tasks_taken_away(checkpoint, directories, monkeypatch):
+    """Keras' own way to set an attribute takes the old one away first; a call in another thread would find none."""
+    bank, taken = AdapterBank(str(checkpoint)), []
+    monkeypatch.setattr(AdapterBank, "__delattr__", lambda self, name: taken.append(name))
+    bank.add("film", directories / "film").replace("film", directories / "pooler").remove("film")
+    assert "_now" not in taken
+
+
 def test_rows_that_a_call_reads_are_not_overwritten(checkpoint, directories):
     """A call that began before a task was replaced and other tasks came answers as the task was."""
     bank = AdapterBank(str(checkpoint)).add("film", directories / "film")

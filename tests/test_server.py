@@ -19,6 +19,7 @@ import pytest
 
 from tests.conftest import write_checkpoint
 from tests.test_bank import TASKS, save_task
+from tf_adapters.serving import server
 from tf_adapters.serving.server import MOST_BYTES, Door, Refusal, Replica
 
 RECORDS = {
@@ -104,6 +105,41 @@ def test_a_request_that_cannot_be_answered_gets_a_status_and_a_sentence(path, bo
     assert found[0] == status and sentence in found[1]
 
 
+def test_rows_are_asked_for_again_where_a_replica_ended(monkeypatch):
+    class Ended(Exception):
+        pass
+
+    class Gone(Exception):
+        pass
+
+    async def remote(rows):
+        found = said.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def get_app_handle(app):
+        if app == "none":
+            raise Gone
+        return types.SimpleNamespace(answer=types.SimpleNamespace(remote=remote))
+
+    fakes = {
+        "ray": types.SimpleNamespace(serve=types.SimpleNamespace(get_app_handle=get_app_handle)),
+        "ray.exceptions": types.SimpleNamespace(RayActorError=Ended),
+        "ray.serve": None,
+        "ray.serve.exceptions": types.SimpleNamespace(RayServeException=Gone),
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setitem(sys.modules, name, fake)
+    monkeypatch.setattr(server, "_TRIES", 2)
+    said = [Ended(), Ended(), ["an answer"]]
+    assert asyncio.run(Door()._ask("bank", "answer", [])) == ["an answer"]
+    said = [Ended(), Ended(), Ended()]
+    with pytest.raises(Refusal, match="try again later"):
+        asyncio.run(Door()._ask("bank", "answer", []))
+    assert asyncio.run(Door()._ask("none", "answer", [])) is None
+
+
 def test_the_command_refuses_before_ray_is_looked_for(cli, adapter_directory, tmp_path):
     for arguments, message in {
         (): "Give NAME=DIRECTORY to start a server",
@@ -146,12 +182,21 @@ def is_of(answer, expected):
 
 @pytest.fixture
 def replica(tasks, monkeypatch):
-    """A `Replica` without Ray, which computes each row by itself."""
+    """A `Replica` without Ray, which computes the rows of a request together."""
 
     def batch(**options):
         def decorated(function):
+            waiting = []
+
             async def one(row):
-                return (await function([row]))[0]
+                future = asyncio.get_running_loop().create_future()
+                waiting.append((row, future))
+                await asyncio.sleep(0)  # the others of the request come
+                batch, waiting[:] = list(waiting), []
+                if batch:
+                    for (_, answer), found in zip(batch, await function([row for row, _ in batch])):
+                        answer.set_result(found)
+                return await future
 
             return one
 
@@ -208,7 +253,8 @@ def test_a_directory_that_a_replica_cannot_read_is_answered_by_nothing_else(repl
     asyncio.run(replica.reconfigure({"film": [str(folder / "encoder"), 2]}))
     (found,) = answers(replica, ("film", "a"))
     assert "the task 'film' cannot be used" in found["error"] and "is no adapter directory" in found["error"]
-    assert asyncio.run(replica.state())["faults"]["film"]["change"] == 2
+    state = asyncio.run(replica.state())
+    assert state["faults"]["film"]["change"] == 2 and not state["tasks"]
     asyncio.run(replica.reconfigure({"film": [str(folder / "film"), 3]}))
     assert probabilities(replica, "film") == before and not asyncio.run(replica.state())["faults"]
 
@@ -320,24 +366,24 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 
 
 @needs_ray
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_tasks_come_and_go_and_a_replica_ends_while_clients_ask(tasks):
     folder, expected = tasks
-    with Server(folder, "film=film", "shared=shared", "--replicas=2") as server:
-        status, found = server.ask("/v1/models/film:predict", {"instances": TEXTS})
+    with Server(folder, "film=film", "shared=shared", "--replicas=2") as running:
+        status, found = running.ask("/v1/models/film:predict", {"instances": TEXTS})
         assert status == 200
         for row, values in zip(found["predictions"], expected["film"]):
             assert max(abs(a - b) for a, b in zip(row["probabilities"], values)) < 1e-5
-        assert tasks_change_while_clients_ask(server, tasks, clients=8, rounds=1) > 8
+        assert tasks_change_while_clients_ask(running, tasks, clients=8, rounds=1) > 8
         # What is refused changes nothing.
-        before = server.ask("/tasks")
+        before = running.ask("/tasks")
         for arguments, message in {
             ("--add", f"film={folder / 'three'}"): "the server has a task of that name",
             ("--replace", f"none={folder / 'three'}"): "the server has no such task; it has film, shared",
             ("--remove", "film", "--remove", "shared"): "would have no task",
             ("--add", f"other={folder / 'encoder'}"): "is no adapter directory",
         }.items():
-            refused = server.change(*arguments)
+            refused = running.change(*arguments)
             assert refused.returncode == 2 and message in refused.stderr
-        assert server.ask("/tasks") == before
+        assert running.ask("/tasks") == before

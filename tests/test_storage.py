@@ -127,6 +127,8 @@ def test_another_model_on_the_encoder_knows_that_it_was_cast(half, checkpoint, t
     for operation in (backbone_digest, add_adapters, change_head, lambda one: set_trainable(one, "full")):
         with pytest.raises(InputError, match="needs the encoder's float32 weights.*load the model again"):
             operation(other)
+    with pytest.raises(InputError, match="change_head needs the encoder's float32 weights"):
+        change_head(known, num_labels=2)
     assert backbone_digest(known) == backbone_digest(model) == digest
     # A file of another encoder would leave nobody knowing which one it is.
     changed = load_backbone(checkpoint)

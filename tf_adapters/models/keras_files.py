@@ -88,9 +88,6 @@ def _load(one, model, state, *arguments, **settings):
     except BaseException:
         undo.restore()
         raise
-    finally:
-        # A checkpoint of TensorFlow holds what acted when it was saved, too.
-        state.let(model)
 
 
 def _frozen(model, state):
