@@ -85,7 +85,7 @@ class Task:
 
     Attributes:
         name: str, as given on the command line, or "files".
-        kind: name of a `training.kinds.Kind`, such as "classification".
+        kind: name of a `kinds.Kind`, such as "classification".
         labels: label names in index order; empty for regression.
         metric: name in `tasks.metrics.METRICS` that chooses the best epoch.
         train, validation, test: `Rows`; test may be None, and its labels are
