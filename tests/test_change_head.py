@@ -1,5 +1,7 @@
 """Another head on an encoder that is in memory once."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,19 @@ def test_models_that_it_does_not_fit_are_refused(checkpoint):
     add_adapters(model, AdapterConfig(bottleneck_size=4))
     with pytest.raises(InputError, match="without adapters"):
         change_head(model)
+
+
+def test_an_encoder_that_is_no_longer_that_of_its_files_is_refused(checkpoint, tmp_path):
+    model = load_backbone(checkpoint)
+    model.save_weights(tmp_path / "as-it-came.h5")
+    kernel = model.bert.encoder.layer[0].intermediate.dense.kernel
+    kernel.assign(kernel + 0.1)
+    model.save_weights(tmp_path / "other.h5")
+    change = functools.partial(change_head, model, head="token-classification")
+    for file in ("other.h5", "as-it-came.h5", "other.h5"):
+        model.load_weights(tmp_path / file)
+        if file == "other.h5":
+            with pytest.raises(InputError, match="changed since it was loaded"):
+                change()
+        else:
+            change()

@@ -97,13 +97,19 @@ class Reference:
     """What a model is to be: arrays by names, and who acts."""
 
     def __init__(self, weights):
-        self.origin = dict(weights)
+        self.files = dict(weights)
         self.encoder = {name: value for name, value in weights.items() if not is_norm(name) and not is_head(name)}
         self.plain = {name: value for name, value in weights.items() if is_norm(name) or is_head(name)}
         self.adapters = {}  # name -> (configuration's name, weights by a directory's keys, its own LayerNorms and head)
         self.active, self.blocks, self.suspended, self.trains, self.mode = None, None, 0, None, None
         self.chosen_outputs = None  # of the head that the choice of what trains was for
         self.rounded, self.lost = set(), False  # names, and whether what was before the adapters is gone with them
+        self.note_origin()
+
+    def note_origin(self):
+        """The encoder as it is counts as unchanged, and directories that are saved from now on are for it."""
+        self.origin = self.encoder | self.plain
+        self.digest = {name: value.tobytes() for name, value in self.origin.items() if not is_head(name)}
 
     @property
     def acting(self):
@@ -150,6 +156,11 @@ class Reference:
         return {
             name for name, value in now.items() if not is_head(name) and not np.array_equal(value, self.origin[name])
         }
+
+    def as_in_its_files(self):
+        """Whether the encoder is, but for a pooler, which a new head takes from them."""
+        now = {name: value for name, value in (self.encoder | self.plain).items() if not is_head(name)}
+        return all(np.array_equal(value, self.files[name]) for name, value in now.items() if "pooler" not in name)
 
     def chosen(self, mode):
         """Names that a mode trains, those of the adapter left out."""
@@ -373,6 +384,8 @@ class Lifecycle(RuleBasedStateMachine):
         held = json.loads((directory / "tf_adapters.json").read_text())
         kind = saved.active and saved.adapters[saved.active][0]
         others = set(reference.adapters) - ({name} if kind else set())
+        if saved.digest != reference.digest:
+            return "was trained on another encoder"
         if reference.changed() - self.brought(saved):
             return "changed since|weights of the encoder or a head"
         if others and (kind is None or held["backbone"]["weights_saved"]):
@@ -452,8 +465,9 @@ class Lifecycle(RuleBasedStateMachine):
                 reference.encoder[name] = (value + update).astype(np.float32)
         reference.plain, reference.adapters = own, {}
         reference.active, reference.blocks, reference.trains, reference.mode = None, None, None, None
-        reference.origin = reference.encoder | reference.plain
+        reference.note_origin()
         self.saved = []  # they fit the encoder as it was
+        backbone_digest(self.model)
 
     @rule()
     def merge_for_a_moment(self):
@@ -522,8 +536,11 @@ class Lifecycle(RuleBasedStateMachine):
         if before.adapters and before.trains is None:  # nothing was chosen, so that nothing of the encoder may change
             self.refused(lambda: self.model.load_weights(file), "another encoder, or one that was trained")
             return
+        again = not before.adapters and before.trains is None
         self.model.load_weights(file)
         self.reference = before
+        if again:  # of an encoder without adapters
+            before.note_origin()
 
     @precondition(lambda self: self.reference.adapters)
     @rule()
@@ -539,9 +556,9 @@ class Lifecycle(RuleBasedStateMachine):
             self.refused(lambda: change_head(self.model), "without adapters")
             return
         if self.reference.rounded:
-            self.refused(lambda: change_head(self.model), "float32 weights|changed since")
+            self.refused(lambda: change_head(self.model), "float32 weights")
             return
-        if self.reference.changed():
+        if not self.reference.as_in_its_files():
             self.refused(lambda: change_head(self.model), "changed since it was loaded")
             return
         keras.utils.set_random_seed(0)
@@ -550,7 +567,7 @@ class Lifecycle(RuleBasedStateMachine):
         assert {
             name
             for name in weights
-            if not is_head(name) and not np.array_equal(weights[name], self.reference.weights()[name])
+            if not is_head(name) and not np.array_equal(weights[name], self.reference.files[name])
         } == set()
         self.reference, self.graphs, self.saved = Reference(weights), [], []
         backbone_digest(self.model)

@@ -5,6 +5,7 @@ import pathlib
 import warnings
 from typing import Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
@@ -74,11 +75,6 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
         raise InputError("model: change_head takes one that load_backbone returned, and makes no head of masked words.")
     if state.adapters:
         raise InputError("model: it has adapters, and change_head takes one without adapters: remove_adapters first.")
-    if state.changed(model):
-        raise InputError(
-            "model: its encoder was changed since it was loaded, and its files have what a new head stands on: load it "
-            "again."
-        )
     check_not_cast(model.weights, "change_head")
     check_head(num_labels, labels, head, head_layers)
     family, config = _described_encoder(state.directory)
@@ -89,12 +85,12 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
         if isinstance(layer, keras.layers.Layer) and layer is not pooler:
             replace_layer(own, name, getattr(shared, name))
     kept = {id(variable) for variable in shared.weights}
-    return _finish(other, family, state.source, state.directory, skip=kept)
+    return _finish(other, family, state.source, state.directory, kept=kept)
 
 
-def _finish(model, family, source, directory, skip=(), stacklevel=3):
-    """Read the weights, those of the variables in `skip` excepted, and remember where they came from."""
-    lacks_pooler, found = _read_weights(model, family, directory, skip)
+def _finish(model, family, source, directory, kept=(), stacklevel=3):
+    """Read the weights, and remember where they came from; `kept` as in `_read_weights`."""
+    lacks_pooler, found = _read_weights(model, family, directory, kept)
     state = state_of(model)
     state.pretrained_head = all(id(variable) in found for variable in state.head_variables(model))
     state.source, state.directory = source, directory
@@ -191,9 +187,9 @@ def _fetch(source, revision, config_only):
     return pathlib.Path(config).parent
 
 
-def _read_weights(model, family, directory, skip=()):
-    """Assign every weight of the checkpoint, one tensor in memory at a time; those in `skip`, ids of variables, stay as
-    they are.
+def _read_weights(model, family, directory, kept=()):
+    """Assign every weight of the checkpoint, one tensor in memory at a time; those in `kept`, ids of variables, must
+    have its values already.
 
     Returns: whether it lacks the pooler, and the ids of the variables that it has.
     """
@@ -235,7 +231,7 @@ def _read_weights(model, family, directory, skip=()):
             )
         found = set()
         for name, (variable, transposed) in named.items():
-            if name not in keys or name in missing_pooler or id(variable) in skip:
+            if name not in keys or name in missing_pooler:
                 continue
             shape = weights.shape(keys[name])
             # Weights read from h5 are laid out as TensorFlow's own.
@@ -249,6 +245,15 @@ def _read_weights(model, family, directory, skip=()):
                 )
             value = weights.read(keys[name])
             check_finite({keys[name]: value}, weights.path)
-            variable.assign(value.T if transposed else value)
+            value = value.T if transposed else value
+            if id(variable) in kept:
+                # A pooler of the files fits no other encoder, however this one came to its values.
+                if not np.array_equal(variable.numpy(), value.astype(np.float32)):
+                    raise InputError(
+                        f"model: its encoder was changed since it was loaded ({name} is not as in {weights.path}), and "
+                        "a new head may need the pooler of these files: load the encoder again."
+                    )
+                continue
+            variable.assign(value)
             found.add(id(variable))
     return bool(missing_pooler), found
