@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tf_adapters._keras
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tf_adapters import (
     AdapterConfig,
@@ -30,6 +31,7 @@ class FirstDoor:
     def answers(self, model):
         return model(tiny_inputs()).logits.numpy()
 
+    keras = tf_adapters._keras.keras
     fill = staticmethod(randomize)
 
 
@@ -40,7 +42,7 @@ class SecondDoor:
         pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
         from tests import keras_hub_models
 
-        self._tools, self._make = keras_hub_models, make
+        self._tools, self._make, self.keras = keras_hub_models, make, keras_hub_models.keras
         self.fill = keras_hub_models.fill
 
     def model(self, seed=0):
@@ -136,4 +138,37 @@ def test_a_file_that_does_not_fit_leaves_the_model_as_it_was(door, tmp_path):
     before = door.answers(model)
     with pytest.raises(ValueError):
         model.load_weights(file)
+    np.testing.assert_array_equal(door.answers(model), before)
+
+
+def test_files_of_larger_models_and_checkpoints_of_tensorflow_are_refused_as_well(door, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+
+    def around(model):
+        outer = door.keras.Model()
+        outer.inner, outer.built = model, True
+        return outer
+
+    def uses(model):
+        uses = {name: lambda name=name: getattr(around(model), name)(file) for name in ("save_weights", "load_weights")}
+        if door.keras.backend.backend() == "tensorflow":
+            uses["tf.train.Checkpoint"] = lambda: tf.train.Checkpoint(model=model).write(checkpoint)
+            uses["tf.train.Checkpoint:"] = lambda: tf.train.Checkpoint(model=model).read(checkpoint)
+        return uses
+
+    file, checkpoint = str(tmp_path / "outer.weights.h5"), str(tmp_path / "checkpoint")
+    model = adapted(door)
+    before = door.answers(model)
+    for use in uses(model).values():
+        use()
+    np.testing.assert_array_equal(door.answers(model), before)
+    with disable_adapters(model):
+        for name, use in uses(model).items():
+            with pytest.raises(ValueError, match=f"{name}.* inside disable_adapters"):  # Keras 3 gathers the reasons
+                use()
+    model = adapted(door, ("a", "b"))
+    before = door.answers(model)
+    for name, use in uses(model).items():
+        with pytest.raises(ValueError, match=rf"{name}.*each adapter of the model \(a, b\)"):
+            use()
     np.testing.assert_array_equal(door.answers(model), before)

@@ -27,11 +27,46 @@ def refuse(*arguments, **settings):
     raise NotImplementedError(REFUSAL)
 
 
+def check_all_is_on_the_model(name, adapters, enabled=True):
+    """Raise InputError where a file of a model's weights would not hold all that its adapters need, or give it back."""
+    if len(adapters) > 1:
+        raise InputError(
+            f"{name}: each adapter of the model ({', '.join(adapters)}) has LayerNorms and a head of its own, "
+            "and such a file holds those of one: use save_adapter and load_adapter for each."
+        )
+    if not enabled:
+        raise InputError(
+            f"{name}: inside disable_adapters(model) the adapter's LayerNorms are not on the model: do it outside."
+        )
+
+
 class KeptInDirectories:
     """Mixin for a layer that is there only while adapters are."""
 
     # Models around it may have a configuration without it. Keras saves assets in whole files, and none with weights.
     get_config = save_assets = refuse
+
+
+class SiteInFiles(KeptInDirectories):
+    """Mixin for a site, which Keras asks where it writes or reads the weights of a larger model around the encoder, and
+    TensorFlow where `tf.train.Checkpoint` does."""
+
+    def save_own_variables(self, store):
+        self._check_in_files("save_weights")
+        super().save_own_variables(store)
+
+    def load_own_variables(self, store):
+        self._check_in_files("load_weights")
+        super().load_own_variables(store)
+
+    def _trackable_children(self, save_type="checkpoint", **settings):
+        if save_type == "checkpoint":
+            self._check_in_files("tf.train.Checkpoint")
+        return super()._trackable_children(save_type, **settings)
+
+    def _check_in_files(self, name):
+        acts = self.acting is None or not self.adapters or self.acting.number.numpy() != 0
+        check_all_is_on_the_model(name, self.adapters, acts)
 
 
 def watch(model, state):
@@ -46,20 +81,8 @@ def watch(model, state):
             vars(one)["load_weights"] = functools.partial(_load, one, model, state)
 
 
-def _check(state, name):
-    if len(state.adapters) > 1:
-        raise InputError(
-            f"{name}: each adapter of the model ({', '.join(state.adapters)}) has LayerNorms and a head of its own, "
-            "and such a file holds those of one: use save_adapter and load_adapter for each."
-        )
-    if not state.enabled:
-        raise InputError(
-            f"{name}: inside disable_adapters(model) the adapter's LayerNorms are not on the model: do it outside."
-        )
-
-
 def _save(one, state, filepath, *arguments, **settings):
-    _check(state, "save_weights")
+    check_all_is_on_the_model("save_weights", state.adapters, state.enabled)
     if str(filepath).endswith("5") and any(variable.dtype == "bfloat16" for variable in filter(is_cast, one.weights)):
         raise InputError(
             "save_weights: cast_frozen keeps the encoder in bfloat16, which no .h5 file gives back: leave .h5 out "
@@ -69,7 +92,7 @@ def _save(one, state, filepath, *arguments, **settings):
 
 
 def _load(one, model, state, *arguments, **settings):
-    _check(state, "load_weights")
+    check_all_is_on_the_model("load_weights", state.adapters, state.enabled)
     before, undo = _frozen(model, state), state.door.Undo(model, state)
     for variable in one.weights:
         undo.remember(variable)

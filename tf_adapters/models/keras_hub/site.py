@@ -10,7 +10,7 @@ from keras import ops
 from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked
 from tf_adapters.activations import NAMES, one_name
 from tf_adapters.layers.ops import keras3
-from tf_adapters.models.keras_files import KeptInDirectories
+from tf_adapters.models.keras_files import KeptInDirectories, SiteInFiles
 
 
 class Unsaved:
@@ -69,7 +69,7 @@ class RandomDrop(Unsaved, keras.layers.Layer):
         self.number.assign(keras.random.randint((), 0, self.most + 1, seed=self.seeds))
 
 
-class Site(Unsaved, KeptInDirectories, keras.layers.Layer):
+class Site(SiteInFiles, Unsaved, keras.layers.Layer):
     """A place in a block where adapters, or layers of other methods, stand.
 
     Several adapters may stand at one site. Which one acts is decided by weights that do not train, so a graph that was

@@ -8,7 +8,7 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import AutoTrackable, replace_layer, writes_saved_model
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.layer_norm import layer_norm
-from tf_adapters.models.keras_files import KeptInDirectories, refuse
+from tf_adapters.models.keras_files import KeptInDirectories, SiteInFiles, refuse
 
 
 class RandomDrop(AutoTrackable):
@@ -101,7 +101,7 @@ def replaced(changes):
             vars(layer)[name] = value
 
 
-class Site(KeptInDirectories):
+class Site(SiteInFiles):
     """Mixin for a place in a block where adapters, or layers of other methods, stand.
 
     Several adapters may stand at one site. Which one acts is decided by variables, so a graph that was traced before a
