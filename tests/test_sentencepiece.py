@@ -2,8 +2,8 @@
 strangers: what would end the process in the library that reads them next is refused before."""
 
 import dataclasses
+import functools
 import hashlib
-import io
 import json
 import random
 import struct
@@ -17,8 +17,8 @@ from tests.conftest import SHARED, WORDS
 from tests.families import family_model, write_family_checkpoint
 from tests.texts import NONCHARACTERS, characters
 from tests.texts import random_texts as drawn_texts
+from tests.tokenizers import FOREIGN, SENTENCEPIECE, directory, sentencepiece_model
 from tf_adapters import SentencePiece, load_backbone, load_tokenizer
-from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.text.sentencepiece import KNOWN_EXCEPTIONS, LAYOUTS
 from tf_adapters.text.sentencepiece_files import (
@@ -30,28 +30,8 @@ from tf_adapters.text.sentencepiece_files import (
     Piece,
     read_tokenizer_json,
 )
-from tf_adapters.text.windows import word_windows
 
-CLASSES = {"xlm-roberta": "XLMRoberta", "camembert": "Camembert", "albert": "Albert", "deberta-v2": "DebertaV2"}
-
-
-EACH = pytest.mark.parametrize("family", CLASSES)
-FOREIGN = [
-    "\u00e9t\u00e9", "stra\u00dfe", "\u043a\u0438\u043d\u043e", "\u4e2d\u6587",
-    "\u0939\u093f\u0928\u094d\u0926\u0940", "\u1006\u1025\u102e\u1038", "\uc601\ud654", "1,000", "9,9",
-    "\u03bf\u03b4\u03cc\u03c2 \u03c3\u03ac\u03c2", "'s", "(a)",
-]  # fmt: skip
-# How each family's model is trained: its own special pieces.
-TRAINING = {
-    "xlm-roberta": {},
-    "albert": dict(
-        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols="[CLS],[SEP]", user_defined_symbols='(,),",-,[MASK]'
-    ),
-    "deberta-v2": dict(
-        pad_id=0, bos_id=1, eos_id=2, unk_id=3,
-        pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]",
-    ),
-}  # fmt: skip
+EACH = pytest.mark.parametrize("family", SENTENCEPIECE)
 HARD = [
     "", " ", "  lead", "trail  ", "a  film\t\twas \n\n good", "\u3000x\u3000y\u00a0z",
     "\u00bd \u2026 \u338e \ufb01 \u2167 \uff11\uff0c\uff10", "e\u0301a\u0301 x\u0301", "\u2581a \u2581 b\u2581",
@@ -62,54 +42,14 @@ HARD = [
 ]  # fmt: skip
 
 
-def train(**settings):
-    """A SentencePiece model, bytes."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    chooser, written = random.Random(0), io.BytesIO()
-    words = [*WORDS, *map(str.capitalize, WORDS), *3 * FOREIGN]
-    lines = (" ".join(chooser.choices(words, k=9)) + chooser.choice([".", "!", ", 1,000, 9, 9,"]) for _ in range(600))
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=lines, model_writer=written, vocab_size=240, hard_vocab_limit=False,
-        normalization_rule_name="nmt_nfkc", minloglevel=2, **settings,
-    )  # fmt: skip
-    return written.getvalue()
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """A folder with the model's file of each family."""
-    folder = tmp_path_factory.mktemp("sentencepiece")
-    models = {family: train(**settings) for family, settings in TRAINING.items()}
-    models["camembert"] = models["xlm-roberta"]
-    for family, content in models.items():
-        (folder / family).mkdir()
-        (folder / family / LAYOUTS[family].file).write_bytes(content)
-    return {family: folder / family for family in models}
-
-
-@pytest.fixture(scope="module")
-def content_of(folders):
-    """Function of a family that gives the bytes of its model."""
-    return lambda family: (folders[family] / LAYOUTS[family].file).read_bytes()
-
-
-@pytest.fixture(scope="module")
-def tokenizers_of(folders):
-    """(ours, HuggingFace's Python one, its fast one) of a family, made once for each."""
+@functools.cache
+def trio(family, **settings):
+    """Ours, HuggingFace's Python tokenizer, and its fast one."""
     import transformers
 
-    made = {}
-
-    def make(family, **settings):
-        key = family, tuple(settings.items())
-        if key not in made:
-            file = folders[family] / LAYOUTS[family].file
-            classes = (getattr(transformers, f"{CLASSES[family]}Tokenizer{end}") for end in ("", "Fast"))
-            theirs = (each(str(file), **settings) for each in classes)
-            made[key] = SentencePiece(file.read_bytes(), layout=family, **settings), *theirs
-        return made[key]
-
-    return make
+    classes = (getattr(transformers, f"{SENTENCEPIECE[family]}Tokenizer{end}") for end in ("", "Fast"))
+    both = (each(str(directory(family) / LAYOUTS[family].file), **settings) for each in classes)
+    return SentencePiece(sentencepiece_model(family), layout=family, **settings), *both
 
 
 def ids_of(tokenizer, texts):
@@ -141,23 +81,25 @@ def random_texts(count):
 @pytest.mark.parametrize(
     "family, settings",
     [
-        *((family, {}) for family in CLASSES),
+        *((family, {}) for family in SENTENCEPIECE),
         ("albert", {"do_lower_case": False}), ("albert", {"keep_accents": True}), ("albert", {"remove_space": False}),
         ("deberta-v2", {"do_lower_case": True}), ("deberta-v2", {"split_by_punct": True}),
     ],
 )  # fmt: skip
-def test_tokens_are_those_of_huggingfaces_python_tokenizer(tokenizers_of, family, settings):
-    ours, theirs, _ = tokenizers_of(family, **settings)
+def test_tokens_are_those_of_huggingfaces_python_tokenizer(family, settings):
+    ours, theirs, _ = trio(family, **settings)
     texts = [*HARD, *ordinary(200), *random_texts(800 if settings else 1500)]
     assert_tokens_equal(ours, theirs, texts)
+    broken = ours.tokenize(tf.constant([b"good \xff film", b"\xe4\xb8"])).to_list()
+    assert broken == ids_of(theirs, ["good \ufffd film", "\ufffd"])
     if settings:
-        assert ours.tokenize(texts).to_list() != tokenizers_of(family)[0].tokenize(texts).to_list()
+        assert ours.tokenize(texts).to_list() != trio(family)[0].tokenize(texts).to_list()
 
 
 @EACH
 @pytest.mark.parametrize("step", [59, pytest.param(1, marks=pytest.mark.nightly)])
-def test_every_so_manieth_character_is_cut_as_huggingface_cuts_it(tokenizers_of, family, step):
-    ours, theirs, _ = tokenizers_of(family)
+def test_every_so_manieth_character_is_cut_as_huggingface_cuts_it(family, step):
+    ours, theirs, _ = trio(family)
     tried = [one for one in characters(step)[1:] if ord(one) not in NONCHARACTERS]
     texts = [f"a{one}film {one} 9{one}{one}" for one in tried]
     if family == "albert":  # See KNOWN_EXCEPTIONS["sigma of mathematical alphabets"].
@@ -178,8 +120,8 @@ def without_space(text, places):
 
 
 @EACH
-def test_tokens_and_offsets_are_the_fast_tokenizers_in_ordinary_sentences(tokenizers_of, family):
-    ours, _, fast = tokenizers_of(family)
+def test_tokens_and_offsets_are_the_fast_tokenizers_in_ordinary_sentences(family):
+    ours, _, fast = trio(family)
     texts = ordinary(400)
     expected = fast(texts, add_special_tokens=False, return_offsets_mapping=True)
     found, starts, ends = ours.tokenize_with_offsets(texts)
@@ -188,75 +130,8 @@ def test_tokens_and_offsets_are_the_fast_tokenizers_in_ordinary_sentences(tokeni
     assert places == [without_space(text, row) for text, row in zip(texts, expected["offset_mapping"])]
 
 
-@EACH
-def test_special_ids_and_rows_with_truncation_are_huggingfaces(tokenizers_of, family):
-    ours, slow, fast = tokenizers_of(family)
-    for theirs in (slow, fast):
-        expected = theirs.cls_token_id, theirs.sep_token_id, theirs.pad_token_id, theirs.unk_token_id
-        assert (ours.cls_id, ours.sep_id, ours.pad_id, ours.unk_id) == expected
-    assert ours.size <= len(slow)
-    chooser = random.Random(3)
-    first, second = ([" ".join(chooser.choices(WORDS, k=chooser.randint(0, 20))) for _ in range(200)] for _ in range(2))
-    for max_length in (6, 7, 24):
-        shorter = ours.with_max_length(max_length)
-        cut = dict(truncation=True, max_length=max_length, padding=True, return_token_type_ids=True)
-        for texts in ([first], [first, second]):
-            expected, found = fast(*texts, **cut, return_tensors="np"), shorter(*texts)
-            width = expected["input_ids"].shape[1]
-            for name, values in found.items():
-                np.testing.assert_array_equal(values[:, :width], expected[name], err_msg=name)
-                assert values.dtype == tf.int32
-            assert not np.any(found["attention_mask"][:, width:])
-
-
-@EACH
-def test_words_that_somebody_split_and_bytes_that_are_not_utf8_are_huggingfaces(tokenizers_of, family):
-    ours, slow, _ = tokenizers_of(family)
-    words = ["A", "great", ",", "caf\u00e9", "don't", "\u4e2d\u6587", "x"]
-    windows = word_windows(tf.ragged.constant([words]), ours)
-    assert windows.input_ids.to_list() == [slow(words, is_split_into_words=True)["input_ids"]]
-    found = ours.tokenize(tf.constant([b"good \xff film", b"\xe4\xb8"])).to_list()
-    assert found == ids_of(slow, ["good \ufffd film", "\ufffd"])
-
-
-def test_the_model_outlives_seeds_and_cleared_sessions(tokenizers_of):
-    ours, _, _ = tokenizers_of("albert")
-    expected = ours.tokenize(["a great film"]).to_list()
-    function = tf.function(ours.tokenize)
-    for forget in (lambda: keras.utils.set_random_seed(1), keras.backend.clear_session):
-        forget()
-        assert ours.tokenize(["a great film"]).to_list() == expected
-        assert function(tf.constant(["a great film"])).to_list() == expected
-
-
-@pytest.mark.nightly
-@EACH
-def test_it_runs_in_tf_data_in_a_graph_and_in_a_saved_model_without_files(tokenizers_of, family, tmp_path):
-    ours, _, _ = tokenizers_of(family)
-    module = tf.Module()
-    module.tokenizer = ours
-    signature = [tf.TensorSpec([None], tf.string)]
-    module.encode = tf.function(lambda text: ours(text), input_signature=signature)
-    module.offsets = tf.function(lambda text: ours.tokenize_with_offsets(text), input_signature=signature)
-    tf.saved_model.save(module, str(tmp_path / "1"))
-    assert not list((tmp_path / "1" / "assets").glob("*"))
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
-    keras.utils.set_random_seed(2)
-    for texts in (HARD, ["one"], []):
-        texts = tf.constant(texts, tf.string)
-        (batch,) = tf.data.Dataset.from_tensors(texts).map(ours)
-        for name, values in loaded.encode(texts).items():
-            np.testing.assert_array_equal(values, ours(texts)[name])
-            np.testing.assert_array_equal(batch[name], values)
-        for one, other in zip(loaded.offsets(texts), ours.tokenize_with_offsets(texts)):
-            assert one.to_list() == other.to_list()
-    kinds = {operation.type for operation in module.encode.get_concrete_function().graph.get_operations()}
-    of_text = ("iece", "Regex", "Normalize", "CaseFold")
-    assert {kind for kind in kinds if any(word in kind for word in of_text)} == {"SentencepieceTokenizeOp"}
-
-
-def test_offsets_are_characters_of_the_original_text(tokenizers_of):
-    ours, _, _ = tokenizers_of("albert")
+def test_offsets_are_characters_of_the_original_text():
+    ours, _, _ = trio("albert")
 
     def parts(text):
         _, starts, ends = ours.tokenize_with_offsets([text])
@@ -268,40 +143,33 @@ def test_offsets_are_characters_of_the_original_text(tokenizers_of):
     assert quoted[0] == "``" and quoted[-1] == "''" and "".join(quoted).strip("`'") == "good"
 
 
-def test_the_known_exceptions_are_these(tokenizers_of):
+def test_the_known_exceptions_are_these():
     assert set(KNOWN_EXCEPTIONS) == {
         "special tokens in a text", "fast tokenizers", "digits before a comma", "sigma of mathematical alphabets",
         "offsets", "noncharacters",
     }  # fmt: skip
-    for family in CLASSES:
-        ours, slow, _ = tokenizers_of(family)
-        for token in LAYOUTS[family].tokens[:3]:
-            special = slow.convert_tokens_to_ids(token)
-            assert special in ids_of(slow, [f"a {token} b"])[0]
-            assert special not in ours.tokenize([f"a {token} b"]).to_list()[0]
-
     for family, settings, texts in (
         ("xlm-roberta", {}, ["\u1025\u102e"]),
         ("albert", {}, ["good ", "(a)", "a\ufe0f"]),
         ("deberta-v2", {"split_by_punct": True}, ["a\u2026"]),
     ):
-        ours, slow, fast = tokenizers_of(family, **settings)
+        ours, slow, fast = trio(family, **settings)
         for text in texts:
             assert ids_of(fast, [text]) != ids_of(slow, [text]) == ours.tokenize([text]).to_list()
     assert ours.tokenize(["a\ufdd0b"]).to_list() in (ids_of(slow, ["a\ufdd0b"]), ids_of(slow, ["a\ufffdb"]))
 
     # HuggingFace's offsets of a composed character leave the mark out, and of a leading space count it in.
-    ours, _, fast = tokenizers_of("xlm-roberta")
+    ours, _, fast = trio("xlm-roberta")
     expected = fast("a cafe\u0301", add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     _, starts, ends = ours.tokenize_with_offsets(["a cafe\u0301"])
     assert expected[-1][1] == 6 and ends.to_list()[0][-1] == 7
     assert (1, 2) in [(start, start + 1) for start, _ in expected] and 1 not in starts.to_list()[0]
 
 
-def test_digits_before_a_comma_and_mathematical_sigmas_are_known_exceptions_of_albert(content_of, tmp_path):
+def test_digits_before_a_comma_and_mathematical_sigmas_are_known_exceptions_of_albert(tmp_path):
     import transformers
 
-    model = Model.read(content_of("albert"))
+    model = Model.read(sentencepiece_model("albert"))
     pieces = [piece for piece in model.pieces if "9" not in piece.text]
     pieces += [Piece("9", -9.0, NORMAL), Piece("9,", -1.0, NORMAL), Piece(",9", -2.0, NORMAL)]
     there = [piece.text for piece in pieces]
@@ -319,10 +187,10 @@ def test_digits_before_a_comma_and_mathematical_sigmas_are_known_exceptions_of_a
     assert fast.tokenize("a\U0001d6ba")[-1] == "\u03c3"
 
 
-def test_a_model_is_written_as_it_was_read(content_of):
+def test_a_model_is_written_as_it_was_read():
     import sentencepiece
 
-    content = content_of("albert")
+    content = sentencepiece_model("albert")
     model = Model.read(content)
     assert Model.read(model.encoded()) == model
     theirs, again = (sentencepiece.SentencePieceProcessor(model_proto=each) for each in (content, model.encoded()))
@@ -331,9 +199,9 @@ def test_a_model_is_written_as_it_was_read(content_of):
     assert again.encode(HARD) == theirs.encode(HARD)
 
 
-def test_special_tokens_that_a_user_of_sentencepiece_defined_are_plain_text_too(content_of):
-    for family in CLASSES:
-        model, sep = Model.read(content_of(family)), LAYOUTS[family].tokens[1]
+def test_special_tokens_that_a_user_of_sentencepiece_defined_are_plain_text_too():
+    for family in SENTENCEPIECE:
+        model, sep = Model.read(sentencepiece_model(family)), LAYOUTS[family].tokens[1]
         pieces = tuple(
             dataclasses.replace(piece, kind=USER_DEFINED) if piece.text == sep else piece for piece in model.pieces
         )
@@ -345,13 +213,13 @@ def test_special_tokens_that_a_user_of_sentencepiece_defined_are_plain_text_too(
 @pytest.mark.parametrize(
     "family, settings",
     [
-        *((family, {}) for family in CLASSES),
+        *((family, {}) for family in SENTENCEPIECE),
         ("albert", {"do_lower_case": False, "keep_accents": True}),
         ("deberta-v2", {"do_lower_case": True, "split_by_punct": True}),
     ],
 )
-def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(content_of, tokenizers_of, tmp_path, family, settings):
-    ours, _, fast = tokenizers_of(family, **settings)
+def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(tmp_path, family, settings):
+    ours, _, fast = trio(family, **settings)
     fast.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
     # What the class says of lower case is not asked, and neither is a file that lies there as well.
     config = {"tokenizer_class": "TokenizersBackend", "do_lower_case": not settings.get("do_lower_case", True)}
@@ -364,7 +232,7 @@ def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(content_of, tok
         assert getattr(found, name) == getattr(ours, name)
     written, _, _ = read_tokenizer_json(tmp_path / "tokenizer.json", LAYOUTS[family])
     scores = {piece.text: piece.score for piece in Model.read(written).pieces}
-    for piece in Model.read(content_of(family)).pieces:
+    for piece in Model.read(sentencepiece_model(family)).pieces:
         assert piece.kind != NORMAL or abs(scores[piece.text] - piece.score) < 1e-4
     known = {name: value for name, value in ours.settings().items() if name != "model_sha256"}
     assert found.settings().items() >= known.items()
@@ -386,8 +254,8 @@ def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(content_of, tok
             SentencePiece.from_directory(tmp_path, layout=family)
 
 
-def test_a_file_that_is_cut_off_or_of_another_kind_is_named(content_of, tmp_path):
-    whole = {family: content_of(family) for family in ("xlm-roberta", "albert", "deberta-v2")}
+def test_a_file_that_is_cut_off_or_of_another_kind_is_named(tmp_path):
+    whole = {family: sentencepiece_model(family) for family in ("xlm-roberta", "albert", "deberta-v2")}
     damaged = [(family, file[: int(len(file) * cut)]) for family, file in whole.items() for cut in (0, 0.02, 0.5, 0.99)]
     others = (b"\xff" * 50, b"<html></html>", b"version https://git-lfs.github.com/spec/v1\noid sha256:1", bytes(99))
     for family, content in [*damaged, *(("albert", content) for content in others)]:
@@ -396,7 +264,7 @@ def test_a_file_that_is_cut_off_or_of_another_kind_is_named(content_of, tmp_path
             SentencePiece.from_directory(tmp_path, layout=family)
 
 
-def test_a_directory_that_is_not_the_familys_is_refused(content_of, tmp_path):
+def test_a_directory_that_is_not_the_familys_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds no spm.model, SentencePiece's own model"):
         SentencePiece.from_directory(tmp_path, layout="deberta-v2")
     with pytest.raises(InputError, match="layout='bert' is unknown"):
@@ -405,10 +273,10 @@ def test_a_directory_that_is_not_the_familys_is_refused(content_of, tmp_path):
         ("camembert", "albert", "sentencepiece.bpe.model: model begins with the pieces"),
         ("deberta-v2", "xlm-roberta", r"spm.model: model lacks '\[CLS\]'"),
     ):
-        (tmp_path / LAYOUTS[layout].file).write_bytes(content_of(family))
+        (tmp_path / LAYOUTS[layout].file).write_bytes(sentencepiece_model(family))
         with pytest.raises(InputError, match=message):
             SentencePiece.from_directory(tmp_path, layout=layout)
-    (tmp_path / "spm.model").write_bytes(content_of("deberta-v2"))
+    (tmp_path / "spm.model").write_bytes(sentencepiece_model("deberta-v2"))
     for config, message in [
         ({"tokenizer_class": "BertTokenizer"}, "tokenizer_class='BertTokenizer'"),
         ({"do_lower_case": "no"}, "do_lower_case='no'"),
@@ -419,8 +287,8 @@ def test_a_directory_that_is_not_the_familys_is_refused(content_of, tmp_path):
             SentencePiece.from_directory(tmp_path, layout="deberta-v2")
 
 
-def test_settings_and_the_models_digest_are_kept(content_of, tmp_path):
-    content = content_of("albert")
+def test_settings_and_the_models_digest_are_kept(tmp_path):
+    content = sentencepiece_model("albert")
     (tmp_path / "spiece.model").write_bytes(content)
     config = {"tokenizer_class": "AlbertTokenizerFast", "keep_accents": True, "sep_token": "[SEP]"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
@@ -440,26 +308,15 @@ def test_settings_and_the_models_digest_are_kept(content_of, tmp_path):
         SentencePiece(content, layout="albert", max_length=2)
 
 
-@pytest.fixture(scope="module")
-def encoders(content_of, tmp_path_factory):
-    """A small encoder of a family with its tokenizer's file."""
-
-    def make(family):
-        directory, content = tmp_path_factory.mktemp(family), content_of(family)
-        size = SentencePiece(content, layout=family).size + 1
-        write_family_checkpoint(family_model(family, vocab_size=size, num_hidden_layers=1), directory, bare=True)
-        (directory / LAYOUTS[family].file).write_bytes(content)
-        return directory
-
-    return make
-
-
-def test_the_tokenizer_of_an_encoder_is_found_and_checked(encoders):
-    directory = encoders("xlm-roberta")
+def test_the_tokenizer_of_an_encoder_is_found_and_checked(tmp_path):
+    directory, content = tmp_path, sentencepiece_model("xlm-roberta")
+    size = SentencePiece(content, layout="xlm-roberta").size + 1
+    write_family_checkpoint(family_model("xlm-roberta", vocab_size=size, num_hidden_layers=1), directory, bare=True)
+    (directory / "sentencepiece.bpe.model").write_bytes(content)
     model = load_backbone(directory)
     expected = SentencePiece.from_directory(directory, layout="xlm-roberta", max_length=9)
     assert load_tokenizer(model, max_length=9).settings() == expected.settings()
-    content = Model.read((directory / "sentencepiece.bpe.model").read_bytes())
+    content = Model.read(content)
     pieces = (*content.pieces, *(Piece(f"more{number}", -3.0, NORMAL) for number in range(9)))
     (directory / "sentencepiece.bpe.model").write_bytes(dataclasses.replace(content, pieces=pieces).encoded())
     with pytest.raises(InputError, match="give the files that belong together"):
@@ -469,33 +326,11 @@ def test_the_tokenizer_of_an_encoder_is_found_and_checked(encoders):
         load_tokenizer(model)
 
 
-@pytest.mark.nightly
-@EACH
-def test_the_commands_train_predict_and_export_from_raw_text(cli, encoders, family, sentences, tmp_path):
-    given = [f"--{name}={sentences / name}.csv" for name in ("train", "validation")]
-    directory, adapters = encoders(family), tmp_path / "adapters"
-    trained = cli("train", f"--model={directory}", *given, "--epochs=1", "--max-length=16", f"--output={adapters}")
-    assert trained.status == 0, trained.err
-    texts = ["a great film", "a dull \u4e2d\u6587 plot", ""]
-    predicted = cli("predict", adapters, "--input", "-", stdin="\n".join(texts[:2]).encode())
-    expected = [list(json.loads(line)["probabilities"].values()) for line in predicted.out.splitlines()]
-    assert cli("export", adapters, "--output", tmp_path / "film" / "1").status == 0
-    signature = tf.saved_model.load(str(tmp_path / "film" / "1")).signatures["serving_default"]
-    answer = signature(text=tf.constant([texts[0].encode(), texts[1].encode(), b"\xff"]))
-    np.testing.assert_allclose(answer["probabilities"][:2], expected, atol=1e-5)
-    assert [bool(error) for error in answer["error"].numpy()] == [False, False, True]
-    model = Model.read((directory / LAYOUTS[family].file).read_bytes())
-    pieces = (*model.pieces[:-1], dataclasses.replace(model.pieces[-1], score=-1.0))
-    (directory / LAYOUTS[family].file).write_bytes(dataclasses.replace(model, pieces=pieces).encoded())
-    refused = cli("predict", adapters, "--input", "-", stdin=b"a film\n")
-    assert refused.status == 2 and "was trained with model_sha256=" in refused.err
-
-
 @EACH
 @pytest.mark.nightly
 @pytest.mark.skipif(not (SHARED / "data" / "xnli").is_dir(), reason="needs ../shared/data")
-def test_tokens_are_huggingfaces_on_real_text_in_six_languages(tokenizers_of, family):
-    ours, slow, _ = tokenizers_of(family)
+def test_tokens_are_huggingfaces_on_real_text_in_six_languages(family):
+    ours, slow, _ = trio(family)
     files = [*(SHARED / "data" / "xnli").glob("*.tsv"), *(SHARED / "data" / "xquad").glob("*.json")]
     assert len(files) >= 8
     for path in files:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tests.conftest import SHARED, minilm_directory
 from tests.texts import NONCHARACTERS, characters, random_texts
+from tests.tokenizers import ours, theirs
 from tf_adapters.errors import InputError
 from tf_adapters.text import wordpiece as wordpiece_module
 from tf_adapters.text.wordpiece import KNOWN_EXCEPTIONS, WordPiece
@@ -200,27 +201,6 @@ def test_tokens_and_offsets_by_hand():
     assert ours.tokenize(texts).to_list() == [[4], [], [4], [6], [7]]
 
 
-def test_truncation_and_padding_equal_hf(tokenizers_of):
-    ours, theirs = tokenizers_of(**UNCASED)
-    generator = np.random.default_rng(0)
-    for max_length in (5, 6, 7, 12, 13):
-        lengths = [(a, b) for a in range(max_length + 6) for b in range(max_length + 6)]
-        lengths += generator.integers(0, 40, size=(200, 2)).tolist()
-        first, second = (
-            [" ".join(generator.choice(["good", "bad", "film"], size)) for size in each] for each in zip(*lengths)
-        )
-        got = ours.with_max_length(max_length).encode(first, second)
-        expected = theirs(first, second, truncation=True, max_length=max_length)
-        assert got["input_ids"].to_list() == expected["input_ids"]
-        assert got["token_type_ids"].to_list() == expected["token_type_ids"]
-    texts = [" ".join(["good"] * count) for count in range(10)]
-    for max_length in (3, 4, 8):
-        expected = theirs(texts, truncation=True, max_length=max_length, padding=True, return_tensors="np")
-        for name, tensor in ours.with_max_length(max_length)(texts).items():
-            np.testing.assert_array_equal(tensor, expected[name])
-            assert tensor.dtype == tf.int32
-
-
 def test_padding_goes_to_the_next_multiple_and_never_beyond_max_length_and_cuts_nothing():
     ours = WordPiece(TOY, max_length=20)
     for tokens, multiple, width in [(1, 8, 8), (6, 8, 8), (7, 8, 16), (14, 8, 16), (15, 8, 20), (40, 8, 20), (3, 1, 5)]:
@@ -233,37 +213,6 @@ def test_padding_goes_to_the_next_multiple_and_never_beyond_max_length_and_cuts_
     assert ours.pad(encoded, length=6)["input_ids"].shape == (1, 6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the length"):
         ours.pad(encoded, length=5)
-
-
-def test_tokens_are_equal_in_tf_data_in_a_function_of_unknown_batch_size_and_after_saving(tokenizers_of, tmp_path):
-    """With the vocabulary and tables inside, and no operation of tensorflow-text but the one that TF Serving has."""
-    ours, theirs = tokenizers_of(**UNCASED)
-    one = [tf.TensorSpec([None], tf.string)]
-    module = tf.Module()
-    module.wordpiece = ours
-    module.pair = tf.function(ours.__call__, input_signature=one * 2)
-    module.offsets = tf.function(ours.tokenize_with_offsets, input_signature=one)
-    tf.saved_model.save(module, str(tmp_path / "saved"))
-    assert not list((tmp_path / "saved" / "assets").glob("*"))
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-
-    first, second = ["Hello wörld!", "", "a b c", "中文\u200c한국어", "x" * 101], ["Unaffable", "x", "", "…", "don't"]
-    batch = next(iter(tf.data.Dataset.from_tensor_slices((first, second)).batch(5).map(ours)))
-    expected = theirs(first, second, padding=True, pad_to_multiple_of=8, return_tensors="np")
-    strings = [tf.constant(texts) for texts in (first, second)]
-    for name, values in expected.items():
-        for got in (ours(first, second), module.pair(*strings), loaded.pair(*strings), batch):
-            np.testing.assert_array_equal(got[name], values)
-    for texts in (first, ["a"], []):
-        texts = tf.constant(texts, tf.string)
-        for got in (module.offsets(texts), loaded.offsets(texts)):
-            assert [ragged.to_list() for ragged in got] == [
-                part.to_list() for part in ours.tokenize_with_offsets(texts)
-            ]
-    for function in (module.pair, module.offsets):
-        kinds = {operation.type for operation in function.get_concrete_function().graph.get_operations()}
-        of_text = ("Wordpiece", "Regex", "NormalizeUTF8", "CaseFold", "FastBert")
-        assert {kind for kind in kinds if any(word in kind for word in of_text)} == {"WordpieceTokenizeWithOffsets"}
 
 
 def test_settings_of_a_directory_are_read(tmp_path):
@@ -385,26 +334,13 @@ def test_texts_that_cannot_be_used_are_named():
             use()
 
 
-@pytest.mark.parametrize("files", ["vocab.txt", "tokenizer.json"])
-def test_mpnets_rows_have_its_special_tokens_and_equal_hf(files, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    vocabulary = ["<s>", "<pad>", "</s>", "[UNK]", *TOY[4:], "[CLS]", "[SEP]", "[PAD]", "<mask>"]
-    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n", "utf-8")
-    theirs = transformers.MPNetTokenizerFast(vocab_file=str(tmp_path / "vocab.txt"))
-    if files == "tokenizer.json":
-        theirs.save_pretrained(tmp_path)
-        (tmp_path / "vocab.txt").unlink()
-    ours = WordPiece.from_directory(tmp_path, max_length=8, style="mpnet")
-    assert [ours.cls_id, ours.sep_id, ours.pad_id, ours.unk_id] == [0, 2, 1, 3]
-    first, second = ["Goodness bad", "", "good " * 9, "a b \u4e2d"], ["a", "x, b", "bad " * 9, ""]
-    for texts in ([first], [first, second]):
-        expected = theirs(*texts, truncation=True, max_length=8, padding="max_length", return_tensors="np")
-        found = ours.pad(ours.encode(*texts), length=8)
-        for name, values in expected.items():
-            np.testing.assert_array_equal(found[name], values)
-        assert not np.any(found["token_type_ids"])
-    with pytest.raises(InputError, match="at least 6"):
-        ours.with_max_length(5)(["a"], ["b"])
+def test_mpnets_tokenizer_json_alone_is_read(tmp_path):
+    theirs("mpnet").save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    found, expected = WordPiece.from_directory(tmp_path, style="mpnet"), ours("mpnet")
+    assert found.settings() == expected.settings() and found.mask_id == expected.mask_id == 4
+    assert [found.cls_id, found.sep_id, found.pad_id, found.unk_id] == [0, 2, 1, 3]
+    assert not np.any(found(["good"], ["film"])["token_type_ids"])
 
 
 def test_the_style_of_mpnet_is_kept_and_bert_directories_are_what_they_were(tmp_path):
