@@ -317,7 +317,7 @@ MUTATIONS = [
     ("models/state.py", "and not all(mark is state for mark in marks)", "and False", "two_models:exchanged"),
     ("saving/atomic.py", "temporary.chmod(mode)", "pass", "atomic:umask"),
     ("saving/atomic.py", "handle = _locked(folder)", "handle = os.open(folder, os.O_RDONLY)", "directory:writers"),
-    ("text/tokenizer_files.py", "number >= size and token not in own:", "False:", "wordpiece:added byte_bpe:added"),
+    ("text/tokenizer.py", "number >= size and token not in own:", "False:", "wordpiece:added byte_bpe:added"),
     ("text/wordpiece.py", " and not alone:", ":", "wordpiece"),
     ("adapterhub/torch_files.py", "if opcode.name not in _OPCODES:", "if False:", "torch_files"),
     ("adapterhub/torch_files.py", "if found not in _KNOWN:", "if False:", "torch_files"),
