@@ -19,7 +19,6 @@ from tf_adapters.saving.directory import copy_adapter, keep_result, load_trained
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.analysis import bootstrap_interval, class_report, group_means, language_of, summary_of_seeds
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.training.experiment import Experiment
 
 
 def test_class_report_equals_scikit_learn():
@@ -140,23 +139,11 @@ def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_argu
     assert f"This is seed {best['seed']}, the best by validation of 3, whose test accuracy has mean" in shown.out
 
 
-@pytest.mark.nightly
-def test_seeds_that_are_done_are_not_repeated(cli, train_arguments, tmp_path, monkeypatch):
-    output, calls, train = tmp_path / "a", [], Experiment.train
-
-    def interrupted(self, model, tokenizer, folder, *, seed, **options):
-        calls.append(seed)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return train(self, model, tokenizer, folder, seed=seed, **options)
-
-    monkeypatch.setattr(Experiment, "train", interrupted)
-    assert cli(*train_arguments, f"--output={output}", "--seeds=2").status == 130
-    single = cli(*train_arguments, f"--output={output}", "--resume")
-    assert single.status == 2 and "an interrupted run of several seeds: give the same --seeds" in single.err
-    outcome = cli(*train_arguments, f"--output={output}", "--seeds=2", "--resume")
-    assert outcome.status == 0, outcome.err
-    assert calls == [0, 1, 1] and "Seed 0: done before" in outcome.out
+def test_one_seed_does_not_go_on_with_an_interrupted_run_of_several(cli, train_arguments, tmp_path):
+    (tmp_path / "seeds.json").write_text(json.dumps({"settings": {}, "runs": []}))
+    (tmp_path / ".seed-0" / ".resume").mkdir(parents=True)
+    outcome = cli(*train_arguments, f"--output={tmp_path}", "--resume")
+    assert outcome.status == 2 and "an interrupted run of several seeds: give the same --seeds" in outcome.err
 
 
 def test_copied_adapter_directory_is_the_same_adapter(adapter_directory, tmp_path):

@@ -291,18 +291,6 @@ def test_dropout_replacement_changes_no_weight_and_no_rate():
     assert sorted(layer.rate for layer in seed_dropout(model, 1)) == [0.1] * (2 + 3 * 4) + [0.2] * 8
 
 
-@pytest.mark.nightly
-def test_plain_keras_fit_trains_adapters_with_xla_and_mixed_precision(float32_policy):
-    for policy, xla in (("float32", True), ("mixed_bfloat16", False)):
-        float32_policy(policy)
-        model = set_trainable(add_adapters(tiny_model(), AdapterConfig(4), seed=0), "adapters")
-        model.compile(
-            keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=xla
-        )
-        losses = model.fit(tiny_inputs(), np.array([0, 1, 0]), epochs=5, verbose=0).history["loss"]
-        assert losses[-1] < losses[0]
-
-
 def test_padding_does_not_change_the_logits_beyond_rounding():
     model = add_adapters(tiny_model(), AdapterConfig(4, init_stddev=0.5), seed=0)
     inputs = tiny_inputs()

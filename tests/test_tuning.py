@@ -181,6 +181,15 @@ def test_adapter_settings_are_active_only_where_adapters_train(new):
     assert check_values(rates, get_recipe("he-2021-full")) == rates
 
 
+def test_a_trial_of_several_seeds_counts_by_their_mean_or_best(new):
+    runs = [{"validation": value} for value in (0.25, 1.0, 0.5)]
+    results = {"runs": runs, "summary": {"validation": summary_of_seeds([0.25, 1.0, 0.5])}}
+    hypermodel = new({"bottleneck_size": (2, 3)}, seed=5, seeds=3)
+    assert hypermodel.arguments(point(hypermodel))[-4:] == ["--seed", "5", "--seeds", "3"]
+    assert hypermodel.score(results) == pytest.approx(1.75 / 3)
+    assert new({"bottleneck_size": (2, 3)}, objective="best").score(results) == 1.0
+
+
 # The models
 
 
@@ -270,26 +279,6 @@ def test_a_trial_takes_at_most_twice_the_adapter_s_own_size(search):
             assert used <= 2 * directory_size(output / row["folder"])
         else:
             assert not list((output / row["folder"]).rglob("*.safetensors"))
-
-
-@pytest.mark.nightly
-def test_several_seeds_count_by_mean_or_best_and_their_command_gives_the_same(cli, folder, new, tmp_path):
-    space = {"bottleneck_size": (2, 3), "epochs": 2, "learning_rate": 3e-2, "activation": "tanh"}
-    hypermodel = new(space, recipe="houlsby-2019", seed=5, seeds=3)
-    hp = point(hypermodel, bottleneck_size=3)
-    results = hypermodel.run(hp, tmp_path / "run")
-    values = [run["validation"] for run in results["runs"]]
-    assert [run["seed"] for run in results["runs"]] == [5, 6, 7] and len(set(values)) > 1
-    assert hypermodel.score(results) == summary_of_seeds(values)["mean"] == pytest.approx(sum(values) / 3)
-    assert new(space, objective="best").score(results) == max(values)
-    files = [f"--train={folder / 'train.csv'}", f"--validation={folder / 'validation.csv'}"]
-    words = ["train", f"--model={folder / 'encoder'}", *files, *hypermodel.arguments(hp)]
-    assert cli(*words, f"--output={tmp_path / 'a'}").status == 0
-    assert [run["validation"] for run in read_settings(tmp_path / "a")["seeds"]["runs"]] == values
-    assert_same_adapter(tmp_path / "a", tmp_path / "run")
-    # Of three seeds' adapters one stays.
-    written = {path.name for path in (tmp_path / "run").iterdir()}
-    assert written - {"learning-curve.png"} == {"README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"}
 
 
 ORACLES = {
@@ -393,6 +382,7 @@ def test_a_chief_hands_out_the_trials_that_a_worker_trains(folder, tmp_path):
 @pytest.mark.nightly
 def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, float32_policy):
     options = ["--vary=trainable=adapters,full,top-1", "--vary=epochs=1", "--vary=learning-rate=1e-4", "--tuner=grid"]
+    options += ["--seeds=2"]
     outcome = cli(*words_of(folder, *options, "--precision=mixed_bfloat16"), f"--output={tmp_path / 's'}")
     assert outcome.status == 0, outcome.err
     content = json.loads((tmp_path / "s" / "search.json").read_text())
