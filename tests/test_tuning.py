@@ -506,7 +506,8 @@ def test_a_folder_with_other_files_is_refused(cli, folder, search, tmp_path):
     assert "holds other files than a search" in cli(*words_of(folder, TWO), f"--output={tmp_path}").err
     outcome = cli(*words_of(folder, TWO), f"--output={search[0]}")
     assert "is not empty: go on with it by --resume, or replace it by --overwrite" in outcome.err
-    outcome = cli(*words_of(folder, *OPTIONS), "--resume", "--seed=3", f"--output={search[0]}")
+    words = [*words_of(folder, *OPTIONS), f"--test={folder / 'validation.csv'}", f"--output={search[0]}"]
+    outcome = cli(*words, "--resume", "--seed=3")
     assert outcome.status == 2 and "holds a search with another seed (0, now 3)" in outcome.err
 
 
