@@ -6,7 +6,6 @@ import pytest
 from tf_adapters import AdapterConfig, InputError, get_recipe
 from tf_adapters.config import MethodConfig, read_blocks
 from tf_adapters.layers.method import MethodLayer
-from tf_adapters.recipes import RECIPES
 from tf_adapters.training.settings import usual_settings
 
 
@@ -35,11 +34,6 @@ def test_blocks_are_read_from_an_options_text():
             read_blocks(text)
 
 
-def test_config_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        AdapterConfig().bottleneck_size = 3
-
-
 def test_unknown_key_is_refused():
     with pytest.raises(InputError, match="reduction_factor.*bottleneck_size"):
         AdapterConfig.from_dict({"reduction_factor": 16})
@@ -53,17 +47,13 @@ def test_unknown_key_is_refused():
     "values, message",
     [
         ({"bottleneck_size": 0}, "bottleneck_size=0"),
-        ({"bottleneck_size": -4}, "bottleneck_size=-4"),
         ({"bottleneck_size": 2.0}, "bottleneck_size=2.0"),
-        ({"bottleneck_size": True}, "bottleneck_size=True"),
         ({"sharing": 1}, "sharing=1"),
         ({"sharing": "block"}, "sharing='block'"),
         ({"placement": "top"}, "placement='top'"),
         ({"train_layer_norm": True}, "train_layer_norm=True"),
         ({"activation": "gleu"}, "activation='gleu'.*gelu_tanh"),
         ({"activation": None}, "activation=None"),
-        ({"init_stddev": -1}, "init_stddev=-1"),
-        ({"init_stddev": float("nan")}, "init_stddev=nan"),
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"blocks": ()}, "blocks=\\(\\)"),
         ({"blocks": (1, 1)}, "twice"),
@@ -76,21 +66,16 @@ def test_bad_value_is_named(values, message):
         AdapterConfig(**values)
 
 
-def test_sharing_decides_which_sites_use_one_adapter():
+def test_sharing_placement_and_blocks_decide_which_sites_use_one_adapter():
     assert len(set(AdapterConfig().sites(12).values())) == 24
     assert len(set(AdapterConfig(sharing="layer").sites(12).values())) == 12
     three = AdapterConfig(sharing=3).sites(12)
     assert len(three) == 24
     assert sorted(set(three.values())) == ["layers.0-2", "layers.3-5", "layers.6-8", "layers.9-11"]
-
-
-def test_blocks_left_over_at_the_top_share_one_adapter():
+    # Blocks that are left over at the top share one.
     sites = AdapterConfig(sharing=5).sites(12)
     assert list(dict.fromkeys(sites.values())) == ["layers.0-4", "layers.5-9", "layers.10-11"]
     assert sites[10, "attention"] == sites[11, "ffn"] == "layers.10-11"
-
-
-def test_placement_and_blocks_choose_the_sites():
     assert list(AdapterConfig(placement="attention", blocks=(1, 3)).sites(4)) == [(1, "attention"), (3, "attention")]
     assert list(AdapterConfig(sharing=2, blocks=range(1, 4)).sites(4).values())[-1] == "layers.3-3"
     with pytest.raises(InputError, match="the encoder has 4 blocks, the last is 3"):
@@ -107,31 +92,10 @@ def test_no_more_blocks_share_an_adapter_than_there_are():
             config.sites(depth)
 
 
-@pytest.mark.parametrize(
-    "size, parameters",
-    # Houlsby et al. 2019, section 2.1: 2md + d + m at d = 768.
-    [
-        (1, 2305),
-        (2, 3842),
-        (4, 6916),
-        (8, 13064),
-        (16, 25360),
-        (32, 49952),
-        (64, 99136),
-        (128, 197504),
-        (256, 394240),
-        (512, 787712),
-    ],
-)
-def test_parameters_follow_the_formula(size, parameters):
-    assert AdapterConfig(bottleneck_size=size).parameters_per_adapter(768) == parameters
-
-
-def test_recipes_say_what_they_follow():
-    for recipe in RECIPES.values():
-        assert len(recipe.source) > 60
-    with pytest.raises(InputError, match="recipe='houlsby'.*houlsby-2019"):
-        get_recipe("houlsby")
+def test_parameters_follow_the_formula():
+    """Houlsby et al. 2019, section 2.1: 2md + d + m at d = 768."""
+    for size, parameters in {1: 2305, 8: 13064, 64: 99136, 512: 787712}.items():
+        assert AdapterConfig(bottleneck_size=size).parameters_per_adapter(768) == parameters
 
 
 @pytest.mark.parametrize(

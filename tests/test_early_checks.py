@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import shutil
+import sys
 
 import pytest
 
@@ -38,7 +40,7 @@ def without(monkeypatch):
             "importlib.util.find_spec", lambda name, *more: None if name in names else find(name, *more)
         )
         for name in names:
-            monkeypatch.setitem(__import__("sys").modules, name, None)
+            monkeypatch.setitem(sys.modules, name, None)
 
     return hide
 
@@ -46,10 +48,7 @@ def without(monkeypatch):
 @pytest.mark.parametrize("command", ["train", "pretrain"])
 def test_tensorboard(early, without, sentences, tmp_path, command):
     without("tensorboard")
-    rows = [f"--train={sentences / 'train.csv'}"]
-    for name in ("train", "validation"):
-        (tmp_path / f"{name}.csv").write_bytes((sentences / f"{name}.csv").read_bytes())
-    said = early(command, *rows, f"--output={tmp_path / 'out'}", "--tensorboard")
+    said = early(command, f"--train={sentences / 'train.csv'}", f"--output={tmp_path / 'out'}", "--tensorboard")
     assert "--tensorboard needs the package tensorboard: run `pip install tensorboard`" in said
 
 
@@ -80,13 +79,8 @@ def test_an_encoder_or_recipe_that_is_not_there(early, without, checkpoint, sent
 
 def test_what_a_check_of_an_export_needs(early, without, adapter_directory, tmp_path):
     without("onnxruntime")
-    given = (
-        "export",
-        adapter_directory,
-        "--format=onnx",
-        f"--output={tmp_path / 'a.onnx'}",
-        f"--check={tmp_path / 'b.csv'}",
-    )
+    files = [f"--output={tmp_path / 'a.onnx'}", f"--check={tmp_path / 'b.csv'}"]
+    given = ("export", adapter_directory, "--format=onnx", *files)
     assert 'run `pip install "tf_adapters[onnx]"`' in early(*given)
     assert not list(tmp_path.iterdir())
 
@@ -106,19 +100,11 @@ def test_where_an_export_may_go(early, without, adapter_directory, tmp_path):
     assert 'pip install "tf_adapters[onnx]"' in said
 
 
-def kept(adapter_directory, folder, **changes):
-    """An adapter directory with other settings."""
-    folder.mkdir()
-    settings = json.loads((adapter_directory / "tf_adapters.json").read_text())
-    for name, values in changes.items():
-        settings[name].update(values)
-    (folder / "tf_adapters.json").write_text(json.dumps(settings))
-    (folder / "adapter.safetensors").write_bytes((adapter_directory / "adapter.safetensors").read_bytes())
-    return folder
-
-
 def test_a_plot_of_what_has_none(early, adapter_directory, sentences, tmp_path):
-    folder = kept(adapter_directory, tmp_path / "several", task={"kind": "multi-label"})
+    folder = shutil.copytree(adapter_directory, tmp_path / "several")
+    settings = json.loads((folder / "tf_adapters.json").read_text())
+    settings["task"]["kind"] = "multi-label"
+    (folder / "tf_adapters.json").write_text(json.dumps(settings))
     said = early("evaluate", folder, f"--input={sentences / 'test.csv'}", f"--plot={tmp_path / 'plot.png'}")
     assert "plot.png" in said and "of the kind multi-label, which has no confusion matrix" in said
 

@@ -1,5 +1,6 @@
-"""What `evaluate` tells beside a score, and several seeds."""
+"""What came out: what `evaluate` tells beside a score, of several seeds, and what is kept with the adapter."""
 
+import importlib.util
 import json
 import re
 import shutil
@@ -10,8 +11,12 @@ import tensorflow as tf
 from sklearn import metrics
 
 from tests.conftest import tiny_inputs
+from tests.runs import content
+from tf_adapters import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.saving.directory import copy_adapter, load_trained
+from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.saving.directory import copy_adapter, keep_result, load_trained
+from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.analysis import bootstrap_interval, class_report, group_means, language_of, summary_of_seeds
 from tf_adapters.tasks.rows import Rows
 
@@ -27,14 +32,9 @@ def test_class_report_equals_scikit_learn():
         assert numbers["f1"] == pytest.approx(expected[label]["f1-score"], abs=1e-12)
         assert numbers["rows"] == expected[label]["support"]
     assert (report.confusion == metrics.confusion_matrix(true, predicted)).all()
-
-
-def test_most_confused_pairs_come_first_and_right_answers_never():
+    # The most confused pairs come first, and right answers never; several labels a row have no matrix.
     report = class_report([0, 0, 0, 1, 1, 2], [1, 1, 0, 2, 1, 2], ("a", "b", "c"))
     assert report.most_confused() == [("a", "b", 2), ("b", "c", 1)]
-
-
-def test_several_labels_a_row_have_no_confusion_matrix():
     report = class_report([[1, 0], [1, 1]], [[1, 1], [0, 1]], ("a", "b"))
     assert report.confusion is None
     assert report.classes["a"] == {"precision": 1.0, "recall": 0.5, "f1": pytest.approx(2 / 3), "rows": 2}
@@ -71,17 +71,8 @@ def test_constant_answer_is_the_most_frequent_class():
 
 
 def test_evaluate_shows_classes_confusion_interval_and_the_constant_answer(cli, adapter_directory, sentences, tmp_path):
-    plot = tmp_path / "confusion.png"
-    outcome = cli(
-        "evaluate",
-        adapter_directory,
-        "--input",
-        sentences / "test.csv",
-        "--output",
-        tmp_path / "a.json",
-        "--plot",
-        plot,
-    )
+    plot, given = tmp_path / "confusion.png", f"--input={sentences / 'test.csv'}"
+    outcome = cli("evaluate", adapter_directory, given, f"--output={tmp_path / 'a.json'}", f"--plot={plot}")
     assert outcome.status == 0, outcome.err
     for text in ("precision", "negative", "true \\ predicted", "95 % interval", "of one constant answer", "--seeds 5"):
         assert text in outcome.out
@@ -106,15 +97,10 @@ def test_evaluate_takes_several_files_in_one_command(cli, adapter_directory, sen
 def test_rows_that_are_left_out_are_counted_by_train_and_evaluate(cli, train_arguments, sentences, tmp_path):
     text = (sentences / "test.csv").read_text() + 'three,fields,here\n"open\ngood fun,unheard-of\n'
     (tmp_path / "bad.csv").write_text(text)
-    refused = cli("train", *train_arguments[1:], f"--train={tmp_path / 'bad.csv'}", f"--output={tmp_path / 'a'}")
+    train = ["train", *train_arguments[1:], f"--train={tmp_path / 'bad.csv'}", f"--output={tmp_path / 'a'}"]
+    refused = cli(*train)
     assert refused.status == 2 and "bad.csv, line 42: has 3 fields" in refused.err
-    trained = cli(
-        "train",
-        *train_arguments[1:],
-        f"--train={tmp_path / 'bad.csv'}",
-        f"--output={tmp_path / 'a'}",
-        "--skip-bad-rows",
-    )
+    trained = cli(*train, "--skip-bad-rows")
     assert trained.status == 0, trained.err
     assert "2 unusable rows were left out" in trained.out and "line 43: a quote" in trained.out
     (tmp_path / "b.csv").write_text((sentences / "test.csv").read_text() + "\u00e9,other\n,positive\n")
@@ -133,12 +119,16 @@ def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_argu
     best = max(runs, key=lambda run: run["validation"])
     assert settings["training"]["seed"] == best["seed"]
     assert settings["metrics"]["validation accuracy"] == best["validation"]
-    tests = [run["test"] for run in runs]
-    assert settings["seeds"]["summary"]["test"]["mean"] == pytest.approx(np.mean(tests))
-    assert settings["seeds"]["summary"]["test"]["sd"] == pytest.approx(np.std(tests, ddof=1))
+    assert settings["seeds"]["summary"]["test"] == summary_of_seeds([run["test"] for run in runs])
     assert "standard error" in outcome.out and re.search(rf"{best['seed']}\s+kept", outcome.out)
     kept = {path.name for path in output.iterdir()}
     assert kept - {"learning-curve.png"} == {"README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"}
+    # So is its log.
+    log = [line.split(",") for line in (output / "log.csv").read_text().splitlines()]
+    column = log[0].index("validation_accuracy")
+    assert max(float(row[column]) for row in log[1:]) == pytest.approx(best["validation"])
+    card = (output / "README.md").read_text()
+    assert "Over 3 seeds: validation accuracy" in card and "Over 3 seeds: test accuracy" in card
     # What is kept is the run of that seed alone.
     alone = tmp_path / "b"
     assert cli(*train_arguments, f"--output={alone}", f"--seed={best['seed']}").status == 0
@@ -147,29 +137,11 @@ def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_argu
     assert f"This is seed {best['seed']}, the best by validation of 3, whose test accuracy has mean" in shown.out
 
 
-@pytest.mark.nightly
-def test_seeds_that_are_done_are_not_repeated(cli, train_arguments, tmp_path, monkeypatch):
-    from tf_adapters.training.experiment import Experiment
-
-    output, calls, train = tmp_path / "a", [], Experiment.train
-
-    def interrupted(self, model, tokenizer, folder, *, seed, **options):
-        calls.append(seed)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return train(self, model, tokenizer, folder, seed=seed, **options)
-
-    monkeypatch.setattr(Experiment, "train", interrupted)
-    assert cli(*train_arguments, f"--output={output}", "--seeds=2").status == 130
-    again = cli(*train_arguments, f"--output={output}", "--seeds=2")
-    assert again.status == 2 and "--resume" in again.err
-    single = cli(*train_arguments, f"--output={output}", "--resume")
-    assert single.status == 2 and "an interrupted run of several seeds: give the same --seeds" in single.err
-    other = cli(*train_arguments, f"--output={output}", "--seeds=2", "--resume", "--batch-size=8")
-    assert other.status == 2 and "another --batch-size (32, now 8)" in other.err
-    outcome = cli(*train_arguments, f"--output={output}", "--seeds=2", "--resume")
-    assert outcome.status == 0, outcome.err
-    assert calls == [0, 1, 1] and "Seed 0: done before" in outcome.out
+def test_one_seed_does_not_go_on_with_an_interrupted_run_of_several(cli, train_arguments, tmp_path):
+    (tmp_path / "seeds.json").write_text(json.dumps({"settings": {}, "runs": []}))
+    (tmp_path / ".seed-0" / ".resume").mkdir(parents=True)
+    outcome = cli(*train_arguments, f"--output={tmp_path}", "--resume")
+    assert outcome.status == 2 and "an interrupted run of several seeds: give the same --seeds" in outcome.err
 
 
 def test_copied_adapter_directory_is_the_same_adapter(adapter_directory, tmp_path):
@@ -180,20 +152,14 @@ def test_copied_adapter_directory_is_the_same_adapter(adapter_directory, tmp_pat
     assert np.array_equal(model(tiny_inputs()).logits, original(tiny_inputs()).logits)
 
 
-@pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_scores_of_predictions_that_are_not_numbers_are_refused(
-    cli, adapter_directory, sentences, tmp_path, monkeypatch, broken
+    cli, adapter_directory, sentences, tmp_path, monkeypatch
 ):
     """JSON has no NaN, and a table that holds some is no score; `predict` names the rows."""
-    from tf_adapters.kinds.scoring import Scorer
-
-    logits = Scorer.logits
-    monkeypatch.setattr(
-        Scorer, "logits", lambda *arguments, **options: logits(*arguments, **options) * np.float32([0, broken])
-    )
-    outcome = cli(
-        "evaluate", adapter_directory, "--input", sentences / "test.csv", "--output", tmp_path / "numbers.json"
-    )
+    logits, broken = Scorer.logits, np.float32([0, np.inf])
+    monkeypatch.setattr(Scorer, "logits", lambda *arguments, **options: logits(*arguments, **options) * broken)
+    given = [f"--input={sentences / 'test.csv'}", f"--output={tmp_path / 'numbers.json'}"]
+    outcome = cli("evaluate", adapter_directory, *given)
     assert outcome.status == 2 and not list(tmp_path.iterdir())
     assert "predicts numbers that are not finite: train it again" in outcome.err
     assert "NaN" not in outcome.out
@@ -207,3 +173,50 @@ def test_settings_that_json_cannot_hold_are_not_shown_as_json(cli, adapter_direc
     path.write_text(json.dumps(settings))
     outcome = cli("info", tmp_path / "a", "--json")
     assert outcome.status == 2 and "NaN" not in outcome.out and "not finite" in outcome.err
+
+
+RESULT = {
+    "split": "test",
+    "rows": 40,
+    "numbers": {"accuracy": 0.75, "f1": float("nan")},
+    "without_training": {"one constant answer": 0.5},
+    "classes": {"a|b": {"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "rows": 4}},
+    "date": "2026-01-02",
+    "versions": {"tf_adapters": "0.1.0"},
+}
+
+
+def test_train_keeps_its_score_its_classes_and_its_curve(cli, adapter_directory, tmp_path):
+    trained = shutil.copytree(adapter_directory, tmp_path / "mine")
+    settings = read_settings(trained)
+    result = settings["result"]
+    assert result["split"] == "test" and result["numbers"]["accuracy"] == pytest.approx(
+        sum(row["recall"] * row["rows"] for row in result["classes"].values()) / result["rows"]
+    )
+    assert sum(row["rows"] for row in result["classes"].values()) == result["rows"]
+    assert set(result["without_training"]) == {"one constant answer", "TF-IDF and logistic regression"}
+    assert (trained / "log.csv").exists()
+    if importlib.util.find_spec("matplotlib"):
+        assert (trained / "learning-curve.png").stat().st_size > 1000
+    card = (trained / "README.md").read_text()
+    assert "# Adapter for " in card and f"| accuracy | {result['numbers']['accuracy']:.4f} |" in card
+    assert "| the same of one constant answer |" in card and "learning rate" in card and "seed 0" in card
+    assert "echo 'a text' | tf-adapters predict DIRECTORY --input -" in card
+    shown = cli("info", trained).out
+    assert "test accuracy" in shown and "TF-IDF" in shown
+    before = content(trained)
+    settings["result"]["numbers"] = {"accuracy": "high"}
+    (trained / "tf_adapters.json").write_text(json.dumps(settings))
+    outcome = cli("info", trained)
+    assert outcome.status == 2 and "'result' holds 'high' where a number has to be" in outcome.err
+    (trained / "tf_adapters.json").write_bytes(before["tf_adapters.json"])
+
+    kept = keep_result(trained, RESULT)["result"]
+    assert kept["numbers"] == {"accuracy": 0.75, "f1": None} and read_settings(trained)["result"] == kept
+    card = (trained / "README.md").read_text()
+    assert "| f1 | not finite |" in card and "| a\\|b | 1.0000 | 0.5000 | 0.6667 | 4 |" in card
+    after = content(trained)
+    assert {name for name in before if before[name] != after[name]} == {"README.md", "tf_adapters.json"}
+    with pytest.raises(InputError, match="'result.rows' is 'many'"):
+        keep_result(trained, {**RESULT, "rows": "many"})
+    assert content(trained) == after

@@ -1,5 +1,8 @@
+"""A run of `fit`: what it learns, logs, keeps, and how it goes on after a kill."""
+
 import csv
 import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -13,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tests.cases import nightly_but
-from tests.conftest import tiny_inputs, tiny_model
+from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
 from tests.runs import KillAt, Killed, content, seven_seconds_a_look
 from tests.whole import assert_same, picture
 from tf_adapters import (
@@ -44,6 +47,14 @@ def task(sentences):
 
 
 @pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """An encoder of one block, which is traced in little time."""
+    directory = tmp_path_factory.mktemp("one-block") / "encoder"
+    write_checkpoint(directory, num_hidden_layers=1)
+    return directory
+
+
+@pytest.fixture(scope="module")
 def wordpiece(checkpoint):
     return WordPiece.from_directory(checkpoint, max_length=16)
 
@@ -66,12 +77,7 @@ def test_schedule_is_the_papers():
         assert float(schedule(step)) == pytest.approx(expected, abs=1e-10)
     assert float(WarmupLinearDecay(2.0, 4, warmup_fraction=0)(0)) == 2
     assert WarmupLinearDecay.from_config(schedule.get_config())(55) == schedule(55)
-    for arguments, message in (
-        ((0, 10), "peak=0"),
-        ((-1, 10), "peak=-1"),
-        ((float("nan"), 10), "peak=nan"),
-        ((1, 0), "steps=0"),
-    ):
+    for arguments, message in (((float("nan"), 10), "peak=nan"), ((1, 0), "steps=0")):
         with pytest.raises(InputError, match=message):
             warmup_linear_decay(keras2)(*arguments)
 
@@ -94,9 +100,9 @@ def test_training_learns_logs_and_keeps_the_best_epoch(checkpoint, task, wordpie
     record = Record()
     # A random encoder learns this only as a whole; what adapters learn is measured on a pretrained one.
     model = new_model(checkpoint, "full")
-    result = fit(model, task, wordpiece, output=tmp_path / "a", **{**SETTINGS, "epochs": 6}, reporter=record)
-    assert not result.interrupted and result.steps == 60
-    assert record.events == [(60, 0), *range(1, 61)]
+    result = fit(model, task, wordpiece, output=tmp_path / "a", **{**SETTINGS, "epochs": 5}, reporter=record)
+    assert not result.interrupted and result.steps == 50
+    assert record.events == [(50, 0), *range(1, 51)]
     best = max(record.epochs, key=lambda item: (item[1]["accuracy"], -item[0]))
     assert result.best_epoch == best[0] and result.metrics == {"accuracy": best[1]["accuracy"]}
     assert result.metrics["accuracy"] > 0.8
@@ -104,7 +110,7 @@ def test_training_learns_logs_and_keeps_the_best_epoch(checkpoint, task, wordpie
     assert not (tmp_path / "a" / ".resume").exists()
     with open(tmp_path / "a" / "log.csv") as file:
         rows = list(csv.DictReader(file))
-    assert [int(row["step"]) for row in rows] == [10, 20, 30, 40, 50, 60]
+    assert [int(row["step"]) for row in rows] == [10, 20, 30, 40, 50]
     assert [float(row["validation_accuracy"]) for row in rows] == [
         numbers["accuracy"] for _, numbers, _ in record.epochs
     ]
@@ -134,38 +140,18 @@ def test_a_learning_curve_has_a_point_every_few_steps_and_goes_on_after_a_kill(c
 
 @pytest.mark.slow
 def test_training_stops_where_validation_gets_no_better(checkpoint, task, wordpiece, tmp_path):
-    record = Record()
+    record, tensorboard = Record(), importlib.util.find_spec("tensorboard") is not None
     # Nothing moves at this rate, so the first epoch stays the best.
     settings = {**SETTINGS, "learning_rate": 1e-12, "epochs": 6, "patience": 2, "clip_norm": 1.0, "weight_decay": 0.01}
+    settings["tensorboard"] = tensorboard
     result = fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path / "a", **settings, reporter=record)
     assert result.stopped_early and not result.interrupted and (result.best_epoch, result.steps) == (1, 30)
     assert [epoch for epoch, _, _ in record.epochs] == [1, 2, 3] and not (tmp_path / "a" / ".resume").exists()
     training = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())["training"]
     assert (training["patience"], training["clip_norm"], training["weight_decay"]) == (2, 1.0, 0.01)
-    with pytest.raises(InputError, match="patience=0 must be an integer of at least 1"):
-        fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path / "b", **{**settings, "patience": 0})
-
-
-@pytest.mark.slow
-def test_tensorboard_logs_are_written_or_the_package_is_named(checkpoint, task, wordpiece, tmp_path, monkeypatch):
-    import importlib.util
-
-    if importlib.util.find_spec("tensorboard") is not None:
-        fit(new_model(checkpoint, "head"), task, wordpiece, output=tmp_path, **SETTINGS, tensorboard=True)
-        (file,) = (tmp_path / "tensorboard").glob("events.*")
+    if tensorboard:
+        (file,) = (tmp_path / "a" / "tensorboard").glob("events.*")
         assert b"validation_accuracy" in file.read_bytes()
-    model = new_model(checkpoint, "head")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="pip install tensorboard"):
-        fit(model, task, wordpiece, output=tmp_path, **SETTINGS, tensorboard=True)
-
-
-@pytest.mark.nightly
-def test_two_runs_with_one_seed_agree_and_another_seed_differs(checkpoint, task, wordpiece, tmp_path):
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        fit(new_model(checkpoint), task, wordpiece, output=tmp_path / name, **{**SETTINGS, "seed": seed})
-    assert content(tmp_path / "a") == content(tmp_path / "b")
-    assert content(tmp_path / "a")["adapter.safetensors"] != content(tmp_path / "c")["adapter.safetensors"]
 
 
 @pytest.mark.slow
@@ -184,16 +170,8 @@ def test_resume_after_kill_ends_bit_equal_to_an_uninterrupted_run(
     # second; otherwise the state is 2 or so steps old.
     for index, (step, seconds) in enumerate(((4, 15), (10, 15), (11, 1e9), (13, 15))):
         with seven_seconds_a_look(), pytest.raises(Killed):
-            fit(
-                new(),
-                task,
-                wordpiece,
-                output=tmp_path / "killed",
-                **SETTINGS,
-                resume=index > 0,
-                checkpoint_seconds=seconds,
-                reporter=KillAt(step),
-            )
+            going = dict(resume=index > 0, checkpoint_seconds=seconds, reporter=KillAt(step))
+            fit(new(), task, wordpiece, output=tmp_path / "killed", **SETTINGS, **going)
         assert (tmp_path / "killed" / ".resume").exists()
     record = Record()
     result = fit(new(), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=True, reporter=record)
@@ -246,15 +224,6 @@ def test_divergence_is_named_and_the_previous_best_stays(checkpoint, task, wordp
     load_trained(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [({"epochs": 0}, "epochs=0"), ({"batch_size": 0}, "batch_size=0"), ({"learning_rate": -1}, "learning_rate=-1")],
-)
-def test_bad_settings_are_named(checkpoint, task, wordpiece, tmp_path, changes, message):
-    with pytest.raises(InputError, match=message):
-        fit(new_model(checkpoint), task, wordpiece, output=tmp_path, **{**SETTINGS, **changes})
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["full", "top-1"])
 def test_full_and_top_n_training_keep_what_they_trained(checkpoint, task, wordpiece, tmp_path, mode):
@@ -288,24 +257,17 @@ rows = Rows(text=text, labels=np.arange(120, dtype=np.int32) % 2)
 task = Task("t", "classification", ("a", "b"), "accuracy", rows, rows)
 wordpiece = WordPiece.from_directory({str(checkpoint)!r}, max_length=32)
 model = set_trainable(add_adapters(load_backbone({str(checkpoint)!r}), AdapterConfig(4), seed=0), "adapters")
-shapes = set()
-lengths = default_lengths(32)
-batches = training_batches(rows, wordpiece, batch_size=8, epochs=2, seed=0, lengths=lengths, drop_remainder=True)
-for inputs, _ in batches:
-    shapes.add(tuple(inputs["input_ids"].shape))
+settings = dict(batch_size=8, epochs=2, seed=0, lengths=default_lengths(32), drop_remainder=True)
+shapes = {{tuple(inputs["input_ids"].shape) for inputs, _ in training_batches(rows, wordpiece, **settings)}}
 print("shapes", len(shapes))
 fit(model, task, wordpiece, output=sys.argv[1], epochs=2, learning_rate=1e-3, batch_size=8, jit_compile=True)
 """
     )
     dump = tmp_path / "dump"
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text",
-        "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
-    }
-    result = subprocess.run(
-        [sys.executable, script, tmp_path / "out"], env=environment, capture_output=True, text=True, timeout=600
-    )
+    flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text"
+    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+    command = [sys.executable, script, tmp_path / "out"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr[-2000:]
     (shapes,) = re.findall(r"shapes (\d+)", result.stdout)
     # Keras calls the compiled training step run_step.
@@ -324,24 +286,9 @@ def test_dropout_replacement_changes_no_weight_and_no_rate():
     assert np.array_equal(model(tiny_inputs()).logits, logits)
     assert not [m for m in model.submodules if type(m) is keras.layers.Dropout]
     assert len({tuple(layer.generator.state.numpy()) for layer in layers}) == len(layers)
-
-
-def test_dropout_of_encoder_and_head_is_overridden_and_comes_back_and_the_adapters_own_stays():
-    model = add_adapters(tiny_model(), AdapterConfig(4, dropout=0.2))
+    # That of encoder and head is overridden and comes back; the adapters' own stays.
     assert sorted(layer.rate for layer in seed_dropout(model, 1, rate=0.0)) == [0.0] * (2 + 3 * 4) + [0.2] * 8
     assert sorted(layer.rate for layer in seed_dropout(model, 1)) == [0.1] * (2 + 3 * 4) + [0.2] * 8
-
-
-@pytest.mark.nightly
-def test_plain_keras_fit_trains_adapters_with_xla_and_mixed_precision(float32_policy):
-    for policy, xla in (("float32", True), ("mixed_bfloat16", False)):
-        float32_policy(policy)
-        model = set_trainable(add_adapters(tiny_model(), AdapterConfig(4), seed=0), "adapters")
-        model.compile(
-            keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=xla
-        )
-        losses = model.fit(tiny_inputs(), np.array([0, 1, 0]), epochs=5, verbose=0).history["loss"]
-        assert losses[-1] < losses[0]
 
 
 def test_padding_does_not_change_the_logits_beyond_rounding():
@@ -352,8 +299,7 @@ def test_padding_does_not_change_the_logits_beyond_rounding():
 
 
 def test_a_fit_that_is_refused_leaves_the_model_as_it_was(checkpoint, task, wordpiece, tmp_path):
-    model = load_backbone(checkpoint)
-    set_trainable(add_adapters(model, AdapterConfig(4), seed=0), "adapters")
+    model = new_model(checkpoint)
     before = picture(model)
     common = dict(output=tmp_path / "run", epochs=1, learning_rate=1e-3, batch_size=8, dropout=0.5)
     for settings, message in (({"mixout": 0.5, "checkpoint_gradients": True}, "mixout"), ({"resume": True}, "resume")):
@@ -365,8 +311,7 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was(checkpoint, task, word
 def test_an_adapter_that_was_not_chosen_to_train_is_named_before_it_does_not_train(
     checkpoint, task, wordpiece, tmp_path
 ):
-    model = load_backbone(checkpoint)
-    set_trainable(add_adapters(model, AdapterConfig(4), seed=0), "adapters")
+    model = new_model(checkpoint)
     add_adapters(model, AdapterConfig(4), name="second", seed=1)
     with pytest.raises(InputError, match="not the adapter that acts.*'second'"):
         fit(model, task, wordpiece, output=tmp_path / "run", epochs=1, learning_rate=1e-3)

@@ -13,6 +13,7 @@ from tf_adapters.cli.data import DataOptions, TextOptions
 from tf_adapters.errors import InputError
 
 ROWS = 20_000
+CONTENT = "text,label\n" + "".join(f"a film {number},{'ab'[number % 2]}\n" for number in range(ROWS))
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def pipe(tmp_path):
 
     def write():
         with contextlib.suppress(BrokenPipeError), open(path, "w") as file:
-            file.write("text,label\n" + "".join(f"a film {number},{'ab'[number % 2]}\n" for number in range(ROWS)))
+            file.write(CONTENT)
             return
         with contextlib.suppress(OSError), open(path, "w") as file:
             file.write("text,label\nthe last,a\n")
@@ -33,35 +34,18 @@ def pipe(tmp_path):
     return path
 
 
-@pytest.fixture
-def quiet():
-    return Console(file=io.StringIO())
-
-
-def test_all_rows_of_a_pipe_are_trained_on(pipe, quiet, tmp_path):
+@pytest.mark.parametrize("options, stream", [(DataOptions, "pipe"), (TextOptions, "pipe"), (DataOptions, "stdin")])
+def test_all_rows_of_a_stream_are_trained_on(request, monkeypatch, tmp_path, options, stream):
     (tmp_path / "dev.csv").write_text("text,label\ngood,a\nbad,b\n")
-    data = DataOptions(train_file=pipe, validation=tmp_path / "dev.csv")
+    if stream == "pipe":
+        data = options(train_file=request.getfixturevalue("pipe"), validation=tmp_path / "dev.csv")
+    else:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CONTENT.encode())))
+        data = options(train_file=pathlib.Path("-"), validation=tmp_path / "dev.csv", format="csv")
     data.check()
     data.peek()
-    assert len(data.read(quiet).train) == ROWS
-
-
-def test_all_texts_of_a_pipe_are_pretrained_on(pipe, quiet, tmp_path):
-    (tmp_path / "dev.csv").write_text("text,label\ngood,a\nbad,b\n")
-    texts = TextOptions(train_file=pipe, validation=tmp_path / "dev.csv")
-    texts.check()
-    texts.peek()
-    assert len(texts.read(quiet, 0).train) == ROWS
-
-
-def test_all_rows_of_standard_input_are_trained_on(monkeypatch, quiet, tmp_path):
-    (tmp_path / "dev.csv").write_text("text,label\ngood,a\nbad,b\n")
-    content = "text,label\n" + "".join(f"a film {number},{'ab'[number % 2]}\n" for number in range(ROWS))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
-    data = DataOptions(train_file=pathlib.Path("-"), validation=tmp_path / "dev.csv", format="csv")
-    data.check()
-    data.peek()
-    assert len(data.read(quiet).train) == ROWS
+    quiet = Console(file=io.StringIO())
+    assert len((data.read(quiet, 0) if options is TextOptions else data.read(quiet)).train) == ROWS
 
 
 def test_a_mistake_in_a_file_is_still_found_before_anything_is_loaded(tmp_path):

@@ -1,13 +1,10 @@
 """Task-adaptive pretraining: hidden words, the head that guesses them, and what training goes on from."""
 
 import csv
+import dataclasses
 import functools
 import json
 import math
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from tests.cases import nightly_but
-from tests.conftest import write_checkpoint
+from tests.conftest import squad_file, write_checkpoint
 from tests.families import FAMILIES, family_inputs, family_model
 from tests.runs import KillAt, Killed, content
 from tf_adapters import (
@@ -40,10 +37,20 @@ from tf_adapters.errors import DivergedError
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.kinds.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedWords
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.names import named_weights, to_pytorch
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.text.masking import Masking, masking_noise
 
 CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")
 SETTINGS = dict(steps=8, save_every=4, learning_rate=3e-3, fit_head_steps=6, batch_size=16, seed=2)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """An encoder of two blocks, which are traced in half the time."""
+    directory = tmp_path_factory.mktemp("two-blocks") / "encoder"
+    write_checkpoint(directory, num_hidden_layers=2)
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +61,19 @@ def texts(sentences):
 @pytest.fixture(scope="module")
 def wordpiece(checkpoint):
     return WordPiece.from_directory(checkpoint, max_length=16)
+
+
+def named(variables):
+    """Arrays as they are kept, by their names."""
+    return {name: to_pytorch(*target) for name, target in named_weights(variables).items()}
+
+
+def named_head(model):
+    return named(state_of(model).head_variables(model))
+
+
+def named_encoder(model):
+    return named(state_of(model).backbone_variables(model))
 
 
 def new_model(checkpoint):
@@ -114,15 +134,11 @@ def test_perplexity_is_that_of_all_logits_and_does_not_depend_on_the_batches(che
     ]
     np.testing.assert_allclose(*sums, rtol=1e-4, atol=1e-4)
     # By the model's own logits, text by text, with the same masks.
-    from tf_adapters.text.masking import Masking, masking_noise
-
     inputs = wordpiece.pad(wordpiece.encode(texts.validation.text), length=16)
     hidden, targets = Masking(wordpiece)(inputs, masking_noise([40, 16], [0, 0]))
     logits, targets = model(hidden).logits.numpy().astype(np.float64), targets.numpy()
-    losses = (
-        np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, np.maximum(targets, 0)[..., np.newaxis], -1)[..., 0]
-    )
-    expected = losses[targets >= 0].mean()
+    of_targets = np.take_along_axis(logits, np.maximum(targets, 0)[..., np.newaxis], -1)[..., 0]
+    expected = (np.log(np.exp(logits).sum(-1)) - of_targets)[targets >= 0].mean()
     numbers = METRICS["perplexity"](None, sums[0])
     assert numbers["perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
     assert numbers["log_likelihood"] == pytest.approx(-expected, rel=1e-4)
@@ -144,46 +160,42 @@ def test_adapters_alone_learn_and_every_checkpoint_is_an_adapter_directory(check
     initial = {f"head.{name}": value for name, value in named_head(fresh).items()}
     assert any(not np.array_equal(head[key], initial[key]) for key in head)
     model, settings = load_trained(directory / "step-4")
-    assert (
-        settings["training"]["step"] == 4
-        and settings["task"]["kind"] == "masked-lm"
-        and settings["task"]["head_steps"] == 6
-    )
+    assert settings["training"]["step"] == 4
+    assert settings["task"]["kind"] == "masked-lm" and settings["task"]["head_steps"] == 6
     assert state_of(model).digest(model) == state_of(fresh).digest(fresh)
     with open(directory / "log.csv", newline="") as file:
         log = list(csv.DictReader(file))
     assert [row["step"] for row in log] == ["4", "8"]
     best = max(log, key=lambda row: float(row["validation_log_likelihood"]))
-    assert (
-        content(directory)["adapter.safetensors"] == content(directory / f"step-{best['step']}")["adapter.safetensors"]
-    )
+    kept, of_step = (content(path)["adapter.safetensors"] for path in (directory, directory / f"step-{best['step']}"))
+    assert kept == of_step
     assert result.run.metrics["perplexity"] == pytest.approx(float(best["validation_perplexity"]))
     assert result.head["perplexity"] > 1 and result.run.best_epoch == int(best["epoch"])
 
-
-def named_head(model):
-    from tf_adapters.models.transformers.names import named_weights, to_pytorch
-
-    return {name: to_pytorch(*target) for name, target in named_weights(state_of(model).head_variables(model)).items()}
+    # Training goes on from a checkpoint with its adapter and a new head.
+    model = load_backbone(checkpoint)
+    new_head = named_head(model)
+    load_pretrained_adapter(model, directory / "step-4")
+    adapter = state_of(model).adapters["default"]
+    assert adapter.config == CONFIG
+    for key, layer in adapter.layers.items():
+        for part, variable in layer.parts.items():
+            np.testing.assert_array_equal(variable.numpy(), middle[f"{key}.{part}"])
+    for name, value in named_head(model).items():
+        np.testing.assert_array_equal(value, new_head[name])
 
 
 @pytest.mark.nightly
 def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_it(
     checkpoint, texts, wordpiece, sentences, tmp_path
 ):
-    pretrain(
-        new_model(checkpoint),
-        texts,
-        wordpiece,
-        output=tmp_path / "all",
-        adapter=None,
-        **{**SETTINGS, "fit_head_steps": 2},
-    )
+    settings = {**SETTINGS, "fit_head_steps": 2}
+    pretrain(new_model(checkpoint), texts, wordpiece, output=tmp_path / "all", adapter=None, **settings)
     saved = load_file(tmp_path / "all" / "adapter.safetensors")
     model = load_backbone(checkpoint)
     digest = state_of(model).digest(model)
     load_pretrained_adapter(model, tmp_path / "all")
-    before = {name: value for name, value in named_encoder(model).items()}
+    before = named_encoder(model)
     assert all(np.array_equal(before[f"bert.{key[9:]}"], saved[key]) for key in saved if key.startswith("backbone."))
     with pytest.raises(InputError, match="only 'full' saves again"):
         set_trainable(model, "head")
@@ -194,14 +206,6 @@ def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_i
     for name, value in named_encoder(again).items():
         np.testing.assert_array_equal(value, named_encoder(model)[name])
     assert settings["backbone"]["sha256"] == digest and settings["pretrained_adapter"]["trainable"] == "full"
-
-
-def named_encoder(model):
-    from tf_adapters.models.transformers.names import named_weights, to_pytorch
-
-    return {
-        name: to_pytorch(*target) for name, target in named_weights(state_of(model).backbone_variables(model)).items()
-    }
 
 
 @pytest.mark.slow
@@ -229,70 +233,12 @@ def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wor
 def test_a_run_goes_on_with_the_head_that_it_began_with_and_mixout_is_not_of_the_head(
     checkpoint, texts, wordpiece, tmp_path
 ):
-    run = functools.partial(
-        pretrain,
-        texts=texts,
-        tokenizer=wordpiece,
-        adapter=CONFIG,
-        output=tmp_path / "run",
-        mixout=0.5,
-        dropout=0.0,
-        **SETTINGS,
-    )
+    common = dict(texts=texts, tokenizer=wordpiece, adapter=CONFIG, output=tmp_path / "run", mixout=0.5, dropout=0.0)
+    run = functools.partial(pretrain, **common, **SETTINGS)
     with pytest.raises(Killed):
         run(new_model(checkpoint), reporter=KillAt(1))
     with pytest.raises(InputError, match=r"head that was fitted with another learning_rate \(0.001, now 0.01\)"):
         run(new_model(checkpoint), head_learning_rate=1e-2, resume=True)
-
-
-@pytest.mark.nightly
-def test_resume_of_the_command_after_real_kill_9_ends_bit_equal(checkpoint, sentences, tmp_path):
-    """The console script, killed from outside twice in either part."""
-
-    def command(output, *options):
-        return [
-            sys.executable,
-            "-m",
-            "tf_adapters.cli",
-            "pretrain",
-            f"--model={checkpoint}",
-            f"--train={sentences / 'train.csv'}",
-            f"--validation={sentences / 'validation.csv'}",
-            f"--output={output}",
-            "--max-length=16",
-            "--batch-size=8",
-            "--adapter-size=4",
-            "--steps=800",
-            "--save-every=400",
-            "--fit-head-steps=400",
-            "--dropout=0.1",
-            "--seed=5",
-            "--checkpoint-seconds=0.2",
-            *options,
-        ]
-
-    # The directory's name stands in its README.
-    whole, killed = tmp_path / "whole" / "run", tmp_path / "killed" / "run"
-    subprocess.run(command(whole), check=True, timeout=600, capture_output=True)
-    for attempt, (folder, delay) in enumerate((("head", 0.0), ("head", 0.13), (".", 0.0), (".", 0.29))):
-        state = killed / folder / ".resume" / "state.safetensors"
-        seen = state.stat().st_mtime if state.exists() else 0
-        silent = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        process = subprocess.Popen(command(killed, *(["--resume"] if attempt else [])), **silent)
-        deadline = time.monotonic() + 300
-        while (
-            process.poll() is None
-            and time.monotonic() < deadline
-            and not (state.exists() and state.stat().st_mtime > seen)
-        ):
-            time.sleep(0.01)
-        time.sleep(delay)
-        assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    subprocess.run(command(killed, "--resume"), check=True, timeout=600, capture_output=True)
-    for folder in (".", "head", "step-400", "step-800"):
-        assert content(killed / folder) == content(whole / folder), folder
 
 
 @pytest.mark.slow
@@ -343,28 +289,12 @@ def test_masks_are_others_in_every_epoch(checkpoint, texts, wordpiece, tmp_path)
             return {**inputs, "input_ids": ids}, targets
 
     model = set_trainable(new_model(checkpoint), "head")
-    few = texts_from_files_of(texts, 16)
-    fit(
-        model,
-        few,
-        wordpiece,
-        output=tmp_path,
-        steps=3,
-        period=3,
-        learning_rate=1e-3,
-        batch_size=16,
-        kind=Spying(),
-        dropout=0.0,
-    )
+    few = dataclasses.replace(texts, train=texts.train.take(range(16)))
+    settings = dict(steps=3, period=3, learning_rate=1e-3, batch_size=16, dropout=0.0)
+    fit(model, few, wordpiece, output=tmp_path, kind=Spying(), **settings)
     batches = seen[:3]  # one of them an epoch: the same texts
     # The rows of an epoch come in another order too, so their masks would differ even by the same noise.
     assert [len(set(values)) for values in zip(*batches)] == [1, 3, 3]
-
-
-def texts_from_files_of(texts, count):
-    import dataclasses
-
-    return dataclasses.replace(texts, train=texts.train.take(range(count)))
 
 
 @pytest.mark.nightly
@@ -372,35 +302,9 @@ def test_mixed_precision_fast_blocks_accumulation_and_checkpointing_pretrain_too
     checkpoint, texts, wordpiece, tmp_path, float32_policy
 ):
     float32_policy("mixed_bfloat16")
-    result = pretrain(
-        new_model(checkpoint),
-        texts,
-        wordpiece,
-        output=tmp_path / "run",
-        adapter=CONFIG,
-        fast=True,
-        accumulate=2,
-        checkpoint_gradients=True,
-        dropout=0.0,
-        **SETTINGS,
-    )
+    settings = dict(adapter=CONFIG, fast=True, accumulate=2, checkpoint_gradients=True, dropout=0.0, **SETTINGS)
+    result = pretrain(new_model(checkpoint), texts, wordpiece, output=tmp_path / "run", **settings)
     assert math.isfinite(result.run.metrics["perplexity"]) and (tmp_path / "run" / "step-8").is_dir()
-
-
-@pytest.mark.slow
-def test_training_goes_on_from_a_checkpoint_with_its_adapter_and_a_new_head(checkpoint, pretrained):
-    directory, _ = pretrained
-    model = load_backbone(checkpoint)
-    head = named_head(model)
-    load_pretrained_adapter(model, directory / "step-4")
-    saved = load_file(directory / "step-4" / "adapter.safetensors")
-    adapter = state_of(model).adapters["default"]
-    assert adapter.config == CONFIG
-    for key, layer in adapter.layers.items():
-        for part, variable in layer.parts.items():
-            np.testing.assert_array_equal(variable.numpy(), saved[f"{key}.{part}"])
-    for name, value in named_head(model).items():
-        np.testing.assert_array_equal(value, head[name])
 
 
 @pytest.mark.nightly
@@ -418,17 +322,17 @@ def test_a_resumed_run_refuses_another_adapter_to_go_on_from(checkpoint, pretrai
         run("step-8", resume=True)
 
 
-def test_seeds_know_the_adapter_that_they_go_on_from_by_its_content(
-    cli, pretrained, checkpoint, sentences, tmp_path, monkeypatch
-):
+def test_seeds_know_the_adapter_that_they_go_on_from_by_its_content(cli, checkpoint, sentences, tmp_path, monkeypatch):
     def refuse(output, *, metric, settings, resume):
         raise InputError(f"from {settings['pretrained']}")
 
+    saved = tmp_path / "pretrained"
+    save_adapter(set_trainable(add_adapters(load_backbone(checkpoint), CONFIG, seed=0), "adapters"), saved)
     monkeypatch.setattr("tf_adapters.training.experiment.SeedRuns", refuse)
     files = [f"--train={sentences / 'train.csv'}", f"--validation={sentences / 'validation.csv'}"]
-    go_on = [f"--from-pretrained-adapter={pretrained[0]}", f"--output={tmp_path / 'out'}"]
+    go_on = [f"--from-pretrained-adapter={saved}", f"--output={tmp_path / 'out'}"]
     outcome = cli("train", f"--model={checkpoint}", *files, *go_on, "--max-length=16", "--seeds=2")
-    assert json.loads((pretrained[0] / "tf_adapters.json").read_text())["weights"]["sha256"] in outcome.err
+    assert json.loads((saved / "tf_adapters.json").read_text())["weights"]["sha256"] in outcome.err
 
 
 def test_training_goes_on_in_the_mode_that_saves_the_encoders_own_weights(checkpoint, tmp_path):
@@ -447,28 +351,22 @@ def test_an_adapter_of_a_pretrained_encoder_with_a_pooler_goes_on_under_other_he
 
     model, other = family_model("bert", "masked-lm"), family_model("bert", "classification", num_labels=2)
     shared = named_encoder(model)
-    for name, (variable, transposed) in named_variables(other).items():
+    for name, (variable, transposed) in named_weights(other.weights).items():
         if name in shared:
             variable.assign(shared[name].T if transposed else shared[name])
-    settings = {
-        "backbone": {**{key: getattr(model.config, key) for key in ("model_type", "hidden_size", "num_hidden_layers")}}
-    }
-    settings["backbone"]["sha256"], settings["backbone"]["source"] = state_of(model).digest(model), "here"
+    about = {key: getattr(model.config, key) for key in ("model_type", "hidden_size", "num_hidden_layers")}
+    settings = {"backbone": {**about, "sha256": state_of(model).digest(model), "source": "here"}}
     check_backbone(other, state_of(other), settings, "directory")
     add_adapters(other, AdapterConfig(bottleneck_size=2, train_layer_norm="all"))
     set_trainable(other, "adapters")
     for variable in state_of(other).switched["norms"].variables:
         variable.assign_add(tf.ones_like(variable))  # as an adapter's LayerNorms
     check_backbone(other, state_of(other), settings, "directory")
-    named_variables(other)[next(name for name in shared if "query.weight" in name)][0].assign_add(tf.ones([32, 32]))
+    named_weights(other.weights)[next(name for name in shared if "query.weight" in name)][0].assign_add(
+        tf.ones([32, 32])
+    )
     with pytest.raises(InputError, match="1 weights of this model's were changed since.*query/kernel"):
         check_backbone(other, state_of(other), settings, "directory")
-
-
-def named_variables(model):
-    from tf_adapters.models.transformers.names import named_weights
-
-    return named_weights(model.weights)
 
 
 def test_texts_of_every_kind_of_task_and_of_files(sentences, tmp_path):
@@ -476,16 +374,9 @@ def test_texts_of_every_kind_of_task_and_of_files(sentences, tmp_path):
     words.write_text("1\tgood\t_\tADJ\t_\t_\t_\t_\t_\t_\n2\tfilm\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n")
     texts = without_labels(task_from_files(train=words, validation=words, kind="token-classification"))
     assert texts.train.text.numpy().tolist() == [b"good film"] and texts.train.labels is None
-    answers = [{"text": "Ada", "answer_start": 0}]
-    asked = [
-        {"id": str(number), "question": question, "answers": answers}
-        for number, question in enumerate(("Who?", "Whose?"))
-    ]
-    paragraph = {"context": "Ada sang.", "qas": asked}
-    (tmp_path / "squad.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    questions = task_from_files(
-        train=tmp_path / "squad.json", validation=tmp_path / "squad.json", kind="question-answering"
-    )
+    asked = [(question, question, [("Ada", 0)]) for question in ("Who?", "Whose?")]
+    squad = squad_file(tmp_path / "squad.json", {"A": [("Ada sang.", asked)]})
+    questions = task_from_files(train=squad, validation=squad, kind="question-answering")
     assert without_labels(questions).train.text.numpy().tolist() == [b"Ada sang.", b"Who?", b"Whose?"]
     lines = [f"text number {number}" for number in range(30)]
     (tmp_path / "plain.txt").write_text("\n".join(lines) + "\n")
@@ -499,25 +390,16 @@ def test_texts_of_every_kind_of_task_and_of_files(sentences, tmp_path):
 
 @pytest.fixture(scope="module")
 def arguments(checkpoint, sentences):
-    return [
-        "pretrain",
-        f"--model={checkpoint}",
-        f"--train={sentences / 'train.csv'}",
-        "--max-length=16",
-        "--steps=4",
-        "--save-every=2",
-        "--fit-head-steps=2",
-        "--adapter-size=4",
-    ]
+    given = [f"--model={checkpoint}", f"--train={sentences / 'train.csv'}"]
+    return ["pretrain", *given, *"--max-length=16 --steps=4 --save-every=2 --fit-head-steps=2 --adapter-size=4".split()]
 
 
 @pytest.mark.slow
 def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sentences, tmp_path):
     outcome = cli(*arguments, f"--output={tmp_path / 'pre'}")
     assert outcome.status == 0, outcome.err
-    assert (
-        "comes without a head" in outcome.out and "held-out perplexity" in outcome.out and "fitted here" in outcome.out
-    )
+    for said in ("comes without a head", "held-out perplexity", "fitted here"):
+        assert said in outcome.out
     assert (tmp_path / "pre" / "perplexity.png").stat().st_size > 1000
     assert "guesses hidden words" in cli("info", tmp_path / "pre").out
     assert "train --from-pretrained-adapter" in (tmp_path / "pre" / "README.md").read_text()
@@ -529,40 +411,31 @@ def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sen
     settings = json.loads((tmp_path / "task" / "tf_adapters.json").read_text())
     assert settings["pretrained_adapter"]["step"] == 2 and settings["adapter"]["bottleneck_size"] == 4
     assert "went on from" in cli("info", tmp_path / "task").out
+    other = f"--output={tmp_path / 'other'}"
     for wrong, message in (
-        ([*go_on, "--adapter-size=8"], "--bottleneck-size is of new adapters"),
-        ([*go_on, "--trainable=full"], "--trainable full: "),
-        ([*go_on, "--recipe=he-2021-full"], "--recipe he-2021-full trains 'full'"),
+        ([*go_on, other, "--adapter-size=8"], "--bottleneck-size is of new adapters"),
+        ([*go_on, other, "--trainable=full"], "--trainable full: "),
+        ([*go_on, other, "--recipe=he-2021-full"], "--recipe he-2021-full trains 'full'"),
         ([*go_on, "--overwrite", f"--output={tmp_path / 'pre' / 'step-2'}"], "give another, so that both are kept"),
-        ([*go_on, f"--from-pretrained-adapter={tmp_path / 'pre' / 'head'}"], "holds a head alone"),
+        ([*go_on, other, f"--from-pretrained-adapter={tmp_path / 'pre' / 'head'}"], "holds a head alone"),
         (["predict", tmp_path / "pre", "--input=-"], "knows no task yet"),
         (["evaluate", tmp_path / "pre", f"--input={sentences / 'train.csv'}"], "knows no task yet"),
         (["export", tmp_path / "pre", f"--output={tmp_path / 'served' / '1'}"], "knows no task yet"),
         ([*arguments, f"--output={tmp_path / 'pre'}"], "replace it by --overwrite"),
         ([*arguments, f"--output={tmp_path / 'pre'}", "--resume"], "holds no interrupted run"),
     ):
-        outcome = cli(
-            *wrong,
-            *([] if "--output" in str(wrong) else [f"--output={tmp_path / 'other'}"] if wrong[0] == "train" else []),
-        )
+        outcome = cli(*wrong)
         assert outcome.status == 2 and message in outcome.err, (wrong, outcome.err)
 
 
 @pytest.mark.nightly
-def test_epochs_of_pretraining_are_whole_passes_over_the_texts(cli, arguments, tmp_path):
-    given = [word for word in arguments if not word.startswith(("--steps", "--save-every"))]
-    outcome = cli(*given, "--epochs=2", "--batch-size=48", f"--output={tmp_path / 'pre'}")
+def test_a_recipe_of_pretraining_decides_what_is_not_given_and_epochs_are_whole_passes(cli, arguments, tmp_path):
+    given = [word for word in arguments if not word.startswith(("--steps", "--save-every", "--adapter-size"))]
+    outcome = cli(*given, "--recipe=gururangan-2020", "--epochs=2", "--batch-size=48", f"--output={tmp_path / 'pre'}")
     assert outcome.status == 0, outcome.err
     # 142 of 150 texts, in batches of 48.
     assert "142 to train on" in outcome.out
     assert sorted(path.name for path in (tmp_path / "pre").glob("step-*")) == ["step-3", "step-6"]
-
-
-@pytest.mark.nightly
-def test_a_recipe_of_pretraining_decides_what_is_not_given(cli, arguments, tmp_path):
-    given = [word for word in arguments if not word.startswith(("--steps", "--save-every", "--adapter-size"))]
-    outcome = cli(*given, "--recipe=gururangan-2020", "--epochs=1", "--batch-size=48", f"--output={tmp_path / 'pre'}")
-    assert outcome.status == 0, outcome.err
     settings = json.loads((tmp_path / "pre" / "tf_adapters.json").read_text())
     kept = {"learning_rate": 1e-4, "batch_size": 48, "epsilon": 1e-6, "weight_decay": 0.01}
     assert {name: settings["training"][name] for name in kept} == kept
@@ -570,11 +443,9 @@ def test_a_recipe_of_pretraining_decides_what_is_not_given(cli, arguments, tmp_p
 
 
 def test_what_learns_from_labels_refuses_a_recipe_of_pretraining(cli, checkpoint, sentences, tmp_path):
-    files = [f"--train={sentences / 'train.csv'}", f"--validation={sentences / 'validation.csv'}"]
+    given = [f"--model={checkpoint}", *(f"--{name}={sentences / name}.csv" for name in ("train", "validation"))]
     for command in ("train", "tune"):
-        outcome = cli(
-            command, f"--model={checkpoint}", *files, "--recipe=gururangan-2020", f"--output={tmp_path / 'x'}"
-        )
+        outcome = cli(command, *given, "--recipe=gururangan-2020", f"--output={tmp_path / 'x'}")
         assert outcome.status == 2 and "--recipe gururangan-2020 learns from texts without labels" in outcome.err
         assert outcome.err.count("\n") == 1 and not (tmp_path / "x").exists()
 
@@ -588,16 +459,9 @@ def test_what_learns_from_labels_refuses_a_recipe_of_pretraining(cli, checkpoint
         (["--fit-head-steps=0"], "has no head of masked words"),
         (["--trainable=top-2"], "--trainable top-2 is unknown: use one of adapters, full."),
         (["--trainable=full"], "--bottleneck-size is for adapters"),
-        (["--task=rotten-tomatoes"], "exclude each other"),
-        (["--text-column=body"], "body"),
         (["--max-length=999"], "positions"),
-        (["--learning-rate=-1"], "--learning-rate -1"),
         (["--head-learning-rate=-1"], "--head-learning-rate -1"),
-        (["--accumulate=64"], "--accumulate 64 is above the rows of a step, --batch-size 32"),
-        (["--accumulate=2", "--xla"], "--accumulate 2 and --xla exclude each other"),
         (["--blocks=0-99"], "--blocks"),
-        (["--recipe=he-2021-full"], "--recipe he-2021-full trains no adapters"),
-        (["--recipe=gururangan-2020"], "--bottleneck-size is for adapters, and --trainable full trains none"),
         (["--recipe=gururangan-2020", "--trainable=adapters"], "--recipe gururangan-2020 trains no adapters"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The changes of a training step, together."""
+"""The changes of a training step, by themselves and together."""
 
 import contextlib
 
@@ -7,58 +7,83 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import randomize, tiny_inputs, tiny_model
-from tf_adapters import AdapterConfig, add_adapters, set_trainable
+from tests.families import family_inputs, family_model
+from tf_adapters import AdapterConfig, FusionConfig, add_adapters, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.training.step import Change, GradientAccumulation, GradientCheckpointing, Mixout, TrainingStep
 
 ROWS = 7
-KIND = get_kind("classification")
-MAKE = {"checkpointing": GradientCheckpointing, "accumulation": lambda model: GradientAccumulation(3, KIND.loss_weight)}
+INPUTS, LABELS = tiny_inputs(ROWS), np.array([0, 1, 1, 0, 1, 1, 1])
+WORDS = np.where(np.arange(10) < np.array([[9], [1], [3], [10], [2], [5], [4]]), 1, -1)
+SPANS = np.array([[number, number + 1, 10] for number in range(ROWS)])
+CONFIG = AdapterConfig(4, train_layer_norm="none")
+# The values begin at the identity, where the regularisation has no gradient: `randomize` takes them elsewhere.
+FUSION = FusionConfig({name: AdapterConfig(4) for name in ("one", "other")}, value_regularization=0.1)
 
 
-def stepped(changes, mixout=False):
-    """What one step of plain gradient descent changes, by names."""
-    model = tiny_model(num_labels=2, num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    set_trainable(randomize(add_adapters(model, AdapterConfig(4, train_layer_norm="none"), seed=0)))
-    made = [Mixout(model, 0.5, seed=0)] if mixout else []
-    step = TrainingStep(model, [*made, *(MAKE[name](model) for name in changes)])
-    before = {variable.name: variable.numpy() for variable in model.trainable_variables}
-    step.compile(keras.optimizers.SGD(0.5), **KIND.losses())
-    data = tf.data.Dataset.from_tensors((tiny_inputs(ROWS), tf.constant([0, 1, 1, 0, 1, 1, 1])))
-    history = step.fit(data, verbose=0).history
-    # Keras numbers the models.
+def accumulation(model, parts=3, kind="classification"):
+    return GradientAccumulation(parts, get_kind(kind).loss_weight)
+
+
+def stepped(*makers, kind="classification", targets=LABELS, config=CONFIG, fast=False):
+    """What one step of plain gradient descent changes in the weights that train, by their names, and the running loss;
+    each maker gives a `Change` of the model."""
+    kind = get_kind(kind)
+    model = tiny_model(kind.head, num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    set_trainable(randomize(add_adapters(model, config, seed=0, fast=fast)))
+    before = [variable.numpy() for variable in model.trainable_variables]
+    step = TrainingStep(model, [make(model) for make in makers]) if makers else model
+    step.compile(keras.optimizers.SGD(0.5), **kind.losses())
+    batch = (INPUTS, kind.targets(tf.constant(targets, tf.int32)))
+    logs = step.fit(tf.data.Dataset.from_tensors(batch), verbose=0).history
     changed = {
-        name.partition("/")[2]: variable.numpy() - value
-        for (name, value), variable in zip(before.items(), model.trainable_variables)
+        # Keras numbers the models.
+        variable.name.partition("/")[2]: variable.numpy() - value
+        for value, variable in zip(before, model.trainable_variables)
     }
-    return changed, history["loss_mean"][0]
+    return changed, kind.running_loss({name: values[0] for name, values in logs.items()})
+
+
+def assert_same_step(found, expected, atol=2e-6):
+    assert found[0].keys() == expected[0].keys() and any(np.abs(one).max() > 1e-3 for one in expected[0].values())
+    for name, change in expected[0].items():
+        np.testing.assert_allclose(found[0][name], change, atol=atol, err_msg=name)
+    assert found[1] == pytest.approx(expected[1], rel=1e-5)
 
 
 @pytest.fixture(scope="module")
 def plain():
-    return stepped([])
+    return stepped()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "changes",
-    [("accumulation", "checkpointing"), pytest.param(("checkpointing", "accumulation"), marks=pytest.mark.nightly)],
+    "makers",
+    [
+        (accumulation, GradientCheckpointing),
+        pytest.param((GradientCheckpointing, accumulation), marks=pytest.mark.nightly),
+    ],
 )
-def test_changes_together_give_the_plain_step(changes, plain):
-    found, loss = stepped(changes)
-    assert loss == pytest.approx(plain[1], rel=1e-5)
-    for name, change in plain[0].items():
-        assert np.abs(change).max() > 1e-5
-        np.testing.assert_allclose(found[name], change, atol=2e-6, err_msg=name)
+def test_a_whole_step_in_parts_and_with_checkpoints_is_the_plain_one(makers, plain):
+    assert_same_step(stepped(*makers), plain)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("parts", [3, 20])
+@pytest.mark.parametrize("kind, targets", [("token-classification", WORDS), ("question-answering", SPANS)])
+def test_a_step_in_parts_is_that_of_the_whole_batch_where_rows_have_unequally_many_words(kind, targets, parts):
+    task = dict(kind=kind, targets=targets)
+    assert_same_step(stepped(lambda model: accumulation(model, parts, kind), **task), stepped(**task))
 
 
 def test_mixout_at_its_beginning_changes_no_loss_beside_the_others(plain):
     """An entry that is as it began is mixed with itself."""
-    assert stepped(["accumulation"], mixout=True)[1] == pytest.approx(plain[1], rel=1e-5)
+    mixed = stepped(lambda model: Mixout(model, 0.5, seed=0), accumulation)
+    assert mixed[1] == pytest.approx(plain[1], rel=1e-5)
 
 
-def test_a_change_of_ones_own_has_every_moment_of_the_step():
+def test_a_change_of_ones_own_has_every_moment_of_the_step(plain):
     seen = []
 
     class Doubled(Change):
@@ -70,8 +95,55 @@ def test_a_change_of_ones_own_has_every_moment_of_the_step():
         def gradients(self, step, compute, inputs, targets, share):
             return [2 * gradient for gradient in compute(inputs, targets, share)]
 
-    MAKE["doubled"] = lambda model: Doubled()
-    (once, _), (twice, _) = stepped([]), stepped(["doubled"])
+    found = stepped(lambda model: Doubled())
     assert seen and all(seen)
-    for name, change in once.items():
-        np.testing.assert_allclose(twice[name], 2 * change, atol=1e-6)
+    assert_same_step(found, ({name: 2 * change for name, change in plain[0].items()}, plain[1]))
+
+
+def test_the_regularisation_of_weights_counts_once_for_all_parts():
+    whole, in_parts = stepped(config=FUSION), stepped(accumulation, config=FUSION)
+    for name, change in whole[0].items():
+        np.testing.assert_allclose(in_parts[0][name], change, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_weight_that_nothing_reads_stays_as_it_is_and_does_not_decay():
+    """In transformers ALBERT's head of masked words has a bias that it does not add."""
+    kind, inputs = MaskedLanguageModelling(), family_inputs("albert")
+    targets = tf.where(inputs["attention_mask"] > 0, inputs["input_ids"], -1)
+    changes = []
+    for parts in (1, 3):
+        model = set_trainable(family_model("albert", "masked-lm", num_hidden_layers=1), "head")
+        before = [variable.numpy() for variable in model.trainable_variables]
+        trained = kind.trained(model, jit_compile=False)
+        trained = trained if parts == 1 else TrainingStep(trained, [GradientAccumulation(parts, kind.loss_weight)])
+        trained.compile(keras.optimizers.SGD(0.5, weight_decay=0.1), **kind.losses())
+        trained.fit(tf.data.Dataset.from_tensors(({**inputs, "targets": targets}, targets)), verbose=0)
+        changes.append([variable.numpy() - old for variable, old in zip(model.trainable_variables, before)])
+    unread = [variable.name.endswith("predictions/bias:0") for variable in model.trainable_variables]
+    assert sum(unread) == 1
+    for is_unread, one, other in zip(unread, *changes):
+        assert np.any(one) != is_unread and np.any(other) != is_unread
+        np.testing.assert_allclose(other, one, atol=2e-6)
+
+
+@pytest.mark.nightly
+def test_fast_blocks_and_float16_with_its_scaled_loss_do_it_too(float32_policy, plain):
+    assert_same_step(stepped(accumulation, fast=True), plain)
+    float32_policy("mixed_float16")
+    for name, change in stepped(accumulation)[0].items():
+        np.testing.assert_allclose(change, plain[0][name], atol=5e-3, err_msg=name)
+
+
+@pytest.mark.nightly
+def test_the_graph_holds_one_part():
+    model = tiny_model()
+    set_trainable(add_adapters(model, AdapterConfig(4), seed=0))
+    counts = []
+    for parts in (2, 7):
+        trained = TrainingStep(model, [accumulation(model, parts)])
+        trained.compile(keras.optimizers.SGD(0.5), **get_kind("classification").losses())
+        step = tf.function(lambda trained=trained: trained.train_step((INPUTS, tf.constant(LABELS))))
+        library = step.get_concrete_function().graph.as_graph_def().library
+        counts.append(sum(len(each.node_def) for each in library.function))
+    assert counts[0] == counts[1]

@@ -22,6 +22,8 @@ PRETRAINING = ("gururangan-2020",)
 class Recipe:
     """One paper's setting for adapter tuning, or for what it compares adapters with.
 
+    What a row does not say is what most sources have, here and in `AdapterConfig`.
+
     Attributes:
         name: str, as given to `get_recipe` and `--recipe`.
         adapter: `AdapterConfig` or another `MethodConfig`; of no account where `trainable` is not `"adapters"`, None of
@@ -80,7 +82,7 @@ _DECAY = dict(weight_decay=0.01)
 def _report_code(sharing):
     return dict(
         adapter=methods.AdapterConfig(
-            bottleneck_size=64, activation="gelu_tanh", init_stddev=1e-3, sharing=sharing, train_layer_norm="encoder"
+            activation="gelu_tanh", init_stddev=1e-3, sharing=sharing, train_layer_norm="encoder"
         ),
         learning_rate=3e-4,
         epochs=10,
@@ -152,9 +154,7 @@ RECIPES = _Recipes(
             ),
         ),
         "houlsby-2019": lambda: dict(
-            adapter=methods.AdapterConfig(
-                bottleneck_size=64, activation="gelu", init_stddev=1e-2, train_layer_norm="all"
-            ),
+            adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
             learning_rate=3e-4,
             epochs=20,
             source=(
@@ -167,9 +167,7 @@ RECIPES = _Recipes(
             **_DECAY,
         ),
         "houlsby-2019-additional": lambda: dict(
-            adapter=methods.AdapterConfig(
-                bottleneck_size=64, activation="gelu", init_stddev=1e-2, train_layer_norm="all"
-            ),
+            adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
             learning_rate=1e-4,
             epochs=50,
             source="Houlsby et al. 2019, section 3.3: the 17 additional tasks. One of its rates ({1e-5, 3e-5, 1e-4, "
@@ -179,9 +177,7 @@ RECIPES = _Recipes(
             **_DECAY,
         ),
         "houlsby-code-2019": lambda: dict(
-            adapter=methods.AdapterConfig(
-                bottleneck_size=64, activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"
-            ),
+            adapter=methods.AdapterConfig(activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"),
             learning_rate=3e-4,
             epochs=5,
             source=(
@@ -197,9 +193,7 @@ RECIPES = _Recipes(
             decay_from_start=True,
         ),
         "report-per-layer": lambda: dict(
-            adapter=methods.AdapterConfig(
-                bottleneck_size=64, init_stddev=1e-2, sharing="layer", train_layer_norm="none"
-            ),
+            adapter=methods.AdapterConfig(init_stddev=1e-2, sharing="layer", train_layer_norm="none"),
             learning_rate=3e-4,
             epochs=10,
             source=_REPORT
@@ -207,9 +201,7 @@ RECIPES = _Recipes(
             "The report attributes this sharing to Houlsby et al., whose adapters are not shared.",
         ),
         "report-unshared": lambda: dict(
-            adapter=methods.AdapterConfig(
-                bottleneck_size=64, init_stddev=1e-2, sharing="none", train_layer_norm="encoder"
-            ),
+            adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
             head_layers=2,
             learning_rate=3e-4,
             epochs=10,
@@ -218,15 +210,13 @@ RECIPES = _Recipes(
             "embeddings') and of the first of the two classifiers.",
         ),
         "report-3-shared": lambda: dict(
-            adapter=methods.AdapterConfig(bottleneck_size=64, init_stddev=1e-2, sharing=3, train_layer_norm="none"),
+            adapter=methods.AdapterConfig(init_stddev=1e-2, sharing=3, train_layer_norm="none"),
             learning_rate=3e-4,
             epochs=10,
             source=_REPORT + " Its model '3-shared': one adapter for the six places of three consecutive blocks.",
         ),
         "report-additional": lambda: dict(
-            adapter=methods.AdapterConfig(
-                bottleneck_size=64, init_stddev=1e-2, sharing="none", train_layer_norm="encoder"
-            ),
+            adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
             head_layers=2,
             learning_rate=1e-4,
             epochs=50,

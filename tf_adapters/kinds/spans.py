@@ -13,14 +13,15 @@ from tf_adapters.ranges import MOST_FLOAT
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.spans import Answers, n_best_spans
-from tf_adapters.text.alignment import align, span_labels
 from tf_adapters.text.windows import (
     MOST_QUESTION_TOKENS,
     ContextTokens,
+    align,
     cut_windows,
     overlap_of,
     place_windows,
     question_tokens,
+    span_labels,
 )
 
 _CHUNK_ROWS = 512

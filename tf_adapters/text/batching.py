@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import is_int
+from tf_adapters.text.tokenizer import check_positive
 
 _MOST_BATCHES_IN_A_WINDOW = 50
 # Windows whose texts are cut at the same time, and batches that wait.
@@ -20,8 +22,8 @@ def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
 
     Raises: InputError, if the epoch would have none.
     """
-    _check_positive(rows_count, "rows_count")
-    _check_positive(batch_size, "batch_size")
+    check_positive(rows_count, "rows_count")
+    check_positive(batch_size, "batch_size")
     steps = rows_count // batch_size if drop_remainder else -(-rows_count // batch_size)
     if steps == 0:
         raise InputError(
@@ -37,7 +39,7 @@ def default_lengths(max_length):
 
     XLA compiles once for each shape, so a batch is padded to one of few.
     """
-    _check_positive(max_length, "max_length")
+    check_positive(max_length, "max_length")
     powers = [length for length in (16, 32, 64, 128, 256) if length < max_length]
     return (*powers, max_length)
 
@@ -197,11 +199,10 @@ def _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder):
     if labels_count != count:
         raise InputError(f"rows.labels has {labels_count} entries for {count} rows: give one label a row.")
     steps = steps_per_epoch(count, batch_size=batch_size, drop_remainder=drop_remainder)
-    _check_positive(epochs, "epochs")
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+    check_positive(epochs, "epochs")
+    if not is_int(seed) or not 0 <= seed < 2**63:
         raise InputError("{seed} must be an integer from 0 to 2**63 - 1.", seed=seed)
-    is_integer = isinstance(start_step, (int, np.integer)) and not isinstance(start_step, bool)
-    if not is_integer or not 0 <= start_step <= steps * epochs:
+    if not is_int(start_step) or not 0 <= start_step <= steps * epochs:
         raise InputError(
             f"{{start_step}} must be an integer from 0 to the {steps * epochs} steps of {epochs} epochs of {steps}.",
             start_step=start_step,
@@ -224,7 +225,7 @@ def sorted_batches(encoded, *, batch_size, tokenizer, lengths=None, multiple_of=
         dense tensors that `WordPiece.pad` returns. Each row comes once.
     Raises: InputError, for arguments that cannot be used.
     """
-    _check_positive(batch_size, "batch_size")
+    check_positive(batch_size, "batch_size")
     lengths = _checked_lengths(lengths, tokenizer)
     return _sorted_batches(encoded, batch_size, tokenizer, lengths, multiple_of, fill)
 
@@ -255,7 +256,7 @@ def _checked_lengths(lengths, tokenizer):
         return None
     lengths = tuple(lengths)
     for length in lengths:
-        _check_positive(length, "an entry of lengths")
+        check_positive(length, "an entry of lengths")
     if not lengths or list(lengths) != sorted(set(lengths)):
         raise InputError(
             f"{{lengths}} must be one or more ascending integers, such as default_lengths({tokenizer.max_length}).",
@@ -268,11 +269,6 @@ def _checked_lengths(lengths, tokenizer):
             lengths=lengths,
         )
     return lengths
-
-
-def _check_positive(value, argument):
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InputError(f"{argument}={value!r} must be a positive integer.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,19 +11,23 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
-from tf_adapters.paths import reading, to_path
+from tf_adapters.paths import to_path
 from tf_adapters.ranges import is_int
+from tf_adapters.text.characters import CODE_POINTS, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
+    check_is,
     checked_max_length,
     checked_text,
     no_autograph,
+    read_lines,
+    read_tokenizer_config,
+    refuse_added_tokens,
     rows_of_pieces,
+    tokens_of,
     utf8_bytes,
 )
-from tf_adapters.text.tokenizer_files import read_tokenizer_config, refuse_added_tokens, tokens_of
 
-_CODE_POINTS = 0x110000
 _OTHER, _LETTER, _NUMBER, _SPACE = range(4)
 _NO_RANK = 2**31 - 1
 
@@ -105,16 +109,8 @@ class ByteLevelBpe(Tokenizer):
             vocabulary, merges, settings, added = _read_tokenizer_json(path)
         elif all(os.path.isfile(os.path.join(directory, name)) for name in ("vocab.json", "merges.txt")):
             vocabulary = read_json(os.path.join(directory, "vocab.json"))
-            path = os.path.join(directory, "merges.txt")
-            try:
-                with reading(path), open(path, encoding="utf-8") as file:
-                    merges = [
-                        tuple(line.split())
-                        for line in file.read().split("\n")
-                        if line and not line.startswith("#version")
-                    ]
-            except UnicodeDecodeError as error:
-                raise InputError(f"{path} is not UTF-8 text ({error}): restore the file.") from None
+            lines = read_lines(os.path.join(directory, "merges.txt"))
+            merges = [tuple(line.split()) for line in lines if line and not line.startswith("#version")]
             settings, added = {}, ()
         else:
             raise InputError(
@@ -342,10 +338,10 @@ def _character_kinds():
     from tokenizers import Regex
     from tokenizers.normalizers import Replace
 
-    code_points = np.arange(_CODE_POINTS)
+    code_points = np.arange(CODE_POINTS)
     code_points = code_points[(code_points < 0xD800) | (code_points >= 0xE000)]  # surrogates never come out of UTF-8
-    characters = code_points.astype("<u4").tobytes().decode("utf-32-le")
-    kinds = np.full(_CODE_POINTS, _OTHER, np.int32)
+    characters = to_string(code_points)
+    kinds = np.full(CODE_POINTS, _OTHER, np.int32)
     for kind, pattern in ((_LETTER, r"\p{L}"), (_NUMBER, r"\p{N}"), (_SPACE, r"\s")):
         marked = np.frombuffer(Replace(Regex(pattern), "\ue000").normalize_str(characters).encode("utf-32-le"), "<u4")
         kinds[code_points[(marked == 0xE000) & (code_points != 0xE000)]] = kind
@@ -367,11 +363,7 @@ def _read_tokenizer_json(path):
         ("pre_tokenizer.type", before.get("type"), "ByteLevel"),
         ("pre_tokenizer.use_regex", before.get("use_regex", True), True),
     )
-    for key, value, wanted in expected:
-        if value != wanted:
-            raise InputError(
-                f"{key}={shown(value)} in {path} must be {wanted!r}: give a model with RoBERTa's byte-level BPE."
-            )
+    check_is(expected, path, "give a model with RoBERTa's byte-level BPE")
     if not _ends(after):
         raise InputError(
             f"post_processor={shown(after)} in {path} must put tokens around texts as RoBERTa does: give such a model."

@@ -21,11 +21,15 @@ from tf_adapters.text.tokenizer import (
     Tokenizer,
     checked_max_length,
     checked_text,
+    flags_of,
     no_autograph,
+    read_tokenizer_config,
+    reads_json_alone,
+    refuse_added_tokens,
     rows_of_pieces,
+    tokens_of,
     utf8_bytes,
 )
-from tf_adapters.text.tokenizer_files import read_tokenizer_config, reads_json_alone, refuse_added_tokens, tokens_of
 
 #: Where the tokens differ from those of HuggingFace's Python tokenizers (XLMRobertaTokenizer, CamembertTokenizer,
 #: AlbertTokenizer, DebertaV2Tokenizer) or, under "fast tokenizers" and "offsets", from the fast ones, and why.
@@ -496,8 +500,4 @@ def _settings(config, directory, described):
     for role, token in tokens_of(config, directory, _ROLES).items():
         if token != wanted[role]:
             raise InputError(f"{role}={shown(token)} in {path} must be {wanted[role]!r}.")
-    settings = {key: config[key] for key in described.settings if config.get(key) is not None}
-    for key, value in settings.items():
-        if not isinstance(value, bool):
-            raise InputError(f"{key}={shown(value)} in {path} must be true or false.")
-    return settings
+    return flags_of(config, directory, described.settings)

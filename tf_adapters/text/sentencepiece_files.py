@@ -12,6 +12,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
+from tf_adapters.text.tokenizer import check_is
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 _PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of ModelProto
@@ -179,7 +180,7 @@ def _read(content, described, path):
     steps = {str(step.get("type")): step for step in steps}
     space = steps.get("Metaspace", {})
     settings["split_by_punct"] = "Punctuation" in steps
-    for key, value, wanted in (
+    expected = (
         ("model.type", model.get("type", "Unigram"), "Unigram"),
         ("model.byte_fallback", model.get("byte_fallback", False), False),
         ("normalizer: the quotes that become one", quotes, _QUOTES if described.own_spelling else []),
@@ -187,9 +188,8 @@ def _read(content, described, path):
         ("pre_tokenizer.replacement", space.get("replacement"), "\u2581"),
         ("pre_tokenizer.prepend_scheme", space.get("prepend_scheme", "always") != "never", True),
         ("pre_tokenizer.behavior", steps.get("Punctuation", {}).get("behavior", "Isolated"), "Isolated"),
-    ):
-        if value != wanted:
-            raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: give the encoder's own tokenizer.")
+    )
+    check_is(expected, path, "give the encoder's own tokenizer")
     plain = {"do_lower_case": False, "keep_accents": True, "split_by_punct": False}
     settings = {name: value for name, value in settings.items() if name in described.settings or value != plain[name]}
     listed = list(content.get("added_tokens") or ())

@@ -1,15 +1,22 @@
-"""What tokenizers have in common: special tokens, truncation, padding, all as TensorFlow operations."""
+"""What tokenizers have in common: special tokens, truncation and padding as TensorFlow operations, and what a directory
+of HuggingFace says beside the vocabulary."""
 
 import copy
+import os
 
-import numpy as np
 import tensorflow as tf
 
-from tf_adapters.errors import InputError
-from tf_adapters.ranges import checked
+from tf_adapters.errors import InputError, shown
+from tf_adapters.json_input import read_json
+from tf_adapters.paths import reading
+from tf_adapters.ranges import checked, is_int
 
 # No Python branch here depends on a tensor, and conversion takes most of a trace's time.
 no_autograph = tf.autograph.experimental.do_not_convert
+
+# What transformers 5 calls a tokenizer that `tokenizer.json` says all of.
+_OF_ANY_KIND = "TokenizersBackend"
+_ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token", "bos_token", "eos_token")
 
 
 class Tokenizer(tf.Module):
@@ -135,14 +142,14 @@ class Tokenizer(tf.Module):
         with tf.device("CPU:0"):
             lengths = encoded["input_ids"].row_lengths()
             if length is None:
-                _check_positive(multiple_of, "multiple_of")
+                check_positive(multiple_of, "multiple_of")
                 longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
                 width = tf.minimum(-(-longest // multiple_of) * multiple_of, self.max_length)
                 # A row is never longer than max_length unless it was encoded by other settings.
                 width = tf.maximum(width, longest)
             else:
                 if not tf.is_tensor(length):
-                    _check_positive(length, "length")
+                    check_positive(length, "length")
                 width = tf.cast(length, tf.int64)
                 if tf.is_tensor(length) or length < self.max_length:
                     with tf.control_dependencies(
@@ -225,11 +232,110 @@ def checked_text(text, argument):
     return text
 
 
-def _check_positive(value, argument):
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+def check_positive(value, argument):
+    """Raise InputError unless a value is an integer above 0."""
+    if not is_int(value) or value < 1:
         raise InputError(f"{argument}={value!r} must be a positive integer.")
 
 
 def checked_max_length(max_length):
     """`max_length` as an int, or an InputError."""
     return checked("max_length", max_length)
+
+
+def read_tokenizer_config(directory, accepted=None, kind=None):
+    """The content of `tokenizer_config.json`, a dict; empty where there is none.
+
+    Args:
+        directory: str.
+        accepted: tokenizer classes of the kind, or None for all.
+        kind: str, in words.
+
+    Raises:
+        InputError: the file is damaged, or names another class.
+    """
+    path = os.path.join(directory, "tokenizer_config.json")
+    if not os.path.isfile(path):
+        return {}
+    config = read_json(path)
+    name = config.get("tokenizer_class")
+    if accepted and name not in (None, "PreTrainedTokenizerFast", _OF_ANY_KIND, *accepted):
+        raise InputError(
+            f"{{tokenizer_class}} in {path} is not {kind}: give a model whose tokenizer is a {accepted[0]}.",
+            tokenizer_class=name,
+        )
+    return config
+
+
+def reads_json_alone(config):
+    """Whether `tokenizer.json` says how texts are cut, whatever else lies beside it."""
+    return config.get("tokenizer_class") == _OF_ANY_KIND
+
+
+def tokens_of(config, directory, roles=_ROLES):
+    """Special tokens that `tokenizer_config.json` names, by their roles."""
+    tokens = {role: config.get(role) for role in roles}
+    tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()}
+    for role, token in tokens.items():
+        if not isinstance(token, (str, type(None))):
+            path = os.path.join(directory, "tokenizer_config.json")
+            raise InputError(f"{role}={shown(token)} in {path} must be a string.")
+    return {role: token for role, token in tokens.items() if token is not None}
+
+
+def refuse_added_tokens(directory, config, size, own=(), listed=()):
+    """Raise InputError if tokens were added behind a vocabulary, which are cut out of a text before anything else is.
+
+    Args:
+        directory: str.
+        config: dict, content of `tokenizer_config.json`.
+        size: int, entries of the vocabulary.
+        own: strs, tokens that the kind of tokenizer has behind its vocabulary.
+        listed: list of objects, the `added_tokens` of a `tokenizer.json` that was read.
+    """
+    path = os.path.join(directory, "added_tokens.json")
+    own = {*own, *tokens_of(config, directory).values()}
+    decoder = config.get("added_tokens_decoder") or {}
+    try:
+        added = dict(read_json(path)) if os.path.isfile(path) else {}
+        added |= {token["content"]: int(number) for number, token in decoder.items()}
+        added |= {token["content"]: token["id"] for token in listed or ()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{directory} has a list of added tokens that is damaged: restore its files.") from None
+    for token, number in added.items():
+        if not is_int(number) or number >= size and token not in own:
+            raise InputError(
+                f"{directory}: the token {shown(token)} was added to the vocabulary of {size} entries, and added "
+                "tokens are not cut out of texts here: give an encoder without them."
+            )
+
+
+def flags_of(config, directory, names):
+    """The settings of these names in `tokenizer_config.json` that are true or false; those that are null are left
+    out."""
+    flags = {name: config[name] for name in names if config.get(name) is not None}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            path = os.path.join(directory, "tokenizer_config.json")
+            raise InputError(f"{name}={shown(value)} in {path} must be true or false.")
+    return flags
+
+
+def read_lines(path):
+    """The lines of a file, a list of str."""
+    try:
+        # Text mode would also cut at other line ends that can be tokens; Windows' is stripped.
+        with reading(path), open(path, encoding="utf-8", newline="\n") as file:
+            lines = file.read().split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): restore the file."
+        ) from None
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def check_is(expected, path, advice):
+    """Raise InputError for the first of `(key, value, wanted)` of a `tokenizer.json` whose value is another one."""
+    for key, value, wanted in expected:
+        if value != wanted:
+            raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: {advice}.")

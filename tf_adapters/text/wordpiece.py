@@ -10,18 +10,24 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
-from tf_adapters.paths import reading, to_path
+from tf_adapters.paths import to_path
 from tf_adapters.ranges import is_int
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
+    check_is,
     checked_max_length,
     checked_text,
+    flags_of,
     no_autograph,
+    read_lines,
+    read_tokenizer_config,
+    reads_json_alone,
+    refuse_added_tokens,
     rows_of_pieces,
+    tokens_of,
     utf8_bytes,
 )
-from tf_adapters.text.tokenizer_files import read_tokenizer_config, reads_json_alone, refuse_added_tokens, tokens_of
 
 #: Where the tokens differ from `BertTokenizerFast`'s, and why. Everything else
 #: is equal: the character tables are asked from the installed `tokenizers`.
@@ -174,9 +180,11 @@ class WordPiece(Tokenizer):
         classes, defaults = _STYLES[style]
         accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
         config, added = read_tokenizer_config(directory, accepted, f"{classes[0]}'s WordPiece"), ()
-        settings, alone = {**defaults, **_settings(config, directory)}, reads_json_alone(config)
+        settings = defaults | tokens_of(config, directory, ("unk_token", "cls_token", "sep_token", "pad_token"))
+        settings |= flags_of(config, directory, ("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
+        alone = reads_json_alone(config)
         if os.path.isfile(vocabulary_file) and not alone:
-            vocabulary = _read_vocabulary(vocabulary_file)
+            vocabulary = read_lines(vocabulary_file)
         elif os.path.isfile(tokenizer_file):
             vocabulary, found, added = _read_tokenizer_json(tokenizer_file)
             settings = {**settings, **found} if alone else {**found, **settings}
@@ -383,32 +391,6 @@ def _checked_ids(vocabulary):
     return ids
 
 
-def _read_vocabulary(path):
-    try:
-        # Text mode would also cut at other line ends that can be tokens; Windows' is stripped.
-        with reading(path), open(path, encoding="utf-8", newline="\n") as file:
-            lines = file.read().split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): give a vocab.txt with one token a line."
-        ) from None
-    if lines and not lines[-1]:
-        lines.pop()
-    return [line[:-1] if line.endswith("\r") else line for line in lines]
-
-
-def _settings(config, directory):
-    """The settings in a `tokenizer_config.json`."""
-    settings = tokens_of(config, directory, ("unk_token", "cls_token", "sep_token", "pad_token"))
-    for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
-        if not isinstance(config.get(key), (bool, type(None))):
-            path = os.path.join(directory, "tokenizer_config.json")
-            raise InputError(f"{key}={shown(config[key])} in {path} must be true or false.")
-        if config.get(key) is not None:
-            settings[key] = config[key]
-    return settings
-
-
 def _read_tokenizer_json(path):
     """Vocabulary, settings and added tokens of a tokenizer.json, if it is BERT's."""
     content = read_json(path)
@@ -421,9 +403,7 @@ def _read_tokenizer_json(path):
         ("normalizer.clean_text", normalizer.get("clean_text", True), True),
         ("pre_tokenizer.type", pre_tokenizer.get("type"), "BertPreTokenizer"),
     )
-    for key, value, wanted in expected:
-        if value != wanted:
-            raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: give a model with BERT's WordPiece.")
+    check_is(expected, path, "give a model with BERT's WordPiece")
     ids = model.get("vocab")
     if not isinstance(ids, dict) or not all(map(is_int, ids.values())) or sorted(ids.values()) != list(range(len(ids))):
         raise InputError(f"model.vocab in {path} must map its tokens to the ids 0, 1, 2, ... without a gap.")

@@ -121,10 +121,9 @@ class Experiment:
             object.__setattr__(self, "recipe", get_recipe(self.recipe))
         self.recipe.check_labels()
         object.__setattr__(self, "door", choose_door(self.door))
-        usual = {"adapter": self.recipe.adapter, "trainable": self.recipe.trainable}
-        for name, value in usual.items():
+        for name in ("adapter", "trainable"):
             if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
+                object.__setattr__(self, name, getattr(self.recipe, name))
         if self.settings is None:
             object.__setattr__(self, "settings", TrainingSettings.of_recipe(self.recipe, self.trainable))
         object.__setattr__(self, "fused", {name: find_adapter(path) for name, path in self.fused.items()})
@@ -158,28 +157,26 @@ class Experiment:
         Raises:
             InputError: as `load_backbone`, `add_adapters` and `set_trainable`.
         """
-        with scope_of(self.strategy):
-            return self._build(self._seed(seed), backbone)
-
-    def _build(self, seed, backbone):
-        self._keras.mixed_precision.set_global_policy(self.precision)
+        seed = self._seed(seed)
         task = self.task_of(seed)
         length = self.max_length or get_kind(task.kind).max_length or self.recipe.max_length
-        model, tokenizer = load_for_task(
-            self.source, task, max_length=length, head_layers=self.recipe.head_layers, seed=seed, backbone=backbone,
-            door=self.door,
-        )  # fmt: skip
-        if self.fused:
-            fuse_adapters(model, self.fused, name="default", seed=seed)
-        elif self.pretrained is not None:
-            load_pretrained_adapter(model, self.pretrained, fast=self.fast or None)
-        elif self.trainable == "adapters":
-            add_adapters(model, self.adapter, seed=seed, fast=self.fast)
-        set_trainable(model, self.trainable)
-        if self.door == "transformers" and processes_of(self.strategy)[0] == 1:
-            # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no
-            # bfloat16.
-            cast_frozen(model)
+        with scope_of(self.strategy):
+            self._keras.mixed_precision.set_global_policy(self.precision)
+            model, tokenizer = load_for_task(
+                self.source, task, max_length=length, head_layers=self.recipe.head_layers, seed=seed,
+                backbone=backbone, door=self.door,
+            )  # fmt: skip
+            if self.fused:
+                fuse_adapters(model, self.fused, name="default", seed=seed)
+            elif self.pretrained is not None:
+                load_pretrained_adapter(model, self.pretrained, fast=self.fast or None)
+            elif self.trainable == "adapters":
+                add_adapters(model, self.adapter, seed=seed, fast=self.fast)
+            set_trainable(model, self.trainable)
+            if self.door == "transformers" and processes_of(self.strategy)[0] == 1:
+                # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no
+                # bfloat16.
+                cast_frozen(model)
         return model, tokenizer
 
     def train(
@@ -363,12 +360,8 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=N
         from tf_adapters.models.transformers.loading import change_head
 
         load = functools.partial(change_head, backbone)
-    model = load(
-        head=kind.head,
-        num_labels=kind.num_labels(task.labels),
-        labels=list(task.labels) or None,
-        head_layers=head_layers,
-    )
+    labels = {"num_labels": kind.num_labels(task.labels), "labels": list(task.labels) or None}
+    model = load(head=kind.head, head_layers=head_layers, **labels)
     return model, load_tokenizer(model, max_length=max_length)
 
 

@@ -1,5 +1,6 @@
 """The outputs of the frozen lower blocks, computed once and read in every epoch."""
 
+import contextlib
 import errno
 import pathlib
 
@@ -81,23 +82,18 @@ class StoredStates:
         self.size, self.dtype = output.shape[-1], output.dtype
         # Where each example's tokens begin, in tokens, and where the last one's end.
         self._starts = np.zeros(count + 1, np.int64)
+        fast = state_of(model).fast
+        padding = {"multiple_of": padding_multiple(fast=fast), "fill": fast}
         path = pathlib.Path(folder) / "frozen_blocks.bin"
         try:
-            with _writing(path) as write:
+            with _writing(path) as file:
                 for first in range(0, count, _CHUNK_EXAMPLES):
                     index = np.arange(first, min(first + _CHUNK_EXAMPLES, count))
                     encoded = examples.encode(tokenizer, tf.constant(index))
                     ends = np.cumsum(encoded["input_ids"].row_lengths().numpy())
                     self._starts[index + 1] = self._starts[first] + ends
-                    fast = state_of(model).fast
-                    batches = sorted_batches(
-                        encoded,
-                        batch_size=batch_size,
-                        tokenizer=tokenizer,
-                        multiple_of=padding_multiple(fast=fast),
-                        fill=fast,
-                    )
-                    write(self._chunk(lower, batches, np.concatenate([[0], ends]), first, progress).tobytes())
+                    batches = sorted_batches(encoded, batch_size=batch_size, tokenizer=tokenizer, **padding)
+                    file.write(self._chunk(lower, batches, np.concatenate([[0], ends]), first, progress).tobytes())
             self.tokens = int(self._starts[-1])
             self.bytes = self.tokens * self.size * self.dtype.size
             self._map = np.memmap(path, self.dtype.as_numpy_dtype, "r", shape=(self.tokens, self.size))
@@ -141,27 +137,17 @@ class StoredStates:
         return states
 
 
-class _writing:
-    """Opens a file for writing; yields a function of bytes whose failures are InputErrors."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __enter__(self):
-        self.file = self._try(open, self.path, "wb")
-        return lambda data: self._try(self.file.write, data)
-
-    def __exit__(self, *error):
-        self._try(self.file.close)
-
-    def _try(self, function, *arguments):
-        try:
-            return function(*arguments)
-        except OSError as error:
-            hint = "the outputs of the frozen blocks do not fit; " if error.errno == errno.ENOSPC else ""
-            raise InputError(
-                f"{self.path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew "
-                "with {overwrite}, or write to another disk.",
-                cache_frozen=True,
-                overwrite=NAME,
-            ) from None
+@contextlib.contextmanager
+def _writing(path):
+    """A file that is opened for writing, and whose failures are InputErrors."""
+    try:
+        with open(path, "wb") as file:
+            yield file
+    except OSError as error:
+        hint = "the outputs of the frozen blocks do not fit; " if error.errno == errno.ENOSPC else ""
+        raise InputError(
+            f"{path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew with "
+            "{overwrite}, or write to another disk.",
+            cache_frozen=True,
+            overwrite=NAME,
+        ) from None

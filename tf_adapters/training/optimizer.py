@@ -41,7 +41,7 @@ def uncorrected_adamw(ops):
 def make_optimizer(
     ops, learning_rate, variables, *, weight_decay=0.0, clip_norm=None, epsilon=1e-7, bias_correction=True
 ):
-    """Adam, or AdamW where there is a weight decay.
+    """Adam, or AdamW where there is a weight decay; `TrainingSettings` has checked the numbers.
 
     Args:
         ops: module of `layers.ops`, whose Keras trains.
@@ -55,14 +55,9 @@ def make_optimizer(
         bias_correction: bool, whether the moments are corrected for having begun at zero (Kingma & Ba 2015, section
             3).
 
-    Raises:
-        InputError: a value out of range.
-
     Reference: Loshchilov & Hutter 2019 (decoupled decay); which weights decay: Devlin et al. 2019, published code.
     """
-    weight_decay = checked("weight_decay", weight_decay)
-    clip_norm = None if clip_norm is None else checked("clip_norm", clip_norm)
-    common = {"learning_rate": learning_rate, "epsilon": checked("epsilon", epsilon), "global_clipnorm": clip_norm}
+    common = {"learning_rate": learning_rate, "epsilon": epsilon, "global_clipnorm": clip_norm}
     if bias_correction and not weight_decay:
         return ops.Adam(**common)
     adam = ops.AdamW if bias_correction else uncorrected_adamw(ops)

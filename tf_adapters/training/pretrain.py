@@ -119,9 +119,8 @@ def pretrain(
             fit_head_steps=0,
         )
     if adapter is not None:
-        adapter.sites(
-            model.config.num_hidden_layers
-        )  # before a head is fitted for an adapter that the encoder has no place for
+        # Before a head is fitted for an adapter that the encoder has no place for.
+        adapter.sites(model.config.num_hidden_layers)
     kind = MaskedLanguageModelling(rate=rate, whole_words=whole_words, head_steps=fit_head_steps)
     whole = TrainingSettings(
         steps=steps, period=save_every, keep_periods=True, learning_rate=learning_rate, seed=seed, **settings
@@ -134,14 +133,8 @@ def pretrain(
             remove_folder(folder)
         if begun or not (folder / SETTINGS_FILE).exists():
             set_trainable(model, "head")
-            of_head = dict(
-                steps=fit_head_steps,
-                period=fit_head_steps,
-                keep_periods=False,
-                learning_rate=head_learning_rate,
-                mixout=0.0,
-            )
-            own = dataclasses.replace(whole, **of_head)
+            of_head = dict(steps=fit_head_steps, period=fit_head_steps, learning_rate=head_learning_rate)
+            own = dataclasses.replace(whole, keep_periods=False, mixout=0.0, **of_head)
             try:
                 result = fit(
                     model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter,
@@ -154,7 +147,10 @@ def pretrain(
                 return PretrainResult(None, result)
         else:
             remove_dead(folder)
-            _check_head(folder, {**kind.settings(), "learning_rate": head_learning_rate, "seed": seed})
+            saved, now = read_settings(folder), {"learning_rate": head_learning_rate, "seed": seed}
+            refuse_other(
+                folder, "a head that was fitted", {**saved["training"], **saved["task"]}, kind.settings() | now
+            )
         load_adapter(model, folder)
         head = {name.removeprefix("validation "): value for name, value in read_settings(folder)["metrics"].items()}
     if adapter is not None:
@@ -163,10 +159,3 @@ def pretrain(
     begun = resume and (output / RESUME_FOLDER).is_dir()
     run = fit(model, texts, tokenizer, output, whole, kind=kind, resume=begun, reporter=reporter, strategy=strategy)
     return PretrainResult(head, run)
-
-
-def _check_head(folder, settings):
-    """Raise InputError if the head of an earlier part of the run was fitted with other settings."""
-    saved = read_settings(folder)
-    saved = {**saved["training"], **saved["task"]}
-    refuse_other(folder, "a head that was fitted", saved, settings)

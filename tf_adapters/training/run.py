@@ -95,18 +95,11 @@ class Run:
     """
 
     def __init__(self, *, trained, task, output, steps, steps_per_epoch, passes, compared, variables, reporter):
-        self.trained, self.keras_model, self.whole, self.workers = (
-            trained,
-            trained.keras_model,
-            trained.model,
-            trained.workers,
-        )
-        self.settings, self.kind, self.tokenizer = trained.settings, trained.kind, trained.tokenizer
-        self.task = task
-        self.output = output
-        self.steps = steps
-        self.steps_per_epoch, self.passes = steps_per_epoch, passes
-        self.compared = compared
+        self.trained, self.keras_model, self.whole = trained, trained.keras_model, trained.model
+        self.workers, self.settings, self.kind = trained.workers, trained.settings, trained.kind
+        self.task, self.tokenizer, self.output = task, trained.tokenizer, output
+        self.steps, self.steps_per_epoch, self.passes = steps, steps_per_epoch, passes
+        self.compared, self.reporter = compared, reporter
         variables = variables | {"metric": self.workers.per_replica(variables["metric"])}
         self.file = ResumeFile(output / RESUME_FOLDER / STATE_FILE, variables, writes=self.workers.chief)
         self.running = variables["metric"]
@@ -118,7 +111,6 @@ class Run:
             lengths=trained.lengths(self.tokenizer),
             jit_compile=self.settings.jit_compile,
         )
-        self.reporter = reporter
         self.done = 0
         self.step_started, self.step_seconds = 0.0, array.array("f")
         self.log_bytes = 0
@@ -415,22 +407,19 @@ class _Stopped(Exception):
     """A signal came."""
 
 
-class _stop_at_signals:
+@contextlib.contextmanager
+def _stop_at_signals(event):
     """Sets an event at the first SIGINT or SIGTERM; a second one acts as usual."""
+    previous = {}
 
-    def __init__(self, event):
-        self.event = event
-        self.previous = {}
+    def handle(number, frame):
+        event.set()
+        signal.signal(number, previous[number])
 
-    def __enter__(self):
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.previous[number] = signal.signal(number, self._handle)
-
-    def _handle(self, number, frame):
-        self.event.set()
-        signal.signal(number, self.previous[number])
-
-    def __exit__(self, *error):
-        for number, handler in self.previous.items():
+    if threading.current_thread() is threading.main_thread():
+        previous.update((number, signal.signal(number, handle)) for number in (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
             signal.signal(number, handler)
