@@ -32,7 +32,7 @@ TABLES = {
 def read_results(folder):
     """All results below a folder: step results as `*.json`, studies as `*/summary.json`.
 
-    Of results with the same key (model, batches, settings) only the newest counts. Those whose command is gone are
+    Of results with the same key (model, batches, settings) only the newest counts. Those of commands without a table are
     left out.
 
     Returns: list of dicts, ordered by what they measure, so that the table never depends on
@@ -42,7 +42,7 @@ def read_results(folder):
     newest = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/summary.json")]):
         result = json.loads(path.read_text(encoding="utf-8"))
-        if result["kind"] not in TABLES:  # its command is gone
+        if result["kind"] not in TABLES:
             continue
         key = (result["kind"], *TABLES[result["kind"]].key(result))
         if key not in newest or newest[key]["date"] < result["date"]:
