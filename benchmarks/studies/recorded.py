@@ -156,8 +156,7 @@ def conduct(name, options, made, deadline):
     Raises:
         InputError: the study is refused; what another version has begun, say.
     """
-    from tf_adapters.studies.lab import Stopped
-    from tf_adapters.studies.running import run
+    from tf_adapters.studies.lab import Stopped, run
 
     folder, others = options.folder / name, {"data_dir": options.data_dir, "precision": options.precision}
     if options.wordnet and PLAN[name][0] == "attack":

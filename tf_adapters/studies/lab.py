@@ -1,10 +1,12 @@
-"""The folder of a study: what has been measured, and what goes on after a kill."""
+"""Runs a study into its folder: what has been measured, and what goes on after a kill."""
 
 import contextlib
 import csv
 import hashlib
+import importlib.util
 import io
 import json
+import math
 import os
 import re
 import time
@@ -14,7 +16,9 @@ from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.json_input import finite, parse_json, read_json
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
+from tf_adapters.studies.study import options_of
 from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER
+from tf_adapters.training.run import Reporter
 
 STUDY_FILE = "study.json"
 VALUES_FILE = "values.jsonl"
@@ -24,15 +28,65 @@ RUNS_FOLDER = "runs"
 MODELS_FOLDER = "models"
 
 
+def run(study, output, *, resume=False, observer=None):
+    """Measure what is missing of a study, and write its values, summary and figure.
+
+    Args:
+        study: `Study`, such as `Ablation(directories=("adapters/cola",))`.
+        output: path of the study's folder: `values.csv` has each value, `summary.json` what they come to, `NAME.png`
+            and `NAME.svg` the figure.
+        resume: bool, go on with what the folder holds; more seeds, tasks or rates than before are added to it.
+        observer: `Observer` or None.
+
+    Returns: the summary, a dict.
+
+    Raises:
+        InputError: the folder holds another study, or options do not fit what is there.
+        Stopped: a signal came; `resume` goes on.
+
+    Example:
+    >>> from tf_adapters.studies import Ablation
+    >>> summary = run(Ablation(directories=("adapters/rotten-tomatoes",)), "studies/ablation")
+    """
+    from tf_adapters.studies.figure import check_matplotlib
+
+    check_matplotlib()
+    for package in study.packages:
+        if importlib.util.find_spec(package) is None:
+            raise InputError(f"The study {study.name} needs the package {package}: run `pip install {package}`.")
+    output = to_path(output)
+    if not resume and (output / STUDY_FILE).exists():
+        raise InputError("{output} holds a study: go on with it by {resume}, or give another folder.",
+                         output=output, resume=NAME)  # fmt: skip
+    is_new = not (output / STUDY_FILE).exists()
+    lab = Lab(output, study, resume=resume, observer=observer)
+    try:
+        study.measure(lab)
+    except InputError:
+        if is_new and not lab.values:
+            # Refused before there is anything to go on with: the folder is free again.
+            clear(output)
+            with contextlib.suppress(OSError):
+                output.rmdir()
+        raise
+    return lab.finish()
+
+
+def clear(folder, name=None):
+    """Take a study that has just begun out of its folder, or with its name all that it has written."""
+    for part in (RUNS_FOLDER, MODELS_FOLDER):
+        remove_folder(folder / part)
+    written = () if name is None else (VALUES_FILE, TABLE_FILE, SUMMARY_FILE, f"{name}.png", f"{name}.svg")
+    for part in (STUDY_FILE, *written):
+        remove_file(folder / part)
+
+
 class Observer:
     """Hears of a study's progress; subclass what is of interest."""
 
     def value(self, number, total, text, left):
         """Value `number` of `total` (None if that is not known) is measured next: `text` says which, `left` is an
         estimate of the seconds that all take from now, or None."""
-
-    def note(self, text):
-        """Something that people should know."""
 
     def training(self, epochs, period=None):
         """The `Reporter` of a run that is about to train, or None; it is measured each epoch, or every `period`
@@ -64,7 +118,7 @@ class Lab:
         self.folder, self.study, self.observer = to_path(folder), study, observer or Observer()
         self.values, self.number, self.total = [], 0, None
         self.seconds, self.measured = 0.0, 0
-        settings = json.loads(json.dumps(study.settings()))
+        settings = _through_json(study.settings())
         path = self.folder / STUDY_FILE
         if resume and path.exists():
             self._check_same(read_json(path, "start anew with {overwrite}", overwrite=NAME), settings)
@@ -72,8 +126,6 @@ class Lab:
         write_text(path, json.dumps({"study": study.name, "settings": settings}, indent=1) + "\n")
 
     def _check_same(self, held, settings):
-        from tf_adapters.studies.study import options_of
-
         if held.get("study") != self.study.name:
             raise InputError(
                 f"{self.folder} holds the study {held.get('study')!r}, not {self.study.name!r}: give another "
@@ -102,7 +154,7 @@ class Lab:
 
     def find(self, identity):
         """The newest value with this identity, a dict of what identifies it and what was measured, or None."""
-        identity = json.loads(json.dumps(identity))
+        identity = _through_json(identity)
         for value in reversed(self.values):
             if all(value.get(name) == wanted for name, wanted in identity.items()):
                 return value
@@ -140,7 +192,7 @@ class Lab:
                 os.fsync(file.fileno())
         except OSError as error:
             raise InputError(f"{path} cannot be written: {reason(error)}.") from None
-        self.values.append(json.loads(json.dumps(finite(value))))
+        self.values.append(_through_json(finite(value)))
 
     @contextlib.contextmanager
     def counting(self, description, total, unit="rows"):
@@ -166,7 +218,6 @@ class Lab:
 
         from tf_adapters._keras import keras
         from tf_adapters.models.trainable import parameter_counts
-        from tf_adapters.studies.last_epoch import LastEpoch, pooler_parameters
 
         folder = self.folder / RUNS_FOLDER / slug(identity)
         going_on = (folder / RESUME_FOLDER).is_dir()
@@ -222,14 +273,6 @@ class Lab:
         """The adapter directory that `train` kept."""
         return self.folder / MODELS_FOLDER / slug(identity)
 
-    def discard(self):
-        """Leave nothing of a study that has measured nothing."""
-        for name in (RUNS_FOLDER, MODELS_FOLDER):
-            remove_folder(self.folder / name)
-        remove_file(self.folder / STUDY_FILE)
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
-
     def finish(self):
         """Write the table, the summary and the figure of what is measured; the summary, a dict."""
         from tf_adapters.studies.figure import write_figure
@@ -246,6 +289,46 @@ class Lab:
         write_text(self.folder / SUMMARY_FILE, json.dumps(finite(document), indent=1, allow_nan=False) + "\n")
         write_figure(self.study, summary, self.folder)
         return summary
+
+
+class LastEpoch(Reporter):
+    """Scores rows after a run's last epoch, unless that is the best one, whose model `fit` returns.
+
+    Args:
+        reporter: `Reporter` that hears of the run, or None.
+        score: function of nothing that gives the scores of the model as it is.
+
+    Attributes:
+        scores: what it gave, or None.
+    """
+
+    def __init__(self, reporter, score):
+        self.reporter, self.score, self.scores = reporter or Reporter(), score, None
+        self.steps = self.done = 0
+        self.caching, self.note, self.finish = self.reporter.caching, self.reporter.note, self.reporter.finish
+
+    def start(self, steps, done):
+        self.steps = steps
+        self.reporter.start(steps, done)
+
+    def step(self, done, numbers):
+        self.done = done
+        self.reporter.step(done, numbers)
+
+    def epoch(self, epoch, numbers, best):
+        if self.done == self.steps and not best:
+            self.scores = self.score()
+        self.reporter.epoch(epoch, numbers, best)
+
+
+def pooler_parameters(model):
+    """How many parameters of the encoder's pooler train, an int."""
+    from tf_adapters.models.state import state_of
+
+    pooler = state_of(model).family.pooler(model)
+    trains = {id(variable) for variable in model.trainable_variables}
+    weights = pooler.weights if pooler is not None else ()
+    return sum(math.prod(variable.shape) for variable in weights if id(variable) in trains)
 
 
 def describe(identity):
@@ -316,3 +399,7 @@ def _flat(value, prefix=""):
             yield from _flat(part, f"{name}.")
         else:
             yield name, part
+
+
+def _through_json(value):
+    return json.loads(json.dumps(value))
