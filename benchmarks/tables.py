@@ -11,7 +11,7 @@ from benchmarks.peers import adapterhub_parity
 from benchmarks.provenance import ROOT, log
 from benchmarks.result_file import RESULTS
 from benchmarks.steps import step_table
-from benchmarks.studies import claims, methods, pretraining, quality, search, tasks
+from benchmarks.studies import claims, earlier, methods, quality, tasks
 from benchmarks.table_parts import NOTES, RESULTS_PAGE
 
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
@@ -21,9 +21,9 @@ TABLES = {
     "doors": doors.TABLE,
     "int8": int8.TABLE,
     "methods": methods.TABLE,
-    "pretraining": pretraining.TABLE,
+    "pretraining": earlier.PRETRAINING,
     "quality": quality.TABLE,
-    "search": search.TABLE,
+    "search": earlier.SEARCH,
     "step": step_table.TABLE,
     "tasks": tasks.TABLE,
 }

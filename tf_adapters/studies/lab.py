@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import io
 import json
-import math
 import os
 import re
 import time
@@ -18,7 +17,6 @@ from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
 from tf_adapters.studies.study import options_of
 from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER
-from tf_adapters.training.run import Reporter
 
 STUDY_FILE = "study.json"
 VALUES_FILE = "values.jsonl"
@@ -218,6 +216,7 @@ class Lab:
 
         from tf_adapters._keras import keras
         from tf_adapters.models.trainable import parameter_counts
+        from tf_adapters.studies.last_epoch import LastEpoch, pooler_parameters
 
         folder = self.folder / RUNS_FOLDER / slug(identity)
         going_on = (folder / RESUME_FOLDER).is_dir()
@@ -289,46 +288,6 @@ class Lab:
         write_text(self.folder / SUMMARY_FILE, json.dumps(finite(document), indent=1, allow_nan=False) + "\n")
         write_figure(self.study, summary, self.folder)
         return summary
-
-
-class LastEpoch(Reporter):
-    """Scores rows after a run's last epoch, unless that is the best one, whose model `fit` returns.
-
-    Args:
-        reporter: `Reporter` that hears of the run, or None.
-        score: function of nothing that gives the scores of the model as it is.
-
-    Attributes:
-        scores: what it gave, or None.
-    """
-
-    def __init__(self, reporter, score):
-        self.reporter, self.score, self.scores = reporter or Reporter(), score, None
-        self.steps = self.done = 0
-        self.caching, self.note, self.finish = self.reporter.caching, self.reporter.note, self.reporter.finish
-
-    def start(self, steps, done):
-        self.steps = steps
-        self.reporter.start(steps, done)
-
-    def step(self, done, numbers):
-        self.done = done
-        self.reporter.step(done, numbers)
-
-    def epoch(self, epoch, numbers, best):
-        if self.done == self.steps and not best:
-            self.scores = self.score()
-        self.reporter.epoch(epoch, numbers, best)
-
-
-def pooler_parameters(model):
-    """How many parameters of the encoder's pooler train, an int."""
-    from tf_adapters.models.state import state_of
-
-    pooler = state_of(model).family.pooler(model)
-    trains = {id(variable) for variable in model.trainable_variables}
-    weights = pooler.weights if pooler is not None else ()
-    return sum(math.prod(variable.shape) for variable in weights if id(variable) in trains)
 
 
 def describe(identity):
