@@ -206,7 +206,7 @@ def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sen
 
 def test_ablation_of_a_directory_without_adapters_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(saved_settings, "read_settings", lambda directory: {"adapter": None})
-    with pytest.raises(InputError, match="directories: head was trained without adapters, so that there is nothing"):
+    with pytest.raises(InputError, match="directories.*: head was trained without adapters, so that there is"):
         run(Ablation(directories=("head",)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -225,8 +225,8 @@ def test_ablation_of_a_directory_without_adapters_is_refused(tmp_path, monkeypat
         ("sharing --resume", "holds no study; start one without --resume"),
         ("similarity --keep last", "--keep last is best in this study, which looks at more"),
         ("sharing --keep first", "--keep first must be best or last"),
-        ("sharing --recipe gururangan-2020", "--recipe gururangan-2020 must be one of houlsby-2019"),
-        ("sharing --full-recipe he-2021", "--full-recipe he-2021 must be one of houlsby-2019-full, "),
+        ("sharing --recipe gururangan-2020", "--recipe gururangan-2020 must be one of default, houlsby-2019, "),
+        ("sharing --full-recipe he-2021", "--full-recipe he-2021 must be one of .*houlsby-2019-full, "),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(cli, tmp_path, arguments, message):
