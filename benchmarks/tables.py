@@ -11,7 +11,7 @@ from benchmarks.peers import adapterhub_parity
 from benchmarks.provenance import ROOT, log
 from benchmarks.result_file import RESULTS
 from benchmarks.steps import step_table
-from benchmarks.studies import claims, methods, pretraining, quality, search, tasks
+from benchmarks.studies import claims, earlier, methods, quality, tasks
 from benchmarks.table_parts import NOTES, RESULTS_PAGE
 
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
@@ -21,9 +21,9 @@ TABLES = {
     "doors": doors.TABLE,
     "int8": int8.TABLE,
     "methods": methods.TABLE,
-    "pretraining": pretraining.TABLE,
+    "pretraining": earlier.PRETRAINING,
     "quality": quality.TABLE,
-    "search": search.TABLE,
+    "search": earlier.SEARCH,
     "step": step_table.TABLE,
     "tasks": tasks.TABLE,
 }
@@ -32,7 +32,7 @@ TABLES = {
 def read_results(folder):
     """All results below a folder: step results as `*.json`, studies as `*/summary.json`.
 
-    Of results with the same key (model, batches, settings) only the newest counts. Those whose command is gone are
+    Of results with the same key (model, batches, settings) only the newest counts. Those of commands without a table are
     left out.
 
     Returns: list of dicts, ordered by what they measure, so that the table never depends on
@@ -42,7 +42,7 @@ def read_results(folder):
     newest = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/summary.json")]):
         result = json.loads(path.read_text(encoding="utf-8"))
-        if result["kind"] not in TABLES:  # its command is gone
+        if result["kind"] not in TABLES:
             continue
         key = (result["kind"], *TABLES[result["kind"]].key(result))
         if key not in newest or newest[key]["date"] < result["date"]:

@@ -220,7 +220,7 @@ MUTATIONS = [
     ("studies/numbers.py", "max(of_seeds, run[", "min(of_seeds, run[", "studies:within_noise"),
     ("studies/comparison.py", '"scores": run["last_scores"]', '"scores": run["scores"]', "studies:last_epoch"),
     ("studies/similarity.py", "np.triu_indices(len(rows), 1)", "np.triu_indices(len(rows), 0)", "studies:similarity"),
-    ("studies/comparison.py", "order[chosen : chosen + count]", "order[:count]", "studies:rows_that_choose"),
+    ("studies/rows.py", "order[count:end]", "order[:end]", "studies:rows_that_choose"),
     ("studies/lab.py", 'complete = text[: text.rfind(b"\\n") + 1]', "complete = text", "studies:killed"),
     (
         "training/disk.py",

@@ -153,12 +153,8 @@ def at_best_rates(runs):
 def summarised(document, values):
     """What values come to by their study, whose `study` and `settings` are in a dict."""
     from tf_adapters.studies import get_study
-    from tf_adapters.studies.study import options_of
 
-    study = get_study(document["study"])
-    return study(
-        **{name: value for name, value in document["settings"].items() if name in options_of(study)}
-    ).summarise(values)
+    return get_study(document["study"]).of_settings(document["settings"]).summarise(values)
 
 
 def nested(row):

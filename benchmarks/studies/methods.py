@@ -9,31 +9,11 @@ from benchmarks.table_parts import MODEL_TITLES, Table, mean_and_sd, of_settings
 from tf_adapters.studies.numbers import at_edge
 
 # Method -> the config's name, the field that is its size, and what else it has. LayerNorms train where the paper's do.
+_PLAIN = {"activation": "relu", "placement": "ffn", "init_stddev": 0.03, "train_layer_norm": "none"}
 METHODS = {
     "houlsby": ("AdapterConfig", "bottleneck_size", {"init_stddev": 0.03, "train_layer_norm": "all"}),
-    "pfeiffer": (
-        "AdapterConfig",
-        "bottleneck_size",
-        {
-            "activation": "relu",
-            "placement": "ffn",
-            "insertion": "after-norm",
-            "init_stddev": 0.03,
-            "train_layer_norm": "none",
-        },
-    ),
-    "parallel": (
-        "AdapterConfig",
-        "bottleneck_size",
-        {
-            "activation": "relu",
-            "placement": "ffn",
-            "insertion": "parallel",
-            "scaling": 4.0,
-            "init_stddev": 0.03,
-            "train_layer_norm": "none",
-        },
-    ),
+    "pfeiffer": ("AdapterConfig", "bottleneck_size", {**_PLAIN, "insertion": "after-norm"}),
+    "parallel": ("AdapterConfig", "bottleneck_size", {**_PLAIN, "insertion": "parallel", "scaling": 4.0}),
     "lora": ("LoraConfig", "rank", {}),
 }
 
@@ -89,24 +69,18 @@ def summarise(chosen, rates):
     """Means, spreads and differences from houlsby by task and method, as a dict for JSON."""
     summary = {}
     for task, methods in chosen.items():
-        summary[task] = {
-            "metric": methods["houlsby"][0]["metric"],
-            "constant": methods["houlsby"][0]["constant"],
-            "methods": {},
-        }
+        first = methods["houlsby"][0]
+        summary[task] = {"metric": first["metric"], "constant": first["constant"], "methods": {}}
+        values = {method: [run["primary"] for run in runs] for method, runs in methods.items()}
         for method, runs in methods.items():
             study.check_finished(f"{method} on {task}", runs)
-            values, rate = [run["primary"] for run in runs], runs[0]["learning_rate"]
+            others = None if method == "houlsby" else paired_difference(values[method], values["houlsby"])
             summary[task]["methods"][method] = {
-                "learning_rate": rate,
-                "at_edge_of_grid": at_edge(rate, rates),
-                "trained_parameters": runs[0]["trained_parameters"],
-                "config": runs[0]["config"],
-                "values": values,
-                **mean_and_spread(values),
-                "minus houlsby": None
-                if method == "houlsby"
-                else paired_difference(values, [run["primary"] for run in methods["houlsby"]]),
+                **{name: runs[0][name] for name in ("learning_rate", "trained_parameters", "config")},
+                "at_edge_of_grid": at_edge(runs[0]["learning_rate"], rates),
+                "values": values[method],
+                **mean_and_spread(values[method]),
+                "minus houlsby": others,
             }
     return summary
 
@@ -120,12 +94,8 @@ def parse(arguments=None):
         tasks=["glue/sst2", "glue/cola"],
         output=RESULTS / "methods-minilm",
     )
-    parser.add_argument(
-        "--parameters",
-        type=int,
-        default=310_000,
-        help="trained beside the head; each method's size is the nearest to it",
-    )
+    help = "trained beside the head; each method's size is the nearest to it"
+    parser.add_argument("--parameters", type=int, default=310_000, help=help)
     return parser.parse_args(arguments)
 
 

@@ -6,7 +6,6 @@ import sys
 import tempfile
 
 from benchmarks.pairing import mean_and_spread, paired_difference
-from benchmarks.provenance import log
 from benchmarks.result_file import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs, held_out_of_train
@@ -17,42 +16,21 @@ from tf_adapters.studies.numbers import at_edge
 POINT = ("learning_rate", "dropout", "init_stddev")
 
 
-def conduct(settings, *, grids, seeds, runs, train, finalists=1, further_rows=None, log=log):
-    """Do what is missing, as `study.conduct`, and again the best runs that report another number of further rows.
-
-    Returns: dict from method to its runs at the best point, in the order of the seeds.
-    """
-    task = settings["task"]
-    best = study.conduct(runs, settings, [task], grids, seeds, train, finalists=finalists, log=log)[task]
-
-    def complete(run):
-        if study.diverged(run) or further_rows in (None, run.get("further_rows")):
-            return run
-        identity = {name: run.get(name) for name in ("method", *POINT, "seed")}
-        log(f"Once more, for the further rows: {run['method']}, {study.describe_point(identity)} ...")
-        runs.add({**train(task, identity), **identity, "settings": {**settings, "task": task}})
-        return runs.runs[-1]
-
-    return {method: [complete(run) for run in of_method] for method, of_method in best.items()}
-
-
 def summarise(best, grids):
     """Means, spreads and the paired difference, as a dict for JSON; accuracies from 0 to 1."""
     methods = {}
     for method, runs in best.items():
         study.check_finished(method, runs)
-        rate = runs[0]["learning_rate"]
+        accuracies, further = ([run[name] for run in runs] for name in ("accuracy", "further_accuracy"))
+        rates = [point["learning_rate"] for point in grids[method]]
         methods[method] = {
-            "learning_rate": rate,
-            "dropout": runs[0].get("dropout"),
-            "init_stddev": runs[0].get("init_stddev"),
+            **{name: runs[0].get(name) for name in (*POINT, "trained_parameters")},
             "grid": grids[method],
-            "at_edge_of_grid": at_edge(rate, [point["learning_rate"] for point in grids[method]]),
-            "trained_parameters": runs[0]["trained_parameters"],
-            "accuracies": [run["accuracy"] for run in runs],
-            **mean_and_spread([run["accuracy"] for run in runs]),
-            "further": mean_and_spread([run["further_accuracy"] for run in runs]),
-            "further_accuracies": [run["further_accuracy"] for run in runs],
+            "at_edge_of_grid": at_edge(runs[0]["learning_rate"], rates),
+            "accuracies": accuracies,
+            **mean_and_spread(accuracies),
+            "further": mean_and_spread(further),
+            "further_accuracies": further,
             "validation_mean": study.mean_validation(runs),
             "seconds": mean_and_spread([run["seconds"] for run in runs])["mean"],
         }
@@ -61,28 +39,6 @@ def summarise(best, grids):
         for name, values in (("adapters - full", "accuracies"), ("adapters - full, further rows", "further_accuracies"))
     }
     return {"methods": methods, **differences}
-
-
-def describe(summary):
-    """The summary as lines of text, in percentage points."""
-    lines = [
-        f"{'method':10}{'best rate':>10}{'dropout':>9}{'init':>6}{'mean %':>9}{'sd':>7}{'s.e.m.':>8}{'trained':>13}"
-        f"{'s/run':>8}  accuracies"
-    ]
-    for method, row in summary["methods"].items():
-        accuracies = " ".join(f"{100 * value:.2f}" for value in row["accuracies"])
-        edge = "  (rate at the edge of its grid)" if row["at_edge_of_grid"] else ""
-        lines.append(
-            f"{method:10}{row['learning_rate']:10g}{_value(row['dropout']):>9}{_value(row['init_stddev']):>6}"
-            f"{in_points(row['mean']):>9}{in_points(row['sd'], '-'):>7}{in_points(row['sem'], '-'):>8}"
-            f"{row['trained_parameters']:13,}{row['seconds']:8.0f}  {accuracies}{edge}"
-        )
-    lines += [f"{name}: {_difference(summary[name])}" for name in ("adapters - full", "adapters - full, further rows")]
-    return "\n".join(lines)
-
-
-def _value(value):
-    return "-" if value is None else f"{value:g}"
 
 
 def make_trainer(settings, options):
@@ -207,22 +163,15 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.output or (pathlib.Path(temporary) if options.smoke else RESULTS / "sst2-minilm")
         kept = options.output or not options.smoke
-        study.finish("quality", folder, lambda: outcome(options, grids, Runs(folder)), describe, kept=kept)
+        study.finish("quality", folder, lambda: outcome(options, grids, Runs(folder)), table, kept=kept)
 
 
 def outcome(options, grids, runs):
     """Do the runs; a run and the summary."""
-    names = "task rows validation_rows epochs batch_size bottleneck train_layer_norm max_length precision"
+    names = "task rows validation_rows epochs batch_size bottleneck train_layer_norm max_length precision further_rows"
     settings = study.settings_of(options, names)
-    best = conduct(
-        settings,
-        grids=grids,
-        seeds=options.seeds,
-        runs=runs,
-        train=make_trainer(settings, options),
-        finalists=options.finalists,
-        further_rows=options.further_rows,
-    )
-    first = best["adapters"][0]
-    rows = {name: first[name] for name in ("reported_rows", "further_rows")}
-    return first, {"settings": settings, "seeds": options.seeds, **summarise(best, grids), **rows}
+    train = make_trainer(settings, options)
+    best = study.conduct(runs, settings, [options.task], grids, options.seeds, train, finalists=options.finalists)
+    best = best[options.task]
+    rows = {name: best["adapters"][0][name] for name in ("reported_rows", "further_rows")}
+    return best["adapters"][0], {"settings": settings, "seeds": options.seeds, **summarise(best, grids), **rows}

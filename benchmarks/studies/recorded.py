@@ -28,54 +28,28 @@ _SST2 = {**_COMMON, **_RATES, "tasks": ("glue/sst2",), "rows": 2000, "epochs": 5
 PLAN = {
     "sharing-1000": ("sharing", {**_FEW, "tasks": ("glue/sst2", "glue/stsb"), "rows": 1000}),
     "sharing-additional": ("sharing", {**_FEW, "tasks": ("tae/scierc", "crowdflower/airline"), "rows": 1000}),
-    "low-resource-1000": (
-        "low-resource",
-        {**_FEW, "tasks": ("glue/sst2", "glue/stsb", "tae/scierc", "tae/acl-arc"), "counts": (1000,)},
-    ),
+    "low-resource-1000": ("low-resource", {
+        **_FEW, "tasks": ("glue/sst2", "glue/stsb", "tae/scierc", "tae/acl-arc"), "counts": (1000,),
+    }),
     "similarity-sst2": ("similarity", _LOOKS),
     "curves-sst2": ("curves", _LOOKS),
     "landscape-sst2": ("landscape", _LOOKS),
     "gradients-sst2": ("gradients", _LOOKS),
     "size-sst2": ("size", {**_SST2, "sizes": (1, 8, 64, 512), "top": (1, 2, 4, 6)}),
     "init-sst2": ("init", {**_SST2, "learning_rates": (1e-3,)}),
-    "ablation-recipes": (
-        "ablation",
-        {
-            **_COMMON,
-            **_BEST,
-            "tasks": ("glue/sst2", "tae/chemprot"),
-            "variants": ("houlsby", "unshared", "per-layer", "3-shared", "frozen-norms"),
-            "rows": 2000,
-            "epochs": 5,
-            "seeds": 3,
-        },
-    ),
-    "stability-sst2": (
-        "stability",
-        {
-            **_COMMON,
-            "tasks": ("glue/sst2",),
-            "rows": 1000,
-            "epochs": 5,
-            "learning_rates": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
-            "full_learning_rates": (2e-5, 5e-5, 1e-4, 3e-4, 1e-3),
-            "seeds": 10,
-        },
-    ),
-    "attack-recipes": (
-        "attack",
-        {
-            **_COMMON,
-            **_BEST,
-            "tasks": ("glue/sst2",),
-            "rows": 2000,
-            "epochs": 5,
-            "texts": 300,
-            "checkpoints": (1000,),
-            "seeds": 3,
-        },
-    ),
-}
+    "ablation-recipes": ("ablation", {
+        **_COMMON, **_BEST, "tasks": ("glue/sst2", "tae/chemprot"), "rows": 2000, "epochs": 5, "seeds": 3,
+        "variants": ("houlsby", "unshared", "per-layer", "3-shared", "frozen-norms"),
+    }),
+    "stability-sst2": ("stability", {
+        **_COMMON, "tasks": ("glue/sst2",), "rows": 1000, "epochs": 5, "seeds": 10,
+        "learning_rates": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "full_learning_rates": (2e-5, 5e-5, 1e-4, 3e-4, 1e-3),
+    }),
+    "attack-recipes": ("attack", {
+        **_COMMON, **_BEST, "tasks": ("glue/sst2",), "rows": 2000, "epochs": 5, "texts": 300, "checkpoints": (1000,),
+        "seeds": 3,
+    }),
+}  # fmt: skip
 
 
 def main(arguments=None):
@@ -156,8 +130,7 @@ def conduct(name, options, made, deadline):
     Raises:
         InputError: the study is refused; what another version has begun, say.
     """
-    from tf_adapters.studies.lab import Stopped
-    from tf_adapters.studies.running import run
+    from tf_adapters.studies.lab import Stopped, run
 
     folder, others = options.folder / name, {"data_dir": options.data_dir, "precision": options.precision}
     if options.wordnet and PLAN[name][0] == "attack":
@@ -165,12 +138,8 @@ def conduct(name, options, made, deadline):
     take_up(name, folder)
     study = study_of(name, **others)
     commits = _commits(folder)
-    made = {
-        **made,
-        "command": command(name, options.precision),
-        "precision": options.precision,
-        "commits": list(dict.fromkeys([*commits, made["git"]["commit"]])),
-    }
+    commits = list(dict.fromkeys([*commits, made["git"]["commit"]]))
+    made = {**made, "command": command(name, options.precision), "precision": options.precision, "commits": commits}
     try:
         run(study, folder, resume=(folder / _PARTS[0]).exists(), observer=_until(name, deadline))
     except (Stopped, KeyboardInterrupt):

@@ -65,24 +65,18 @@ def _summarise_task(by_method):
     summary = {name: any_run[name] for name in ("metric", "train_rows", "reported_rows", "constant")}
     summary["results"] = {}
     for scored in any_run["primary"]:
-        values = {
-            method: {seed: run["primary"][scored] for seed, run in runs.items() if run["primary"] is not None}
-            for method, runs in by_method.items()
-        }
-        result = {
-            method: {
-                **mean_and_spread(list(scores.values())),
-                "learning_rate": next(iter(by_method[method].values()))["learning_rate"],
-            }
-            for method, scores in values.items()
-            if scores
-        }
+        result, values = {}, {}
+        for method, runs in by_method.items():
+            found = {seed: run["primary"][scored] for seed, run in runs.items() if run["primary"] is not None}
+            if found:
+                rate = next(iter(runs.values()))["learning_rate"]
+                values[method] = found
+                result[method] = {**mean_and_spread(list(found.values())), "learning_rate": rate}
         for one, other in [("adapters", "full"), *[(variant, "adapters") for variant in VARIANTS]]:
             both = [seed for seed in values.get(one, ()) if seed in values.get(other, ())]
             if both:
-                result[f"{one} - {other}"] = paired_difference(
-                    *[[values[method][seed] for seed in both] for method in (one, other)]
-                )
+                pair = [[values[method][seed] for seed in both] for method in (one, other)]
+                result[f"{one} - {other}"] = paired_difference(*pair)
         summary["results"][scored] = result
     return summary
 
@@ -97,26 +91,15 @@ def parse(arguments=None):
         tasks=list(TASKS),
     )
     parser.add_argument(
-        "--methods",
-        nargs="+",
-        default=METHODS,
-        choices=(*METHODS, *VARIANTS),
-        metavar="METHOD",
+        "--methods", nargs="+", default=METHODS, choices=(*METHODS, *VARIANTS), metavar="METHOD",
         help="adapters, full; fast: adapters with fast blocks in mixed_bfloat16; unsorted: adapters on batches of "
         "random rows, not of rows of like length",
-    )
-    rates = "; of several, a task has the best by validation at the first seed"
-    parser.add_argument(
-        "--adapter-learning-rate",
-        type=float,
-        nargs="+",
-        default=[1e-3],
-        help="of adapter tuning, without dropout" + rates,
-    )
+    )  # fmt: skip
+    rates = {"type": float, "nargs": "+"}
+    more = "; of several, a task has the best by validation at the first seed"
+    parser.add_argument("--adapter-learning-rate", **rates, default=[1e-3], help=f"adapters, without dropout{more}")
     parser.add_argument("--init-stddev", type=float, default=0.03, help="of the adapters")
-    parser.add_argument(
-        "--full-learning-rate", type=float, nargs="+", default=[5e-5], help="of full fine-tuning" + rates
-    )
+    parser.add_argument("--full-learning-rate", **rates, default=[5e-5], help=f"of full fine-tuning{more}")
     options = parser.parse_args(arguments)
     usual = "variants-minilm" if set(options.methods) & set(VARIANTS) else "tasks-minilm"
     options.output = options.output or RESULTS / usual
@@ -167,24 +150,19 @@ def table(result):
 
 def _rates(scores, methods):
     """The learning rates that the methods had, where there were several, in words."""
-    rates = {
-        method: sorted(
-            {numbers[method]["learning_rate"] for numbers in scores if "learning_rate" in numbers.get(method, {})}
-        )
-        for method in methods
-    }
+    rates = {}
+    for method in methods:
+        found = {numbers[method].get("learning_rate") for numbers in scores if method in numbers}
+        rates[method] = sorted(found - {None})
     if all(len(of_method) < 2 for of_method in rates.values()):
         return ""
-    listed = ", ".join(
-        f"{method} {' or '.join(f'{rate:g}' for rate in of_method)}" for method, of_method in rates.items()
-    )
-    return f"; learning rates, chosen for each task by validation at the first seed: {listed}"
+    listed = (f"{method} {' or '.join(f'{rate:g}' for rate in of_method)}" for method, of_method in rates.items())
+    return f"; learning rates, chosen for each task by validation at the first seed: {', '.join(listed)}"
 
 
 def _methods(result):
-    return sorted(
-        {name for task in result["tasks"].values() for numbers in task["results"].values() for name in numbers}
-    )
+    results = (numbers for task in result["tasks"].values() for numbers in task["results"].values())
+    return sorted({name for numbers in results for name in numbers})
 
 
 TABLE = Table(
@@ -214,15 +192,13 @@ def conduct(options, runs):
     names = "rows validation_rows epochs batch_size bottleneck train_layer_norm max_length precision"
     settings = study.settings_of(options, names)
     adapters = {"dropout": 0.0, "init_stddev": options.init_stddev}
-    points = {
-        "adapters": adapters,
-        "full": {"dropout": None, "init_stddev": None},
-        "fast": {**adapters, "precision": "mixed_bfloat16"},
-        "unsorted": adapters,
-    }
+    others = {"full": {"dropout": None, "init_stddev": None}, "fast": {**adapters, "precision": "mixed_bfloat16"}}
     rates = {"full": options.full_learning_rate}
     arms = {
-        method: [{**points[method], "learning_rate": rate} for rate in rates.get(method, options.adapter_learning_rate)]
+        method: [
+            {**others.get(method, adapters), "learning_rate": rate}
+            for rate in rates.get(method, options.adapter_learning_rate)
+        ]
         for method in options.methods
     }
     passed_over, trainer = {}, study.Trainer(options, settings, lengths=LENGTHS, others=TASKS)

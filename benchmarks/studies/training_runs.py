@@ -74,12 +74,11 @@ def make_run(settings, model_source):
         settings: dict with epochs, batch_size, bottleneck, train_layer_norm, max_length, precision.
         model_source: as in `load_backbone`.
 
-    Returns: function of a `Task`, a dict of labelled rows to score by name, "adapters" or
-        "full" ("fast": adapters with fast blocks, "unsorted": adapters on random batches), seed, learning rate,
-        dropout (None: the encoder's own), init_stddev (None: 0.01), adapter_dropout (None: 0), precision (None: that
-        of the settings), config (a `MethodConfig` in place of those of the settings), pretrained (an adapter directory
-        to go on from, or None) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a
-        `failure` if training diverged), validation numbers, parameters, seconds, versions.
+    Returns: function of a `Task`, a dict of labelled rows to score by name, "adapters" or "full" ("fast": adapters with
+        fast blocks, "unsorted": adapters on random batches), seed, learning rate, dropout (None: the encoder's own),
+        init_stddev (None: 0.01), precision (None: that of the settings), config (a `MethodConfig` in place of those of
+        the settings) and `log`; it returns a dict for JSON: `scores` (by the names of the rows; None with a `failure`
+        if training diverged), validation numbers, parameters, seconds, versions.
     """
     import tf_adapters
     from tf_adapters._keras import keras
@@ -91,55 +90,27 @@ def make_run(settings, model_source):
     versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
     git = git_state()  # now: a commit during the study does not change the code that runs
 
-    def run(
-        task,
-        scored,
-        method,
-        seed,
-        *,
-        learning_rate,
-        dropout=None,
-        init_stddev=None,
-        adapter_dropout=None,
-        precision=None,
-        config=None,
-        pretrained=None,
-        log,
-    ):
+    def run(task, scored, method, seed, *, learning_rate, dropout=None, init_stddev=None, precision=None, config=None,
+            log):  # fmt: skip
         started = time.monotonic()
         keras.backend.clear_session()
-        full = method == "full"
-        if config is None and not full:
+        if config is None and method != "full":
             config = tf_adapters.AdapterConfig(
-                bottleneck_size=settings["bottleneck"],
-                sharing="none",
-                train_layer_norm=settings["train_layer_norm"],
+                bottleneck_size=settings["bottleneck"], train_layer_norm=settings["train_layer_norm"],
                 init_stddev=0.01 if init_stddev is None else init_stddev,
-                dropout=adapter_dropout or 0.0,
-            )
+            )  # fmt: skip
+        given = {"epochs": settings["epochs"], "batch_size": settings["batch_size"], "learning_rate": learning_rate}
         experiment = tf_adapters.Experiment(
-            model_source,
-            task,
-            settings=tf_adapters.TrainingSettings(
-                epochs=settings["epochs"],
-                learning_rate=learning_rate,
-                dropout=dropout,
-                batch_size=settings["batch_size"],
-                seed=seed,
-            ),
-            adapter=config,
-            trainable="full" if full else "adapters",
-            max_length=settings["max_length"],
-            precision=precision or settings["precision"],
-            fast=method == "fast",
-            pretrained=pretrained,
-        )
+            model_source, task, settings=tf_adapters.TrainingSettings(**given, dropout=dropout, seed=seed),
+            adapter=config, trainable="full" if method == "full" else "adapters", max_length=settings["max_length"],
+            precision=precision or settings["precision"], fast=method == "fast",
+        )  # fmt: skip
         model, tokenizer = experiment.build()
         about = {"trained_parameters": tf_adapters.parameter_counts(model).trainable, "versions": versions, "git": git}
-        epochs = _Epochs(METRICS[task.metric].primary, log)
+        epochs = _reporter(METRICS[task.metric].primary, log)
         with tempfile.TemporaryDirectory() as folder, _windows(method == "unsorted"):
             try:
-                result = experiment.train(model, tokenizer, f"{folder}/run", reporter=epochs.reporter())
+                result = experiment.train(model, tokenizer, f"{folder}/run", reporter=epochs)
             except DivergedError:
                 # A rate that is too high is a finding about the grid, not the end of the study.
                 return {"scores": None, "failure": f"training diverged after {len(epochs.values)} epochs", **about}
@@ -176,30 +147,24 @@ def _windows(unsorted):
         batching._MOST_BATCHES_IN_A_WINDOW = usual
 
 
-class _Epochs:
-    """Collects the validation numbers and shows that a run advances."""
+def _reporter(metric, log):
+    """A `Reporter` that keeps each epoch's validation number, and shows that a run advances."""
+    from tf_adapters.training.run import Reporter
 
-    def __init__(self, metric, log):
-        self.metric = metric
-        self.log = log
-        self.values = []
+    class Collector(Reporter):
+        def __init__(self):
+            self.values = []
 
-    def reporter(self):
-        from tf_adapters.training.run import Reporter
+        def start(self, steps, done):
+            self.steps, self.shown = steps, time.monotonic()
 
-        outer = self
+        def step(self, done, numbers):
+            if time.monotonic() - self.shown > 20:
+                self.shown = time.monotonic()
+                log(f"  step {done}/{self.steps}, loss {numbers['loss']:.3f}")
 
-        class Collector(Reporter):
-            def start(self, steps, done):
-                self.steps, self.shown = steps, time.monotonic()
+        def epoch(self, epoch, numbers, best):
+            self.values.append(numbers[metric])
+            log(f"  epoch {epoch}: validation {100 * numbers[metric]:.2f} %")
 
-            def step(self, done, numbers):
-                if time.monotonic() - self.shown > 20:
-                    self.shown = time.monotonic()
-                    outer.log(f"  step {done}/{self.steps}, loss {numbers['loss']:.3f}")
-
-            def epoch(self, epoch, numbers, best):
-                outer.values.append(numbers[outer.metric])
-                outer.log(f"  epoch {epoch}: validation {100 * numbers[outer.metric]:.2f} %")
-
-        return Collector()
+    return Collector()

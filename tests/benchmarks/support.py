@@ -8,7 +8,7 @@ BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
 
 
 def run_script(script, *arguments):
-    """Run a command of the benchmarks, `quality.py` as `python -m benchmarks quality`."""
+    """Run a command of the benchmarks, `step.py` as `python -m benchmarks step`."""
     command = [sys.executable, "-m", "benchmarks", script.removesuffix(".py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=BENCHMARKS.parent)
 
@@ -50,3 +50,10 @@ def arm_row(step_ms, rate, memory, trained, saved):
         "trained_parameters": trained,
         "saved_bytes": saved,
     }
+
+
+def result_of(kind, settings, **measured):
+    """A result of a command, as its table takes it."""
+    about = {name: step_result()[name] for name in ("date", "machine", "git")}
+    files = {"file": "a.json", "link": "a.json", "versions": {"tensorflow": "2.21.0"}}
+    return {"kind": kind, **files, **about, "seeds": [0, 1], "settings": settings, **measured}

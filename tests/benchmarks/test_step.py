@@ -11,7 +11,7 @@ import pytest
 from benchmarks import pairing
 from benchmarks.peers import torch_environment, worker_protocol
 from benchmarks.steps import batches as batches_script
-from benchmarks.steps import step
+from benchmarks.steps import gpu, step
 from tests.benchmarks.support import BENCHMARKS, run_script
 
 FAKE_WORKER = """
@@ -105,7 +105,7 @@ def test_workers_take_turns_and_every_second_round_goes_backwards(fake_worker, t
     assert others == 0.25 and len(lines) == 2
 
 
-def test_a_result_is_never_overwritten(tmp_path):
+def test_a_result_is_never_overwritten(tmp_path, capsys):
     path = tmp_path / "results" / "one.json"
     step.write_result(path, {"a": 1})
     with pytest.raises(FileExistsError):
@@ -113,6 +113,9 @@ def test_a_result_is_never_overwritten(tmp_path):
     assert json.loads(path.read_text()) == {"a": 1}
     done = run_script("step.py", "--output", str(path), "--arms", "adapters")
     assert done.returncode == 2 and "never edited" in done.stderr
+    with pytest.raises(SystemExit):
+        gpu.parse(["--output", str(path)])
+    assert "never edited" in capsys.readouterr().err
 
 
 def test_options_depend_on_the_model_and_turns_are_whole(tmp_path):

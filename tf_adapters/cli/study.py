@@ -1,6 +1,7 @@
 """`tf-adapters study NAME`: a command for each study, made of its class."""
 
 import inspect
+import os
 import pathlib
 import types
 from typing import Annotated, Optional, Union, get_args, get_origin
@@ -11,80 +12,51 @@ from tf_adapters.cli import options
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.quiet import terminal
 from tf_adapters.errors import InputError
-from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, VALUES_FILE, Stopped
+from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, Observer, Stopped, clear, run
 from tf_adapters.studies.study import options_of, title_of
 
+# Of each option of all studies: its type, its help and its default.
 _RUN = {
-    "output": (
-        Optional[pathlib.Path],
-        typer.Option(help="Folder to write. Default: `studies/` and the study's name.", rich_help_panel="Run"),
-        None,
-    ),
-    "smoke": (
-        bool,
-        typer.Option(
-            "--smoke",
-            help="So small that it only shows that the study runs, in a minute or two.",
-            rich_help_panel="Run",
-        ),
-        False,
-    ),
+    "output": (Optional[pathlib.Path], "Folder to write. Default: `studies/` and the study's name.", None),
+    "smoke": (bool, "So small that it only shows that the study runs, in a minute or two.", False),
     "resume": (
-        bool,
-        typer.Option(
-            "--resume",
-            help="Go on with an interrupted study, or add seeds, tasks or rates to one: what is measured stays.",
-            rich_help_panel="Run",
-        ),
-        False,
+        bool, "Go on with an interrupted study, or add seeds, tasks or rates to one: what is measured stays.", False
     ),
-    "overwrite": (
-        bool,
-        typer.Option("--overwrite", help="Replace the study in the output folder.", rich_help_panel="Run"),
-        False,
-    ),
-}
+    "overwrite": (bool, "Replace the study in the output folder.", False),
+}  # fmt: skip
 
 
 def study_command(study):
     """The function of a study's command, with its options as parameters."""
-    kinds = {name: _word_of(field.type) for name, field in study.__dataclass_fields__.items()}
     parameters = {}
     for name, about in options_of(study).items():
-        default = study.__dataclass_fields__[name].default
-        several = about.of is not None
-        help = about.help
-        if several:
+        field, help = study.__dataclass_fields__[name], about.help
+        default = field.default
+        if about.of is not None:
             help += " Several: with commas between them." + (f" Default: `{_words(default)}`." if default else "")
         elif default not in (None, False):
             help += f" Default: `{default}`."
-        is_flag = default is False
-        kind = bool if is_flag else Optional[str if several else kinds[name]]
-        spelled = f"--{name.replace('_', '-')}"
-        parameters[name] = (
-            kind,
-            typer.Option(spelled, help=help, rich_help_panel="Study", show_default=False),
-            False if is_flag else None,
-        )
-    parameters |= _RUN
+        kind = bool if default is False else Optional[str if about.of is not None else _word_of(field.type)]
+        parameters[name] = "Study", kind, help, False if default is False else None
+    parameters |= {name: ("Run", *about) for name, about in _RUN.items()}
 
-    def run(**values):
+    def command(**values):
         given = {name: values[name] for name in options_of(study) if values[name] not in (None, False)}
         given = {name: _read(name, value, options_of(study)[name]) for name, value in given.items()}
         _run(study, given, **{name: values[name] for name in _RUN})
 
-    run.__name__ = study.name
-    run.__doc__ = f"{inspect.cleandoc(study.__doc__)}\n\nReproduces: {study.figures}.\n\n{_EXAMPLES}".replace(
+    command.__name__ = study.name
+    command.__doc__ = f"{inspect.cleandoc(study.__doc__)}\n\nReproduces: {study.figures}.\n\n{_EXAMPLES}".replace(
         "NAME", study.name
     )
-    run.__signature__ = inspect.Signature(
-        [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
-            for name, (kind, option, default) in parameters.items()
-        ]
-    )
-    run.__annotations__ = {name: Annotated[kind, option] for name, (kind, option, _) in parameters.items()}
-    return run
+    signature = []
+    for name, (panel, kind, help, default) in parameters.items():
+        spelled = f"--{name.replace('_', '-')}"
+        kind = Annotated[kind, typer.Option(spelled, help=help, rich_help_panel=panel, show_default=False)]
+        signature.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+    command.__signature__ = inspect.Signature(signature)
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
+    return command
 
 
 _EXAMPLES = (
@@ -104,27 +76,67 @@ def _run(study, given, *, output, smoke, resume, overwrite):
         finished=finished, run="study",
     )  # fmt: skip
     from tf_adapters.cli.quiet import import_tensorflow
-    from tf_adapters.saving.atomic import remove_file, remove_folder
-    from tf_adapters.studies.lab import MODELS_FOLDER, RUNS_FOLDER
 
     console = terminal()
     with console.status("Loading TensorFlow ..."):
         import_tensorflow()
     if begun and overwrite:
-        for name in (RUNS_FOLDER, MODELS_FOLDER):
-            remove_folder(output / name)
-        drawn = (f"{study.name}.png", f"{study.name}.svg")
-        for name in (STUDY_FILE, VALUES_FILE, TABLE_FILE, SUMMARY_FILE, *drawn):
-            remove_file(output / name)
-    from tf_adapters.cli.study_report import Shown, show_summary
-    from tf_adapters.studies.running import run
-
+        clear(output, study.name)
     try:
         summary = run(chosen, output, resume=resume, observer=Shown(console))
     except (Stopped, KeyboardInterrupt):
         console.print("Stopped; what is measured is kept. Go on with the same command and --resume.")
         raise typer.Exit(130) from None
     show_summary(console, chosen, summary, output)
+
+
+class Shown(Observer):
+    """Shows a study's progress on a Rich console."""
+
+    def __init__(self, console):
+        self.console = console
+
+    def value(self, number, total, text, left):
+        of = "" if total is None else f"/{total}"
+        rest = "" if left is None else f"; about {duration(left)} left"
+        self.console.print(f"{number}{of}: {text}{rest}")
+
+    def training(self, epochs, period=None):
+        from tf_adapters.cli.progress import TrainingProgress
+
+        return TrainingProgress(self.console, epochs, "  training", period=period)
+
+    def counting(self, description, total, unit):
+        from tf_adapters.cli.progress import counting
+
+        return counting(self.console, f"  {description}", total=total, unit=unit)
+
+
+def duration(seconds):
+    """Seconds in words: `3 h 20 min`."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def show_summary(console, study, summary, output):
+    """Print a study's table, and where its files are."""
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    columns, rows = study.table(summary)
+    table = Table(box=None, pad_edge=False)
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place < 2 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    # At its own width: cut to a terminal's, names would be torn.
+    natural = Measurement.get(console, console.options.update(width=1000), table).maximum
+    console.width = max(console.width, natural)
+    console.print(table, soft_wrap=False)
+    names = (TABLE_FILE, SUMMARY_FILE, f"{study.name}.png", f"{study.name}.svg")
+    console.print(f"Written to {os.path.relpath(output)}: {', '.join(names)}")
 
 
 def page(
@@ -136,7 +148,7 @@ def page(
 ):
     """One HTML page with the figures and tables of all studies below a folder: `tf-adapters study page studies`."""
     from tf_adapters.cli.output import check_new_file
-    from tf_adapters.studies.page import write_page
+    from tf_adapters.studies.figure import write_page
 
     output = output or folder / "index.html"
     check_new_file(output, overwrite=overwrite)

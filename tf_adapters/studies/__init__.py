@@ -1,26 +1,20 @@
 """The papers' analyses, each a command and a class: `tf-adapters study NAME`, or `run(Ablation(...), "studies/cola")`.
 
-A new study is a file and a line here.
+A new study is a class and its name here.
 """
 
 from tf_adapters._submodules import submodules_of
 from tf_adapters.errors import InputError
 from tf_adapters.studies.ablation import Ablation
 from tf_adapters.studies.attack import Attack
+from tf_adapters.studies.comparisons import Init, LowResource, Mixout, Sharing, Size, Stability, TradeOff
 from tf_adapters.studies.cross_lingual import CrossLingual
 from tf_adapters.studies.curves import Curves
 from tf_adapters.studies.gradients import Gradients
-from tf_adapters.studies.init import Init
+from tf_adapters.studies.lab import run
 from tf_adapters.studies.landscape import Landscape
-from tf_adapters.studies.low_resource import LowResource
-from tf_adapters.studies.mixout import Mixout
 from tf_adapters.studies.pretraining import Pretraining
-from tf_adapters.studies.running import run
-from tf_adapters.studies.sharing import Sharing
 from tf_adapters.studies.similarity import Similarity
-from tf_adapters.studies.size import Size
-from tf_adapters.studies.stability import Stability
-from tf_adapters.studies.trade_off import TradeOff
 
 STUDIES = {
     study.name: study

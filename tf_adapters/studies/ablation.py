@@ -3,12 +3,13 @@
 import dataclasses
 from typing import Optional, Tuple
 
+import numpy as np
+
 from tf_adapters.errors import InputError
-from tf_adapters.studies.comparison import Arm
+from tf_adapters.studies.comparison import Arm, OfTrained
 from tf_adapters.studies.figure import heat_map, panels
 from tf_adapters.studies.numbers import percent, spread
 from tf_adapters.studies.study import option
-from tf_adapters.studies.trained import OfTrained
 
 # Each is an arm's recipe, None for the study's own, and what it changes of the adapter.
 VARIANTS = {
@@ -56,13 +57,8 @@ class Ablation(OfTrained):
                 )
 
     def arms(self):
-        if self.directories:
-            return {}
-        return {
-            name: Arm(name, recipe=recipe, adapter=changes)
-            for name, (recipe, changes) in VARIANTS.items()
-            if name in self.variants
-        }
+        trained = () if self.directories else [name for name in VARIANTS if name in self.variants]
+        return {name: Arm(name, recipe=VARIANTS[name][0], adapter=VARIANTS[name][1]) for name in trained}
 
     def measure(self, lab):
         if not self.directories:
@@ -78,10 +74,8 @@ class Ablation(OfTrained):
                 )
         lab.expect(len(self.directories))
         for directory in self.directories:
-            lab.value(
-                {"measured": self.name, "task": directory, "arm": directory, "seed": 0},
-                lambda directory=directory: self._ablate_directory(lab, directory),
-            )
+            identity = {"measured": self.name, "task": directory, "arm": directory, "seed": 0}
+            lab.value(identity, lambda directory=directory: self._ablate_directory(lab, directory))
 
     def _ablate_directory(self, lab, directory):
         from tf_adapters.pipeline import labelled_rows, load_pipeline
@@ -146,38 +140,31 @@ class Ablation(OfTrained):
 
     def summarise(self, values):
         maps = {}
-        for value in self.looks(values):
-            maps.setdefault(
-                f"{value['task']}, {value['arm']}" if value["task"] != value["arm"] else value["arm"], []
-            ).append(value)
-        return {"maps": {title: _mean_map(of_seeds) for title, of_seeds in maps.items()}}
+        for task, arms in self.looks(values).items():
+            for arm, found in arms.items():
+                maps[arm if arm == task else f"{task}, {arm}"] = _mean_map(found)
+        return {"maps": maps}
 
     def table(self, summary):
         columns = ["model", "number", "all adapters", "worst single block", "all taken out", "constant answer"]
         rows = []
         for title, found in summary["maps"].items():
-            single = {span: drop for span, drop in found["drops"].items() if len(set(span.split("-"))) == 1}
-            worst = max(single, key=lambda span: single[span])
-            everything = f"{found['blocks'][0]}-{found['blocks'][-1]}"
+            drops, blocks = found["drops"], found["blocks"]
+            worst = max(blocks, key=lambda block: drops[f"{block}-{block}"])
             rows.append(
                 [title, found["number"], percent(found["whole"]["mean"])]
-                + [
-                    f"block {worst.split('-')[0]}: -{100 * single[worst]:.1f} %",
-                    f"-{100 * found['drops'][everything]:.1f} %",
-                ]
-                + [percent(found["constant"])]
+                + [f"block {worst}: -{100 * drops[f'{worst}-{worst}']:.1f} %"]
+                + [f"-{100 * drops[f'{blocks[0]}-{blocks[-1]}']:.1f} %", percent(found["constant"])]
             )
         return columns, rows
 
     def draw(self, summary, figure):
-        import numpy as np
-
-        axes = panels(figure, list(summary["maps"]), width=3.8, height=3.3)
         # Variants of a task are compared by eye: one scale.
         deepest = {}
         for title, found in summary["maps"].items():
             task = title.partition(", ")[0]
             deepest[task] = max(deepest.get(task, 0.0), *found["drops"].values())
+        axes = panels(figure, list(summary["maps"]), width=3.8, height=3.3)
         for panel, (title, found) in zip(axes, summary["maps"].items()):
             low = -100 * deepest[title.partition(", ")[0]]
             blocks = found["blocks"]
@@ -197,15 +184,9 @@ class Ablation(OfTrained):
 
 def _mean_map(values):
     """The mean over seeds of the relative drops, and what they are of."""
-    drops = {
-        span: sum(1 - value["spans"][span] / value["whole"] if value["whole"] else 0.0 for value in values)
-        / len(values)
-        for span in values[0]["spans"]
-    }
-    return {
-        "number": values[0]["number"],
-        "blocks": values[0]["blocks"],
-        "whole": spread([value["whole"] for value in values]),
-        "constant": values[0]["constant"],
-        "drops": drops,
-    }
+    drops = {}
+    for span in values[0]["spans"]:
+        of_seeds = [1 - value["spans"][span] / value["whole"] if value["whole"] else 0.0 for value in values]
+        drops[span] = sum(of_seeds) / len(of_seeds)
+    same = {name: values[0][name] for name in ("number", "blocks", "constant")}
+    return {**same, "whole": spread([value["whole"] for value in values]), "drops": drops}

@@ -3,15 +3,25 @@
 import dataclasses
 from typing import Optional, Tuple
 
-from tf_adapters.errors import NAME, InputError
-from tf_adapters.paths import to_path
+import numpy as np
+
+from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.figure import band, panels
-from tf_adapters.studies.numbers import percent, spread
+from tf_adapters.studies.comparison import OfTrained
+from tf_adapters.studies.figure import band, by_task
+from tf_adapters.studies.numbers import of, percent, spread
 from tf_adapters.studies.pretraining import Pretraining
-from tf_adapters.studies.pwws import OPEN_CLASSES, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
+from tf_adapters.studies.pwws import (
+    OPEN_CLASSES,
+    Text,
+    WordNet,
+    attack,
+    entities_of,
+    entity_swaps,
+    read_wordnet,
+    reading_unknown,
+)
 from tf_adapters.studies.study import option
-from tf_adapters.studies.trained import OfTrained
 
 _TEXTS_AT_ONCE = 64
 
@@ -44,6 +54,17 @@ class Attack(Pretraining, OfTrained):
     keep: str = option("best", "Which epoch's model is attacked: only the `best`.")
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
+    columns = {
+        "arm": of("title"),
+        "accuracy": of("accuracy", of("mean", percent)),
+        "success rate": of("success", of("mean", percent)),
+        "95 %": of("interval", lambda bounds: " to ".join(map(percent, bounds))),
+        "accuracy after": of("after", of("mean", percent)),
+        "words replaced": of("replaced", of("mean", percent)),
+        "texts": of("texts", "{:,}".format),
+        "seeds": of("success", of("n")),
+    }
+
     def check(self):
         if self.checkpoints:
             super().check()
@@ -65,7 +86,6 @@ class Attack(Pretraining, OfTrained):
             OfTrained.measure(self, lab)
 
     def look_into(self, lab, directory, experiment, reported, identity):
-        import numpy as np
         import tensorflow as tf
 
         from tf_adapters.kinds import get_kind
@@ -130,69 +150,33 @@ class Attack(Pretraining, OfTrained):
         return found
 
     def summarise(self, values):
-        summary = {"tasks": {}}
-        for value in self.looks(values):
-            summary["tasks"].setdefault(value["task"], {}).setdefault(value["arm"], []).append(value)
-        arms = self.arms()
-        for of_task in summary["tasks"].values():
+        summary, arms = {"tasks": {}}, self.arms()
+        for task, of_task in self.looks(values).items():
+            summary["tasks"][task] = {}
             for name, found in of_task.items():
-                rates = [value["success"] for value in found if value["success"] is not None]
-                of_task[name] = {
+                numbers = {
+                    number: spread([value[number] for value in found if value[number] is not None])
+                    for number in ("success", "accuracy", "after", "replaced")
+                }
+                summary["tasks"][task][name] = {
                     "title": arms[name].title,
                     "steps": int(name.partition(", ")[2] or 0),
-                    "success": spread(rates),
-                    **{
-                        number: spread([value[number] for value in found if value[number] is not None])
-                        for number in ("accuracy", "after", "replaced")
-                    },
+                    **numbers,
                     "interval": wilson(found),
                     "texts": found[0]["texts"],
                     "examples": found[0]["examples"],
                 }
         return summary
 
-    def table(self, summary):
-        columns = [
-            "task",
-            "arm",
-            "accuracy",
-            "success rate",
-            "95 %",
-            "accuracy after",
-            "words replaced",
-            "texts",
-            "seeds",
-        ]
-        rows = []
-        for task, arms in summary["tasks"].items():
-            for arm in arms.values():
-                low, high = arm["interval"]
-                rows.append(
-                    [task, arm["title"], percent(arm["accuracy"]["mean"]), percent(arm["success"]["mean"])]
-                    + [f"{percent(low)} to {percent(high)}", percent(arm["after"]["mean"])]
-                    + [percent(arm["replaced"]["mean"]), f"{arm['texts']:,}", str(arm["success"]["n"])]
-                )
-        return columns, rows
-
     def draw(self, summary, figure):
-        tasks = summary["tasks"]
-        for panel, (task, arms) in zip(panels(figure, list(tasks)), tasks.items()):
+        for panel, arms in by_task(figure, summary["tasks"], "steps of pretraining", "attacks that succeed, %"):
             for number, name in enumerate(("adapters", "full")):
-                rows = sorted(
-                    (arm for key, arm in arms.items() if key.partition(",")[0] == name), key=lambda arm: arm["steps"]
-                )
+                rows = [arm for key, arm in arms.items() if key.partition(",")[0] == name]
+                rows.sort(key=lambda arm: arm["steps"])
                 if rows:
-                    band(
-                        panel,
-                        [row["steps"] for row in rows],
-                        [row["success"] for row in rows],
-                        number,
-                        rows[0]["title"],
-                    )
-            panel.set_xlabel("steps of pretraining")
-            panel.set_ylabel("attacks that succeed, %")
+                    rates = [row["success"] for row in rows]
+                    band(panel, [row["steps"] for row in rows], rates, number, rows[0]["title"])
             panel.set_ylim(0, 100)
-            panel.legend()
 
 
 def wilson(found):
@@ -205,51 +189,6 @@ def wilson(found):
     middle = (share + z**2 / (2 * tried)) / (1 + z**2 / tried)
     reach = z / (1 + z**2 / tried) * (share * (1 - share) / tried + z**2 / (4 * tried**2)) ** 0.5
     return [max(0.0, middle - reach), min(1.0, middle + reach)]
-
-
-def read_wordnet(folder=None):
-    """nltk's reader of WordNet.
-
-    Args:
-        folder: path of WordNet's files, or None for nltk's own places.
-
-    Raises:
-        InputError: they are not there.
-    """
-    import nltk
-    from nltk.corpus.reader.wordnet import WordNetCorpusReader
-
-    if folder is None:
-        try:
-            root = nltk.data.find("corpora/wordnet")
-        except LookupError:
-            try:
-                root = nltk.data.find("corpora/wordnet.zip/wordnet/")
-            except LookupError:
-                raise InputError(
-                    "WordNet is missing: run `python -m nltk.downloader wordnet`, or give a folder with its files by "
-                    "{wordnet}.",
-                    wordnet=NAME,
-                ) from None
-    else:
-        root = to_path(folder)
-        if not (root / "data.noun").is_file():
-            raise InputError(
-                "{wordnet} has no file data.noun: give the folder of WordNet's files.", wordnet=str(folder)
-            )
-        # nltk opens nothing elsewhere.
-        if str(root.resolve()) not in nltk.data.path:
-            nltk.data.path.append(str(root.resolve()))
-        root = nltk.data.FileSystemPathPointer(str(root.resolve()))
-
-    class EnglishAlone(WordNetCorpusReader):
-        def map_wn(self, version="wordnet"):
-            """None; other languages need it, of a WordNet in nltk's own places."""
-
-    try:
-        return EnglishAlone(root, None)
-    except PermissionError as error:
-        raise InputError(f"{{wordnet}}: {error}", wordnet=str(folder or root)) from None
 
 
 def tags_of(directory, sentences):

@@ -5,7 +5,10 @@ Each trains on the training rows, chooses by the validation rows, and gives what
 
 import time
 
+import numpy as np
+
 from tf_adapters.errors import InputError
+from tf_adapters.studies.numbers import primary_of
 from tf_adapters.tasks import analysis
 from tf_adapters.tasks.analysis import texts_of
 
@@ -98,7 +101,6 @@ def train_baseline(name, task, reported, **settings):
 def block_means(encoder, tokenizer, rows, batch_size):
     """The mean over each text's tokens of what the embeddings and each block compute, float32 `(rows, blocks,
     hidden)`."""
-    import numpy as np
     import tensorflow as tf
 
     from tf_adapters.models.state import state_of
@@ -128,8 +130,6 @@ def block_means(encoder, tokenizer, rows, batch_size):
 
 
 def _train(model, task, reported, features, learning_rate, batch_size):
-    import numpy as np
-
     from tf_adapters._keras import keras
     from tf_adapters.kinds import get_kind
 
@@ -138,9 +138,9 @@ def _train(model, task, reported, features, learning_rate, batch_size):
     for _ in range(EPOCHS):
         model.fit(features[0], task.train.labels, batch_size=batch_size, epochs=1, verbose=0)
         validation.append(_numbers(task, task.validation, model.predict(features[1], batch_size=256, verbose=0)))
-        waited += 1
-        if best is None or validation[-1][_primary(task)] > best[0]:
-            best, waited = (validation[-1][_primary(task)], model.get_weights()), 0
+        score, waited = validation[-1][primary_of(task)], waited + 1
+        if best is None or score > best[0]:
+            best, waited = (score, model.get_weights()), 0
         if waited >= PATIENCE:
             break
     model.set_weights(best[1])
@@ -153,9 +153,3 @@ def _numbers(task, rows, outputs):
     from tf_adapters.tasks.metrics import METRICS
 
     return METRICS[task.metric](rows.labels, outputs)
-
-
-def _primary(task):
-    from tf_adapters.tasks.metrics import METRICS
-
-    return METRICS[task.metric].primary

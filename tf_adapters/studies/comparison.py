@@ -1,32 +1,33 @@
-"""Studies that compare ways of training on tasks: options, arms, the choice of a rate, and the summary."""
+"""Studies that compare ways of training on tasks, and perhaps look into the models: options, arms, the choice of a
+rate, and the summary."""
 
 import dataclasses
 from typing import ClassVar, Optional, Tuple
 
 from tf_adapters.errors import InputError
-from tf_adapters.paths import to_path
 from tf_adapters.ranges import RANGES, Whole
 from tf_adapters.recipes import PRETRAINING, RECIPES, get_recipe
+from tf_adapters.saving.atomic import remove_folder
 from tf_adapters.studies.baselines import BASELINES, train_baseline
 from tf_adapters.studies.figure import arms_by_task
 from tf_adapters.studies.numbers import (
+    SCORES,
     about_rows,
     at_edge,
     at_floor,
-    constant_row,
     is_failed,
-    percent,
+    of,
+    paired,
     rank,
     rate_words,
     score_of,
-    score_words,
     spread,
+    trained_words,
 )
+from tf_adapters.studies.rows import held_out, load
 from tf_adapters.studies.study import Study, option
 from tf_adapters.training.settings import TrainingSettings, usual_settings
 
-# Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
-VALIDATION_SHARE = 5
 RATE = RANGES["learning_rate"]
 KEEPS = ("best", "last")
 # Rows that are reported beside a task's own: their name, and the split.
@@ -130,6 +131,11 @@ class Comparison(Study):
     paper: ClassVar[str] = "houlsby-2019"
     # Whether the last epoch may count in place of the best.
     keeps_last: ClassVar[bool] = True
+    # Whether the first seed chooses what the others train with.
+    chooses: ClassVar[bool] = True
+    columns = {
+        "arm": of("title"), "trained": trained_words, "rate": rate_words, **SCORES, "seeds": of("n"),
+    }  # fmt: skip
 
     def __post_init__(self):
         for name, usual in (("recipe", self.paper), ("full_recipe", f"{self.paper}-full")):
@@ -139,10 +145,10 @@ class Comparison(Study):
     def check(self):
         if not self.tasks:
             raise InputError("{tasks} is empty: name a task at least.", tasks=list(self.tasks))
-        for name in ("recipe", "full_recipe"):
-            if getattr(self, name) not in RECIPES or getattr(self, name) in PRETRAINING:
-                known = ", ".join(other for other in RECIPES if other not in PRETRAINING)
-                raise InputError(f"{{{name}}} is unknown: the recipes are {known}.", **{name: getattr(self, name)})
+        for name, trainable in (("recipe", "adapters"), ("full_recipe", "full")):
+            known = [other for other in RECIPES if RECIPES[other].trainable == trainable and other not in PRETRAINING]
+            if getattr(self, name) not in known:
+                raise InputError(f"{{{name}}} must be one of {', '.join(known)}.", **{name: getattr(self, name)})
         if self.keep not in (KEEPS if self.keeps_last else KEEPS[:1]):
             raise InputError(
                 "{keep} must be best or last."
@@ -184,10 +190,6 @@ class Comparison(Study):
 
     def check_tasks(self):
         """Raise InputError for a task that cannot be read, or is not for this study, before anything trains."""
-        for name, trainable in (("recipe", "adapters"), ("full_recipe", "full")):
-            if get_recipe(getattr(self, name)).trainable != trainable:
-                known = ", ".join(other for other in RECIPES if RECIPES[other].trainable == trainable)
-                raise InputError(f"{{{name}}} is for other arms: give one of {known}.", **{name: getattr(self, name)})
         for name in self.tasks:
             self.check_task(load(name, self.data_dir, self.metric))
 
@@ -197,16 +199,21 @@ class Comparison(Study):
     def measure(self, lab):
         self.check_tasks()
         arms = self.arms()
-        lab.expect(len(self.tasks) * sum(len(points) + self.seeds - 1 for points in map(self.points, arms.values())))
+        lab.expect(len(self.tasks) * sum(map(self.values_of, arms.values())))
         for seed in range(self.seeds):
             for task in self.tasks:
                 for name, arm in arms.items():
                     self.run_arm(lab, task, name, arm, seed)
 
+    def values_of(self, arm):
+        """How many values an arm has on a task, an int."""
+        points = len(self.points(arm))
+        return points + self.seeds - 1 if self.chooses else points * self.seeds
+
     def run_arm(self, lab, task, name, arm, seed):
         """The runs of an arm on a task with one seed: all points with the first, otherwise the best one."""
         points = self.points(arm)
-        if seed:
+        if seed and self.chooses:
             runs = [self.counted(lab.find(identity_of(task, name, point, 0))) for point in points]
             best = rank(runs)[0]
             if is_failed(best):
@@ -216,7 +223,7 @@ class Comparison(Study):
             identity = identity_of(task, name, point, seed)
             lab.value(identity, lambda identity=identity: self.train(lab, task, arm, identity))
 
-    def train(self, lab, task, arm, identity, *, keep=False, **others):
+    def train(self, lab, task, arm, identity, *, keep=False):
         """One run; a dict for `Lab.value`."""
         if arm.trainable in BASELINES:
             data, reported = self.rows_of(identity)
@@ -225,13 +232,13 @@ class Comparison(Study):
                 batch_size=self.batch_size or 32, source=self.model, max_length=self.max_length or 128,
             )  # fmt: skip
             return {**done, "last_scores": done["scores"], **about_rows(data, reported)}
-        experiment, reported, data = self.experiment(lab, task, arm, identity, **others)
-        scored = {"reported": reported, **self.further_rows(task)}
+        experiment, reported, data = self.experiment(lab, arm, identity)
+        scored = {"reported": reported, **self.further_rows(task, data, reported)}
         done = lab.train(identity, experiment, seed=identity["seed"], scored=scored, keep=keep)
         return {**done, **about_rows(data, reported)}
 
-    def further_rows(self, task):
-        """Labelled rows that are scored beside the reported ones, a dict by name."""
+    def further_rows(self, task, data, reported):
+        """Labelled rows that are scored beside the reported ones, a dict by name; of a task's name and `Task`."""
         from tf_adapters.tasks.registry import load_split
 
         if task not in FURTHER:
@@ -239,7 +246,7 @@ class Comparison(Study):
         name, split = FURTHER[task]
         return {name: load_split(task, split, data_dir=self.data_dir).rows}
 
-    def experiment(self, lab, task, arm, identity, **others):
+    def experiment(self, lab, arm, identity):
         """The `Experiment` of a run in the folder of a `Lab`, the rows that are reported, and the `Task`."""
         from tf_adapters.training.experiment import Experiment
 
@@ -249,7 +256,7 @@ class Comparison(Study):
         given = {name: value for name, value in given.items() if value is not None}
         settings = TrainingSettings.of_recipe(
             recipe, arm.trainable,
-            **{**given, **arm.settings, **others, "learning_rate": identity["learning_rate"], "seed": identity["seed"]},
+            **{**given, **arm.settings, "learning_rate": identity["learning_rate"], "seed": identity["seed"]},
         )  # fmt: skip
         adapter = dataclasses.replace(recipe.adapter, **{**(arm.adapter or {}), **self.adapter_of(identity)})
         experiment = Experiment(
@@ -278,22 +285,16 @@ class Comparison(Study):
 
     def best_runs(self, values):
         """Dict from task to a dict from arm to its runs at the best point, in the order of the seeds."""
-        found = {}
+        runs, found = [self.counted(value) for value in values if value["measured"] == "run"], {}
         for task in self.tasks:
             found[task] = {}
             for name, arm in self.arms().items():
-                wanted = identity_of(task, name, {}, None)
-                runs = [
-                    self.counted(value)
-                    for value in values
-                    if all(value[key] == wanted[key] for key in ("measured", "task", "arm"))
-                ]
-                first = [run for run in runs if run["seed"] == 0]
+                of_arm = [run for run in runs if (run["task"], run["arm"]) == (task, name)]
+                first = [run for run in of_arm if run["seed"] == 0]
                 if not first:
                     continue
-                best = rank(first)[0]
-                names = [key for key in self.points(arm)[0]]
-                chosen = {run["seed"]: run for run in runs if all(run[key] == best[key] for key in names)}
+                best, names = rank(first)[0], [*self.points(arm)[0]]
+                chosen = {run["seed"]: run for run in of_arm if all(run[key] == best[key] for key in names)}
                 found[task][name] = [chosen[seed] for seed in range(self.seeds) if seed in chosen]
         return found
 
@@ -324,25 +325,65 @@ class Comparison(Study):
                 summary["tasks"][task] = {**{name: some.get(name) for name in about}, "arms": rows}
         return summary
 
-    def table(self, summary):
-        columns, rows = ["task", "arm", "trained", "rate", "score", "sd", "seeds"], []
-        for task, about in summary["tasks"].items():
-            title = f"{task}, {about['metric']}"
-            for row in about["arms"].values():
-                trained = f"{row['trained_parameters']:,}{', the pooler too' if row.get('trained_pooler') else ''}"
-                rows.append([title, row["title"], trained, rate_words(row), *score_words(row), str(row["n"])])
-                if task in FURTHER:
-                    name = FURTHER[task][0]
-                    found = row[name]
-                    rows.append(
-                        [f"{title}, {name}", row["title"], "", "", percent(found["mean"]), percent(found["sd"])]
-                    )
-                    rows[-1].append(str(found["n"]))
-            rows += constant_row(title, about, columns)
-        return columns, rows
+    def table_rows(self, about):
+        for row in super().table_rows(about):
+            yield row
+            for name, _ in FURTHER.values():
+                if name in row:
+                    yield {"of": name, "title": row["title"], **row[name]}
 
     def draw(self, summary, figure):
         arms_by_task(figure, summary["tasks"])
+
+
+@dataclasses.dataclass(frozen=True)
+class OfTrained(Comparison):
+    """Base of the studies that train arms on tasks and then look into the models, of the best epochs."""
+
+    keeps_last = False
+
+    def values_of(self, arm):
+        return super().values_of(arm) + self.seeds
+
+    def train(self, lab, task, arm, identity):
+        return super().train(lab, task, arm, identity, keep=True)
+
+    def run_arm(self, lab, task, name, arm, seed):
+        super().run_arm(lab, task, name, arm, seed)
+        identities = [identity_of(task, name, point, seed) for point in self.points(arm)]
+        runs = {id(run): identity for identity in identities if (run := lab.find(identity)) is not None}
+        best = next(iter(rank([lab.find(identity) for identity in runs.values()])), None)
+        if best is not None and not is_failed(best):
+            identity = runs[id(best)]
+
+            def look():
+                directory = lab.model_of(identity)
+                if not directory.is_dir():  # values alone were brought here
+                    self.train(lab, task, arm, identity)
+                return self.look_into(lab, directory, *self.experiment(lab, arm, identity)[:2], identity)
+
+            lab.value({**identity, "measured": self.name}, look)
+        for identity in runs.values():
+            remove_folder(lab.model_of(identity))
+
+    def look_into(self, lab, directory, experiment, reported, identity):
+        """What is found in a trained model; a dict for `Lab.value`.
+
+        Args:
+            directory: path of its adapter directory.
+            experiment: `Experiment` that trained it.
+            reported: labelled rows.
+            identity: dict of its run.
+        """
+        raise NotImplementedError
+
+    def looks(self, values):
+        """What `look_into` found: dict from a task to a dict from an arm to its values, a list, a seed's newest."""
+        found = {}
+        for value in values:
+            if value["measured"] == self.name:
+                found.setdefault(value["task"], {}).setdefault(value["arm"], {})[value["seed"]] = value
+        return {task: {arm: [*of_seeds.values()] for arm, of_seeds in arms.items()} for task, arms in found.items()}
 
 
 def both_arms(**settings):
@@ -358,60 +399,8 @@ def identity_of(task, arm, point, seed):
     return {"measured": "run", "task": task, "arm": arm, **point, "seed": seed}
 
 
-_TASKS = {}
-
-
-def load(name, data_dir, metric=None):
-    """A task by its name, or of the files in a folder, perhaps with another metric; the latest stays in memory."""
-    from tf_adapters.tasks.readers import metric_of
-
-    if (name, data_dir) not in _TASKS:
-        _TASKS.clear()
-        _TASKS[name, data_dir] = _read(name, data_dir)
-    task = _TASKS[name, data_dir]
-    return task if metric is None else dataclasses.replace(task, metric=metric_of(task.kind, metric, task.labels))
-
-
-def _read(name, data_dir):
-    from tf_adapters.tasks.own_files import task_from_files
-    from tf_adapters.tasks.registry import load_task
-
-    folder = to_path(name)
-    if not folder.is_dir():
-        return load_task(name, data_dir=data_dir)
-    files = {}
-    for split in ("train", "validation", "test"):
-        found = sorted(path for path in folder.glob(f"{split}.*") if path.suffix in (".csv", ".tsv", ".jsonl"))
-        if found:
-            files[split] = found[0]
-        elif split != "test":
-            raise InputError(
-                f"{{tasks}}: the folder {folder} has no {split}.csv, .tsv or .jsonl: put one there, with columns text "
-                "and label, or name a task.",
-                tasks=name,
-            )
-    return dataclasses.replace(task_from_files(**files), name=str(name))
-
-
-def held_out(task, *, rows, validation_rows, reported_rows, seed):
-    """`(Task at the study's budget, labelled rows to report on)`, as `Comparison` says."""
-    import numpy as np
-
-    from tf_adapters.tasks.rows import sample_rows
-
-    if task.test is not None and task.test.labels is not None:
-        train = task.train if rows is None else sample_rows(task.train, count=rows, seed=seed)
-        validation = sample_rows(task.validation, count=validation_rows, seed=seed)
-        data, reported = dataclasses.replace(task, train=train, validation=validation, test=None), task.test
-    else:
-        available = len(task.train)
-        chosen = min(validation_rows, available // VALIDATION_SHARE)
-        # RandomState's stream is frozen by NumPy.
-        order = np.random.RandomState(seed).permutation(available)
-        count = available - chosen if rows is None else min(rows, available - chosen)
-        data = dataclasses.replace(
-            task, train=task.train.take(np.sort(order[chosen : chosen + count])),
-            validation=task.train.take(np.sort(order[:chosen])), test=None,
-        )  # fmt: skip
-        reported = task.validation
-    return data, reported if reported_rows is None else sample_rows(reported, count=reported_rows, seed=0)
+def paired_by_seed(runs, others):
+    """The paired difference of the runs of two arms, seed by seed, a dict; None where no seed of both has finished."""
+    scores, other = ({run["seed"]: score_of(run) for run in arm if not is_failed(run)} for arm in (runs, others))
+    both = [seed for seed in scores if seed in other]
+    return paired([scores[seed] for seed in both], [other[seed] for seed in both]) if both else None

@@ -5,9 +5,10 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import Arm, Comparison, held_out, load
+from tf_adapters.studies.comparison import Arm, Comparison
 from tf_adapters.studies.figure import arms_by_task
-from tf_adapters.studies.numbers import about_rows, is_failed, percent, spread
+from tf_adapters.studies.numbers import is_failed, percent, score_of, spread
+from tf_adapters.studies.rows import by_language, held_out, load, splits_of
 from tf_adapters.studies.study import option
 
 
@@ -31,12 +32,9 @@ class CrossLingual(Comparison):
         (256,), "Sizes of the adapters.", of=int, smoke=(8,), extends=True, range=Whole(most=2**16)
     )
     shares: Tuple[float, ...] = option(
-        (1.0,),
-        "Shares of the training rows, such as 0.05.",
-        of=float,
-        extends=True,
+        (1.0,), "Shares of the training rows, such as 0.05.", of=float, extends=True,
         range=Real(above=0, at_most=1, such_as=0.05),
-    )
+    )  # fmt: skip
 
     def check(self):
         super().check()
@@ -68,20 +66,8 @@ class CrossLingual(Comparison):
             seed=identity["seed"],
         )  # fmt: skip
 
-    def train(self, lab, task, arm, identity, **others):
-        from tf_adapters.tasks.registry import load_split
-
-        experiment, reported, data = self.experiment(lab, task, arm, identity, **others)
-        splits = {name: load_split(name, "test", data_dir=self.data_dir) for name in self.others}
-        for name, split in splits.items():
-            if (split.kind, tuple(split.labels)) != (data.kind, tuple(data.labels)):
-                raise InputError(
-                    f"{{others}}: {name} has other labels than {task}: leave it out.", others=list(self.others)
-                )
-        found = {task: reported, **{name: split.rows for name, split in splits.items()}}
-        scored = {language: joined(rows) for language, rows in by_language(found).items()}
-        done = lab.train(identity, experiment, seed=identity["seed"], scored={"reported": reported, **scored})
-        return {**done, **about_rows(data, reported)}
+    def further_rows(self, task, data, reported):
+        return by_language({task: reported, **splits_of(self.others, "test", data, self.data_dir)})
 
     def summarise(self, values):
         from tf_adapters.tasks.analysis import group_means, language_of
@@ -90,14 +76,8 @@ class CrossLingual(Comparison):
         for about in summary["tasks"].values():
             for name, row in about["arms"].items():
                 runs = [run for run in self.best_runs(values)[task][name] if not is_failed(run)]
-                scores = [
-                    {
-                        language: numbers[run["metric"]]
-                        for language, numbers in run["scores"].items()
-                        if language != "reported"
-                    }
-                    for run in runs
-                ]
+                names = [name for name in runs[0]["scores"] if name != "reported"]
+                scores = [{language: score_of(run, language) for language in names} for run in runs]
                 means = [group_means(of_seed, source=language_of(task)) for of_seed in scores]
                 row["languages"] = {key: spread([of_seed[key] for of_seed in scores]) for key in scores[0]}
                 row["groups"] = {key: spread([of_seed[key] for of_seed in means]) for key in means[0]}
@@ -105,53 +85,17 @@ class CrossLingual(Comparison):
 
     def table(self, summary):
         (about,) = summary["tasks"].values()
-        some = next(iter(about["arms"].values()))
-        names = [*some["groups"], *some["languages"]]
-        rows = []
-        for row in about["arms"].values():
-            both = {**row["languages"], **row["groups"]}
-            rows.append(
-                [row["title"], *(f"{percent(both[name]['mean'])} ± {percent(both[name]['sd'])}" for name in names)]
-            )
-        return ["arm", *names], rows
+        places = [{**row["groups"], **row["languages"]} for row in about["arms"].values()]
+        rows = [
+            [row["title"], *(f"{percent(scores['mean'])} ± {percent(scores['sd'])}" for scores in of_arm.values())]
+            for row, of_arm in zip(about["arms"].values(), places)
+        ]
+        return ["arm", *places[0]], rows
 
     def draw(self, summary, figure):
-        (about,) = summary["tasks"].values()
-        both = {name: {**row["languages"], **row["groups"]} for name, row in about["arms"].items()}
-        arms_by_task(
-            figure,
-            {
-                place: {
-                    "metric": about["metric"],
-                    "arms": {name: {**row[place], "title": about["arms"][name]["title"]} for name, row in both.items()},
-                }
-                for place in next(iter(both.values()))
-            },
-        )
-
-
-def by_language(rows):
-    """Dict from a language to the rows of its tasks, a list; a task whose name has none stands for itself."""
-    from tf_adapters.tasks.analysis import language_of
-
-    found = {}
-    for task, of_task in rows.items():
-        found.setdefault(language_of(task) or task, []).append(of_task)
-    return found
-
-
-def joined(rows):
-    """The rows of several splits as one."""
-    import numpy as np
-    import tensorflow as tf
-
-    first = rows[0]
-    if len(rows) == 1:
-        return first
-    if hasattr(first, "words"):
-        parts = {name: tf.concat([getattr(part, name) for part in rows], 0) for name in ("words", "labels")}
-        return dataclasses.replace(first, **parts)
-    index = [np.arange(len(part)) for part in rows]
-    texts = zip(*(part.texts(of_part) for part, of_part in zip(rows, index)))
-    text, pair = (None if parts[0] is None else tf.concat(parts, 0) for parts in texts)
-    return dataclasses.replace(first, text=text, text_pair=pair, labels=np.concatenate([part.labels for part in rows]))
+        (about,), drawn = summary["tasks"].values(), {}
+        for name, row in about["arms"].items():
+            for place, scores in {**row["languages"], **row["groups"]}.items():
+                of_place = drawn.setdefault(place, {"metric": about["metric"], "arms": {}})
+                of_place["arms"][name] = {**scores, "title": row["title"]}
+        arms_by_task(figure, drawn)

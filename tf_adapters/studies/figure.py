@@ -1,12 +1,20 @@
-"""Figures that a paper could print, each as PNG and SVG."""
+"""Figures that a paper could print, each as PNG and SVG, and a page of them."""
 
+import html
 import importlib.util
+import json
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
+from tf_adapters.json_input import read_json
+from tf_adapters.paths import to_path
+from tf_adapters.saving.atomic import write_text
+from tf_adapters.studies.lab import SUMMARY_FILE
+from tf_adapters.studies.study import title_of
 
 WIDTH, HEIGHT = 5.2, 3.6
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 MARKERS = "osD^vPX*"
+SCORE = "{metric}, % (mean, standard error)"
 _STYLE = {
     "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
     "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
@@ -50,6 +58,31 @@ def panels(figure, titles, *, width=3.4, height=2.9, columns=3, **subplots):
     return list(axes[: len(titles)])
 
 
+def by_task(figure, tasks, x, y=SCORE, *, log=False, **size):
+    """Yield a panel and what it is of for each task, and name its axes when it is drawn; arguments of `finish`."""
+    for panel, (task, about) in zip(panels(figure, list(tasks), **size), tasks.items()):
+        yield panel, about
+        finish(panel, x, y, about, log=log)
+
+
+def finish(panel, x, y=SCORE, about=None, *, log=False):
+    """Draw the constant answer, name the axes, and write the legend.
+
+    Args:
+        x, y: str, the titles, `{metric}` in them for the task's.
+        about: dict of a task, perhaps with `metric` and `constant`.
+        log: bool, whether distances along x are those of logarithms.
+    """
+    about = about or {}
+    if about.get("constant") is not None:
+        panel.axhline(100 * about["constant"], color="0.5", linestyle=":", label="constant answer")
+    if log:
+        panel.set_xscale("log")
+    panel.set_xlabel(x)
+    panel.set_ylabel(y.format(metric=about.get("metric")))
+    panel.legend()
+
+
 def look(number):
     """Colour and marker of a series, a dict for Matplotlib."""
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
@@ -59,7 +92,7 @@ def band(panel, places, rows, number, label):
     """Draw means, with a band of one standard error where there is one, and of a single mean with a bar.
 
     Args:
-        rows: list of dicts of `comparison.spread`; those without a mean are passed over.
+        rows: list of dicts of `numbers.spread`; those without a mean are passed over.
         number: int, the series'.
     """
     import matplotlib.transforms
@@ -107,7 +140,7 @@ def arms_by_task(figure, tasks):
 
     Args:
         tasks: dict from a task to a dict of `metric`, perhaps `constant`, and `arms`: dicts of a title and
-            `comparison.spread`.
+            `numbers.spread`.
     """
     figure.set_size_inches(max(WIDTH, 1.6 + 1.1 * len(tasks)), 3.8)
     panel = figure.subplots()
@@ -147,3 +180,63 @@ def heat_map(panel, figure, matrix, *, label, low=None, high=None, colours="viri
                 shown = shown if float(shown) else "0"
                 panel.text(column, row, shown, ha="center", va="center", fontsize=6, color="w" if dark else "k")
     return image
+
+
+_PAGE_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 62em; padding: 0 1em; color: #222; }
+h2 { margin: 2.5em 0 0; border-top: 1px solid #ddd; padding-top: 1em; }
+figure { margin: 1em 0; } figure svg { max-width: 100%; height: auto; }
+table { border-collapse: collapse; font-size: 13px; } td, th { padding: .2em .8em .2em 0; text-align: left; }
+tr { border-bottom: 1px solid #eee; } .source, details { color: #666; font-size: 13px; } nav a { margin-right: 1em; }
+"""
+
+
+def write_page(folder, output):
+    """Write the page; the number of studies on it.
+
+    Raises:
+        InputError: there is no finished study below the folder.
+    """
+    from tf_adapters.studies import STUDIES
+
+    folder, parts, names = to_path(folder), [], []
+    for path in sorted(folder.rglob(SUMMARY_FILE)):
+        content = read_json(path, "make the study anew")
+        study = STUDIES.get(content.get("study"))
+        if study is None:
+            continue
+        name = str(path.parent.relative_to(folder)) if path.parent != folder else study.name
+        drawing = path.parent / f"{study.name}.svg"
+        if not drawing.is_file():
+            raise InputError(
+                f"{drawing} is missing: run the study again with the same options and {{resume}}.", resume=NAME
+            )
+        svg = drawing.read_text(encoding="utf-8")
+        columns, rows = study.of_settings(content["settings"]).table(content["summary"])
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(word)}</td>' for word in row)}</tr>" for row in rows)
+        settings = html.escape(json.dumps(content["settings"], indent=1))
+        anchor = name.replace("/", "-")
+        names.append(f'<a href="#{anchor}">{html.escape(name)}</a>')
+        parts.append(
+            f'<h2 id="{anchor}">{html.escape(name)}</h2><p>{html.escape(title_of(study))}</p>'
+            f'<p class="source">{html.escape(study.figures)}; {content["values"]:,} values, '
+            f"{html.escape(', '.join(f'{package} {version}' for package, version in content['versions'].items()))}</p>"
+            f"<figure>{_named_apart(svg[svg.index('<svg') :], anchor)}</figure>"
+            f"<table><tr>{head}</tr>{body}</table><details><summary>settings</summary><pre>{settings}</pre></details>"
+        )
+    if not parts:
+        raise InputError(f"{folder} has no finished study below it: run `tf-adapters study NAME` first.")
+    write_text(
+        output,
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Studies</title><style>{_PAGE_STYLE}</style>'
+        f"<h1>Studies</h1><nav>{''.join(names)}</nav>{''.join(parts)}</html>\n",
+    )
+    return len(parts)
+
+
+def _named_apart(svg, prefix):
+    """The figure with names of its own: two on a page would share clip paths and markers."""
+    for mark in ('id="', 'href="#', "url(#"):
+        svg = svg.replace(mark, f"{mark}{prefix}-")
+    return svg

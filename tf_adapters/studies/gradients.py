@@ -2,12 +2,15 @@
 
 import dataclasses
 import math
+import statistics
+
+import numpy as np
 
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import both_arms
+from tf_adapters.studies.comparison import OfTrained, both_arms
 from tf_adapters.studies.figure import heat_map, panels
+from tf_adapters.studies.numbers import of
 from tf_adapters.studies.study import option
-from tf_adapters.studies.trained import OfTrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +29,14 @@ class Gradients(OfTrained):
     every: int = option(50, "Steps between two looks.", smoke=2, range=Whole())
     batches: int = option(8, "Training batches that are looked at.", smoke=2, range=Whole())
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
+
+    columns = {
+        "arm": of("title"),
+        "layer": of("group"),
+        "at the start": lambda row: f"{row['norms'][0]:.3g}",
+        "halfway": lambda row: f"{row['norms'][len(row['norms']) // 2]:.3g}",
+        "at the end": lambda row: f"{row['norms'][-1]:.3g}",
+    }
 
     def arms(self):
         return both_arms(period=self.every, keep_periods=True)
@@ -51,40 +62,34 @@ class Gradients(OfTrained):
         return {"norms": found}
 
     def summarise(self, values):
-        import statistics
+        return {
+            "tasks": {
+                task: {arm: self._mean_norms(arm, found) for arm, found in arms.items()}
+                for task, arms in self.looks(values).items()
+            }
+        }
 
-        summary = {"tasks": {}}
-        for value in self.looks(values):
-            summary["tasks"].setdefault(value["task"], {}).setdefault(value["arm"], []).append(value["norms"])
-        for task, arms in summary["tasks"].items():
-            for arm, seeds in arms.items():
-                steps = list(seeds[0])
-                arms[arm] = {
-                    "title": self.arms()[arm].title,
-                    "steps": [int(step) for step in steps],
-                    "norms": {
-                        group: [statistics.fmean(seed[step][group] for seed in seeds) for step in steps]
-                        for group in seeds[0][steps[0]]
-                    },
-                    "seeds": len(seeds),
-                }
-        return summary
+    def _mean_norms(self, arm, found):
+        """What an arm's seeds come to, a dict."""
+        seeds = [value["norms"] for value in found]
+        steps = list(seeds[0])
+        return {
+            "title": self.arms()[arm].title,
+            "steps": [int(step) for step in steps],
+            "norms": {
+                group: [statistics.fmean(seed[step][group] for seed in seeds) for step in steps]
+                for group in seeds[0][steps[0]]
+            },
+            "seeds": len(seeds),
+        }
 
-    def table(self, summary):
-        columns = ["task", "arm", "layer", "at the start", "halfway", "at the end"]
-        rows = []
-        for task, arms in summary["tasks"].items():
-            for arm in arms.values():
-                for group, norms in arm["norms"].items():
-                    shown = (norms[0], norms[len(norms) // 2], norms[-1])
-                    rows.append([task, arm["title"], group, *(f"{norm:.3g}" for norm in shown)])
-        return columns, rows
+    def table_rows(self, about):
+        for arm in about.values():
+            yield from ({"title": arm["title"], "group": group, "norms": of} for group, of in arm["norms"].items())
 
     def draw(self, summary, figure):
-        import numpy as np
-
-        titles = [f"{task}: {arm['title']}" for task, arms in summary["tasks"].items() for arm in arms.values()]
-        maps = [arm for arms in summary["tasks"].values() for arm in arms.values()]
+        arms = {f"{task}: {arm['title']}": arm for task, arms in summary["tasks"].items() for arm in arms.values()}
+        titles, maps = list(arms), list(arms.values())
         logs = [np.log10(np.maximum(np.asarray(list(arm["norms"].values())), 1e-12)) for arm in maps]
         low, high = min(log.min() for log in logs), max(log.max() for log in logs)
         for panel, arm, log in zip(panels(figure, titles, width=4.2, columns=2), maps, logs):
@@ -137,14 +142,8 @@ class GradientNorms:
             squares = {}
             for name, group in self.groups.items():
                 parts = [next(gradients) for _ in group]
-                squares[name] = tf.add_n(
-                    [
-                        tf.reduce_sum(tf.square(tf.cast(tf.convert_to_tensor(part), tf.float32)))
-                        for part in parts
-                        if part is not None
-                    ]
-                    or [tf.zeros([])]
-                )
+                known = [tf.cast(tf.convert_to_tensor(part), tf.float32) for part in parts if part is not None]
+                squares[name] = tf.add_n([tf.reduce_sum(tf.square(part)) for part in known] or [tf.zeros([])])
             return {name: tf.sqrt(square) for name, square in squares.items()}
 
         self._norms = norms
@@ -175,7 +174,8 @@ def groups_of(model):
     take("head", head)
     for number, block in enumerate(state.family.blocks(model)):
         take(f"block {number}", block.weights)
-    take("pooler", getattr(main, "pooler", None).weights if getattr(main, "pooler", None) is not None else ())
+    pooler = getattr(main, "pooler", None)
+    take("pooler", () if pooler is None else pooler.weights)
     take("embeddings", main.weights)
     order = ["embeddings", *(name for name in groups if name.startswith("block ")), "pooler", "adapters", "head"]
     return {name: groups[name] for name in order if name in groups}

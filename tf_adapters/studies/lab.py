@@ -1,8 +1,9 @@
-"""The folder of a study: what has been measured, and what goes on after a kill."""
+"""Runs a study into its folder: what has been measured, and what goes on after a kill."""
 
 import contextlib
 import csv
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.json_input import finite, parse_json, read_json
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
+from tf_adapters.studies.study import options_of
 from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER
 
 STUDY_FILE = "study.json"
@@ -24,15 +26,65 @@ RUNS_FOLDER = "runs"
 MODELS_FOLDER = "models"
 
 
+def run(study, output, *, resume=False, observer=None):
+    """Measure what is missing of a study, and write its values, summary and figure.
+
+    Args:
+        study: `Study`, such as `Ablation(directories=("adapters/cola",))`.
+        output: path of the study's folder: `values.csv` has each value, `summary.json` what they come to, `NAME.png`
+            and `NAME.svg` the figure.
+        resume: bool, go on with what the folder holds; more seeds, tasks or rates than before are added to it.
+        observer: `Observer` or None.
+
+    Returns: the summary, a dict.
+
+    Raises:
+        InputError: the folder holds another study, or options do not fit what is there.
+        Stopped: a signal came; `resume` goes on.
+
+    Example:
+    >>> from tf_adapters.studies import Ablation
+    >>> summary = run(Ablation(directories=("adapters/rotten-tomatoes",)), "studies/ablation")
+    """
+    from tf_adapters.studies.figure import check_matplotlib
+
+    check_matplotlib()
+    for package in study.packages:
+        if importlib.util.find_spec(package) is None:
+            raise InputError(f"The study {study.name} needs the package {package}: run `pip install {package}`.")
+    output = to_path(output)
+    if not resume and (output / STUDY_FILE).exists():
+        raise InputError("{output} holds a study: go on with it by {resume}, or give another folder.",
+                         output=output, resume=NAME)  # fmt: skip
+    is_new = not (output / STUDY_FILE).exists()
+    lab = Lab(output, study, resume=resume, observer=observer)
+    try:
+        study.measure(lab)
+    except InputError:
+        if is_new and not lab.values:
+            # Refused before there is anything to go on with: the folder is free again.
+            clear(output)
+            with contextlib.suppress(OSError):
+                output.rmdir()
+        raise
+    return lab.finish()
+
+
+def clear(folder, name=None):
+    """Take a study that has just begun out of its folder, or with its name all that it has written."""
+    for part in (RUNS_FOLDER, MODELS_FOLDER):
+        remove_folder(folder / part)
+    written = () if name is None else (VALUES_FILE, TABLE_FILE, SUMMARY_FILE, f"{name}.png", f"{name}.svg")
+    for part in (STUDY_FILE, *written):
+        remove_file(folder / part)
+
+
 class Observer:
     """Hears of a study's progress; subclass what is of interest."""
 
     def value(self, number, total, text, left):
         """Value `number` of `total` (None if that is not known) is measured next: `text` says which, `left` is an
         estimate of the seconds that all take from now, or None."""
-
-    def note(self, text):
-        """Something that people should know."""
 
     def training(self, epochs, period=None):
         """The `Reporter` of a run that is about to train, or None; it is measured each epoch, or every `period`
@@ -64,7 +116,7 @@ class Lab:
         self.folder, self.study, self.observer = to_path(folder), study, observer or Observer()
         self.values, self.number, self.total = [], 0, None
         self.seconds, self.measured = 0.0, 0
-        settings = json.loads(json.dumps(study.settings()))
+        settings = _through_json(study.settings())
         path = self.folder / STUDY_FILE
         if resume and path.exists():
             self._check_same(read_json(path, "start anew with {overwrite}", overwrite=NAME), settings)
@@ -72,8 +124,6 @@ class Lab:
         write_text(path, json.dumps({"study": study.name, "settings": settings}, indent=1) + "\n")
 
     def _check_same(self, held, settings):
-        from tf_adapters.studies.study import options_of
-
         if held.get("study") != self.study.name:
             raise InputError(
                 f"{self.folder} holds the study {held.get('study')!r}, not {self.study.name!r}: give another "
@@ -102,7 +152,7 @@ class Lab:
 
     def find(self, identity):
         """The newest value with this identity, a dict of what identifies it and what was measured, or None."""
-        identity = json.loads(json.dumps(identity))
+        identity = _through_json(identity)
         for value in reversed(self.values):
             if all(value.get(name) == wanted for name, wanted in identity.items()):
                 return value
@@ -140,7 +190,7 @@ class Lab:
                 os.fsync(file.fileno())
         except OSError as error:
             raise InputError(f"{path} cannot be written: {reason(error)}.") from None
-        self.values.append(json.loads(json.dumps(finite(value))))
+        self.values.append(_through_json(finite(value)))
 
     @contextlib.contextmanager
     def counting(self, description, total, unit="rows"):
@@ -221,14 +271,6 @@ class Lab:
     def model_of(self, identity):
         """The adapter directory that `train` kept."""
         return self.folder / MODELS_FOLDER / slug(identity)
-
-    def discard(self):
-        """Leave nothing of a study that has measured nothing."""
-        for name in (RUNS_FOLDER, MODELS_FOLDER):
-            remove_folder(self.folder / name)
-        remove_file(self.folder / STUDY_FILE)
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
 
     def finish(self):
         """Write the table, the summary and the figure of what is measured; the summary, a dict."""
@@ -316,3 +358,7 @@ def _flat(value, prefix=""):
             yield from _flat(part, f"{name}.")
         else:
             yield name, part
+
+
+def _through_json(value):
+    return json.loads(json.dumps(value))

@@ -1,14 +1,16 @@
 """How wide the minimum is that training found."""
 
 import dataclasses
+import statistics
+
+import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import both_arms
-from tf_adapters.studies.figure import look, panels
-from tf_adapters.studies.numbers import spread
+from tf_adapters.studies.comparison import OfTrained, both_arms
+from tf_adapters.studies.figure import by_task, look
+from tf_adapters.studies.numbers import of, spread
 from tf_adapters.studies.study import option
-from tf_adapters.studies.trained import OfTrained
 
 HEADS = ("moved", "trained")
 
@@ -34,6 +36,16 @@ class Landscape(OfTrained):
     head: str = option("moved", "What of the head: `moved` with the rest, as the formula says, or `trained`.")
     seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
+    columns = {
+        "arm": of("title"),
+        "loss at 1": of("losses", lambda losses: f"{losses['1.0000']:.3f}"),
+        "least": of("losses", lambda losses: f"{min(losses.values()):.3f}"),
+        "width of the training loss around 1": of("width_around", lambda width: f"{width['mean']:.2f}"),
+        "sd": of("width_around", of("sd", "{:.2f}".format)),
+        "distance of the weights": of("distance", "{:.3g}".format),
+        "seeds": of("seeds"),
+    }
+
     def check(self):
         super().check()
         if self.head not in HEADS:
@@ -54,8 +66,6 @@ class Landscape(OfTrained):
             )
 
     def look_into(self, lab, directory, experiment, reported, identity):
-        import numpy as np
-
         from tf_adapters._keras import keras
         from tf_adapters.kinds import get_kind
         from tf_adapters.kinds.scoring import Scorer
@@ -87,65 +97,35 @@ class Landscape(OfTrained):
         return {"losses": losses, "training_losses": training, "distance": distance}
 
     def summarise(self, values):
-        import statistics
-
-        curves = {}
-        for value in self.looks(values):
-            curves.setdefault(value["task"], {}).setdefault(value["arm"], []).append(value)
         summary = {"tasks": {}}
-        for task, arms in curves.items():
+        for task, arms in self.looks(values).items():
             summary["tasks"][task] = {}
             for arm, found in arms.items():
                 summary["tasks"][task][arm] = about = {"title": self.arms()[arm].title, "seeds": len(found)}
-                for name in ("losses", "training_losses"):
-                    if name in found[0]:
-                        about[name] = {
-                            place: statistics.fmean(value[name][place] for value in found) for place in found[0][name]
-                        }
+                # Studies of before have no losses of the rows that trained.
+                for name in ("losses", "training_losses") if "training_losses" in found[0] else ("losses",):
+                    places = found[0][name]
+                    about[name] = {place: statistics.fmean(value[name][place] for value in found) for place in places}
                 about["distance"] = statistics.fmean(value["distance"] for value in found)
                 about["width"] = width(about["losses"])
-                if "training_losses" in found[0]:
+                if "training_losses" in about:
                     about["width_around"] = spread([width(value["training_losses"], around=1.0) for value in found])
         return summary
 
-    def table(self, summary):
-        columns = ["task", "arm", "loss at 1", "least", "width of the training loss around 1", "sd"]
-        columns += ["distance of the weights", "seeds"]
-        rows = []
-        for task, arms in summary["tasks"].items():
-            for arm in arms.values():
-                losses, around = arm["losses"], arm.get("width_around") or {"mean": None, "sd": None}
-                widths = ["" if around[name] is None else f"{around[name]:.2f}" for name in ("mean", "sd")]
-                rows.append(
-                    [task, arm["title"], f"{losses['1.0000']:.3f}", f"{min(losses.values()):.3f}", *widths]
-                    + [f"{arm['distance']:.3g}", str(arm["seeds"])]
-                )
-        return columns, rows
-
     def draw(self, summary, figure):
-        tasks = summary["tasks"]
-        for panel, (task, arms) in zip(panels(figure, list(tasks), width=4.0), tasks.items()):
+        for panel, arms in by_task(figure, summary["tasks"], "a: 0 before training, 1 after", "loss", width=4.0):
             for number, arm in enumerate(arms.values()):
-                panel.plot(
-                    [float(place) for place in arm["losses"]],
-                    list(arm["losses"].values()),
-                    label=arm["title"],
-                    **look(number),
-                )
-                if "training_losses" in arm:
-                    panel.plot(
-                        [float(place) for place in arm["training_losses"]],
-                        list(arm["training_losses"].values()),
-                        label=f"{arm['title']}, rows that trained",
-                        linestyle="--",
-                        color=look(number)["color"],
-                    )
+                dashed = {"linestyle": "--", "color": look(number)["color"]}
+                for name, title, style in (
+                    ("losses", arm["title"], look(number)),
+                    ("training_losses", f"{arm['title']}, rows that trained", dashed),
+                ):
+                    losses = {float(place): loss for place, loss in arm.get(name, {}).items()}
+                    if losses:
+                        panel.plot(list(losses), list(losses.values()), label=title, **style)
             for place in (0, 1):
                 panel.axvline(place, color="0.8", zorder=0)
-            panel.set_xlabel("a: 0 before training, 1 after")
-            panel.set_ylabel("loss")
             panel.set_yscale("log")
-            panel.legend()
 
 
 def width(losses, around=None):
@@ -155,8 +135,6 @@ def width(losses, around=None):
         losses: dict from a place, a word, to the loss there.
         around: float, a place: only what is connected with it counts, 0 if its own loss is higher. None for all.
     """
-    import numpy as np
-
     places = np.asarray(sorted(map(float, losses)))
     values = np.asarray([losses[place] for place in sorted(losses, key=float)])
     fine = np.linspace(places[0], places[-1], 4001)

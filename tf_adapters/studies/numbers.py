@@ -59,25 +59,64 @@ def at_floor(scores, run):
     return scores["mean"] - run["constant"] < max(of_seeds, run["reported_rows"] ** -0.5)
 
 
+def table_of(tasks, columns, rows_of):
+    """A table of the arms of tasks, and of the constant answer of each that has one: `(columns, rows)`.
+
+    Args:
+        tasks: dict from a task to a dict, perhaps of `metric`, `constant` and `constant_loss`.
+        columns: dict from a title to a function of a row; with a constant answer "arm" and "score" are among them.
+        rows_of: function of a task's dict that gives its rows, dicts, perhaps of a `metric`, and of what they are `of`.
+    """
+    rows = []
+    for task, about in tasks.items():
+        metric = about.get("metric")
+        for row in rows_of(about):
+            name = ", ".join(filter(None, (task, metric or row.get("metric"), row.get("of"))))
+            rows.append([name, *(cell(row) for cell in columns.values())])
+        if about.get("constant") is not None:
+            loss = about.get("constant_loss")
+            cells = {title: "" for title in columns} | {
+                "arm": f"constant answer{'' if loss is None else f', log loss {loss:.3f}'}",
+                "score": percent(about["constant"]),
+            }
+            rows.append([f"{task}, {metric}", *cells.values()])
+    return ["task", *columns], rows
+
+
+def of(name, shown=str):
+    """A column of a table: a row's value of this name, shown by a function; nothing where the row has none."""
+    return lambda row: "" if row.get(name) is None else shown(row[name])
+
+
+def percent(value):
+    """A share in percent, as a table shows it."""
+    return "" if value is None else f"{100 * value:.2f}"
+
+
+def trained_words(row):
+    """How much an arm trains, as a table shows it."""
+    number = of("trained_parameters", "{:,}".format)(row)
+    return f"{number}, the pooler too" if row.get("trained_pooler") else number
+
+
 def rate_words(row):
     """An arm's best rate, as a table shows it."""
-    return f"{row['learning_rate']:g}{' (edge)' if row['at_edge'] else ''}"
+    return f"{of('learning_rate', '{:g}'.format)(row)}{' (edge)' if row.get('at_edge') else ''}"
 
 
 def score_words(row):
-    """An arm's mean and standard deviation, as a table shows them."""
-    return [f"{percent(row['mean'])}{' (at the floor)' if row.get('at_floor') else ''}", percent(row["sd"])]
+    """An arm's mean, as a table shows it."""
+    return f"{percent(row['mean'])}{' (at the floor)' if row.get('at_floor') else ''}"
 
 
-def constant_row(title, about, columns):
-    """The constant answer's row in a table that has a column "score", in a list that is empty where there is none."""
-    if about.get("constant") is None:
-        return []
-    loss = about.get("constant_loss")
-    row = [title, *[""] * (len(columns) - 1)]
-    row[columns.index("arm")] = f"constant answer{'' if loss is None else f', log loss {loss:.3f}'}"
-    row[columns.index("score")] = percent(about["constant"])
-    return [row]
+def interval_words(found):
+    """A paired difference in points, with its interval."""
+    mean, *bounds = (f"{100 * value:+.2f}" for value in (found["mean"], *(found["interval"] or ())))
+    return f"{mean} ({' to '.join(bounds)})" if bounds else mean
+
+
+# The columns of an arm's scores.
+SCORES = {"score": score_words, "sd": of("sd", percent)}
 
 
 def is_failed(run):
@@ -129,8 +168,3 @@ def paired(first, second):
         margin = float(t.ppf(0.975, len(differences) - 1)) * result["sem"]
         result["interval"] = [result["mean"] - margin, result["mean"] + margin]
     return result
-
-
-def percent(value):
-    """A share in percent, as a table shows it."""
-    return "" if value is None else f"{100 * value:.2f}"

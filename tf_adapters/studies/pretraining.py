@@ -1,16 +1,17 @@
 """Pretraining on a task's own texts before training on its labels."""
 
 import dataclasses
+import math
 import statistics
 from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import RATE, Comparison, both_arms, load
-from tf_adapters.studies.figure import band, boxes, look, panels
+from tf_adapters.studies.comparison import RATE, Comparison, both_arms, paired_by_seed
+from tf_adapters.studies.figure import SCORE, band, boxes, finish, look, panels
 from tf_adapters.studies.lab import MODELS_FOLDER, Stopped, slug
-from tf_adapters.studies.low_resource import interval_words
-from tf_adapters.studies.numbers import constant_row, paired, percent, rate_words, score_of, score_words, spread
+from tf_adapters.studies.numbers import SCORES, interval_words, is_failed, of, percent, rate_words, spread
+from tf_adapters.studies.rows import load
 from tf_adapters.studies.study import option
 
 
@@ -42,6 +43,16 @@ class Pretraining(Comparison):
     )
     seeds: int = option(5, "Trainings at the best rate, with the seeds from 0 on.", smoke=1, extends=True)
 
+    columns = {
+        "arm": lambda row: row["title"].partition(",")[0],
+        "pretraining": lambda row: f"{row['steps']:,} steps" if row["steps"] else "none",
+        "rate": rate_words,
+        **SCORES,
+        "sd over epochs": lambda row: percent(row.get("curve", {}).get("sd")),
+        "minus alone (95 %)": of("minus_alone", interval_words),
+        "seeds": of("n"),
+    }
+
     def check(self):
         super().check()
         steps = sorted(self.checkpoints)
@@ -70,8 +81,6 @@ class Pretraining(Comparison):
         return lab.folder / MODELS_FOLDER / slug({"measured": "pretraining", "task": task, "arm": name})
 
     def _pretrain(self, lab, task, name):
-        import math
-
         from tf_adapters._keras import keras
         from tf_adapters.models.transformers.loading import load_backbone
         from tf_adapters.tasks.own_files import without_labels
@@ -100,17 +109,16 @@ class Pretraining(Comparison):
             raise Stopped
         return {"head": result.head, "numbers": dict(result.run.metrics), "texts": len(data.train)}
 
-    def experiment(self, lab, task, arm, identity, **others):
-        experiment, reported, data = super().experiment(lab, task, arm, identity, **others)
+    def experiment(self, lab, arm, identity):
+        experiment, reported, data = super().experiment(lab, arm, identity)
         name, _, step = identity["arm"].partition(", ")
         if step:
-            pretrained = self._folder(lab, task, name) / f"step-{step}"
+            pretrained = self._folder(lab, identity["task"], name) / f"step-{step}"
             experiment = dataclasses.replace(experiment, pretrained=pretrained)
         return experiment, reported, data
 
     def summarise(self, values):
-        runs = [value for value in values if value["measured"] == "run"]
-        summary, best = super().summarise(runs), self.best_runs(runs)
+        summary, best = super().summarise(values), self.best_runs(values)
         for task, about in summary["tasks"].items():
             about["pretraining"] = {
                 value["arm"]: {name: value[name] for name in ("head", "numbers", "texts")}
@@ -119,76 +127,37 @@ class Pretraining(Comparison):
             }
             for name, row in about["arms"].items():
                 base, _, step = name.partition(", ")
+                runs = [run for run in best[task][name] if not is_failed(run)]
                 row["steps"] = int(step or 0)
-                pairs = [
-                    (score_of(run), score_of(alone))
-                    for run, alone in zip(best[task][name], best[task][base])
-                    if step and run["scores"] and alone["scores"]
-                ]
-                row["minus_alone"] = paired(*zip(*pairs)) if pairs else None
-                curves = [
-                    [epoch[run["metric"]] for epoch in run.get("every_epoch", run["validation"])]
-                    for run in best[task][name]
-                    if run["scores"]
-                ]
+                row["minus_alone"] = paired_by_seed(runs, best[task][base]) if step else None
+                curves = [[look[run["metric"]] for look in run.get("every_epoch", run["validation"])] for run in runs]
                 row["curve"] = spread([statistics.fmean(scores) for scores in zip(*curves)])
         return summary
 
-    def table(self, summary):
-        columns = ["task", "arm", "pretraining", "rate", "score", "sd", "sd over epochs", "minus alone (95 %)", "seeds"]
-        rows = []
-        for task, about in summary["tasks"].items():
-            for row in about["arms"].values():
-                steps = f"{row['steps']:,} steps" if row["steps"] else "none"
-                rows.append(
-                    [f"{task}, {about['metric']}", row["title"].partition(",")[0], steps, rate_words(row)]
-                    + [*score_words(row), percent(row.get("curve", {}).get("sd")), interval_words(row["minus_alone"])]
-                    + [str(row["n"])]
-                )
-            rows += constant_row(f"{task}, {about['metric']}", about, columns)
-        return columns, rows
-
     def draw(self, summary, figure):
-        tasks = summary["tasks"]
-        titles = [
-            title
-            for task in tasks
-            for title in (task, f"{task}: adapters", f"{task}: full fine-tuning", f"{task}: spread over epochs")
-        ]
-        axes = iter(panels(figure, titles, columns=4))
-        for about in tasks.values():
-            arms = {
-                name: sorted(
-                    (row for arm, row in about["arms"].items() if arm.partition(",")[0] == name),
-                    key=lambda row: row["steps"],
-                )
-                for name in ("adapters", "full")
-            }
-            self._draw_scores(next(axes), about, arms)
+        titles = ("", ": adapters", ": full fine-tuning", ": spread over epochs")
+        axes = iter(panels(figure, [f"{task}{title}" for task in summary["tasks"] for title in titles], columns=4))
+        for about in summary["tasks"].values():
+            arms = {"adapters": [], "full": []}
+            for name, row in about["arms"].items():
+                arms[name.partition(",")[0]].append(row)
+            for rows in arms.values():
+                rows.sort(key=lambda row: row["steps"])
+            panel = next(axes)
+            for number, rows in enumerate(arms.values()):
+                band(panel, [row["steps"] for row in rows], rows, number, rows[0]["title"])
+            finish(panel, "steps of pretraining", SCORE, about)
             for rows in arms.values():
                 panel = next(axes)
                 for number, row in enumerate(rows):
                     scores = [100 * score for score in row["curve"]["values"]]
                     panel.plot(range(1, len(scores) + 1), scores, label=f"{row['steps']:,} steps", **look(number))
-                panel.set_xlabel("epochs")
-                panel.set_ylabel(f"{about['metric']}, %, of the rows that choose")
-                panel.legend()
+                finish(panel, "epochs", f"{about['metric']}, %, of the rows that choose")
             panel = next(axes)
-            for number, (name, rows) in enumerate(arms.items()):
+            for number, rows in enumerate(arms.values()):
                 groups = [row["curve"]["values"] for row in rows]
                 # The last box: of each checkpoint what is reported.
                 groups.append([row["mean"] for row in rows if row["steps"] and row["mean"] is not None])
                 boxes(panel, groups, [*(str(row["steps"]) for row in rows), "over\ncheckpoints"], number, of=2)
                 panel.plot([], [], "s", color=look(number)["color"], label=rows[0]["title"])
-            panel.set_xlabel("steps of pretraining")
-            panel.set_ylabel(f"{about['metric']}, %")
-            panel.legend()
-
-    def _draw_scores(self, panel, about, arms):
-        for number, rows in enumerate(arms.values()):
-            band(panel, [row["steps"] for row in rows], rows, number, rows[0]["title"])
-        if about["constant"] is not None:
-            panel.axhline(100 * about["constant"], color=look(7)["color"], linestyle=":", label="constant answer")
-        panel.set_xlabel("steps of pretraining")
-        panel.set_ylabel(f"{about['metric']}, % (mean, standard error)")
-        panel.legend()
+            finish(panel, "steps of pretraining", f"{about['metric']}, %")

@@ -9,6 +9,11 @@ import dataclasses
 import re
 from typing import Dict, List, Optional
 
+import numpy as np
+
+from tf_adapters.errors import NAME, InputError
+from tf_adapters.paths import to_path
+
 # Stands in a text for a word that the tokenizer does not know; a letter of one Slavonic manuscript.
 UNKNOWN = "\ua66e"
 # Words that carry grammar: a synonym of "be" or "that" makes no sentence.
@@ -118,6 +123,51 @@ class WordNet:
         return counts.most_common(1)[0][0] if counts else None
 
 
+def read_wordnet(folder=None):
+    """nltk's reader of WordNet.
+
+    Args:
+        folder: path of WordNet's files, or None for nltk's own places.
+
+    Raises:
+        InputError: they are not there.
+    """
+    import nltk
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    if folder is None:
+        try:
+            root = nltk.data.find("corpora/wordnet")
+        except LookupError:
+            try:
+                root = nltk.data.find("corpora/wordnet.zip/wordnet/")
+            except LookupError:
+                raise InputError(
+                    "WordNet is missing: run `python -m nltk.downloader wordnet`, or give a folder with its files by "
+                    "{wordnet}.",
+                    wordnet=NAME,
+                ) from None
+    else:
+        root = to_path(folder)
+        if not (root / "data.noun").is_file():
+            raise InputError(
+                "{wordnet} has no file data.noun: give the folder of WordNet's files.", wordnet=str(folder)
+            )
+        # nltk opens nothing elsewhere.
+        if str(root.resolve()) not in nltk.data.path:
+            nltk.data.path.append(str(root.resolve()))
+        root = nltk.data.FileSystemPathPointer(str(root.resolve()))
+
+    class EnglishAlone(WordNetCorpusReader):
+        def map_wn(self, version="wordnet"):
+            """None; other languages need it, of a WordNet in nltk's own places."""
+
+    try:
+        return EnglishAlone(root, None)
+    except PermissionError as error:
+        raise InputError(f"{{wordnet}}: {error}", wordnet=str(folder or root)) from None
+
+
 def _is_word(text):
     return text.replace("-", "").isalpha()
 
@@ -143,8 +193,6 @@ def attack(texts, labels, probabilities, candidates):
 
     Reference: Ren et al. 2019, sections 3.2 and 3.3.
     """
-    import numpy as np
-
     before = np.asarray(probabilities([(number, text.replaced({})) for number, text in enumerate(texts)]))
     attacked = [
         number for number, label in enumerate(labels) if before[number].argmax() == label and texts[number].places
@@ -192,7 +240,6 @@ def reading_unknown(tokenizer):
     Args:
         tokenizer: `Tokenizer`, which stays as it is.
     """
-    import numpy as np
     import tensorflow as tf
 
     def ids(text):
@@ -224,8 +271,6 @@ def reading_unknown(tokenizer):
 
 def _order(lost, saliency):
     """Words as they are replaced: the loss of each times the softmax of the saliencies, the greatest first."""
-    import numpy as np
-
     weights = np.exp(saliency - saliency.max())
     weights /= weights.sum()
     return sorted(lost, key=lambda word: -lost[word][0] * weights[word])

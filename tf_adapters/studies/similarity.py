@@ -3,13 +3,14 @@
 import dataclasses
 from typing import Tuple
 
+import numpy as np
+
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import both_arms
-from tf_adapters.studies.figure import look, panels
+from tf_adapters.studies.comparison import OfTrained, both_arms
+from tf_adapters.studies.figure import by_task, look
 from tf_adapters.studies.numbers import spread
 from tf_adapters.studies.study import option
-from tf_adapters.studies.trained import OfTrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,44 +63,38 @@ class Similarity(OfTrained):
 
     def summarise(self, values):
         found = {}
-        for value in self.looks(values):
-            shown = {value["task"]: value["similarity"]}
-            shown |= {f"{value['task']} on {name}": blocks for name, blocks in value.get("others", {}).items()}
-            for name, blocks in shown.items():
-                found.setdefault(name, {}).setdefault(value["arm"], []).append(blocks)
+        for task, arms in self.looks(values).items():
+            for arm, of_seeds in arms.items():
+                for value in of_seeds:
+                    on = {f"{task} on {name}": blocks for name, blocks in value.get("others", {}).items()}
+                    for title, blocks in {task: value["similarity"], **on}.items():
+                        found.setdefault(title, {}).setdefault(arm, []).append(blocks)
         return {
             "tasks": {
-                task: {
+                title: {
                     arm: {"title": self.arms()[arm].title, "blocks": [spread(list(block)) for block in zip(*seeds)]}
                     for arm, seeds in arms.items()
                 }
-                for task, arms in found.items()
+                for title, arms in found.items()
             }
         }
 
     def table(self, summary):
-        depth = max((len(arm["blocks"]) for arms in summary["tasks"].values() for arm in arms.values()), default=0)
-        columns = ["task", "arm", *(f"block {block}" for block in range(depth)), "seeds"]
+        arms = [(task, arm) for task, of_task in summary["tasks"].items() for arm in of_task.values()]
+        depth = max((len(arm["blocks"]) for _, arm in arms), default=0)
         rows = [
             [task, arm["title"], *(f"{block['mean']:.3f}" for block in arm["blocks"]), str(arm["blocks"][0]["n"])]
-            for task, arms in summary["tasks"].items()
-            for arm in arms.values()
+            for task, arm in arms
         ]
-        return columns, rows
+        return ["task", "arm", *(f"block {block}" for block in range(depth)), "seeds"], rows
 
     def draw(self, summary, figure):
-        tasks = summary["tasks"]
-        for panel, (task, arms) in zip(panels(figure, list(tasks)), tasks.items()):
+        axes = "block, 0 for the embeddings", "similarity to the pretrained encoder"
+        for panel, arms in by_task(figure, summary["tasks"], *axes):
             for number, arm in enumerate(arms.values()):
-                means = [block["mean"] for block in arm["blocks"]]
-                panel.errorbar(
-                    range(len(means)), means, yerr=[block["sd"] or 0.0 for block in arm["blocks"]], capsize=2,
-                    label=arm["title"], **look(number),
-                )  # fmt: skip
-            panel.set_xlabel("block, 0 for the embeddings")
-            panel.set_ylabel("similarity to the pretrained encoder")
+                means, deviations = ([block[name] or 0.0 for block in arm["blocks"]] for name in ("mean", "sd"))
+                panel.errorbar(range(len(means)), means, yerr=deviations, capsize=2, label=arm["title"], **look(number))
             panel.set_ylim(top=1.02)
-            panel.legend()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +112,6 @@ def draw_tokens(tokenizer, rows, count, task):
     Raises:
         InputError: the rows have fewer.
     """
-    import numpy as np
     import tensorflow as tf
 
     rows = rows.plain()
@@ -140,7 +134,6 @@ def draw_tokens(tokenizer, rows, count, task):
 
 def states_of_tokens(model, tokenizer, chosen, batch_size):
     """What the embeddings and each block compute of some tokens: a list of float32 arrays, `(tokens, hidden)`."""
-    import numpy as np
     import tensorflow as tf
 
     from tf_adapters.models.state import state_of
@@ -179,7 +172,6 @@ def similarity(one, other):
 
     Reference: He et al. 2021, section 2.2; Laakso & Cottrell 2000.
     """
-    import numpy as np
 
     def cosines(rows):
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

@@ -6,6 +6,7 @@ from typing import Callable, ClassVar, Optional
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, checked
+from tf_adapters.studies.numbers import table_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +43,13 @@ class Study:
         name: str, that of the command.
         figures: str, what it reproduces: papers with figures and tables.
         packages: names of packages that it needs and the library does not.
+        columns: dict from the title of a column of its table to a function of a row, a dict, that gives a word.
     """
 
     name: ClassVar[str] = ""
     figures: ClassVar[str] = ""
     packages: ClassVar[tuple] = ()
+    columns: ClassVar[dict] = {}
 
     def __post_init__(self):
         for name, about in options_of(type(self)).items():
@@ -78,8 +81,13 @@ class Study:
         raise NotImplementedError
 
     def table(self, summary):
-        """The summary as `(columns, rows)`, lists of words."""
-        raise NotImplementedError
+        """The summary as `(columns, rows)`, lists of words: a row of `columns` for each arm of a task, or each of
+        `table_rows`."""
+        return table_of(summary["tasks"], self.columns, self.table_rows)
+
+    def table_rows(self, about):
+        """The rows of what a summary says of a task, dicts."""
+        return about.get("arms", about).values()
 
     def draw(self, summary, figure):
         """Draw the summary on an empty Matplotlib figure."""
@@ -91,10 +99,16 @@ class Study:
 
     def settings(self):
         """The options, a dict for JSON."""
+        values = {name: getattr(self, name) for name in options_of(type(self))}
         return {
             name: [*value] if isinstance(value, tuple) else str(value) if isinstance(value, pathlib.Path) else value
-            for name, value in ((name, getattr(self, name)) for name in options_of(type(self)))
+            for name, value in values.items()
         }
+
+    @classmethod
+    def of_settings(cls, settings):
+        """The study of some `settings()`, of which other versions may have had more."""
+        return cls(**{name: value for name, value in settings.items() if name in options_of(cls)})
 
     @classmethod
     def smoke(cls, **given):

@@ -1,0 +1,411 @@
+"""Studies that compare scores: of initial weights, shared adapters, sizes, numbers of rows, rates, seeds and Mixout."""
+
+import dataclasses
+import functools
+import statistics
+from typing import Tuple
+
+import numpy as np
+
+from tf_adapters.errors import InputError
+from tf_adapters.ranges import Real, Whole
+from tf_adapters.studies.baselines import BASELINES
+from tf_adapters.studies.comparison import RATE, Arm, Comparison, both_arms, paired_by_seed
+from tf_adapters.studies.figure import COLOURS, band, boxes, by_task, finish, look
+from tf_adapters.studies.numbers import (
+    SCORES,
+    at_edge,
+    at_floor,
+    best_validation,
+    interval_words,
+    is_failed,
+    of,
+    percent,
+    rate_words,
+    score_of,
+    spread,
+)
+from tf_adapters.studies.rows import few_rows, load
+from tf_adapters.studies.study import option
+
+FULL = Arm("full fine-tuning", trainable="full", adapter=None)
+SIZE = Whole(most=2**16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Init(Comparison):
+    """Adapters that start at different standard deviations, from almost the identity to far from it.
+
+    The rate is chosen for each standard deviation. Houlsby et al. find no difference below 1e-2, and a loss above it.
+    """
+
+    name = "init"
+    figures = "Houlsby et al. 2019, figure 6 right"
+
+    sigmas: Tuple[float, ...] = option(
+        tuple(10.0**power for power in range(-7, 1)), "Standard deviations of the adapters' initial weights.", of=float,
+        smoke=(1e-4, 1e-1), range=Real(above=0, such_as=1e-2), extends=True,
+    )  # fmt: skip
+
+    def arms(self):
+        return {f"{sigma:g}": Arm(f"sigma {sigma:g}", adapter={"init_stddev": sigma}) for sigma in self.sigmas}
+
+    def draw(self, summary, figure):
+        panel = figure.subplots()
+        for number, (task, about) in enumerate(summary["tasks"].items()):
+            found = sorted((float(name), row) for name, row in about["arms"].items())
+            band(panel, *zip(*found), number, f"{task}, {about['metric']}")
+            if about["constant"] is not None:
+                panel.axhline(100 * about["constant"], color=look(number)["color"], linestyle=":", linewidth=1)
+        finish(panel, "standard deviation of the initial weights", "score, % (mean, standard error)", log=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharing(Comparison):
+    """Adapters of each place, of each block and of three blocks beside full fine-tuning: scores and counts.
+
+    The models are the report's: `unshared` trains the encoder's LayerNorms and has two classifier layers; in
+    `per-layer` and `3-shared` LayerNorms are frozen. `houlsby` follows the study's recipe, that of Houlsby et al. 2019,
+    whose adapters are not shared: all LayerNorms train, and there is one classifier.
+    """
+
+    name = "sharing"
+    figures = "report, tables 1, 2 and 3"
+
+    def arms(self):
+        return {
+            "full": FULL,
+            "houlsby": Arm("Houlsby"),
+            "unshared": Arm("unshared", recipe="report-unshared"),
+            "per-layer": Arm("one per layer", recipe="report-per-layer"),
+            "3-shared": Arm("3-shared", recipe="report-3-shared"),
+        }
+
+    def summarise(self, values):
+        summary, best = super().summarise(values), self.best_runs(values)
+        for task, about in summary["tasks"].items():
+            full = best[task].get("full", ())
+            for name, row in about["arms"].items():
+                row["minus_full"] = None if name == "full" else paired_by_seed(best[task][name], full)
+        return summary
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixout(Comparison):
+    """Full fine-tuning and adapters, with dropout and with Mixout in its place, on few rows.
+
+    Mixout leaves the head alone, which was not pretrained; with it there is no dropout, in the head neither. It mixes
+    entry by entry, as in the code of Lee et al.; He et al. speak of neurons.
+    """
+
+    name = "mixout"
+    figures = "He et al. 2021, table 7"
+    paper = "he-2021"
+
+    rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32, range=Whole())
+    rate: float = option(0.9, "Probability with which an entry is the initial one.", range=Real(above=0, below=1))
+    seeds: int = option(5, "Trainings at the best rate, with the seeds from 0 on.", smoke=2, extends=True)
+
+    def arms(self):
+        mixed = {"mixout": self.rate, "dropout": 0.0}
+        return {
+            "full": FULL,
+            "full-mixout": dataclasses.replace(FULL, title="full fine-tuning, Mixout", settings=mixed),
+            "adapters": Arm("adapters"),
+            "adapters-mixout": Arm("adapters, Mixout", settings=mixed),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Size(Comparison):
+    """Adapters of different sizes, the uppermost blocks, and LayerNorms alone: score against trained parameters.
+
+    Top-N fine-tuning trains the N uppermost blocks and the head; with all blocks it is full fine-tuning but for the
+    embeddings. Full fine-tuning is a line.
+    """
+
+    name = "size"
+    figures = "Houlsby et al. 2019, figures 4 and 5; He et al. 2021, table 5"
+
+    sizes: Tuple[int, ...] = option(
+        tuple(2**power for power in range(10)), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True,
+        range=SIZE,
+    )  # fmt: skip
+    learning_rates: Tuple[float, ...] = option(
+        (3e-5, 3e-4, 3e-3), "Rates that are tried of each size, and of LayerNorms.", of=float, smoke=(1e-3,),
+        extends=True, range=RATE,
+    )  # fmt: skip
+    full_learning_rates: Tuple[float, ...] = option(
+        (2e-5, 3e-5, 5e-5), "Rates that are tried of full and top-N fine-tuning.", of=float, smoke=(1e-4,),
+        extends=True, range=RATE,
+    )  # fmt: skip
+    top: Tuple[int, ...] = option(
+        (), "Numbers of uppermost blocks that train. Default: 1 to all of them.", of=int, smoke=(1,),
+        extends=True, range=Whole(),
+    )  # fmt: skip
+
+    def arms(self):
+        arms = {}
+        for size in self.sizes:
+            arms[f"adapters-{size}"] = Arm(f"adapters of {size}", adapter={"bottleneck_size": size})
+        for count in self.top or range(1, _encoder_of(self.model)["depth"] + 1):
+            arms[f"top-{count}"] = Arm(f"top {count}", trainable=f"top-{count}", adapter=None)
+        norms = Arm("LayerNorms", trainable="layer-norm", adapter=None, recipe="houlsby-2019-layer-norm")
+        return {**arms, "layer-norm": norms, "full": FULL}
+
+    def draw(self, summary, figure):
+        series = {"adapters": "adapters-", "uppermost blocks": "top-", "LayerNorms": "layer-norm"}
+        for panel, about in by_task(figure, summary["tasks"], "trained parameters", log=True, width=4.0):
+            for number, (label, start) in enumerate(series.items()):
+                rows = [row for name, row in about["arms"].items() if name.startswith(start)]
+                rows.sort(key=lambda row: row["trained_parameters"])
+                band(panel, [row["trained_parameters"] for row in rows], rows, number, label)
+            full = about["arms"].get("full")
+            if full and full["mean"] is not None:
+                panel.axhline(100 * full["mean"], color=look(6)["color"], linestyle="--", label="full fine-tuning")
+
+
+@dataclasses.dataclass(frozen=True)
+class TradeOff(Size):
+    """What parameters buy over many tasks: scores minus full fine-tuning's, and the parameters that N tasks take.
+
+    Of each size and task the run with the best validation counts, as in the paper. The lines are the medians over the
+    tasks, the bands reach from the 20th to the 80th percentile. The parameters of N tasks are those of one encoder and
+    N adapters, or of N models where the encoder itself trains. The macro score is the mean over the tasks. The paper's
+    AutoML baseline, a week of 30 machines, is not made: `--baselines` has small ones that stand in for it.
+    """
+
+    name = "trade-off"
+    figures = "Houlsby et al. 2019, figures 1 and 3, tables 1 and 2"
+
+    sizes: tuple = option((8, 64, 256), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True, range=SIZE)
+    baselines: tuple = option(
+        (), "Arms that fine-tune nothing: of `tf-idf` (words, linear), `network` (words, a small one) and `layer-mix` "
+        "(a weighted mean of the frozen encoder's blocks, linear).", of=str, extends=True,
+    )  # fmt: skip
+    top: tuple = option(
+        (1, 2, 3), "Numbers of uppermost blocks that train.", of=int, smoke=(1,), extends=True, range=Whole()
+    )
+
+    columns = {
+        "arm": of("title"),
+        "trained, of one task": of("trained_parameters", "{:,.0f}".format),
+        "all tasks, encoders": of("times_encoder", "{:.2f}".format),
+        "macro score": of("macro", percent),
+        "median minus full": lambda row: f"{100 * row['percentiles']['50']:+.2f}",
+        "20 % to 80 %": lambda row: " to ".join(f"{100 * row['percentiles'][share]:+.2f}" for share in ("20", "80")),
+        "tasks": of("tasks"),
+        "best rate at an edge": of("at_edge"),
+    }
+
+    def check(self):
+        super().check()
+        for name in self.baselines:
+            if name not in BASELINES:
+                raise InputError(f"{{baselines}}: {name!r} is none of {', '.join(BASELINES)}.", baselines=name)
+
+    def arms(self):
+        # Strengths are tried inside of the linear model of words.
+        rates = {"tf-idf": (0.0,), "network": (3e-4, 1e-3, 3e-3), "layer-mix": (3e-4, 1e-3, 3e-3)}
+        baselines = {name: Arm(name, trainable=name, adapter=None, rates=rates[name]) for name in self.baselines}
+        return {**super().arms(), **baselines}
+
+    def summarise(self, values):
+        best = {}
+        for task, arms in self.best_runs(values).items():
+            finished = {name: [run for run in runs if not is_failed(run)] for name, runs in arms.items()}
+            best[task] = {name: max(runs, key=best_validation) for name, runs in finished.items() if runs}
+        best = {task: arms for task, arms in best.items() if "full" in arms}
+        encoder = _encoder_of(self.model)["parameters"]
+        summary = {"encoder": encoder, "arms": {}}
+        for name, arm in self.arms().items():
+            runs = {task: arms[name] for task, arms in best.items() if name in arms}
+            if not runs:
+                continue
+            minus = [score_of(run) - score_of(best[task]["full"]) for task, run in runs.items()]
+            trained = statistics.fmean(run["trained_parameters"] for run in runs.values())
+            rates = [point["learning_rate"] for point in self.points(arm)]
+            # With all of the encoder trained nothing is shared; models of words have none; otherwise it is kept once.
+            together = (0 if name in ("full", "tf-idf", "network") else encoder) + len(runs) * trained
+            summary["arms"][name] = {
+                "title": arm.title,
+                "trained_parameters": trained,
+                "times_encoder": together / encoder,
+                "macro": statistics.fmean(map(score_of, runs.values())),
+                "minus_full": dict(zip(runs, minus)),
+                "percentiles": {str(share): float(np.percentile(minus, share)) for share in (20, 50, 80)},
+                "at_edge": sum(at_edge(run["learning_rate"], rates) for run in runs.values()),
+                "tasks": len(runs),
+            }
+        return summary
+
+    def table(self, summary):
+        rows = [[cell(row) for cell in self.columns.values()] for row in summary["arms"].values()]
+        return [*self.columns], rows
+
+    def draw(self, summary, figure):
+        panel = figure.subplots()
+        for number, (label, start) in enumerate((("adapters", "adapters-"), ("uppermost blocks", "top-"))):
+            rows = [
+                row for name, row in summary["arms"].items() if name.startswith(start) or (number and name == "full")
+            ]
+            rows.sort(key=lambda row: row["trained_parameters"])
+            places = [row["trained_parameters"] for row in rows]
+            low, middle, high = ([100 * row["percentiles"][share] for row in rows] for share in ("20", "50", "80"))
+            panel.plot(places, middle, label=label, **look(number))
+            panel.fill_between(places, low, high, color=COLOURS[number], alpha=0.2, linewidth=0)
+        for number, name in enumerate(name for name in BASELINES if name in summary["arms"]):
+            row = summary["arms"][name]
+            middle = 100 * row["percentiles"]["50"]
+            panel.plot(row["trained_parameters"], middle, label=row["title"], **look(number + 2))
+        panel.axhline(0, color="0.5", linestyle=":")
+        finish(panel, "trained parameters of a task", "score minus full fine-tuning's, points", log=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class LowResource(Comparison):
+    """Adapters and full fine-tuning on few training rows; the size of the adapters may be chosen by task.
+
+    The protocol is He et al.'s: rows are drawn by the seed, another 1,000 of the training split choose epoch, rate and
+    size, and the original validation split is reported (test, where the task has labelled test rows).
+    """
+
+    name = "low-resource"
+    figures = "He et al. 2021, table 2, figure 3"
+    paper = "he-2021"
+
+    counts: Tuple[float, ...] = option(
+        (1000,), "Numbers of training rows; below 1, such as 0.05, shares of those that there are.", of=float,
+        smoke=(16, 0.3), extends=True, range=Real(above=0, such_as=1000),
+    )  # fmt: skip
+    sizes: Tuple[int, ...] = option(
+        (64,),
+        "Sizes of the adapters among which validation chooses. With several, adapters are searched more than full "
+        "fine-tuning.",
+        of=int, smoke=(8,), extends=True, range=SIZE,
+    )  # fmt: skip
+    seeds: int = option(5, "Trainings at the best rate and size, with the seeds from 0 on.", smoke=2, extends=True)
+    rows: int = option(None, "Not for this study, which has `--counts`.", range=Whole())
+
+    columns = {
+        "rows": of("rows", "{:,}".format), "arm": of("title"), "size": of("size"), "rate": rate_words, **SCORES,
+        "minus full (95 %)": of("minus_full", interval_words), "seeds": of("n"),
+    }  # fmt: skip
+
+    def check(self):
+        super().check()
+        if self.rows is not None:
+            raise InputError("{rows} is not for this study: give {counts}.", rows=self.rows, counts=list(self.counts))
+
+    def arms(self):
+        both = {"adapters": Arm("adapters"), "full": FULL}
+        return {f"{name}, {count:g}": arm for count in self.counts for name, arm in both.items()}
+
+    def points(self, arm):
+        points = super().points(arm)
+        return [{**one, "size": size} for size in self.sizes for one in points] if arm.adapter is not None else points
+
+    def adapter_of(self, identity):
+        return {"bottleneck_size": identity["size"]} if "size" in identity else {}
+
+    def rows_of(self, identity):
+        count, task = float(identity["arm"].rpartition(" ")[2]), load(identity["task"], self.data_dir, self.metric)
+        count = int(count * len(task.train)) if count < 1 else int(count)
+        return few_rows(task, count, self.validation_rows, self.reported_rows, identity["seed"])
+
+    def summarise(self, values):
+        summary, best = super().summarise(values), self.best_runs(values)
+        for task, about in summary["tasks"].items():
+            for name, row in about["arms"].items():
+                row["rows"] = best[task][name][0]["train_rows"]
+                row["size"] = best[task][name][0].get("size")
+                kind, _, count = name.partition(", ")
+                if kind == "adapters":
+                    row["minus_full"] = paired_by_seed(best[task][name], best[task].get(f"full, {count}", ()))
+        return summary
+
+    def draw(self, summary, figure):
+        for panel, about in by_task(figure, summary["tasks"], "training rows", log=True):
+            for number, title in enumerate(("adapters", "full fine-tuning")):
+                rows = [row for row in about["arms"].values() if row["title"] == title]
+                rows.sort(key=lambda row: row["rows"])
+                band(panel, [row["rows"] for row in rows], rows, number, title)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stability(Comparison):
+    """Adapters and full fine-tuning at each rate with many seeds: boxes, and the share of collapsed runs.
+
+    A run has collapsed if its score is not above the constant answer's by a tenth of what the best run of all is.
+    """
+
+    name = "stability"
+    figures = "He et al. 2021, figure 4; Han et al. 2021, figure 2"
+    paper = "he-2021"
+    chooses = False
+
+    learning_rates: tuple = option(
+        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of both arms, or of adapters.", of=float, smoke=(1e-4, 1e-3),
+        extends=True, range=RATE,
+    )  # fmt: skip
+    full_learning_rates: tuple = option(
+        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of full fine-tuning.", of=float, smoke=(1e-4,), extends=True, range=RATE
+    )
+    seeds: int = option(20, "Trainings at each rate, with the seeds from 0 on.", smoke=2, extends=True)
+    rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32, range=Whole())
+
+    columns = {
+        "arm": of("title"), "rate": of("rate"), **SCORES, "median": of("median", percent),
+        "collapsed": lambda row: f"{percent(row['collapsed'])} %", "seeds": of("n"),
+    }  # fmt: skip
+
+    def arms(self):
+        return both_arms()
+
+    def summarise(self, values):
+        summary = {"tasks": {}}
+        for task in self.tasks:
+            runs = [self.counted(value) for value in values if value["task"] == task and value["seed"] < self.seeds]
+            finished = [run for run in runs if not is_failed(run)]
+            if not finished:
+                continue
+            constant = finished[0]["constant"] or 0.0
+            line = constant + 0.1 * (max(map(score_of, finished)) - constant)
+            kept = ("metric", "constant", "constant_loss")
+            about = {**{name: finished[0].get(name) for name in kept}, "arms": {}}
+            for name, arm in self.arms().items():
+                about["arms"][name] = {"title": arm.title, "rates": {}}
+                for point in self.points(arm):
+                    wanted = {"arm": name, **point}
+                    of_rate = [run for run in runs if all(run[key] == value for key, value in wanted.items())]
+                    scores = [score_of(run) for run in of_rate if not is_failed(run)]
+                    collapsed = sum(score <= line for score in scores) + len(of_rate) - len(scores)
+                    about["arms"][name]["rates"][f"{point['learning_rate']:g}"] = {
+                        **spread(scores),
+                        "at_floor": at_floor(spread(scores), finished[0]),
+                        "collapsed": collapsed / len(of_rate) if of_rate else None,
+                        "median": statistics.median(scores) if scores else None,
+                    }
+            summary["tasks"][task] = about
+        return summary
+
+    def table_rows(self, about):
+        for arm in about["arms"].values():
+            yield from ({**row, "title": arm["title"], "rate": rate} for rate, row in arm["rates"].items())
+
+    def draw(self, summary, figure):
+        for panel, about in by_task(figure, summary["tasks"], "learning rate", "{metric}, %", width=4.6):
+            rates = sorted({rate for arm in about["arms"].values() for rate in arm["rates"]}, key=float)
+            for number, arm in enumerate(about["arms"].values()):
+                groups = [arm["rates"].get(rate, {}).get("values", []) for rate in rates]
+                boxes(panel, groups, rates, number, of=len(about["arms"]))
+                panel.plot([], [], "s", color=look(number)["color"], label=arm["title"])
+
+
+@functools.lru_cache
+def _encoder_of(model):
+    """The depth of a pretrained encoder and how many parameters it has, a dict."""
+    from tf_adapters.models.transformers.loading import find_files, read_config
+
+    family, config = read_config(find_files(model, config_only=True))
+    return {"depth": family.depth(config), "parameters": family.parameters(config)["total"]}
