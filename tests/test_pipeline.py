@@ -33,7 +33,7 @@ def checkpoint(tmp_path_factory):
     return folder
 
 
-def test_a_directory_answers_as_the_command(cli, adapter_directory, sentences, tmp_path):
+def test_a_directory_and_its_model_answer_as_the_command(cli, adapter_directory, sentences, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     outcome = cli("predict", adapter_directory, "--input", tmp_path / "texts.txt")
     done = []
@@ -42,6 +42,11 @@ def test_a_directory_answers_as_the_command(cli, adapter_directory, sentences, t
     options = ("--input", sentences / "test.csv", "--output", tmp_path / "numbers.json")
     assert cli("evaluate", adapter_directory, *options).status == 0
     numbers = json.loads((tmp_path / "numbers.json").read_text())["metrics"]
+    model, _ = load_trained(adapter_directory)
+    tokenizer = load_tokenizer(model, max_length=32)
+    rows = task_from_files(train=sentences / "train.csv", validation=sentences / "test.csv").validation
+    assert predict(model, TEXTS, tokenizer=tokenizer) == answers
+    assert evaluate(model, rows, tokenizer=tokenizer) == numbers
     # A file is read as the training file was, whose columns have other names.
     kept = json.loads((adapter_directory / "tf_adapters.json").read_text())
     kept["task"]["reading"] = {"files": "table", "text_column": "body", "label_column": "mood"}
@@ -56,18 +61,15 @@ def test_a_directory_answers_as_the_command(cli, adapter_directory, sentences, t
         evaluate(tmp_path / "other", tmp_path / "renamed.csv")
 
 
-def test_the_active_adapter_of_a_model_answers(adapter_directory, sentences):
-    model, _ = load_trained(adapter_directory)
-    tokenizer = load_tokenizer(model, max_length=32)
-    answers = predict(model, TEXTS, tokenizer=tokenizer)
-    train(add_adapters(model, AdapterConfig(4, init_stddev=0.5, train_layer_norm="none"), name="b", seed=1))
-    set_active(model, "b")
-    one, other = ([list(row["probabilities"].values()) for row in rows] for rows in (answers, predict(model, TEXTS)))
+def test_the_active_adapter_of_a_model_answers(checkpoint):
+    model, found = load_backbone(checkpoint), {}
+    for name in ("a", "b"):
+        config = AdapterConfig(4, init_stddev=0.5, train_layer_norm="none")
+        found[name] = predict(train(add_adapters(model, config, name=name, seed=len(found)), seed=len(found)), TEXTS)
+    one, other = ([list(row["probabilities"].values()) for row in rows] for rows in found.values())
     assert not np.allclose(one, other)
-    set_active(model, "default")
-    assert predict(model, TEXTS, tokenizer=tokenizer) == answers == predict(adapter_directory, TEXTS)
-    rows = task_from_files(train=sentences / "train.csv", validation=sentences / "test.csv").validation
-    assert evaluate(model, rows, tokenizer=tokenizer) == evaluate(adapter_directory, sentences / "test.csv")
+    set_active(model, "a")
+    assert predict(model, TEXTS) == found["a"]
 
 
 def test_words_questions_and_values_are_answered(checkpoint, tmp_path):

@@ -107,7 +107,7 @@ def serve(
             signal.pause()
 
 
-def _connect(running, host="127.0.0.1"):
+def _connect(changes, host="127.0.0.1"):
     """Join the Ray cluster that there is, or start one on this machine."""
     # Of a cluster of this machine alone Ray's own ports stay on the loopback too; Ray has this for other systems.
     if host in ("127.0.0.1", "localhost"):
@@ -121,7 +121,7 @@ def _connect(running, host="127.0.0.1"):
     try:
         ray.init(address="auto", **quiet)
     except ConnectionError:
-        if running:
+        if changes:
             raise InputError(
                 "No server runs here: start one by `tf-adapters serve NAME=DIRECTORY`, or name its Ray cluster by "
                 "RAY_ADDRESS."
