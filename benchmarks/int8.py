@@ -57,7 +57,7 @@ def measure(directory, folder, options):
     """`(task, dict from a way to what was found)` of a directory."""
     from tf_adapters.pipeline import labelled_rows, load_pipeline
     from tf_adapters.saving.settings import task_of
-    from tf_adapters.serving.check import check_export
+    from tf_adapters.serving.convert import check_export
     from tf_adapters.tasks.readers import metric_of
 
     scorer, settings = load_pipeline(directory)
@@ -113,6 +113,6 @@ def _files(scorer, settings, folder):
 
 
 def _session(content):
-    from tf_adapters.serving.check import runner_of
+    from tf_adapters.serving.convert import runner_of
 
     return runner_of(content, "onnx")

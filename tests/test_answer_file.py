@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from tf_adapters.cli.answers import write_csv
+from tf_adapters.cli.predict import write_csv
 
 
 def written(*chunks):

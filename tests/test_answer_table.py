@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tests.test_bank import TASKS, save_task
-from tf_adapters.cli.answers import cells, show_answers
+from tf_adapters.cli.predict import cells, show_answers
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.readers import get_reader
 

@@ -25,13 +25,8 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 
 def run(script, *arguments, cwd):
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd=cwd,
-    )
+    command = [sys.executable, str(EXAMPLES / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -44,8 +39,7 @@ def test_training_under_plain_keras_prints_its_accuracy_and_what_it_took(checkpo
     shown = run("train_with_keras_fit.py", *words, cwd=tmp_path)
     found = re.search(r"test accuracy (0\.\d{4}), trained in (\d+\.\d) s, saved ([\d,]+) bytes", shown)
     accuracy, seconds, size = found.groups()
-    assert float(seconds) > 0
-    assert 0.3 < float(accuracy) < 0.7
+    assert float(seconds) > 0 and 0.3 < float(accuracy) < 0.7
     assert int(size.replace(",", "")) == sum(file.stat().st_size for file in (tmp_path / "a").iterdir())
 
 

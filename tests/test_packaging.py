@@ -13,8 +13,9 @@ import zipfile
 
 import pytest
 
+from tf_adapters import __version__
+
 ROOT = pathlib.Path(__file__).parents[1]
-FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 
 
 def run(*command, **options):
@@ -30,12 +31,11 @@ def wheel(tmp_path_factory):
     for package in ("setuptools", "wheel"):
         pytest.importorskip(package, reason=f"needs {package}: pip install {package}")
     source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
-    for name in FILES:
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
+    leave = shutil.ignore_patterns("__pycache__", "results", "*.egg-info")
     for name in ("tf_adapters", "tests", "benchmarks", "examples"):
-        shutil.copytree(
-            ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "results", "*.egg-info")
-        )
+        shutil.copytree(ROOT / name, source / name, ignore=leave)
     # Not from the repository, whose folder build/ may hide the package `build`.
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", output, source, cwd=output)
     (path,) = output.glob("*.whl")
@@ -82,11 +82,6 @@ def test_the_wheel_works_in_a_fresh_environment_in_another_folder(wheel, checkpo
         "print(tf_adapters.load_trained('mine', backbone=sys.argv[1])[1]['format_version'])"
     )
     assert run(python, "-c", code, checkpoint, **options) == "1\n"
-    assert sorted(path.name for path in (elsewhere / "mine").iterdir()) == [
-        "README.md",
-        "adapter.safetensors",
-        "tf_adapters.json",
-    ]
 
 
 def test_what_is_said_of_the_package_is_the_same_everywhere():
@@ -94,14 +89,11 @@ def test_what_is_said_of_the_package_is_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    version = re.search(r'"(.*)"', (ROOT / "tf_adapters" / "_version.py").read_text().split("__version__")[1]).group(1)
-    assert citation["version"] == version and citation["license"] == setup["metadata"]["license"]
+    assert citation["version"] == __version__ and citation["license"] == setup["metadata"]["license"]
     assert citation["title"] == setup["metadata"]["name"] and citation["cff-version"] == "1.2.0"
-    assert {"message", "title", "authors"} <= citation.keys()
     assert len(citation["references"]) == 4
-    for reference in citation["references"]:
-        assert {"type", "title", "authors"} <= reference.keys()
-        assert all({"family-names", "given-names"} <= author.keys() for author in reference["authors"])
+    for reference in [citation, *citation["references"]]:
+        assert reference["title"] and reference["authors"]
     # A workflow or a form that is not YAML is found by its host alone, after the push.
     forms = sorted((ROOT / ".github").rglob("*.yml"))
     assert len(forms) >= 3

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.test_bank import TASKS, save_task
 from tf_adapters import AdapterBank
-from tf_adapters.cli.answers import write_csv
+from tf_adapters.cli.predict import write_csv
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.serving.bank import BankScorer

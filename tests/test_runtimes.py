@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import randomize, tiny_inputs
+from tests.cases import nightly_but
+from tests.conftest import randomize, tiny_inputs, write_checkpoint
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_bank import TASKS as BANKED
 from tests.test_bank import save_task
@@ -25,16 +26,15 @@ from tf_adapters.serving.export import export_saved_model
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples" / "serving"
 TEXTS = ["a great film", "", "dull " * 40]
-TASKS = {
-    "classification": {"kind": "classification"},
-    "token-classification": {"kind": "token-classification"},
-    "question-answering": {"kind": "question-answering"},
-}
+HEADS = ["classification", "token-classification", "question-answering"]
+RUNTIMES = [(format, head) for format in ("onnx", "litert") for head in HEADS]
 
-HEADS = [
-    "classification",
-    *(pytest.param(head, marks=pytest.mark.nightly) for head in ("token-classification", "question-answering")),
-]
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    write_checkpoint(folder, num_hidden_layers=3)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +42,34 @@ def wordpiece(checkpoint):
     return WordPiece.from_directory(checkpoint, max_length=24)
 
 
-def adapted(checkpoint, head="classification", **config):
+def adapted(checkpoint, head="classification"):
     labels = None if head == "question-answering" else ["x", "y", "z"]
     model = load_backbone(checkpoint, head=head, num_labels=2 if labels is None else 3, labels=labels)
-    return randomize(
-        add_adapters(model, AdapterConfig(**{"bottleneck_size": 8, "init_stddev": 0.3, **config}), seed=1), scale=0.1
-    )
+    return randomize(add_adapters(model, AdapterConfig(8, init_stddev=0.3), seed=1), scale=0.1)
 
 
 @pytest.fixture(scope="module")
-def served(checkpoint, wordpiece, tmp_path_factory):
-    model = adapted(checkpoint)
-    return model, export_saved_model(model, tmp_path_factory.mktemp("serving") / "1", text=wordpiece)
+def banked(checkpoint, tmp_path_factory):
+    """A bank of all kinds of tasks, some of whose rows are free."""
+    bank, folder = AdapterBank(str(checkpoint)), tmp_path_factory.mktemp("tasks")
+    for seed, (name, values) in enumerate(BANKED.items()):
+        bank.add(name, save_task(checkpoint, folder / name, *values, seed=seed))
+    return bank.add("gone", folder / "film").remove("gone")
+
+
+def numpy_inputs(batch, length):
+    return {name: value.numpy() for name, value in tiny_inputs(batch=batch, length=length).items()}
+
+
+def runner_of(path):
+    """A function of inputs to a file's outputs by their names."""
+    if path.suffix == ".tflite":
+        runner = tf.lite.Interpreter(str(path)).get_signature_runner("serving_default")
+        return lambda inputs: runner(**inputs)
+    session = pytest.importorskip("onnxruntime").InferenceSession(str(path))
+    names = [value.name for value in session.get_inputs()]
+    outputs = [value.name for value in session.get_outputs()]
+    return lambda inputs: dict(zip(outputs, session.run(outputs, {name: inputs[name] for name in names})))
 
 
 def outputs_of(model, inputs):
@@ -62,63 +78,54 @@ def outputs_of(model, inputs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", HEADS)
-def test_onnx_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, tmp_path, head):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    onnx = pytest.importorskip("onnx")
+@pytest.mark.parametrize("format, head", nightly_but([("onnx", "classification")], RUNTIMES))
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+def test_another_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, tmp_path, format, head):
     pytest.importorskip("tf2onnx")
-    model = adapted(checkpoint, head)
-    path = export_file(model, tmp_path / "model.onnx", format="onnx", text=wordpiece, task=TASKS[head])
-    session = onnxruntime.InferenceSession(str(path))
+    model, task = adapted(checkpoint, head), {"kind": head}
+    path = tmp_path / {"onnx": "model.onnx", "litert": "model.tflite"}[format]
+    run = runner_of(export_file(model, path, format=format, text=wordpiece, task=task))
     for batch, length in ((3, 10), (1, 5)):
-        inputs = tiny_inputs(batch=batch, length=length)
-        expected = outputs_of(model, inputs)
-        found = dict(
-            zip(expected, session.run(list(expected), {name: value.numpy() for name, value in inputs.items()}))
-        )
-        for name, values in expected.items():
-            np.testing.assert_allclose(found[name], values, atol=1e-4)
-            assert np.abs(found[name] - values).max() < 2e-6
-    loaded = onnx.load(str(path))
-    about = {entry.key: entry.value for entry in loaded.metadata_props}
-    assert json.loads(about["labels"]) == ([] if head == "question-answering" else ["x", "y", "z"])
-    assert json.loads(about["text"]) == wordpiece.settings()
-    # Four blocks with two LayerNorms, two adapters and a GELU between them each, and the embeddings' LayerNorm.
-    operations = collections.Counter(node.op_type for node in loaded.graph.node)
-    assert (operations["LayerNormalization"], operations["Gelu"], operations["Erf"]) == (9, 12, 0)
-    sizes = {
-        value.name: [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
-        for value in loaded.graph.input
-    }
-    assert sizes == dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ["batch", "length"])
+        inputs = numpy_inputs(batch, length)
+        found = run(inputs)
+        for name, values in outputs_of(model, inputs).items():
+            np.testing.assert_allclose(found[name], values, atol=2e-6)
+    if format == "onnx":
+        loaded = pytest.importorskip("onnx").load(str(path))
+        about = {entry.key: json.loads(entry.value) for entry in loaded.metadata_props if entry.key[0] != "b"}
+        assert about["labels"] == ([] if head == "question-answering" else ["x", "y", "z"])
+        assert about["text"] == wordpiece.settings() and about["task"] == task
+        # Three blocks with two LayerNorms, two adapters and a GELU between them each, and the embeddings' LayerNorm.
+        operations = collections.Counter(node.op_type for node in loaded.graph.node)
+        assert (operations["LayerNormalization"], operations["Gelu"], operations["Erf"]) == (7, 9, 0)
+        shapes = {value.name: value.type.tensor_type.shape.dim for value in loaded.graph.input}
+        sizes = {name: [size.dim_param for size in shape] for name, shape in shapes.items()}
+        assert sizes == dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ["batch", "length"])
 
 
 @pytest.mark.nightly
-def test_openvino_reads_onnx_and_computes_new_shapes_right(checkpoint, tmp_path):
+def test_openvino_reads_onnx_and_computes_new_shapes_right(checkpoint, banked, tmp_path):
     openvino = pytest.importorskip("openvino")
     pytest.importorskip("tf2onnx")
     model = adapted(checkpoint)
-    path = export_file(model, tmp_path / "model.onnx", format="onnx")
-    bank = AdapterBank(str(checkpoint))
-    for seed, (name, values) in enumerate(BANKED.items()):
-        bank.add(name, save_task(checkpoint, tmp_path / name, *values, seed=seed))
-    many = export_file(bank, tmp_path / "bank.onnx", format="onnx")
     one, several = (
         openvino.compile_model(openvino.Core().read_model(str(file)), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-        for file in (path, many)
+        for file in (
+            export_file(model, tmp_path / "model.onnx", format="onnx"),
+            export_file(banked, tmp_path / "bank.onnx", format="onnx"),
+        )
     )
     for batch, length in ((3, 10), (1, 5), (4, 12), (3, 10), (2, 7)):
-        inputs = {name: value.numpy() for name, value in tiny_inputs(batch=batch, length=length).items()}
+        inputs, places = numpy_inputs(batch, length), np.arange(batch, dtype=np.int32)
         np.testing.assert_allclose(one(inputs)["logits"], model(inputs).logits, atol=5e-6)
-        places = np.arange(batch, dtype=np.int32)
-        expected = bank({**inputs, "task": tf.constant(list(BANKED)[:batch])})
+        expected = banked({**inputs, "task": tf.constant(list(BANKED)[:batch])})
         np.testing.assert_allclose(several({**inputs, "task": places})["logits"], expected["logits"], atol=5e-6)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_family_has_whole_operations_in_onnx(family, tmp_path):
-    onnxruntime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
+    onnx = pytest.importorskip("onnx")
     write_family_checkpoint(family_model(family), tmp_path / "encoder")
     model = load_backbone(tmp_path / "encoder", num_labels=3)
     add_adapters(model, AdapterConfig(bottleneck_size=8, activation="gelu_tanh", init_stddev=0.3), seed=1)
@@ -128,69 +135,48 @@ def test_each_family_has_whole_operations_in_onnx(family, tmp_path):
     assert operations["Gelu"] > 2 and operations["LayerNormalization"] > 4
     assert not {"Erf", "Pow", "Reciprocal"} & set(operations)
     inputs = family_inputs(family)
-    names = [value.name for value in onnxruntime.InferenceSession(str(path)).get_inputs()]
-    found = onnxruntime.InferenceSession(str(path)).run(["logits"], {name: inputs[name].numpy() for name in names})[0]
+    found = runner_of(path)({name: value.numpy() for name, value in inputs.items()})["logits"]
     np.testing.assert_allclose(found, model(inputs).logits, atol=5e-6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["onnx", pytest.param("litert", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("suffix", ["onnx", pytest.param("tflite", marks=pytest.mark.nightly)])
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
-def test_a_bank_in_another_runtime_answers_each_row_by_its_task(checkpoint, tmp_path, format):
-    bank = AdapterBank(str(checkpoint))
-    for seed, (name, values) in enumerate(BANKED.items()):
-        bank.add(name, save_task(checkpoint, tmp_path / name, *values, seed=seed))
-    bank.add("gone", tmp_path / "film").remove("gone")
-    path = export_file(bank, tmp_path / "bank", format=format)
-    inputs = {name: value.numpy() for name, value in tiny_inputs(batch=len(BANKED), length=10).items()}
-    names = list(reversed(BANKED))
-    expected = bank({**inputs, "task": tf.constant(names)})
+def test_a_bank_in_another_runtime_answers_each_row_by_its_task(banked, tmp_path, suffix):
+    format = "onnx" if suffix == "onnx" else "litert"
+    run = runner_of(export_file(banked, tmp_path / f"bank.{suffix}", format=format))
+    inputs, names = numpy_inputs(len(BANKED), 10), list(reversed(BANKED))
+    expected = banked({**inputs, "task": tf.constant(names)})
     places = np.array([list(BANKED).index(name) for name in names], np.int32)
+    found = run({**inputs, "task": places})
+    np.testing.assert_allclose(found["logits"], expected["logits"], atol=2e-6)
+    np.testing.assert_array_equal(found["outputs"], expected["outputs"])
+    assert len(set(found["outputs"].tolist())) > 2 and np.abs(found["logits"]).max() > 0.01
     if format == "onnx":
-        onnxruntime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
-        session = onnxruntime.InferenceSession(str(path))
-        logits, outputs = session.run(["logits", "outputs"], {**inputs, "task": places})
-        about = {
-            entry.key: json.loads(entry.value) for entry in onnx.load(str(path)).metadata_props if entry.key[0] != "b"
-        }
+        properties = pytest.importorskip("onnx").load(str(tmp_path / "bank.onnx")).metadata_props
+        about = {entry.key: json.loads(entry.value) for entry in properties if entry.key[0] != "b"}
         upper = about["tasks"].index("upper")
         assert about["tasks"] == list(BANKED) and about["labels"][upper] == list("abcde")
         assert about["kinds"][upper] == "multi-label"
         with pytest.raises(Exception, match="out of bounds|indices element"):
-            session.run(["logits"], {**inputs, "task": places + 1})
-    else:
-        runner = tf.lite.Interpreter(str(path)).get_signature_runner("serving_default")
-        found = runner(**inputs, task=places)
-        logits, outputs = found["logits"], found["outputs"]
-    np.testing.assert_allclose(logits, expected["logits"], atol=2e-6)
-    np.testing.assert_array_equal(outputs, expected["outputs"])
-    assert len(set(outputs.tolist())) > 2 and np.abs(logits).max() > 0.01
-
-
-@pytest.fixture(scope="module")
-def int8(checkpoint, tmp_path_factory):
-    """A model, and a session of it in eight bits."""
-    onnxruntime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("tf2onnx")
-    model = adapted(checkpoint)
-    path = export_file(model, tmp_path_factory.mktemp("int8") / "model.onnx", format="onnx", quantize="int8")
-    return model, path, onnxruntime.InferenceSession(str(path))
+            run({**inputs, "task": places + 1})
 
 
 @pytest.mark.slow
-def test_products_in_eight_bits_are_near_and_of_each_row_alone(int8):
+def test_products_in_eight_bits_are_near_and_of_each_row_alone(checkpoint, tmp_path):
     onnx = pytest.importorskip("onnx")
-    model, path, session = int8
-    inputs = {name: value.numpy() for name, value in tiny_inputs(batch=4, length=10).items()}
-    (found,), expected = session.run(["logits"], inputs), model(inputs).logits.numpy()
-    difference = np.abs(found - expected).max()
-    assert 1e-6 < difference < 0.02 * np.abs(expected).max() + 0.01
+    model = adapted(checkpoint)
+    path = export_file(model, tmp_path / "model.onnx", format="onnx", quantize="int8")
+    run, inputs = runner_of(path), numpy_inputs(4, 10)
+    found, expected = run(inputs)["logits"], model(inputs).logits.numpy()
+    assert 1e-6 < np.abs(found - expected).max() < 0.02 * np.abs(expected).max() + 0.01
     for row in range(4):
-        (alone,) = session.run(["logits"], {name: value[row : row + 1] for name, value in inputs.items()})
+        alone = run({name: value[row : row + 1] for name, value in inputs.items()})["logits"]
         np.testing.assert_allclose(alone, found[row : row + 1], atol=1e-6)
     graph = onnx.load(str(path)).graph
     operations = collections.Counter(node.op_type for node in graph.node)
-    # Four blocks with query, key, value, output and two of the feed-forward part; the rest is as it was.
-    assert operations["MatMulInteger"] == 24
+    # Three blocks with query, key, value, output and two of the feed-forward part; the rest is as it was.
+    assert operations["MatMulInteger"] == 18
     kept = {onnx.numpy_helper.to_array(tensor).tobytes() for tensor in graph.initializer}
     for variable in state_of(model).adapter_variables():
         assert variable.shape.rank != 2 or variable.numpy().tobytes() in kept
@@ -228,20 +214,10 @@ def test_an_export_is_checked_on_labelled_rows(cli, adapter_directory, sentences
         done = cli("export", adapter_directory, "--format", format, "--output", tmp_path / name, "--check", rows, *more)
         assert done.status == 0 and "labels are others; logits are at most" in done.out, done.err
         assert ("Checked on" in done.out) and "validation.csv" in done.out
-    for arguments, message in (
-        (("--quantize", "int4"), "--quantize int4 is unknown: use one of none, int8"),
-        (("--quantize", "int8"), "--quantize int8 is for --format onnx: add it"),
-        (("--quantize", "int8", "--format", "onnx"), "was trained on files: give labelled rows by --check FILE"),
-        (("--check", tmp_path / "none.csv"), "none.csv"),
-        (("--adapters", "--check", rows), "are for one task: leave out --adapters"),
-    ):
-        done = cli("export", adapter_directory, "--output", tmp_path / "9", *arguments)
-        assert done.status == 2 and message in done.err and "Traceback" not in done.err, done.err
-        assert not (tmp_path / "9").exists()
 
 
 def test_a_check_compares_scores_labels_and_logits(checkpoint, wordpiece):
-    from tf_adapters.serving.check import check_export
+    from tf_adapters.serving.convert import check_export
     from tf_adapters.tasks.rows import Rows
 
     scorer = Scorer(adapted(checkpoint), wordpiece, batch_size=2)
@@ -250,157 +226,84 @@ def test_a_check_compares_scores_labels_and_logits(checkpoint, wordpiece):
     rows = Rows(texts, None, logits.argmax(-1).astype(np.int32))
     same = check_export(scorer, scorer.forward, rows, kind="classification", metric="accuracy")
     assert (same.before, same.after, same.changed, same.largest_difference) == (1.0, 1.0, 0, 0.0)
-    turned = check_export(
-        scorer, lambda inputs: -scorer.forward(inputs), rows, kind="classification", metric="accuracy"
-    )
+    how = dict(kind="classification", metric="accuracy")
+    turned = check_export(scorer, lambda inputs: -scorer.forward(inputs), rows, **how)
     assert turned.after == 0.0 and turned.changed == 4 and turned.rows == 4
     np.testing.assert_allclose(turned.largest_difference, 2 * np.abs(logits).max(), rtol=1e-5)
     with pytest.raises(InputError, match="not all of them finite"):
-        check_export(
-            scorer, lambda inputs: np.nan * scorer.forward(inputs), rows, kind="classification", metric="accuracy"
-        )
-
-
-def test_a_bank_that_no_file_holds_is_refused(checkpoint, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="is an empty bank: add"):
-        export_file(AdapterBank(str(checkpoint)), tmp_path / "a", format="onnx")
-    bank = AdapterBank(str(checkpoint)).add("film", save_task(checkpoint, tmp_path / "film", *BANKED["film"]))
-    monkeypatch.setattr(convert, "_MOST_BYTES", 1000)
-    with pytest.raises(InputError, match="take 0.0 GiB, and a file holds 2: make banks of fewer tasks"):
-        export_file(bank, tmp_path / "a", format="onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["film"]
+        check_export(scorer, lambda inputs: np.nan * scorer.forward(inputs), rows, **how)
 
 
 @pytest.mark.nightly
 def test_lora_takes_nothing_in_a_file_of_another_runtime(checkpoint, tmp_path):
     model = load_backbone(checkpoint, num_labels=3, labels=["x", "y", "z"])
-    export_file(model, tmp_path / "plain.tflite", format="litert")
-    add_adapters(model, LoraConfig(rank=4), seed=0)
-    for number, weight in enumerate(state_of(model).adapter_variables()):
-        weight.assign_add(tf.random.stateless_normal(weight.shape, (0, number), stddev=0.2))
-    export_file(model, tmp_path / "lora.tflite", format="litert")
-    plain, lora = (tf.lite.Interpreter(str(tmp_path / f"{name}.tflite")) for name in ("plain", "lora"))
-    operations = [sorted(each["op_name"] for each in interpreter._get_ops_details()) for interpreter in (plain, lora)]
+    plain = export_file(model, tmp_path / "plain.tflite", format="litert")
+    randomize(add_adapters(model, LoraConfig(rank=4), seed=0), scale=0.2, head=False)
+    lora = export_file(model, tmp_path / "lora.tflite", format="litert")
+    found = [tf.lite.Interpreter(str(path))._get_ops_details() for path in (plain, lora)]
+    operations = [sorted(each["op_name"] for each in details) for details in found]
     assert operations[0] == operations[1] and "FULLY_CONNECTED" in operations[0]
-    runner, inputs = lora.get_signature_runner("serving_default"), tiny_inputs()
-    np.testing.assert_allclose(
-        runner(**{name: value.numpy() for name, value in inputs.items()})["logits"], model(inputs).logits, atol=1e-5
-    )
+    inputs = numpy_inputs(3, 10)
+    np.testing.assert_allclose(runner_of(lora)(inputs)["logits"], model(inputs).logits, atol=1e-5)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
-def test_litert_computes_the_same_for_any_size(checkpoint, tmp_path, head):
-    model = adapted(checkpoint, head)
-    path = export_file(model, tmp_path / "model.tflite", format="litert", task=TASKS[head])
-    runner = tf.lite.Interpreter(str(path)).get_signature_runner("serving_default")
-    for batch, length in ((3, 10), (1, 5)):
-        inputs = tiny_inputs(batch=batch, length=length)
-        found = runner(**{name: value.numpy() for name, value in inputs.items()})
-        for name, values in outputs_of(model, inputs).items():
-            np.testing.assert_allclose(found[name], values, atol=2e-6)
+def test_the_c_api_answers_texts(checkpoint, wordpiece, tmp_path):
+    model = adapted(checkpoint)
+    directory = export_saved_model(model, tmp_path / "1", text=wordpiece)
 
+    def run(*arguments):
+        environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+        command = [sys.executable, EXAMPLES / "c_api_client.py", directory, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
-@pytest.mark.nightly
-def test_openvino_computes_the_tokens_signature(served):
-    """With fixed sizes: of dynamic ones OpenVINO 2026.4 computes the first request of each shape wrongly."""
-    openvino = pytest.importorskip("openvino")
-    model, directory = served
-    loaded = tf.saved_model.load(str(directory))
-    signature = loaded.signatures["tokens"]
-    for batch, length in ((3, 10), (1, 5)):
-        inputs = tiny_inputs(batch=batch, length=length)
-        converted = openvino.convert_model(signature)
-        converted.reshape({name: [batch, length] for name in inputs})
-        compiled = openvino.compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-        found = compiled({name: value.numpy() for name, value in inputs.items()})
-        logits, probabilities = (
-            next(value for key, value in found.items() if key.any_name.startswith(name)) for name in ("logits", "prob")
-        )
-        np.testing.assert_allclose(logits, model(inputs).logits, atol=2e-6)
-        np.testing.assert_allclose(probabilities, tf.nn.softmax(model(inputs).logits), atol=2e-6)
-
-
-def run(*arguments):
-    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=environment,
-    )
-
-
-@pytest.mark.nightly
-def test_the_c_api_answers_texts(served, wordpiece):
-    model, directory = served
-    done = run(EXAMPLES / "c_api_client.py", directory, *(f"text={text}" for text in TEXTS))
+    done = run(*(f"text={text}" for text in TEXTS))
     assert done.returncode == 0, done.stderr[-2000:]
     answer, expected = json.loads(done.stdout), Scorer(model, wordpiece).logits(tf.constant(TEXTS))
     np.testing.assert_allclose(answer["logits"], expected, atol=2e-6)
     assert answer["label"] == ["xyz"[best] for best in expected.argmax(-1)]
     assert "import tensorflow" not in (EXAMPLES / "c_api_client.py").read_text()
-    for arguments, message in (
-        (("text",), "must be NAME=STRING"),
-        (("text=a", "text=b", "task=c"), "given once for each row"),
-        (("name=a",), "the inputs of serving_default are text"),
-        (("text=a", "--signature", "none"), "the model has"),
-    ):
-        done = run(EXAMPLES / "c_api_client.py", directory, *arguments)
-        assert done.returncode == 2 and message in done.stderr
-
-
-@pytest.mark.nightly
-def test_saved_model_cli_runs_ids_and_texts(served, wordpiece, tmp_path):
-    model, directory = served
-    # It does not know tensorflow-text's operations by itself.
-    code = "import sys, tensorflow_text; from tensorflow.python.tools.saved_model_cli import main; sys.exit(main())"
-
-    def logits(signature, *inputs):
-        done = run("-c", code, "run", "--dir", directory, "--tag_set", "serve", "--signature_def", signature, *inputs)
-        assert done.returncode == 0, done.stderr[-2000:]
-        numbers = done.stdout.split("Result for output key logits:\n")[1].split("Result")[0]
-        return np.array(numbers.replace("[", " ").replace("]", " ").split(), float).reshape(-1, 3)
-
-    inputs = tiny_inputs(batch=2, length=4)
-    for name, value in inputs.items():
-        np.save(tmp_path / f"{name}.npy", value)
-    found = logits("tokens", "--inputs", ";".join(f"{name}={tmp_path / name}.npy" for name in inputs))
-    np.testing.assert_allclose(found, model(inputs).logits, atol=1e-5)
-    found = logits("serving_default", "--input_exprs", 'text=["a great film", "dull"]')
-    np.testing.assert_allclose(found, Scorer(model, wordpiece).logits(tf.constant(["a great film", "dull"])), atol=1e-5)
+    done = run("text=a", "text=b", "task=c")
+    assert done.returncode == 2 and "given once for each row" in done.stderr
 
 
 @pytest.mark.slow
-def test_a_file_is_written_by_the_command_and_what_cannot_be_is_named(
-    cli, adapter_directory, checkpoint, tmp_path, monkeypatch
-):
+def test_a_file_is_written_by_the_command(cli, adapter_directory, tmp_path):
     path = tmp_path / "film.tflite"
     done = cli("export", adapter_directory, "--format", "litert", "--output", path)
     assert done.status == 0 and "ids in, logits out" in done.out and path.stat().st_size > 10_000, done.err
+
+
+def test_what_no_file_can_hold_is_named(cli, adapter_directory, checkpoint, tmp_path, monkeypatch):
+    (tmp_path / "there").touch()
+    onnx, new, there = ("--format", "onnx"), ("--output", tmp_path / "1"), ("--output", tmp_path / "there")
     for arguments, message in (
-        (("--format", "litert", "--output", path), "is there already"),
-        (("--format", "torch", "--output", tmp_path / "1"), "--format torch is unknown"),
-        (
-            ("--format", "onnx", "--output", tmp_path / "1", "--storage", "float16"),
-            "leave out --storage and --adapter-storage",
-        ),
+        ((*onnx, *there), "is there already"),
+        (("--format", "torch", *new), "--format torch is unknown"),
+        ((*onnx, *new, "--storage", "float16"), "leave out --storage and --adapter-storage"),
+        (("--quantize", "int4", *new), "--quantize int4 is unknown: use one of none, int8"),
+        (("--quantize", "int8", *new), "--quantize int8 is for --format onnx: add it"),
+        (("--quantize", "int8", *onnx, *new), "was trained on files: give labelled rows by --check FILE"),
+        (("--check", tmp_path / "none.csv", *new), "none.csv"),
+        (("--adapters", "--check", tmp_path / "there", *new), "are for one task: leave out --adapters"),
     ):
         done = cli("export", adapter_directory, *arguments)
         assert done.status == 2 and message in done.err and "Traceback" not in done.err
-    fast = load_backbone(checkpoint, num_labels=2)
-    add_adapters(fast, AdapterConfig(bottleneck_size=8), fast=True)
-    with pytest.raises(InputError, match="fast=False"):
-        export_file(fast, tmp_path / "a", format="onnx")
-    with pytest.raises(InputError, match="format='torch'"):
-        export_file(fast, tmp_path / "a", format="torch")
+    fast = add_adapters(load_backbone(checkpoint, num_labels=2), AdapterConfig(bottleneck_size=8), fast=True)
+    bank = AdapterBank(str(checkpoint)).add("film", save_task(checkpoint, tmp_path / "film", *BANKED["film"]))
+    monkeypatch.setattr(convert, "_MOST_BYTES", 1000)
+    for model, format, message in (
+        (fast, "onnx", "fast=False"),
+        (fast, "torch", "format='torch'"),
+        (AdapterBank(str(checkpoint)), "onnx", "is an empty bank: add"),
+        (bank, "onnx", "take 0.0 GiB, and a file holds 2: make banks of fewer tasks"),
+    ):
+        with pytest.raises(InputError, match=message):
+            export_file(model, tmp_path / "a", format=format)
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(InputError, match=r"pip install \"tf_adapters\[onnx\]\""):
-        export_file(adapted(checkpoint), tmp_path / "a", format="onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["film.tflite"]
+        export_file(load_backbone(checkpoint), tmp_path / "a", format="onnx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["film", "there"]
 
 
 @pytest.mark.nightly

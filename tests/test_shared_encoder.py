@@ -10,30 +10,16 @@ from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load
 from tf_adapters import predict as predict_alone
 from tf_adapters.serving.shared_encoder import SharedEncoder, read_tasks
 
+RANGED = {"text_pairs": True, "value_range": [-0.1, 0.1]}
 # name: kind, arguments of load_backbone, further settings of the task, a row
 KINDS = {
     "words": ("token-classification", dict(head="token-classification", labels=["O", "B-X", "I-X"]), {}, ["a film"]),
     "film": ("classification", dict(labels=["bad", "good"]), {}, ["a great film"]),
     "other": ("classification", dict(labels=["no", "yes"], head_layers=2), {}, ["a great film"]),
     "tags": ("multi-label", dict(labels=["a", "b", "c"]), {}, ["a great film"]),
-    "score": (
-        "regression",
-        dict(num_labels=1),
-        {"text_pairs": True, "value_range": [-0.1, 0.1]},
-        ["a great film", "dull"],
-    ),
-    "spans": (
-        "question-answering",
-        dict(head="question-answering"),
-        {},
-        ["what was it", "it was a great film and not dull " * 9],
-    ),
-    "choice": (
-        "multiple-choice",
-        dict(head="multiple-choice", num_labels=1),
-        {},
-        ["a film", ["is dull", "is dull", "is fun"]],
-    ),
+    "score": ("regression", dict(num_labels=1), RANGED, ["a great film", "dull"]),
+    "spans": ("question-answering", dict(head="question-answering"), {}, ["what was it", "it was a great film " * 9]),
+    "choice": ("multiple-choice", dict(head="multiple-choice", num_labels=1), {}, ["a film", ["dull", "dull", "fun"]]),
 }
 
 
@@ -77,7 +63,7 @@ def assert_same_record(found, expected):
 
 
 @pytest.mark.nightly
-def test_adapters_of_every_kind_give_on_one_encoder_what_each_gives_alone(directories):
+def test_adapters_of_every_kind_give_on_one_encoder_what_each_gives_alone_from_any_thread(directories):
     done = []
     encoder = SharedEncoder(read_tasks({name: directories / name for name in KINDS}), progress=done.append)
     assert sum(done) == len(KINDS) == len(encoder.tasks)
@@ -87,21 +73,13 @@ def test_adapters_of_every_kind_give_on_one_encoder_what_each_gives_alone(direct
         (record,), (expected,) = encoder.answer(name, *columns(name)), alone[name]
         assert "error" not in record, name
         assert_same_record(record, expected)
-
-
-@pytest.mark.nightly
-def test_threads_that_ask_different_adapters_get_their_own_answers(directories):
-    encoder = SharedEncoder(read_tasks({name: directories / name for name in ("film", "words", "tags")}))
-    expected = {name: encoder.answer(name, *columns(name)) for name in encoder.tasks}
-    assert_same_record(expected["film"][0], predict_alone(directories / "film", *columns("film"))[0])
-    wrong = []
+    expected, wrong = {name: encoder.answer(name, *columns(name)) for name in ("film", "words", "tags")}, []
 
     def ask(name):
         for _ in range(10):
-            if encoder.answer(name, *columns(name)) != expected[name]:
-                wrong.append(name)
+            wrong.extend([name] if encoder.answer(name, *columns(name)) != expected[name] else ())
 
-    threads = [threading.Thread(target=ask, args=[name]) for name in encoder.tasks]
+    threads = [threading.Thread(target=ask, args=[name]) for name in expected]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -119,19 +97,14 @@ def test_one_directory_may_hold_a_head_alone_and_of_several_each_has_an_adapter(
         read_tasks({"film": directories / "film", "head": tmp_path / "head"})
 
 
-def test_another_encoder_is_refused(directories, tmp_path):
+def test_another_encoder_and_an_adapter_that_is_not_there_are_refused(checkpoint, tmp_path):
     write_checkpoint(tmp_path / "smaller", num_hidden_layers=2)
-    save_kind(tmp_path / "smaller", tmp_path / "other", "film")
-    with pytest.raises(InputError, match="other was trained on another encoder .*smaller.* than .*film"):
-        read_tasks({"film": directories / "film", "other": tmp_path / "other"})
     write_checkpoint(tmp_path / "alike", seed=1)
-    save_kind(tmp_path / "alike", tmp_path / "third", "film")
-    tasks = read_tasks({"film": directories / "film", "third": tmp_path / "third"})
+    for name, encoder in {"film": checkpoint, "other": tmp_path / "smaller", "third": tmp_path / "alike"}.items():
+        save_kind(encoder, tmp_path / name, "film")
+    with pytest.raises(InputError, match="other was trained on another encoder .*smaller.* than .*film"):
+        read_tasks({"film": tmp_path / "film", "other": tmp_path / "other"})
     with pytest.raises(InputError, match="third was trained on another encoder .*its weights are not"):
-        SharedEncoder(tasks)
-
-
-def test_an_adapter_that_is_not_there_is_refused(directories):
-    encoder = SharedEncoder(read_tasks({"film": directories / "film"}))
+        SharedEncoder(read_tasks({"film": tmp_path / "film", "third": tmp_path / "third"}))
     with pytest.raises(InputError, match="There is no adapter 'spam': ask one of 'film'"):
-        encoder.answer("spam", ["a"])
+        SharedEncoder(read_tasks({"film": tmp_path / "film"})).answer("spam", ["a"])

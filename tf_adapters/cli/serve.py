@@ -18,6 +18,8 @@ from tf_adapters.cli.quiet import terminal
 from tf_adapters.cli.trained import encoder_source, named_directories
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
+from tf_adapters.serving.server import BANK, DOOR, Door, Replica, app_of, running
+from tf_adapters.serving.shared_encoder import read_tasks
 
 _change_option = functools.partial(option, panel="Changes")
 
@@ -74,44 +76,38 @@ def serve(
         )
     if max_replicas is not None and max_replicas < replicas:
         raise InputError(f"{{max_replicas}} must be at least --replicas {replicas}.", max_replicas=max_replicas)
-    added, replaced = named_directories(add or ()), named_directories(replace or ())
-    named = named_directories(directories or ())
-    from tf_adapters.serving.shared_encoder import read_tasks
-
+    # Every process finds them, wherever it runs.
+    added, replaced, named = (
+        {name: os.path.abspath(path) for name, path in named_directories(given or ()).items()}
+        for given in (add, replace, directories)
+    )
     for one in (added, replaced, named):
-        read_tasks({name: os.path.abspath(path) for name, path in one.items()}) if one else None
+        read_tasks(one)
     if importlib.util.find_spec("ray") is None:
         raise InputError('The server is Ray Serve, which is not installed: run `pip install "tf_adapters[serve]"`.')
     console = terminal(stderr=True)
     if changes:
         with console.status("Changing the server ..."):
             _connect(changes)
-            tasks = _change(_absolute(added), _absolute(replaced), remove or [])
+            tasks = _change(added, replaced, remove or [])
         print(f"The server has the tasks {', '.join(tasks)}.")
         return
+    encoder = encoder_source(named, model)
     settings = {
-        "encoder": _source(encoder_source(named, model)), "storage": storage, "batch_size": batch_size,
-        "wait": wait / 1e3, "cores": cores, "replicas": replicas, "most": max_replicas, "separate": separate,
+        "encoder": os.path.abspath(encoder) if os.path.isdir(encoder) else str(encoder), "storage": storage,
+        "batch_size": batch_size, "wait": wait / 1e3, "cores": cores, "replicas": replicas, "most": max_replicas,
+        "separate": separate,
     }  # fmt: skip
     with console.status("Starting the server ..."):
         _connect(changes, host)
         _check_start(settings, named, host, port)
         with _stopped():
-            _start(settings, _absolute(named), host, port)
+            _start(settings, named, host, port)
             print(f"{', '.join(named)}: at http://{host}:{port} until you press Ctrl-C.", flush=True)
             signal.pause()
 
 
-def _absolute(named):
-    return {name: os.path.abspath(path) for name, path in named.items()}
-
-
-def _source(source):
-    """An encoder's folder as every process finds it; a name on the hub as it is."""
-    return os.path.abspath(source) if os.path.isdir(source) else str(source)
-
-
-def _connect(running, host="127.0.0.1"):
+def _connect(changes, host="127.0.0.1"):
     """Join the Ray cluster that there is, or start one on this machine."""
     # Of a cluster of this machine alone Ray's own ports stay on the loopback too; Ray has this for other systems.
     if host in ("127.0.0.1", "localhost"):
@@ -125,7 +121,7 @@ def _connect(running, host="127.0.0.1"):
     try:
         ray.init(address="auto", **quiet)
     except ConnectionError:
-        if running:
+        if changes:
             raise InputError(
                 "No server runs here: start one by `tf-adapters serve NAME=DIRECTORY`, or name its Ray cluster by "
                 "RAY_ADDRESS."
@@ -142,22 +138,15 @@ def _stopped():
         import ray
 
         if ray.is_initialized():
-            from ray import serve
-
-            from tf_adapters.serving.server import BANK, DOOR
-
-            for name in [name for name in serve.status().applications if name == DOOR or name.startswith(BANK)]:
-                serve.delete(name)
+            for name in [name for name in ray.serve.status().applications if name == DOOR or name.startswith(BANK)]:
+                ray.serve.delete(name)
             ray.shutdown()
 
 
 def _check_start(settings, named, host, port):
     import ray
-    from ray import serve
 
-    from tf_adapters.serving.server import DOOR
-
-    if DOOR in serve.status().applications:
+    if DOOR in ray.serve.status().applications:
         raise InputError("A server runs in this Ray cluster: change it by --add, --replace and --remove.")
     has = ray.cluster_resources().get("CPU", 0)
     needs = settings["cores"] * settings["replicas"] * (len(named) if settings["separate"] else 1)
@@ -180,52 +169,38 @@ def _check_start(settings, named, host, port):
 def _start(settings, named, host, port):
     from ray import serve
 
-    from tf_adapters.serving.server import DOOR, Door, app_of
-
     serve.start(http_options={"host": host, "port": port})
-    sources = {name: [path, 1] for name, path in named.items()}
-    for name, group in (
-        {name: {name: sources[name]} for name in sources} if settings["separate"] else {"": sources}
-    ).items():
-        state = _run(settings, group, app_of(name, settings["separate"]))
+    for state in _run(settings, {name: [path, 1] for name, path in named.items()}):
         for fault in state["faults"].values():
             raise InputError(fault["error"])
     door = serve.deployment(Door).options(ray_actor_options={"num_cpus": 0}, max_ongoing_requests=1000)
     serve.run(door.bind(settings["separate"]), name=DOOR, route_prefix="/")
 
 
-def _run(settings, tasks, app):
-    """Run, or change, the application of these tasks, and return a replica's state."""
+def _run(settings, tasks):
+    """Run, or change, the applications of these tasks, one after the other; yields a replica's state of each."""
     from ray import serve
 
-    from tf_adapters.serving.server import Replica
-
-    number = {"num_replicas": settings["replicas"]}
+    separate, number = settings["separate"], {"num_replicas": settings["replicas"]}
     if settings["most"]:
-        target = 2 * settings["batch_size"]
-        number = {
-            "autoscaling_config": {
-                "min_replicas": settings["replicas"], "max_replicas": settings["most"],
-                "target_ongoing_requests": target,
-            }
-        }  # fmt: skip
-    replica = serve.deployment(Replica).options(
-        user_config=tasks, max_ongoing_requests=1000, ray_actor_options={"num_cpus": settings["cores"]}, **number
-    )
-    try:
-        handle = serve.run(replica.bind(settings), name=app, route_prefix=None)
-    except RuntimeError as error:
-        said = re.findall(r"InputError: (.*)", str(error)) or str(error).strip().splitlines()[-1:]
-        raise InputError(f"The server does not start: {said[-1]}") from None
-    return handle.state.remote().result()
+        limits = {"min_replicas": settings["replicas"], "max_replicas": settings["most"]}
+        number = {"autoscaling_config": {**limits, "target_ongoing_requests": 2 * settings["batch_size"]}}
+    for name, group in {name: {name: tasks[name]} for name in tasks}.items() if separate else [("", tasks)]:
+        replica = serve.deployment(Replica).options(
+            user_config=group, max_ongoing_requests=1000, ray_actor_options={"num_cpus": settings["cores"]}, **number
+        )
+        try:
+            handle = serve.run(replica.bind(settings), name=app_of(name, separate), route_prefix=None)
+        except RuntimeError as error:
+            said = re.findall(r"InputError: (.*)", str(error)) or str(error).strip().splitlines()[-1:]
+            raise InputError(f"The server does not start: {said[-1]}") from None
+        yield handle.state.remote().result()
 
 
 def _change(added, replaced, removed):
     """Change the server that runs, and return the names of its tasks. What is refused changes nothing."""
     import ray
     from ray import serve
-
-    from tf_adapters.serving.server import app_of, running
 
     # Two changes at once would each put back what the other changed: a name in the cluster is taken by one.
     try:
@@ -235,33 +210,27 @@ def _change(added, replaced, removed):
     apps = running()
     if not apps:
         raise InputError("No server runs in this Ray cluster: start one by `tf-adapters serve NAME=DIRECTORY`.")
-    states = {app: serve.get_app_handle(app).state.remote().result() for app in apps}
-    settings = next(iter(states.values()))["settings"]
-    there = {
-        name: [task["directory"], task["change"]]
-        for state in states.values()
-        for part in ("tasks", "faults")
-        for name, task in state[part].items()
-    }
+    states = [serve.get_app_handle(app).state.remote().result() for app in apps]
+    settings, new = states[0]["settings"], {**added, **replaced}
+    there = {name: task for state in states for part in ("tasks", "faults") for name, task in state[part].items()}
     for name in added:
         if name in there:
             raise InputError(f"--add {name}: the server has a task of that name; use --replace.")
     for name in [*replaced, *removed]:
         if name not in there:
             raise InputError(f"{name}: the server has no such task; it has {', '.join(there)}.")
-    wanted = {name: source for name, source in there.items() if name not in removed}
-    number = 1 + max(number for _, number in there.values())
-    wanted |= {name: [path, number] for name, path in {**added, **replaced}.items()}
+    wanted = {name: [task["directory"], task["change"]] for name, task in there.items() if name not in removed}
+    number = 1 + max(task["change"] for task in there.values())
+    wanted |= {name: [path, number] for name, path in new.items()}
     if not wanted:
         raise InputError("The server would have no task: leave one, or stop it by Ctrl-C.")
-    for name, (path, _) in [(name, wanted[name]) for name in {**added, **replaced}]:
+    for name, path in new.items():
         error = serve.get_app_handle(apps[0]).check.remote(name, path).result()
         if error:
             raise InputError(f"{name}: {error}")
     for name in removed if settings["separate"] else ():
         serve.delete(app_of(name, True))
-    groups = {name: {name: wanted[name]} for name in {**added, **replaced}} if settings["separate"] else {"": wanted}
-    for name, tasks in groups.items():
-        _run(settings, tasks, app_of(name, settings["separate"]))
+    for _ in _run(settings, {name: wanted[name] for name in new} if settings["separate"] else wanted):
+        pass
     del turn
     return list(wanted)

@@ -240,7 +240,7 @@ class AdapterBank(keras.Model):
         with self._lock:
             self._check_name(name, new)
             graph = self._now.graph
-            settings, arrays = self._read(directory)
+            settings, arrays = read_task(directory, self._encoder)
             parts = task_parts(settings, arrays, directory, self._encoder, graph.tokenizer)
             check_finite(
                 {key: array for key, array in arrays.items() if _of_adapter(key, parts)}, directory, dtype=self.storage
@@ -249,9 +249,6 @@ class AdapterBank(keras.Model):
             graph = dataclasses.replace(graph, tokenizer=parts.tokenizer) if graph.tokenizer is None else graph
             self._become({**self.tasks, name: task}, graph)
             return self
-
-    def _read(self, directory):
-        return read_task(directory, self._encoder)
 
     def _stored(self, parts, graph):
         """Put parts into free rows; returns the `BankedTask`, to which no name leads yet."""

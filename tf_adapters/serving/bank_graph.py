@@ -12,9 +12,9 @@ from tf_adapters.kinds.kind import NOT_FINITE
 from tf_adapters.layers.bank import AdapterPool, HeadPool, RowTable
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.routing import Routes, encode, site_places
+from tf_adapters.tasks.labels import KINDS
 
 NOT_UTF8 = "the text is not UTF-8"
-KINDS = ("classification", "multi-label", "regression")
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 # What the tables say of a task, before the rows of its adapters at each site.
 _COLUMNS = ("pool", "norms", "pooler", "head_pool", "head", "kind", "outputs", "text")

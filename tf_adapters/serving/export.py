@@ -133,11 +133,7 @@ def _served(model, text, kind, task, names, storage):
 
     @tf.function(input_signature=ids, autograph=False)
     def tokens(input_ids, attention_mask=nothing, token_type_ids=nothing):
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": _given(attention_mask, tf.cast(input_ids != text.pad_id, tf.int32)),
-            "token_type_ids": _given(token_type_ids, tf.zeros_like(input_ids)),
-        }
+        inputs = _completed(text.pad_id, input_ids, attention_mask, token_type_ids)
         return kind.served_tokens(logits(inputs), task)
 
     functions = {
@@ -240,11 +236,7 @@ def _functions_of_bank(tasks, table, stored):
 
     @tf.function(input_signature=[ids[0], task, *ids[1:]], autograph=False)
     def tokens(input_ids, task, attention_mask=nothing, token_type_ids=nothing):
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": _given(attention_mask, tf.cast(input_ids != graph.tokenizer.pad_id, tf.int32)),
-            "token_type_ids": _given(token_type_ids, tf.zeros_like(input_ids)),
-        }
+        inputs = _completed(graph.tokenizer.pad_id, input_ids, attention_mask, token_type_ids)
         return graph.answer_tokens(inputs, task, table.lookup(task), tasks.tables, logits)
 
     @tf.function(input_signature=[task], autograph=False)
@@ -275,6 +267,12 @@ def module_of(functions, **parts):
 def _given(tensor, otherwise):
     """An optional input of a signature: what a request gave, or `otherwise` for an empty one; in a graph."""
     return tf.cond(tf.size(tensor) > 0, lambda: tensor, lambda: otherwise)
+
+
+def _completed(pad_id, input_ids, attention_mask, token_type_ids):
+    """A dict of `INPUTS`, of which the mask and the types may be empty: they follow from the ids; in a graph."""
+    mask = _given(attention_mask, tf.cast(input_ids != pad_id, tf.int32))
+    return dict(zip(INPUTS, (input_ids, mask, _given(token_type_ids, tf.zeros_like(input_ids)))))
 
 
 def _stored_as(model, storage):

@@ -5,6 +5,7 @@ It loads neither TensorFlow nor Ray before an object is made: the door needs no 
 
 import asyncio
 import collections
+import itertools
 import json
 import os
 import threading
@@ -43,10 +44,10 @@ class Replica:
 
         from tf_adapters.serving.bank import AdapterBank
 
-        self._settings, self._rows = settings, settings["batch_size"]
+        self._settings, self._rows, self._warm = settings, settings["batch_size"], False
         self._bank = AdapterBank(settings["encoder"], storage=settings["storage"])
-        # What each task was read from, and why others of what was asked for are not there.
-        self._held, self._faults, self._warm = {}, {}, False
+        # What was asked for: each task's source, and why it could not be read, or None.
+        self._held = {}
         # An answer, and the label names that it is read by, are of one task; so a change waits for a batch.
         self._lock = threading.Lock()
         self._metrics = _Metrics()
@@ -66,62 +67,58 @@ class Replica:
 
     def _become(self, tasks):
         with self._lock:
-            for name in [name for name in self._held if name not in tasks]:
+            for name in self._held.keys() - tasks.keys():
                 self._drop(name)
-            self._faults = {name: fault for name, fault in self._faults.items() if tasks.get(name) == fault[0]}
             for name, source in tasks.items():
-                if source not in (self._held.get(name), self._faults.get(name, [None])[0]):
+                if name not in self._held or self._held[name][0] != source:
                     self._read(name, source)
-            self._warm_up()
-
-    def _warm_up(self):
-        """Answer texts of several lengths, so that no request waits for TensorFlow to optimise its graph."""
-        for name in list(self._held)[:1]:
-            longest = self._bank.tasks[name].max_length
-            for length in [length for length in _LENGTHS if length <= longest] if not self._warm else _LENGTHS[:1]:
-                for rows in (1, self._rows):
+            # Texts of several lengths, so that no request waits for TensorFlow to optimise its graph.
+            for name, task in list(self._bank.tasks.items())[:1]:
+                lengths = _LENGTHS[:1] if self._warm else [length for length in _LENGTHS if length <= task.max_length]
+                for length, rows in itertools.product(lengths, (1, self._rows)):
                     self._bank.answer(["a " * length] * rows, name)
-            self._warm = True
+                self._warm = True
 
     def _read(self, name, source):
+        error = None
         try:
-            (self._bank.replace if name in self._held else self._bank.add)(name, source[0])
-            self._held[name] = source
-        except InputError as error:
+            (self._bank.replace if name in self._bank.tasks else self._bank.add)(name, source[0])
+        except InputError as problem:
             # The old adapter is not what was asked for.
             self._drop(name)
-            self._faults[name] = source, str(error)
+            error = str(problem)
+        self._held[name] = source, error
 
     def _drop(self, name):
-        if self._held.pop(name, None) is not None:
+        self._held.pop(name, None)
+        if name in self._bank.tasks:
             self._bank.remove(name)
 
     async def check(self, name, directory):
         """Why a directory cannot be a task of this bank, a str, or None. The bank is as before."""
-        return await asyncio.to_thread(self._check, f"checked {name}", directory)
 
-    def _check(self, name, directory):
-        with self._lock:
-            try:
-                self._bank.add(name, directory).remove(name)
-            except InputError as error:
-                return str(error)
+        def check(name):
+            with self._lock:
+                try:
+                    self._bank.add(name, directory).remove(name)
+                except InputError as error:
+                    return str(error)
+
+        return await asyncio.to_thread(check, f"checked {name}")
 
     async def state(self):
         """What this replica holds, a dict of `tasks`, each with what it is, and of `faults`."""
         with self._lock:
-            tasks = {}
-            for name, (directory, number) in self._held.items():
-                task = self._bank.tasks[name]
-                tasks[name] = {
-                    "directory": directory, "change": number, "kind": task.kind, "labels": list(task.labels),
-                    "text_pairs": task.text_pairs, "max_length": task.max_length,
-                }  # fmt: skip
-            faults = {
-                name: {"directory": source[0], "change": source[1], "error": error}
-                for name, (source, error) in self._faults.items()
-            }
-        return {"tasks": tasks, "faults": faults, "settings": self._settings}
+            found = {"tasks": {}, "faults": {}, "settings": self._settings}
+            for name, ((directory, number), error) in self._held.items():
+                about = {"directory": directory, "change": number}
+                if error is None:
+                    task = self._bank.tasks[name]
+                    about |= {key: getattr(task, key) for key in ("kind", "labels", "text_pairs", "max_length")}
+                    found["tasks"][name] = about
+                else:
+                    found["faults"][name] = {**about, "error": error}
+            return found
 
     async def answer(self, rows):
         """Records of rows, each `(task, text, text_pair or None)`; a record that has an `error` has nothing else."""
@@ -135,22 +132,21 @@ class Replica:
             errors = [self._error(*row) for row in rows]
             asked = [row for row, error in zip(rows, errors) if error is None]
             answers = iter(self._answers(asked) if asked else ())
-        self._metrics.batch.observe(len(rows))
-        return [next(answers) if error is None else {"error": error} for error in errors]
+            self._metrics.batch.observe(len(rows))
+            return [next(answers) if error is None else {"error": error} for error in errors]
 
     def _error(self, task, text, pair):
-        if task in self._faults:
-            return f"the task {task!r} cannot be used: {self._faults[task][1]}"
         if task not in self._held:
             known = ", ".join(map(repr, list(self._held)[:20])) or "none"
             return f"there is no task {task!r}; there are {known}"
+        if self._held[task][1] is not None:
+            return f"the task {task!r} cannot be used: {self._held[task][1]}"
         if self._bank.tasks[task].text_pairs and pair is None:
             return f"the task {task!r} reads two texts: give a text_pair"
         try:
             text.encode(), (pair or "").encode()
         except UnicodeEncodeError:
             return "the text is not UTF-8"
-        return None
 
     def _answers(self, rows):
         tasks, texts, pairs = zip(*rows)
@@ -158,16 +154,14 @@ class Replica:
         found = {name: value.numpy() for name, value in found.items()}
         for number, name in enumerate(tasks):
             task, row = self._bank.tasks[name], {key: value[number] for key, value in found.items()}
-            size = row["outputs"]
-            values = {"probabilities": row["probabilities"][:size].tolist(), "logits": row["logits"][:size].tolist()}
+            values = {key: row[key][: row["outputs"]].tolist() for key in ("probabilities", "logits")}
             if row["error"]:
                 yield {"error": row["error"].decode()}
             elif task.kind == "regression":
                 yield {"value": float(row["value"]), "logits": values["logits"]}
             else:
-                chosen = row["label"].decode()
-                label = {"label": chosen} if task.kind == "classification" else {"labels": chosen}
-                yield {**label, **values, "names": list(task.labels)}
+                label = "label" if task.kind == "classification" else "labels"
+                yield {label: row["label"].decode(), **values, "names": list(task.labels)}
 
 
 class _Metrics:
@@ -176,28 +170,20 @@ class _Metrics:
     def __init__(self):
         from ray.util.metrics import Counter, Histogram
 
-        steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
-        self.requests, self.rows, self.errors = (
-            Counter(f"tf_adapters_{name}", description=text, tag_keys=("task",))
-            for name, text in {
-                "requests": "Requests that had rows of the task.",
-                "rows": "Rows that were asked for.",
-                "errors": "Rows that have an error for an answer.",
-            }.items()
-        )
-        self.latency = Histogram(
-            "tf_adapters_latency_ms", description="From a request's arrival at the replica to its answers.",
-            boundaries=steps, tag_keys=("task",),
-        )  # fmt: skip
-        self.batch = Histogram("tf_adapters_batch_rows", description="Rows of a batch.", boundaries=steps[:8])
+        steps, of_task = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000], {"tag_keys": ("task",)}
+        self.requests = Counter("tf_adapters_requests", "Requests that had rows of the task.", **of_task)
+        self.rows = Counter("tf_adapters_rows", "Rows that were asked for.", **of_task)
+        self.errors = Counter("tf_adapters_errors", "Rows that have an error for an answer.", **of_task)
+        latency = "From a request's arrival at the replica to its answers."
+        self.latency = Histogram("tf_adapters_latency_ms", latency, steps, **of_task)
+        self.batch = Histogram("tf_adapters_batch_rows", "Rows of a batch.", steps[:8])
 
     def count(self, tasks, records, began):
-        rows = collections.Counter(tasks)
         errors = collections.Counter(task for task, record in zip(tasks, records) if "error" in record)
-        for task, number in rows.items():
+        for task, rows in collections.Counter(tasks).items():
             tags = {"task": task}
             self.requests.inc(1, tags)
-            self.rows.inc(number, tags)
+            self.rows.inc(rows, tags)
             if errors[task]:
                 self.errors.inc(errors[task], tags)
             self.latency.observe(1e3 * (time.perf_counter() - began), tags)
@@ -243,19 +229,11 @@ class Door:
                 return await self._status(name)
             if name.endswith(":predict"):
                 return await self._as_served(name.removesuffix(":predict"), await _body(request))
-        raise Refusal(
-            404, f"there is nothing at {path[:200] or '/'}: POST to /predict or /v1/models/NAME:predict, GET /tasks or "
-            "/health",
-        )  # fmt: skip
+        known = "POST to /predict or /v1/models/NAME:predict, GET /tasks or /health"
+        raise Refusal(404, f"there is nothing at {path[:200] or '/'}: {known}")
 
     async def _predict(self, body):
-        texts, pairs, task = body.get("texts"), body.get("text_pairs"), body.get("task")
-        _check_texts("texts", texts)
-        if pairs is not None:
-            _check_texts("text_pairs", pairs, len(texts))
-        tasks = [task] * len(texts) if isinstance(task, str) else task
-        _check_texts("task", tasks, len(texts))
-        records = await self._records(list(zip(tasks, texts, pairs or [None] * len(texts))))
+        records = await self._records(body.get("task"), body.get("texts"), body.get("text_pairs"))
         return {"answers": [_named(record) for record in records]}
 
     async def _as_served(self, name, body):
@@ -263,25 +241,18 @@ class Door:
         if ("instances" in body) == ("inputs" in body):
             raise Refusal(400, "give either instances, one for each row, or inputs, a list for each input")
         if columns is None:
-            rows = body["instances"]
-            if not isinstance(rows, list):
+            if not isinstance(body["instances"], list):
                 raise Refusal(400, "instances must be a list, with one entry for each row")
-            rows = [row if isinstance(row, dict) else {"text": row} for row in rows]
-            columns = {
-                key: [row.get(key) for row in rows] for key in ("text", "text_pair") if any(key in r for r in rows)
-            }
+            rows = [row if isinstance(row, dict) else {"text": row} for row in body["instances"]]
+            keys = [key for key in ("text", "text_pair") if any(key in row for row in rows)]
+            columns = {key: [row.get(key) for row in rows] for key in keys}
         elif not isinstance(columns, dict):
             columns = {"text": columns}
-        texts, pairs = columns.get("text"), columns.get("text_pair")
-        _check_texts("text", texts)
-        if pairs is not None:
-            _check_texts("text_pair", pairs, len(texts))
-        records = await self._records([(name, text, pair) for text, pair in zip(texts, pairs or [None] * len(texts))])
+        records = await self._records(name, columns.get("text"), columns.get("text_pair"))
         for number, record in enumerate(records):
             if "error" in record:
-                raise Refusal(
-                    404 if record["error"].startswith("there is no task") else 400, f"row {number}: {record['error']}"
-                )
+                status = 404 if record["error"].startswith("there is no task") else 400
+                raise Refusal(status, f"row {number}: {record['error']}")
             record.pop("names", None)
         if "instances" in body:
             return {"predictions": records}
@@ -291,24 +262,26 @@ class Door:
         tasks, _ = await self._state()
         if name not in tasks:
             raise Refusal(404, f"there is no task {name!r}; there are {', '.join(map(repr, tasks)) or 'none'}")
-        status = {"error_code": "OK", "error_message": ""}
-        return {
-            "model_version_status": [{"version": str(tasks[name]["change"]), "state": "AVAILABLE", "status": status}]
-        }
+        version, status = str(tasks[name]["change"]), {"error_code": "OK", "error_message": ""}
+        return {"model_version_status": [{"version": version, "state": "AVAILABLE", "status": status}]}
 
-    async def _records(self, rows):
-        """The records of rows, in their order."""
-        groups = {}
+    async def _records(self, task, texts, pairs):
+        """The records of rows, in their order; `task` may be one for all, `pairs` None."""
+        _check_texts("texts", texts, texts)
+        tasks = [task] * len(texts) if isinstance(task, str) else task
+        _check_texts("task", tasks, texts)
+        if pairs is not None:
+            _check_texts("text_pairs", pairs, texts)
+        rows, groups = list(zip(tasks, texts, pairs or [None] * len(texts))), {}
         for number, row in enumerate(rows):
             groups.setdefault(app_of(row[0], self._separate), []).append(number)
         found = await asyncio.gather(
             *(self._ask(app, "answer", [rows[number] for number in numbers]) for app, numbers in groups.items())
         )
-        records = [None] * len(rows)
-        for (app, numbers), answers in zip(groups.items(), found):
-            for place, number in enumerate(numbers):
-                gone = {"error": f"there is no task {rows[number][0]!r}"}
-                records[number] = gone if answers is None else answers[place]
+        records = [{"error": f"there is no task {name!r}"} for name in tasks]
+        for numbers, answers in zip(groups.values(), found):
+            for number, answer in zip(numbers, answers or ()):
+                records[number] = answer
         return records
 
     async def _state(self):
@@ -349,9 +322,7 @@ async def _body(request):
         raise Refusal(405, f"{request.method} is not for {request.url.path}: POST a JSON object")
     content = await request.body()
     if len(content) > MOST_BYTES:
-        raise Refusal(
-            413, f"the body has {len(content)} bytes: at most {MOST_BYTES} are read, so send fewer rows at once"
-        )
+        raise Refusal(413, f"the body has more than {MOST_BYTES} bytes, of which no more are read: send fewer rows")
     try:
         body = parse_json(content)
     except ValueError as error:
@@ -361,12 +332,12 @@ async def _body(request):
     return body
 
 
-def _check_texts(name, texts, rows=None):
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        wrong = next((text for text in texts if not isinstance(text, str)), texts) if isinstance(texts, list) else texts
-        raise Refusal(400, f"{name} must be a list of strings, and there is {json.dumps(wrong)[:100]}")
-    if rows is not None and len(texts) != rows:
-        raise Refusal(400, f"{name} has {len(texts)} rows and the texts have {rows}: give equally many")
+def _check_texts(name, given, texts):
+    wrong = [text for text in given if not isinstance(text, str)] if isinstance(given, list) else [given]
+    if wrong:
+        raise Refusal(400, f"{name} must be a list of strings, and there is {json.dumps(wrong[0])[:100]}")
+    if len(given) != len(texts):
+        raise Refusal(400, f"{name} has {len(given)} rows and the texts have {len(texts)}: give equally many")
 
 
 def _named(record):
@@ -375,8 +346,7 @@ def _named(record):
         return record
     if "value" in record:
         return {"value": record["value"]}
-    names = record["names"]
-    label = {"label": record.get("label")}
+    names, label = record["names"], {"label": record.get("label")}
     if "labels" in record:
         label = {"labels": [name for name, logit in zip(names, record["logits"]) if logit > 0]}
     return {**label, "probabilities": dict(zip(names, record["probabilities"]))}

@@ -46,7 +46,7 @@ def read_tasks(named):
     for name, path in named.items():
         settings = read_settings(path)
         tasks[name] = SharedTask(path, settings, *task_of(settings))
-    if len(tasks) == 1:
+    if len(tasks) < 2:
         return tasks
     first = next(iter(tasks.values()))
     for task in tasks.values():

@@ -10,7 +10,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.names import pytorch_name
 from tf_adapters.models.transformers.routing import norm_layers
 from tf_adapters.saving.directory import check_computes, read_adapter
-from tf_adapters.serving.bank_graph import KINDS
+from tf_adapters.tasks.labels import KINDS
 from tf_adapters.text.wordpiece import WordPiece
 
 
