@@ -12,13 +12,12 @@ import zipfile
 
 import numpy as np
 import pytest
-import safetensors.tensorflow
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_model
-from tests.families import family_inputs, family_model
+from tests.families import family_model
 from tests.table import PFEIFFER
 from tf_adapters import AdapterConfig, FusionConfig, IA3Config, InputError, LoraConfig, add_adapters, load_backbone
 from tf_adapters.adapterhub import bottleneck, export_adapter, import_adapter, lora
@@ -110,8 +109,7 @@ def changed(tmp_path, source, *, settings=same, arrays=same):
     names = {"fusion": "model_adapter_fusion", "peft": "adapter_model"}
     path = directory / f"{names.get(kind, 'adapter')}.safetensors"
     if arrays is not same:
-        found = {key: tf.convert_to_tensor(value) for key, value in arrays(load_file(path)).items()}
-        safetensors.tensorflow.save_file(found, str(path))
+        save_file(arrays(load_file(path)), path)
     return directory
 
 
@@ -286,37 +284,6 @@ def test_adapters_and_heads_of_every_family_have_pytorchs_names_and_come_back(fa
         np.testing.assert_array_equal(other(ROW)[0], model(ROW)[0])
 
 
-LORA = LoraConfig(rank=2, alpha=3, targets=IN_BOTH)
-FUSION = FusionConfig(
-    {"a": PFEIFFER, "b": AdapterConfig.from_dict({**PFEIFFER.to_dict(), "bottleneck_size": 6})}, value_regularization=0
-)
-METHODS = {"lora": LORA, "fusion": FUSION}
-
-
-@pytest.mark.parametrize(
-    "family, method",
-    nightly_but(
-        [("distilbert", "lora"), ("distilbert", "fusion")],
-        [("distilbert", "fusion"), ("bert", "fusion"), *((family, "lora") for family in CLASSIFIERS)],
-    ),
-)
-def test_lora_and_fusions_of_every_family_come_back_bit_for_bit(family, method, tmp_path):
-    model, inputs = adapted(METHODS[method], family_model(family)), family_inputs(family)
-    export_adapter(model, tmp_path)
-    other = family_model(family)
-    before = other(inputs).logits
-    import_adapter(other, tmp_path, name="again")
-    found = config_of(other, "again")
-    if method == "lora":
-        names = {key.rpartition(".")[0] for key in weights(tmp_path)}
-        assert all(name.startswith(model.base_model_prefix + ".") and name.endswith(".loras.default") for name in names)
-        assert found == LORA
-    else:
-        assert found.value_regularization == 0 and found.adapters["b"].bottleneck_size == 6
-    np.testing.assert_array_equal(other(inputs).logits, model(inputs).logits)
-    assert not np.allclose(before, model(inputs).logits, atol=1e-5)
-
-
 def test_shared_adapters_are_written_for_each_of_their_places(tmp_path):
     config = AdapterConfig(5, sharing="layer", train_layer_norm="none", init_stddev=0.3)
     model = randomize(add_adapters(tiny_model(), config, seed=0))
@@ -422,8 +389,12 @@ def test_what_a_fusions_file_has_beside_what_is_computed_is_passed_over(model, t
         found |= {key.replace("first,second", "first,second,third"): value + 1.0 for key, value in found.items()}
         return found | {key: value + 3.0 for key, value in found.items() if key.endswith(".key.bias")}
 
-    import_adapter(model, changed(tmp_path, "fusion", arrays=more))
+    def unregularized(content):
+        return {**content, "config": {**content["config"], "regularization": False}}
+
+    import_adapter(model, changed(tmp_path, "fusion", settings=unregularized, arrays=more))
     check(model, BERT / "fusion")
+    assert config_of(model, "first-second").value_regularization == 0
 
 
 def test_fused_adapters_are_found_beside_the_fusion_or_where_they_are_said_to_be(model, tmp_path):
@@ -485,18 +456,6 @@ def test_a_file_of_the_bare_encoder_fits_a_model_with_a_head(model, tmp_path):
     targets = [name.removeprefix("bert.") for name in FULL_NAMES]
     import_adapter(model, changed(tmp_path, "peft", **keys(target_modules=targets), arrays=bare))
     check(model, BERT / "peft", logits=False)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_weights_in_half_precision_are_read(model, dtype, tmp_path):
-    def half(found):
-        return {key: tf.cast(value, dtype) for key, value in found.items()}
-
-    import_adapter(model, changed(tmp_path, "peft", arrays=half))
-    key = f"{PREFIX}bert.encoder.layer.0.attention.self.query.lora_A.weight"
-    found = state_of(model).adapters["default"].layers["layer.0.query"].a
-    expected = half(weights(BERT / "peft", "adapter_model"))[key]
-    np.testing.assert_array_equal(found, tf.transpose(tf.cast(expected, tf.float32)))
 
 
 def test_the_encoders_own_pooler_stays_under_a_head_of_peft_and_a_lost_one_is_refused(tmp_path):

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from tests.golden.cases import encoder
-from tf_adapters import (
-    AdapterConfig,
-    ByteLevelBpe,
-    SentencePiece,
-    WordPiece,
-    add_adapters,
-    load_adapter,
-    load_backbone,
-    set_trainable,
-)
+from tf_adapters import AdapterConfig, WordPiece, add_adapters, load_adapter, load_backbone, set_trainable
 from tf_adapters.adapterhub import import_adapter
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError
@@ -31,6 +22,7 @@ from tf_adapters.models.transformers.loading import WEIGHT_FILES, read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import WEIGHTS_FILE
 from tf_adapters.tasks.own_files import rows_from_file, unlabelled_chunks
+from tf_adapters.text import ByteLevelBpe, SentencePiece
 from tf_adapters.text.byte_bpe import _byte_alphabet
 from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, Model, Piece
 
@@ -219,20 +211,20 @@ def signed(draw, folder):
         pass
 
 
-ADAPTERS = ("shared", "lora", "ia3", "fusion")
-
-
 def copy_of(name, folder):
-    return shutil.copytree(
-        FOLDER / "golden" / "transformers" / name, folder, ignore=shutil.ignore_patterns("*.npy"), dirs_exist_ok=True
-    )
+    golden, ignore = FOLDER / "golden" / "transformers" / name, shutil.ignore_patterns("*.npy")
+    return shutil.copytree(golden, folder, ignore=ignore, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    return Loaded(encoder(tmp_path_factory.mktemp("encoder")), load_adapter)
 
 
 @CASES
-def test_adapter_directories(tmp_path, tmp_path_factory, cases):
-    bases = [copy_of(name, tmp_path / "whole" / name) for name in ADAPTERS]
-    source = encoder(tmp_path_factory.mktemp("encoder"))
-    check(cases, tmp_path, bases, Loaded(source, load_adapter), signed)
+def test_adapter_directories(loaded, tmp_path, cases):
+    bases = [copy_of(name, tmp_path / "whole" / name) for name in ("shared", "lora", "ia3", "fusion")]
+    check(cases, tmp_path, bases, loaded, signed)
 
 
 def of_size(size):
@@ -257,7 +249,7 @@ def put(key, value):
     ],
     ids=["nan", "lacking", "size", "head", "shape", "unknown"],
 )
-def test_what_is_wrong_with_a_whole_directory_is_found_and_changes_nothing(change, message, tmp_path, tmp_path_factory):
+def test_what_is_wrong_with_a_whole_directory_is_found_and_changes_nothing(loaded, change, message, tmp_path):
     copy_of("shared", tmp_path)
     settings, arrays = json.loads((tmp_path / "tf_adapters.json").read_text()), load_file(tmp_path / WEIGHTS_FILE)
     change(settings, arrays)
@@ -265,7 +257,7 @@ def test_what_is_wrong_with_a_whole_directory_is_found_and_changes_nothing(chang
     (tmp_path / "tf_adapters.json").write_text(json.dumps(settings))
     signed(None, tmp_path)
     with pytest.raises(InputError, match=message):
-        Loaded(encoder(tmp_path_factory.mktemp("encoder")), load_adapter)(tmp_path)
+        loaded(tmp_path)
 
 
 @CASES

@@ -12,22 +12,11 @@ from safetensors.numpy import load_file
 from tests.cases import nightly_but
 from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
 from tests.runs import Killed, content
-from tf_adapters import (
-    AdapterConfig,
-    InputError,
-    adapter_names,
-    add_adapters,
-    get_recipe,
-    load_adapter,
-    load_backbone,
-    load_trained,
-    remove_adapters,
-    save_adapter,
-    set_trainable,
-)
+from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, remove_adapters, set_trainable
 from tf_adapters.methods import config_from_dict
-from tf_adapters.recipes import RECIPES
-from tf_adapters.saving.directory import copy_adapter, read_adapter
+from tf_adapters.models import adapter_names
+from tf_adapters.recipes import RECIPES, get_recipe
+from tf_adapters.saving.directory import copy_adapter, load_adapter, load_trained, read_adapter, save_adapter
 
 INPUTS = tiny_inputs()
 

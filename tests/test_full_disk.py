@@ -1,5 +1,6 @@
 """A disk that is full or read-only: one sentence, and what was there before stays as it was."""
 
+import builtins
 import contextlib
 import errno
 import io
@@ -14,18 +15,10 @@ import tensorflow as tf
 from tests.cases import nightly_but
 from tests.conftest import write_csv
 from tests.runs import KillAt, Killed
-from tf_adapters import (
-    AdapterConfig,
-    add_adapters,
-    fit,
-    load_backbone,
-    load_tokenizer,
-    save_adapter,
-    set_trainable,
-    task_from_files,
-)
+from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_tokenizer, save_adapter, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
+from tf_adapters.tasks import task_from_files
 from tf_adapters.training.disk import SEEDS_FILE, discard_seeds
 from tf_adapters.training.run import Reporter
 
@@ -50,29 +43,21 @@ def failing(folder, code):
 
         return call
 
-    def writes_by_flags(flags, *rest):
-        return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
-
-    def writes_by_mode(mode="r", *rest):
-        return any(letter in str(mode) for letter in "wxa+")
-
     names = ("mkdir",) if code == FULL else ("mkdir", "replace", "rename", "unlink", "rmdir", "truncate")
+    patches = [(os, name, refusing(getattr(os, name))) for name in names]
+    by_flags = refusing(os.open, writes=lambda flags, *rest: flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+    by_mode = refusing(io.open, writes=lambda mode="r", *rest: set(str(mode)) & set("wxa+"))
+    patches += [(os, "open", by_flags), (builtins, "open", by_mode), (io, "open", by_mode)]
     with contextlib.ExitStack() as stack:
-        for name in names:
-            stack.enter_context(mock.patch.object(os, name, refusing(getattr(os, name))))
-        stack.enter_context(mock.patch.object(os, "open", refusing(os.open, writes=writes_by_flags)))
-        opening = refusing(io.open, writes=writes_by_mode)
-        stack.enter_context(mock.patch("builtins.open", opening))
-        stack.enter_context(mock.patch.object(io, "open", opening))
+        for patch in patches:
+            stack.enter_context(mock.patch.object(*patch))
         yield
 
 
 def tree(folder):
     """All paths below a folder with their bytes, None for folders."""
-    return {
-        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-    }
+    paths = sorted(folder.rglob("*"))
+    return {str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes() for path in paths}
 
 
 def refused(outcome, code):
@@ -158,10 +143,8 @@ def test_a_run_stops_with_a_sentence_and_goes_on_when_there_is_room_again(run, t
     run(tmp_path / "whole")
     for number in (1, 4):  # within an epoch, and before the end
         output = tmp_path / f"stopped-{number}"
-        with (
-            contextlib.ExitStack() as stack,
-            pytest.raises(InputError, match=f"cannot be (written|removed): {REASONS[code]}"),
-        ):
+        says = pytest.raises(InputError, match=f"cannot be (written|removed): {REASONS[code]}")
+        with contextlib.ExitStack() as stack, says:
             run(output, reporter=Fail(number, stack, output, code), checkpoint_seconds=0)
         run(output, resume=True)
         assert tree(output) == tree(tmp_path / "whole")
@@ -182,10 +165,8 @@ def test_a_log_that_cannot_be_written_or_cut_is_named(run, tmp_path):
 
 def test_a_list_of_seeds_that_cannot_be_removed_is_named(tmp_path):
     (tmp_path / SEEDS_FILE).write_text("{}")
-    with (
-        failing(tmp_path, READ_ONLY),
-        pytest.raises(InputError, match=f"{SEEDS_FILE} cannot be removed: Read-only file system"),
-    ):
+    says = pytest.raises(InputError, match=f"{SEEDS_FILE} cannot be removed: Read-only file system")
+    with failing(tmp_path, READ_ONLY), says:
         discard_seeds(tmp_path)
     discard_seeds(tmp_path)
     assert list(tmp_path.iterdir()) == []
