@@ -155,12 +155,18 @@ def test_an_adapter_computes_what_it_did_in_pytorch_and_goes_back_as_the_file_th
         assert int(32 // written["config"]["reduction_factor"]) == int(32 // original["config"]["reduction_factor"])
 
 
-def test_the_first_versions_files_are_read_as_they_were_meant(model):
-    # Names, gelu for its approximation, the invertible adapter of every task's file, PyTorch's old format.
+def test_the_first_versions_files_are_read_as_they_were_meant(model, tmp_path):
+    # Names, gelu for its approximation, PyTorch's old format.
     import_adapter(model, FILES / "bert-v1", head=False)
     assert config_of(model, "v1").activation == "gelu_tanh"
     assert not zipfile.is_zipfile(FILES / "bert-v1" / "pytorch_adapter.bin")
     check(model, FILES / "bert-v1", logits=False)
+
+    def invertible(found):
+        return {**found, "bert.invertible_lang_adapters.x.F.0.weight": np.zeros((2, 2), np.float32)}
+
+    # An invertible adapter lies beside every task's.
+    import_adapter(model, changed(tmp_path, "double_seq_bn", arrays=invertible))
 
 
 @pytest.mark.parametrize("name", HEADS)
