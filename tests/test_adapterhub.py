@@ -1,10 +1,12 @@
-"""AdapterHub's checkpoints. The files in tests/adapterhub were written by `adapters` 1.3.0
-(`python -m benchmarks adapterhub_torch fixtures`)."""
+"""AdapterHub's and PEFT's directories in both directions: what one computes, what is written of it, and its head.
+
+The files in tests/adapterhub were written by `adapters` 1.3.0 and PEFT 0.21.2 (`python -m benchmarks adapterhub_torch
+fixtures`).
+"""
 
 import json
-import os
+import math
 import pathlib
-import pickle
 import shutil
 import zipfile
 
@@ -16,101 +18,29 @@ from safetensors.numpy import load_file, save_file
 from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_model
 from tests.families import family_model
-from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone
-from tf_adapters.adapterhub import export_adapter, import_adapter
-from tf_adapters.adapterhub.bottleneck import config_for_hub, config_from_hub
-from tf_adapters.adapterhub.description import read_head_description
+from tests.table import PFEIFFER
+from tf_adapters import AdapterConfig, FusionConfig, IA3Config, InputError, LoraConfig, add_adapters, load_backbone
+from tf_adapters.adapterhub import bottleneck, export_adapter, import_adapter, lora
+from tf_adapters.adapterhub.bridge import describe_head
+from tf_adapters.adapterhub.description import read_description, read_head_description
 from tf_adapters.adapterhub.torch_files import read_torch_file
+from tf_adapters.config import DENSE_PLACES
 from tf_adapters.models.state import state_of
 
 FILES = pathlib.Path(__file__).parent / "adapterhub"
-PRESETS = ("double_seq_bn", "seq_bn", "par_bn", "scaled_par_bn", "norm_before")
-EXPECTED = {
+BERT = FILES / "bert"
+IN_BOTH = tuple(place for place in DENSE_PLACES if place != "attention_output")
+# Directory -> the method's config, as much of it as is asserted.
+ADAPTERS = {
     "double_seq_bn": dict(insertion="sequential", placement="both", activation="swish"),
     "seq_bn": dict(insertion="after-norm", placement="ffn", activation="relu"),
     "par_bn": dict(insertion="parallel", placement="ffn", activation="relu", scaling=4.0),
     "scaled_par_bn": dict(insertion="parallel", placement="ffn", activation="relu", scaling="learned"),
     "norm_before": dict(insertion="sequential", placement="both", activation="gelu", inner_norm="before"),
+    "lora": LoraConfig(rank=3, alpha=6, targets=IN_BOTH).to_dict(),
+    "lora_values": LoraConfig(rank=4, alpha=5, targets="value", blocks=(0, 2), dropout=0.1).to_dict(),
 }
-
-
-@pytest.fixture
-def model():
-    return load_backbone(FILES / "bert" / "model", num_labels=3)
-
-
-def check(model, directory, logits=True):
-    with np.load(FILES / "bert" / "inputs.npz") as arrays:
-        inputs = {name: arrays[name] for name in arrays.files}
-    if type(model).__name__.endswith("ForMultipleChoice"):  # each row beside the one before it
-        inputs = {name: np.stack([value, np.roll(value, 1, axis=0)], axis=1) for name, value in inputs.items()}
-    outputs = model({name: tf.constant(value) for name, value in inputs.items()}, output_hidden_states=True)
-    real = inputs["attention_mask"].reshape(-1, 9) == 1
-    with np.load(directory / "expected.npz") as expected:
-        np.testing.assert_allclose(outputs.hidden_states[-1].numpy()[real], expected["hidden_states"], atol=1e-5)
-        if logits:
-            found = (
-                np.stack([outputs.start_logits, outputs.end_logits], -1)
-                if "start_logits" in outputs
-                else outputs.logits.numpy()
-            )
-            np.testing.assert_allclose(found[real] if found.ndim == 3 else found, expected["logits"], atol=1e-5)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_an_imported_adapter_computes_what_it_did_in_pytorch(model, preset):
-    settings = import_adapter(model, FILES / "bert" / preset)
-    assert settings["name"] == preset and list(state_of(model).adapters) == [preset]
-    config = state_of(model).adapters[preset].config
-    assert {name: getattr(config, name) for name in EXPECTED[preset]} == EXPECTED[preset]
-    check(model, FILES / "bert" / preset)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_an_exported_adapter_is_the_file_that_it_came_from(model, preset, tmp_path):
-    import_adapter(model, FILES / "bert" / preset)
-    export_adapter(model, tmp_path / "out")
-    theirs = FILES / "bert" / preset
-    for ours, stems in (
-        ("adapter", ("adapter", "pytorch_adapter")),
-        ("model_head", ("model_head", "pytorch_model_head")),
-    ):
-        found = load_file(tmp_path / "out" / f"{ours}.safetensors")
-        path = theirs / f"{stems[0]}.safetensors"
-        expected = load_file(path) if path.exists() else read_torch_file(theirs / f"{stems[1]}.bin")
-        assert found.keys() == expected.keys()
-        for key, value in expected.items():
-            np.testing.assert_array_equal(found[key], value, err_msg=key)
-    written, original = (
-        json.loads((folder / "adapter_config.json").read_text()) for folder in (tmp_path / "out", theirs)
-    )
-    assert written.keys() == original.keys() and written["config"].keys() == original["config"].keys()
-    different = {key for key in original["config"] if written["config"][key] != original["config"][key]}
-    assert different <= {"reduction_factor", "init_weights"}
-    assert int(32 // written["config"]["reduction_factor"]) == int(32 // original["config"]["reduction_factor"])
-
-
-def test_the_first_versions_files_are_read_as_they_were_meant(model):
-    # Names, gelu for its approximation, the invertible adapter of every task's file, PyTorch's old format.
-    import_adapter(model, FILES / "bert-v1", head=False)
-    assert state_of(model).adapters["v1"].config.activation == "gelu_tanh"
-    assert not zipfile.is_zipfile(FILES / "bert-v1" / "pytorch_adapter.bin")
-    check(model, FILES / "bert-v1", logits=False)
-
-
-def test_a_flexible_heads_dense_layer_takes_the_poolers_place(model, tmp_path):
-    import_adapter(model, FILES / "bert-flexible")
-    check(model, FILES / "bert-flexible")
-    export_adapter(model, tmp_path)
-    found, expected = (load_file(folder / "model_head.safetensors") for folder in (tmp_path, FILES / "bert-flexible"))
-    assert found.keys() == expected.keys() and all(np.array_equal(found[key], expected[key]) for key in found)
-    other = load_backbone(FILES / "bert" / "model", num_labels=3)
-    import_adapter(other, tmp_path)
-    check(other, FILES / "bert-flexible")
-
-
-# The model that reads each head, and the names of the dense layers of the static head that computes the same, if there
-# is one.
+# Directory -> the model that reads its head, and the dense layers of the static head that computes the same, if any.
 HEADS = {
     "token-classification": (dict(head="token-classification", num_labels=3), ["classifier"]),
     "tagging": (dict(head="token-classification", num_labels=3), ["classifier"]),
@@ -120,416 +50,521 @@ HEADS = {
     "on-pooler": (dict(num_labels=3), ["classifier"]),
     "two-on-pooler": (dict(num_labels=3, head_layers=2), None),
     "three-layers": (dict(num_labels=3, head_layers=2), None),
+    "../bert-flexible": (dict(num_labels=3), None),  # its dense layer takes the pooler's place
 }
+PEFTS = {
+    # The suffix output.dense is of the dense layer behind the attention too.
+    "peft": dict(rank=3, alpha=6.0, targets=DENSE_PLACES, dropout=0.1),
+    "peft-pattern": dict(rank=4, alpha=6 * math.sqrt(4), targets=("query", "value")),
+    "peft-pooler": dict(rank=2, alpha=8.0, targets=DENSE_PLACES, blocks=(0, 2)),
+}
+PREFIX = "base_model.model."  # of PEFT's names
+ROW = {"input_ids": tf.constant([[5, 6, 7]])}
+
+
+def new_model(**arguments):
+    return load_backbone(BERT / "model", **{"num_labels": 3, **arguments})
+
+
+@pytest.fixture
+def model():
+    return new_model()
+
+
+def check(model, directory, logits=True):
+    """A model computes what the directory's writer did, in PyTorch."""
+    with np.load(BERT / "inputs.npz") as arrays:
+        inputs = {name: arrays[name] for name in arrays.files}
+    if type(model).__name__.endswith("ForMultipleChoice"):  # each row beside the one before it
+        inputs = {name: np.stack([value, np.roll(value, 1, axis=0)], axis=1) for name, value in inputs.items()}
+    outputs = model({name: tf.constant(value) for name, value in inputs.items()}, output_hidden_states=True)
+    real = inputs["attention_mask"].reshape(-1, 9) == 1
+    with np.load(directory / "expected.npz") as expected:
+        np.testing.assert_allclose(outputs.hidden_states[-1].numpy()[real], expected["hidden_states"], atol=1e-5)
+        if logits:
+            spans = "start_logits" in outputs
+            found = np.stack([outputs.start_logits, outputs.end_logits], -1) if spans else outputs.logits.numpy()
+            np.testing.assert_allclose(found[real] if found.ndim == 3 else found, expected["logits"], atol=1e-5)
+
+
+def weights(directory, name="adapter"):
+    path = directory / f"{name}.safetensors"
+    return load_file(path) if path.exists() else read_torch_file(directory / f"pytorch_{name}.bin")
+
+
+def described(directory, name="adapter_config"):
+    return json.loads((directory / f"{name}.json").read_text())
+
+
+def same(content):
+    return content
+
+
+def changed(tmp_path, source, *, settings=same, arrays=same):
+    """A copy of a directory with other settings or weights, as functions of those that it has."""
+    directory = shutil.copytree(BERT / source, tmp_path / "changed")
+    kind = source.partition("-")[0]
+    path = directory / ("adapter_fusion_config.json" if kind == "fusion" else "adapter_config.json")
+    path.write_text(json.dumps(settings(json.loads(path.read_text()))))
+    names = {"fusion": "model_adapter_fusion", "peft": "adapter_model"}
+    path = directory / f"{names.get(kind, 'adapter')}.safetensors"
+    if arrays is not same:
+        save_file(arrays(load_file(path)), path)
+    return directory
+
+
+def keys(**values):
+    return {"settings": lambda content: {**content, **values}}
+
+
+def equal(found, expected):
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=key)
+
+
+def adapted(config, model=None):
+    """A model whose adapter is far from its start."""
+    model = add_adapters(tiny_model() if model is None else model, config, seed=0)
+    for number, layer in enumerate(state_of(model).adapters["default"].layers.values()):
+        randomize(layer, number)
+    return model
+
+
+def config_of(model, name="default"):
+    return state_of(model).adapters[name].config
+
+
+# What PyTorch wrote
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_an_adapter_computes_what_it_did_in_pytorch_and_goes_back_as_the_file_that_it_was(model, name, tmp_path):
+    settings = import_adapter(model, BERT / name)
+    assert settings["name"] == name and list(state_of(model).adapters) == [name]
+    assert ADAPTERS[name].items() <= config_of(model, name).to_dict().items()
+    check(model, BERT / name)
+    export_adapter(model, tmp_path)
+    for file in ("adapter", "model_head"):
+        equal(weights(tmp_path, file), weights(BERT / name, file))
+    written, original = described(tmp_path), described(BERT / name)
+    assert written.keys() == original.keys() and written["config"].keys() == original["config"].keys()
+    different = {key for key in original["config"] if written["config"][key] != original["config"][key]}
+    assert different <= (set() if "lora" in name else {"reduction_factor", "init_weights"})
+    if "lora" not in name:
+        assert int(32 // written["config"]["reduction_factor"]) == int(32 // original["config"]["reduction_factor"])
+
+
+def test_the_first_versions_files_are_read_as_they_were_meant(model, tmp_path):
+    # Names, gelu for its approximation, PyTorch's old format.
+    import_adapter(model, FILES / "bert-v1", head=False)
+    assert config_of(model, "v1").activation == "gelu_tanh"
+    assert not zipfile.is_zipfile(FILES / "bert-v1" / "pytorch_adapter.bin")
+    check(model, FILES / "bert-v1", logits=False)
+
+    def invertible(found):
+        return {**found, "bert.invertible_lang_adapters.x.F.0.weight": np.zeros((2, 2), np.float32)}
+
+    # An invertible adapter lies beside every task's.
+    import_adapter(model, changed(tmp_path, "double_seq_bn", arrays=invertible))
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_head_computes_what_it_did_in_pytorch_and_goes_back(name, tmp_path):
-    directory, (arguments, static) = FILES / "bert" / name, HEADS[name]
-    described = read_head_description(directory)
-    assert described.head == arguments.get("head", "classification") and described.head_layers == arguments.get(
-        "head_layers", 1
-    )
-    assert len(described.labels) == (3 if name == "multiple-choice" else arguments.get("num_labels", 2))
-    model = load_backbone(FILES / "bert" / "model", **arguments)
+    directory, (arguments, static) = BERT / name, HEADS[name]
+    head = read_head_description(directory)
+    assert head.head == arguments.get("head", "classification")
+    assert head.head_layers == arguments.get("head_layers", 1)
+    assert len(head.labels) == (3 if name == "multiple-choice" else arguments.get("num_labels", 2))
+    model = load_backbone(BERT / "model", **arguments)
     import_adapter(model, directory)
     check(model, directory)
     export_adapter(model, tmp_path)
-    found, expected = (load_file(folder / "model_head.safetensors") for folder in (tmp_path, directory))
-    written, original = (json.loads((folder / "head_config.json").read_text()) for folder in (tmp_path, directory))
+    expected = weights(directory, "model_head")
+    written, original = described(tmp_path, "head_config"), described(directory, "head_config")
     if static is not None:
         # A flexible head goes back as the static one that both of PyTorch's models read.
         expected = {key.replace(f"heads.{name}.1", static[0]): value for key, value in expected.items()}
         assert written["config"] is None and written["model_class"] == type(model).__name__.removeprefix("TF")
-    else:
+    elif "/" not in name:
         assert all(written[key] == original[key] for key in ("config", "model_class", "name"))
-    assert found.keys() == expected.keys() and all(np.array_equal(found[key], expected[key]) for key in found)
-    other = load_backbone(FILES / "bert" / "model", **arguments)
+    equal(weights(tmp_path, "model_head"), expected)
+    other = load_backbone(BERT / "model", **arguments)
     import_adapter(other, tmp_path)
     check(other, directory)
 
 
-DENSE = {
-    ("albert", "classification"): ["classifier"],
-    ("deberta-v2", "classification"): ["pooler.dense", "classifier"],
-    ("distilbert", "classification"): ["pre_classifier", "classifier"],
-    **{
-        (family, "classification"): ["classifier.dense", "classifier.out_proj"]
-        for family in ("electra", "roberta", "xlm-roberta")
-    },
-    **{
-        (family, head): [layer]
-        for family in ("albert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta")
-        for head, layer in (("token-classification", "classifier"), ("question-answering", "qa_outputs"))
-    },
-}
-QUICK = (("roberta", "classification"), ("distilbert", "question-answering"))
-
-
-def as_flexible(directory, layers, **settings):
-    """Turn the static head in a directory into a flexible one."""
-    weights = load_file(directory / "model_head.safetensors")
-    numbers = {name: 1 + 3 * index for index, name in enumerate(layers)}
-    renamed = {
-        f"heads.flex.{numbers[key.rpartition('.')[0]]}.{key.rpartition('.')[2]}": value
-        for key, value in weights.items()
-    }
-    save_file(renamed, directory / "model_head.safetensors")
-    described = json.loads((directory / "head_config.json").read_text())
-    described |= {"name": "flex", "config": {"layers": len(layers), "label2id": described["label2id"], **settings}}
-    (directory / "head_config.json").write_text(json.dumps(described))
-
-
-@pytest.mark.parametrize("family, head", nightly_but(QUICK, DENSE))
-def test_heads_of_every_family_are_written_under_pytorchs_names_and_read_as_flexible_ones_too(family, head, tmp_path):
-    config = AdapterConfig(bottleneck_size=5, placement="ffn", train_layer_norm="none", init_stddev=0.3)
-    model, inputs = family_model(family, head), {"input_ids": tf.constant([[5, 6, 7]])}
-    randomize(add_adapters(model, config, seed=0))
+@pytest.mark.parametrize("name, adapters", [("fusion", ["first", "second"]), ("fusion-both", ["one", "two", "three"])])
+def test_a_fusion_computes_what_it_did_in_pytorch_and_goes_back_with_its_adapters(model, name, adapters, tmp_path):
+    settings = import_adapter(model, BERT / name)
+    assert settings["adapter_names"] == adapters and list(state_of(model).adapters) == ["-".join(adapters)]
+    config = config_of(model, "-".join(adapters))
+    assert list(config.adapters) == adapters and config.value_regularization == 0.01
+    assert config.blocks == ((0, 2) if name == "fusion" else None)
+    check(model, BERT / name)
     export_adapter(model, tmp_path)
-    wanted = {f"{layer}.{part}" for layer in DENSE[family, head] for part in ("weight", "bias")}
-    assert set(load_file(tmp_path / "model_head.safetensors")) == wanted
-    activation = {"deberta-v2": "gelu", "distilbert": "relu", "electra": "gelu"}.get(family, "tanh")
-    kinds = {
-        "classification": "multilabel_classification",
-        "token-classification": "tagging",
-        "question-answering": "question_answering",
-    }
-    for flexible in (False, True):
-        if flexible:
-            on_pooler = (family, head) == ("albert", "classification")
-            as_flexible(
-                tmp_path,
-                DENSE[family, head],
-                head_type=kinds[head],
-                activation_function=activation,
-                use_pooler=on_pooler,
-            )
-        other = family_model(family, head)
-        for weight in state_of(other).head_variables(other):
-            weight.assign(tf.zeros_like(weight))
+    found, expected = (weights(folder, "model_adapter_fusion") for folder in (tmp_path, BERT / name))
+    # Theirs has one in the block without adapters too, and the bias of keys, which changes nothing.
+    expected = {key: value for key, value in expected.items() if name == "fusion-both" or ".layer.1." not in key}
+    biases = [key for key in expected if key.endswith(".key.bias")]
+    assert biases and all(np.any(expected[key]) and not np.any(found[key]) for key in biases)
+    equal({**found, **{key: expected[key] for key in biases}}, expected)
+    for adapter in adapters:
+        equal(weights(tmp_path / adapter), weights(BERT / name / adapter))
+        assert read_description(tmp_path / adapter)[1]["name"] == adapter
+    written, original = (read_description(folder)[1] for folder in (tmp_path, BERT / name))
+    assert written.keys() == original.keys()
+    assert all(written[key] == original[key] for key in ("config", "adapter_names", "name"))
+    other = new_model()
+    import_adapter(other, tmp_path)
+    np.testing.assert_array_equal(other(ROW).logits, model(ROW).logits)
+
+
+@pytest.mark.parametrize("name", PEFTS)
+def test_pefts_lora_computes_what_it_did_in_pytorch(model, name, tmp_path):
+    assert import_adapter(model, BERT / name)["peft_type"] == "LORA"
+    assert config_of(model) == LoraConfig(**PEFTS[name])
+    check(model, BERT / name)
+    assert bool(state_of(model).newly_initialized) == (name == "peft-pooler")
+    if name == "peft-pattern":  # has no place that `adapters` lacks
+        export_adapter(model, tmp_path)
+        other = new_model()
         import_adapter(other, tmp_path)
-        np.testing.assert_array_equal(other(inputs)[0], model(inputs)[0])
+        check(other, BERT / name)
 
 
-@pytest.mark.parametrize("hidden", [128, 256, 312, 384, 512, 768, 1024])
-def test_every_size_is_written_as_a_factor_that_gives_it_back(hidden):
-    wrong = [
-        m
-        for m in range(1, hidden + 1)
-        if int(hidden // config_for_hub(AdapterConfig(bottleneck_size=m), hidden, 2)["reduction_factor"]) != m
-    ]
-    assert wrong == []
+# What is written here, and read again
+
+
+CLASSIFIERS = {
+    "albert": ["classifier"],
+    "deberta-v2": ["pooler.dense", "classifier"],
+    "distilbert": ["pre_classifier", "classifier"],
+    **dict.fromkeys(("electra", "roberta", "xlm-roberta"), ["classifier.dense", "classifier.out_proj"]),
+}
+# Head -> the flexible one that computes the same, and its dense layers' names in a family.
+FLEXIBLE = {
+    "classification": ("multilabel_classification", CLASSIFIERS.get),
+    "token-classification": ("tagging", lambda family: ["classifier"]),
+    "question-answering": ("question_answering", lambda family: ["qa_outputs"]),
+}
+# Each family once.
+QUICK = [(family, "classification") for family in ("albert", "deberta-v2", "roberta", "xlm-roberta")]
+QUICK += [("distilbert", "question-answering"), ("electra", "token-classification")]
+
+
+def make_flexible(directory, layers, **settings):
+    """Turn the static head in a directory into a flexible one."""
+    numbers = {name: 1 + 3 * index for index, name in enumerate(layers)}
+    renamed = {}
+    for key, value in weights(directory, "model_head").items():
+        layer, _, part = key.rpartition(".")
+        renamed[f"heads.flex.{numbers[layer]}.{part}"] = value
+    save_file(renamed, directory / "model_head.safetensors")
+    content = described(directory, "head_config")
+    content |= {"name": "flex", "config": {"layers": len(layers), "label2id": content["label2id"], **settings}}
+    (directory / "head_config.json").write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(
-    "ours",
-    [
-        dict(activation="gelu_tanh", blocks=(1, 2)),
-        dict(insertion="after-norm", dropout=0.1),
-        dict(insertion="parallel", scaling="learned"),
-        dict(inner_norm="after", placement="attention"),
-        dict(activation="tanh", scaling=2.0),
-    ],
+    "family, head", nightly_but(QUICK, [(family, head) for family in CLASSIFIERS for head in FLEXIBLE])
 )
-def test_settings_come_back(ours):
-    config = AdapterConfig(bottleneck_size=5, train_layer_norm="none", **ours)
-    settings = {"version": "adapters.1.3.0", "config": config_for_hub(config, 32, 4)}
-    assert config_from_hub(settings, 5, 4, "x") == config
+def test_adapters_and_heads_of_every_family_have_pytorchs_names_and_come_back(family, head, tmp_path):
+    config = AdapterConfig(5, placement="ffn", insertion="after-norm", train_layer_norm="none", init_stddev=0.3)
+    model, (kind, layers_of) = family_model(family, head), FLEXIBLE[head]
+    randomize(add_adapters(model, config, seed=0))
+    export_adapter(model, tmp_path)
+    layers = layers_of(family)
+    assert set(weights(tmp_path, "model_head")) == {
+        f"{layer}.{part}" for layer in layers for part in ("weight", "bias")
+    }
+    activation = {"deberta-v2": "gelu", "distilbert": "relu", "electra": "gelu"}.get(family, "tanh")
+    on_pooler = (family, head) == ("albert", "classification")
+    for flexible in (False, True):
+        if flexible:
+            make_flexible(tmp_path, layers, head_type=kind, activation_function=activation, use_pooler=on_pooler)
+        other = family_model(family, head)
+        for weight in state_of(other).head_variables(other):
+            weight.assign(tf.zeros_like(weight))
+        assert import_adapter(other, tmp_path)["model_type"] == family
+        np.testing.assert_array_equal(other(ROW)[0], model(ROW)[0])
 
 
 def test_shared_adapters_are_written_for_each_of_their_places(tmp_path):
-    model = tiny_model()
-    add_adapters(
-        model, AdapterConfig(bottleneck_size=5, sharing="layer", train_layer_norm="none", init_stddev=0.3), seed=0
-    )
-    randomize(model)
-    inputs = {"input_ids": tf.constant([[5, 6, 7]])}
-    expected = model(inputs).logits
-    export_adapter(model, tmp_path)
-    arrays = load_file(tmp_path / "adapter.safetensors")
+    config = AdapterConfig(5, sharing="layer", train_layer_norm="none", init_stddev=0.3)
+    model = randomize(add_adapters(tiny_model(), config, seed=0))
+    export_adapter(model, tmp_path, name="mine")
+    arrays = weights(tmp_path)
     assert len(arrays) == 4 * 2 * 4
-    np.testing.assert_array_equal(
-        *(
-            arrays[f"bert.encoder.layer.1.{place}.adapters.default.adapter_up.weight"]
-            for place in ("output", "attention.output")
-        )
-    )
+    prefix, last = "bert.encoder.layer.1", "adapters.mine.adapter_up.weight"
+    np.testing.assert_array_equal(arrays[f"{prefix}.output.{last}"], arrays[f"{prefix}.attention.output.{last}"])
     other = tiny_model()
     import_adapter(other, tmp_path)
-    np.testing.assert_allclose(other(inputs).logits, expected, atol=1e-6)
+    np.testing.assert_allclose(other(ROW).logits, model(ROW).logits, atol=1e-6)
 
 
-@pytest.mark.parametrize("family", ["albert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta"])
-def test_families_come_back_from_their_own_files(family, tmp_path):
-    config = AdapterConfig(
-        bottleneck_size=5, placement="ffn", insertion="after-norm", train_layer_norm="none", init_stddev=0.3
-    )
-    model, inputs = family_model(family), {"input_ids": tf.constant([[5, 6, 7]])}
-    randomize(add_adapters(model, config, seed=0))
-    export_adapter(model, tmp_path)
-    other = family_model(family)
-    settings = import_adapter(other, tmp_path)
-    assert settings["model_type"] == family
-    np.testing.assert_allclose(other(inputs).logits, model(inputs).logits, atol=1e-6)
+def test_every_size_is_written_as_a_factor_that_gives_it_back():
+    for hidden in (128, 256, 312, 384, 512, 768, 1024):
+        for size in range(1, hidden + 1):
+            factor = bottleneck.config_for_hub(AdapterConfig(size), hidden, 2)["reduction_factor"]
+            assert int(hidden // factor) == size
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        AdapterConfig(5, activation="gelu_tanh", blocks=(1, 2), train_layer_norm="none"),
+        AdapterConfig(5, insertion="after-norm", dropout=0.1, train_layer_norm="none"),
+        AdapterConfig(5, inner_norm="after", placement="attention", train_layer_norm="none"),
+        AdapterConfig(5, activation="tanh", scaling=2.0, train_layer_norm="none"),
+        LoraConfig(rank=4, alpha=2.5, targets="key", dropout=0.2),
+        LoraConfig(targets=("intermediate", "output"), blocks=(1, 3)),
+    ],
+    ids=str,
+)
+def test_settings_come_back(config):
+    if config.is_bottleneck:
+        theirs = {"version": "adapters.1.3.0", "config": bottleneck.config_for_hub(config, 32, 4)}
+        assert bottleneck.config_from_hub(theirs, 5, 4, "x") == config
+    else:
+        theirs = {"version": "adapters.1.3.0", "config": lora.config_for_hub(config, 4)}
+        assert lora.config_from_hub(theirs, 4, "x") == config
+
+
+def test_loras_of_versions_that_left_the_scale_out_are_read_as_they_were_trained():
+    scales = {"adapters.0.2.2": 8, "adapters.1.0.1": 8, "adapters.1.1.0": 16, "adapters.1.10.0": 16, None: 16}
+    for version, alpha in scales.items():
+        settings = {"version": version, "config": {"architecture": "lora", "r": 8, "alpha": 16}}
+        assert lora.config_from_hub(settings, 2, "x").alpha == alpha
+
+
+# What cannot be exported
 
 
 @pytest.mark.parametrize(
     "config, message",
     [
-        (dict(hidden_layers=2), "hidden_layers=2"), (dict(interaction="multiply"), "interaction='multiply'"),
-        (dict(activation="softsign"), "activation='softsign'"),
+        (AdapterConfig(5, hidden_layers=2), "hidden_layers=2"),
+        (AdapterConfig(5, interaction="multiply"), "interaction='multiply'"),
+        (AdapterConfig(5, activation="softsign"), "activation='softsign'"),
+        (LoraConfig(targets=("query", "attention_output")), "targets=.* it.* LoRA has no place at 'attention_output'"),
+        (IA3Config(), r"method 'ia3' cannot be exported to AdapterHub: \(IA\)\^3 .*before its activation"),
+        (FusionConfig({"a": PFEIFFER, "b/c": PFEIFFER}), "must be names of letters"),
+        *(
+            (FusionConfig(dict.fromkeys("ab", AdapterConfig.from_dict({**PFEIFFER.to_dict(), name: value}))), message)
+            for name, value, message in (
+                ("inner_norm", "after", "'a' has inner_norm='after'"),
+                ("insertion", "parallel", "'a' has insertion='parallel'"),
+            )
+        ),
     ],
-)  # fmt: skip
+    ids=str,
+)
 def test_what_cannot_be_said_there_is_not_exported(config, message, tmp_path):
-    model = tiny_model()
-    add_adapters(model, AdapterConfig(bottleneck_size=5, **config), seed=0)
     with pytest.raises(InputError, match=message):
-        export_adapter(model, tmp_path / "out")
+        export_adapter(adapted(config), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_trained_layer_norms_families_and_heads_without_a_like_are_refused(tmp_path):
-    model = tiny_model()
-    with pytest.raises(InputError, match="no adapter to export"):
-        export_adapter(model, tmp_path)
-    add_adapters(model, AdapterConfig(bottleneck_size=5), seed=0)
+def test_trained_layer_norms_families_and_heads_without_a_like_are_not_exported(tmp_path):
+    def refused(model, message):
+        with pytest.raises(InputError, match=message):
+            export_adapter(model, tmp_path)
+        return model
+
+    model = refused(tiny_model(), "no adapter to export")
+    add_adapters(model, AdapterConfig(5), seed=0)
     state_of(model).layer_norm_variables(model)[0].assign_add(tf.ones([32]))
-    with pytest.raises(InputError, match="LayerNorms were trained"):
-        export_adapter(model, tmp_path)
-    words = tiny_model("masked-lm")
-    add_adapters(words, AdapterConfig(bottleneck_size=5), seed=0)
-    with pytest.raises(InputError, match=r"head of a TFBertForMaskedLM cannot be exported: pass head=False"):
-        export_adapter(words, tmp_path)
+    refused(model, "LayerNorms were trained")
+    words = add_adapters(tiny_model("masked-lm"), AdapterConfig(5))
+    refused(words, r"head of a TFBertForMaskedLM cannot be exported: pass head=False")
     export_adapter(words, tmp_path, head=False)
     choices = tiny_model("multiple-choice")
     state_of(choices).train_pooler(choices)
-    add_adapters(choices, AdapterConfig(bottleneck_size=5), seed=0)
-    with pytest.raises(InputError, match="has a pooler of its own"):
-        export_adapter(choices, tmp_path)
-    camembert = family_model("camembert")
-    add_adapters(camembert, AdapterConfig(bottleneck_size=5), seed=0)
-    with pytest.raises(InputError, match="no adapters for camembert"):
-        export_adapter(camembert, tmp_path)
-    albert = family_model("albert")
-    add_adapters(albert, AdapterConfig(bottleneck_size=5), seed=0)
-    with pytest.raises(InputError, match="reads the attention's input"):
-        export_adapter(albert, tmp_path)
+    refused(add_adapters(choices, AdapterConfig(5)), "has a pooler of its own")
+    refused(add_adapters(family_model("camembert"), AdapterConfig(5)), "no adapters for camembert")
+    refused(add_adapters(family_model("albert"), AdapterConfig(5)), "reads the attention's input")
 
 
-def copied(tmp_path, name="double_seq_bn"):
-    return shutil.copytree(FILES / "bert" / name, tmp_path / "copied")
+# Fusions and their adapters
 
 
-def test_directories_that_are_none_and_heads_of_another_size(model, tmp_path):
-    with pytest.raises(InputError, match="has no adapter_config.json"):
-        import_adapter(model, tmp_path)
-    two = load_backbone(FILES / "bert" / "model", num_labels=2)
-    with pytest.raises(InputError, match="load the encoder with as many labels, or pass head=False"):
-        import_adapter(two, FILES / "bert" / "seq_bn")
-    assert not state_of(two).adapters
-    import_adapter(two, FILES / "bert" / "seq_bn", head=False, name="mine")
-    assert list(state_of(two).adapters) == ["mine"]
+def test_what_a_fusions_file_has_beside_what_is_computed_is_passed_over(model, tmp_path):
+    def more(found):
+        # A fusion whose name only begins the same, and the bias of keys, which the softmax takes off.
+        found |= {key.replace("first,second", "first,second,third"): value + 1.0 for key, value in found.items()}
+        return found | {key: value + 3.0 for key, value in found.items() if key.endswith(".key.bias")}
+
+    def unregularized(content):
+        return {**content, "config": {**content["config"], "regularization": False}}
+
+    import_adapter(model, changed(tmp_path, "fusion", settings=unregularized, arrays=more))
+    check(model, BERT / "fusion")
+    assert config_of(model, "first-second").value_regularization == 0
 
 
-def test_a_damaged_description_of_a_head_is_named(model, tmp_path):
-    directory = copied(tmp_path)
-    (directory / "head_config.json").write_text("{")
-    with pytest.raises(InputError, match="head_config.json is not JSON.*pass head=False"):
-        import_adapter(model, directory)
-    assert not state_of(model).adapters
+def test_fused_adapters_are_found_beside_the_fusion_or_where_they_are_said_to_be(model, tmp_path):
+    fusion, elsewhere = tmp_path / "first,second", tmp_path / "elsewhere"
+    # As AdapterTrainer leaves them.
+    shutil.copytree(BERT / "fusion", fusion)
+    for name in ("first", "second"):
+        shutil.move(fusion / name, tmp_path / name)
+    import_adapter(model, fusion)
+    check(model, BERT / "fusion")
+    shutil.move(tmp_path / "first", elsewhere)
+    other = new_model()
+    with pytest.raises(InputError, match="'first', which is neither in it nor beside it: put its directory there"):
+        import_adapter(other, fusion)
+    with pytest.raises(InputError, match="must name the directories of 'first', 'second'"):
+        import_adapter(other, fusion, adapters={"first": elsewhere})
+    import_adapter(other, fusion, adapters={"first": elsewhere, "second": tmp_path / "second"})
+    check(other, BERT / "fusion")
 
 
-def flexible(**values):
-    return lambda content: content["config"].update(values)
+# LoRA of PEFT
 
 
-def described(**values):
-    return lambda content: content.update(values)
+def test_pefts_directories_are_read_into_families_that_adapters_lacks_too(tmp_path):
+    prefix, random, arrays = f"{PREFIX}mpnet.encoder.layer", np.random.default_rng(0), {}
+    denses = {"attention.attn.q": (32, 32), "attention.attn.o": (32, 32), "intermediate.dense": (48, 32)}
+    denses["output.dense"] = (32, 48)
+    for block in range(3):
+        for dense, (outputs, inputs) in denses.items():
+            for part, shape in (("A", (2, inputs)), ("B", (outputs, 2))):
+                arrays[f"{prefix}.{block}.{dense}.lora_{part}.weight"] = random.normal(size=shape).astype(np.float32)
+    save_file(arrays, tmp_path / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": list(denses)}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    model = family_model("mpnet")
+    import_adapter(model, tmp_path)
+    targets = ("query", "attention_output", "intermediate", "output")
+    assert config_of(model) == LoraConfig(rank=2, alpha=4, targets=targets)
+    found = state_of(model).adapters["default"].layers["layer.1.output"].b
+    np.testing.assert_array_equal(found, arrays[f"{prefix}.1.output.dense.lora_B.weight"].T)
 
 
-@pytest.mark.parametrize(
-    "name, change, message",
-    [
-        (
-            "tagging",
-            flexible(layers=2),
-            "'tagging' of 2 layer.s. with tanh, and that of a TFBertForToken.* has 1 layer.s.: pass",
-        ),
-        (
-            "on-pooler",
-            flexible(use_pooler=False),
-            "of 1 layer.s., and that of a TFBert.* has 2 .* with tanh or 1 layer.s. on the pooler",
-        ),
-        ("two-on-pooler", flexible(activation_function="relu"), "of 2 layer.s. with relu on the pooler"),
-        (
-            "tagging",
-            flexible(head_type="dependency_parsing"),
-            "flexible head 'dependency_parsing': classification, .* are read",
-        ),
-        (
-            "question-answering",
-            described(model_class="BertForMaskedLM"),
-            "head of 'BertForMaskedLM': .*ForTokenClassification",
-        ),
-        (
-            "question-answering",
-            described(model_class="BertForTokenClassification"),
-            "load the encoder with head='token-classification'",
-        ),
-        (
-            "tagging",
-            described(name="another"),
-            "holds 'heads.tagging.1.bias', for which this model's head has no weight",
-        ),
-        ("tagging", described(config=[1]), "no description of a head"),
-    ],
-)
-def test_heads_that_compute_something_else_are_refused(name, change, message, tmp_path):
-    directory = tmp_path / "changed"
-    shutil.copytree(FILES / "bert" / name, directory)
-    content = json.loads((directory / "head_config.json").read_text())
-    change(content)
-    (directory / "head_config.json").write_text(json.dumps(content))
-    model = load_backbone(FILES / "bert" / "model", **HEADS[name][0])
-    with pytest.raises(InputError, match=message):
-        import_adapter(model, directory)
-    assert not state_of(model).adapters and not state_of(model).newly_initialized
+DENSES = ("attention.self.query", "attention.self.key", "attention.self.value", "intermediate.dense", "output.dense")
+FULL_NAMES = [
+    f"bert.encoder.layer.{block}.{dense}" for block in range(3) for dense in (*DENSES, "attention.output.dense")
+]
 
 
-def test_labels_are_in_the_order_of_their_numbers_and_missing_ones_are_named(tmp_path):
-    described = json.loads((FILES / "bert" / "tagging" / "head_config.json").read_text())
-    for label2id, expected in (({"b": 1, "c": "2", "a": 0}, ["a", "b", "c"]), (None, None), ({"a": "first"}, None)):
-        described["config"]["label2id"] = label2id
-        (tmp_path / "head_config.json").write_text(json.dumps(described))
-        found = read_head_description(tmp_path)
-        if expected is not None:
-            assert found.labels == expected
-            continue
-        with pytest.raises(InputError, match="does not name the labels of the head .*pass head=False"):
-            found.labels
+@pytest.mark.parametrize("targets", ["all-linear", r"bert\.encoder\..*\.(query|key|value|dense)", FULL_NAMES])
+def test_ways_to_name_the_layers_are_read_as_peft_reads_them(model, targets, tmp_path):
+    import_adapter(model, changed(tmp_path, "peft", **keys(target_modules=targets, exclude_modules=["pooler.dense"])))
+    check(model, BERT / "peft")
 
 
-def test_a_head_for_words_does_not_pass_for_one_for_sentences(model):
-    # Its weights have the same names and shapes.
-    with pytest.raises(
-        InputError,
-        match="for token-classification, and this model is a TFBertForSequenceClassification: load the encoder",
-    ):
-        import_adapter(model, FILES / "bert" / "token-classification")
+def test_a_file_of_the_bare_encoder_fits_a_model_with_a_head(model, tmp_path):
+    def bare(found):
+        return {key.replace(".bert.", "."): value for key, value in found.items() if "classifier" not in key}
+
+    targets = [name.removeprefix("bert.") for name in FULL_NAMES]
+    import_adapter(model, changed(tmp_path, "peft", **keys(target_modules=targets), arrays=bare))
+    check(model, BERT / "peft", logits=False)
 
 
-def test_a_head_on_a_pooler_does_not_fit_an_encoder_without_one(tmp_path):
-    encoder = tmp_path / "encoder"
-    shutil.copytree(FILES / "bert" / "model", encoder)
-    weights = {key: value for key, value in load_file(encoder / "model.safetensors").items() if "pooler" not in key}
-    save_file(weights, encoder / "model.safetensors")
+def test_the_encoders_own_pooler_stays_under_a_head_of_peft_and_a_lost_one_is_refused(tmp_path):
+    shutil.copytree(BERT / "model", tmp_path / "encoder")
+    file = tmp_path / "encoder" / "model.safetensors"
+    arrays, head = load_file(file), weights(BERT / "peft", "adapter_model")
+    kernel, bias = (next(name for name in arrays if f"pooler.dense.{part}" in name) for part in ("weight", "bias"))
+    # As it was initialised, a pooler counts as a part of the head here, and not to PEFT.
+    save_file(arrays | {bias: np.zeros_like(arrays[bias])}, file, {"format": "pt"})
+    model = load_backbone(tmp_path / "encoder", num_labels=3)
+    assert state_of(model).newly_initialized
+    import_adapter(model, BERT / "peft")
+    np.testing.assert_array_equal(model.classifier.kernel, head[f"{PREFIX}classifier.weight"].T)
+    np.testing.assert_array_equal(model.bert.pooler.dense.kernel, arrays[kernel].T)
+    del arrays[kernel], arrays[bias]
+    save_file(arrays, file, {"format": "pt"})
     with pytest.warns(UserWarning, match="no pooler weights"):
-        model = load_backbone(encoder, num_labels=3)
+        model = load_backbone(tmp_path / "encoder", num_labels=3)
+    with pytest.raises(InputError, match="has no pooler, and neither has .*encoder: .*; pass head=False"):
+        import_adapter(model, BERT / "peft")
     with pytest.raises(InputError, match="lacks 'bert.pooler.dense.bias', which this model's head has"):
-        import_adapter(model, FILES / "bert" / "on-pooler")
+        import_adapter(model, BERT / "on-pooler")
+    import_adapter(model, BERT / "peft", head=False)
 
 
-class Malicious:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
-@pytest.mark.parametrize("legacy", [False, True])
-def test_a_pickle_that_would_write_a_file_runs_nothing(model, legacy, tmp_path):
-    trace = tmp_path / "trace"
-    attack = pickle.dumps({"x": Malicious(str(trace))}, protocol=2)
-    pickle.loads(attack)["x"].close()  # it would
-    assert trace.exists()
-    os.remove(trace)
-    directory = copied(tmp_path)
-    (directory / "adapter.safetensors").unlink()
-    path = directory / "pytorch_adapter.bin"
-    if legacy:
-        path.write_bytes(
-            b"".join(pickle.dumps(part, protocol=2) for part in (0x1950A86A20F9469CFC6C, 1001, {})) + attack
-        )
-    else:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("archive/data.pkl", attack)
-    with pytest.raises(InputError, match="which no tensor needs; nothing of it was run"):
-        import_adapter(model, directory)
-    assert not trace.exists()
+def test_pefts_head_is_described_by_its_task_and_its_weights(tmp_path):
+    head = describe_head(BERT / "peft")
+    assert (head.head, head.head_layers) == ("classification", 1)
+    assert head.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert describe_head(BERT / "peft-pattern") is None
+    with pytest.raises(InputError, match="does not say for what task: pass head=False"):
+        describe_head(changed(tmp_path, "peft", **keys(task_type=None)))
 
 
-@pytest.mark.parametrize("keep", [0, 10, 200, 2000, -100])
-@pytest.mark.parametrize("source", ["bert-v1", "bert/norm_before"])
-def test_truncated_files_are_named(source, keep, tmp_path):
-    content = (FILES / source / "pytorch_adapter.bin").read_bytes()
-    path = tmp_path / "pytorch_adapter.bin"
-    path.write_bytes(content[:keep])
-    with pytest.raises(InputError, match="no complete checkpoint of PyTorch's|truncated|damaged"):
-        read_torch_file(path)
+# The command line
+
+
+@pytest.fixture
+def convert(cli, tmp_path):
+    """Converts a directory with the encoder of the tests, which is given a vocabulary; returns where to."""
+    encoder = shutil.copytree(BERT / "model", tmp_path / "encoder")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(56))]
+    (encoder / "vocab.txt").write_text("\n".join(words) + "\n")
+
+    def call(source, *options, status=0, says=""):
+        output = tmp_path / f"of-{source.name}"
+        outcome = cli("convert", source, "--output", output, "--model", encoder, *options)
+        assert outcome.status == status and says in outcome.err, outcome.err
+        return output
+
+    return call
+
+
+QUESTION = {"data": [{"paragraphs": [{"context": "w1 w2 w3", "qas": [{"id": "1", "question": "w4 w5"}]}]}]}
+# Directory -> the file that is predicted, and what an answer has.
+COMMANDS = {
+    "seq_bn": ("words.txt", "probabilities"),
+    "../bert-flexible": ("words.txt", "probabilities"),
+    "tagging": ("words.txt", "labels"),
+    "question-answering": ("questions.json", "answer"),
+    "multiple-choice": ("choices.jsonl", "choice"),
+    "lora": ("words.txt", "probabilities"),
+    "fusion": ("words.txt", "probabilities"),
+    "peft-pattern": ("words.txt", "label"),
+}
 
 
 @pytest.mark.slow
-def test_the_command_converts_in_both_directions(cli, tmp_path):
-    encoder = tmp_path / "encoder"
-    shutil.copytree(FILES / "bert" / "model", encoder)
-    (encoder / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(56))]) + "\n"
-    )
-    for source in (FILES / "bert" / "seq_bn", FILES / "bert-flexible"):
-        ours, theirs = tmp_path / f"ours-{source.name}", tmp_path / f"theirs-{source.name}"
-        outcome = cli("convert", source, "--model", encoder, "--output", ours)
-        assert outcome.status == 0, outcome.err
-        predicted = cli("predict", ours, "--input", "-", stdin=b"w1 w2 w3\n")
-        assert predicted.status == 0 and set(json.loads(predicted.out)["probabilities"]) == {
-            "LABEL_0",
-            "LABEL_1",
-            "LABEL_2",
-        }, predicted.err
-        outcome = cli("convert", ours, "--output", theirs)
-        assert outcome.status == 0, outcome.err
-        for file in ("adapter.safetensors", "model_head.safetensors"):
-            found, expected = ([*load_file(folder / file).values()] for folder in (theirs, source))
-            assert sorted(value.tobytes() for value in found) == sorted(value.tobytes() for value in expected)
-    for name, file, shown in (("tagging", "words.txt", "labels"), ("question-answering", "questions.json", "answer")):
-        (tmp_path / "words.txt").write_text("w1 w2 w3\n")
-        paragraph = {"context": "w1 w2 w3", "qas": [{"id": "1", "question": "w4 w5"}]}
-        (tmp_path / "questions.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-        ours, theirs = tmp_path / f"ours-{name}", tmp_path / f"theirs-{name}"
-        outcome = cli("convert", FILES / "bert" / name, "--model", encoder, "--output", ours, "--max-length", 32)
-        assert outcome.status == 0, outcome.err
-        predicted = cli("predict", ours, "--input", tmp_path / file)
-        assert predicted.status == 0 and shown in json.loads(predicted.out), predicted.err
-        assert cli("convert", ours, "--output", theirs).status == 0
-        found, expected = (
-            [*load_file(folder / "model_head.safetensors").values()] for folder in (theirs, FILES / "bert" / name)
-        )
-        assert sorted(value.tobytes() for value in found) == sorted(value.tobytes() for value in expected)
-    several = copied(tmp_path, "on-pooler")
-    head = json.loads((several / "head_config.json").read_text())
+@pytest.mark.parametrize("name", nightly_but(["tagging", "multiple-choice"], COMMANDS))
+def test_the_command_converts_in_both_directions(cli, convert, name, tmp_path):
+    (tmp_path / "words.txt").write_text("w1 w2 w3\n")
+    (tmp_path / "questions.json").write_text(json.dumps(QUESTION))
+    (tmp_path / "choices.jsonl").write_text(json.dumps({"text": "w1 w2", "choices": ["w3", "w4", "w5"]}))
+    file, shown = COMMANDS[name]
+    ours = convert(BERT / name, "--max-length", 32)
+    predicted = cli("predict", ours, "--input", tmp_path / file)
+    assert predicted.status == 0 and shown in predicted.rows()[0], predicted.err
+    theirs, has_head = tmp_path / "theirs", name != "peft-pattern"
+    assert cli("convert", ours, "--output", theirs).status == 0
+    model = load_backbone(BERT / "model", **HEADS.get(name, (dict(num_labels=3),))[0])
+    import_adapter(model, theirs, head=has_head)
+    check(model, BERT / name, logits=has_head)
+
+
+@pytest.mark.slow
+def test_the_command_names_labels_of_several_kinds_and_says_what_it_lacks(cli, convert, tmp_path):
+    several = shutil.copytree(BERT / "on-pooler", tmp_path / "several")
+    head = described(several, "head_config")
     head["config"] |= {"head_type": "multilabel_classification", "label2id": {"x": 0, "y": 1, "z": 2}}
     (several / "head_config.json").write_text(json.dumps(head))
-    assert cli("convert", several, "--model", encoder, "--output", tmp_path / "several").status == 0
-    predicted = json.loads(cli("predict", tmp_path / "several", "--input", "-", stdin=b"w1\n").out)
-    assert set(predicted["labels"]) == {
-        label for label, probability in predicted["probabilities"].items() if probability > 0.5
-    }
-    assert list(predicted["probabilities"]) == ["x", "y", "z"]
-    assert (
-        cli("convert", FILES / "bert" / "multiple-choice", "--model", encoder, "--output", tmp_path / "choices").status
-        == 0
-    )
-    row = json.dumps({"text": "w1 w2", "choices": ["w3", "w4", "w5"]}).encode()
-    (answer,) = map(
-        json.loads,
-        cli("predict", tmp_path / "choices", "--input", "-", "--format", "jsonl", stdin=row).out.splitlines(),
-    )
-    assert answer["answer"] == ["w3", "w4", "w5"][answer["choice"]] and abs(sum(answer["probabilities"]) - 1) < 1e-5
-    again = cli("convert", source, "--model", encoder, "--output", ours)
-    assert again.status == 2 and "is there already" in again.err
-    long = cli("convert", source, "--model", encoder, "--output", tmp_path / "x", "--max-length", 10**6)
-    assert long.status == 2 and "--max-length 1000000 is beyond the" in long.err and not (tmp_path / "x").exists()
-    nameless = cli("convert", FILES / "bert" / "seq_bn", "--output", tmp_path / "x")
-    assert nameless.status == 2 and "does not name its encoder: give --model" in nameless.err
-    nothing = cli("convert", tmp_path / "nowhere", "--output", tmp_path / "x")
-    assert nothing.status == 2 and "no such directory" in nothing.err
+    ours = convert(several)
+    (row,) = cli("predict", ours, "--input", "-", stdin=b"w1\n").rows()
+    assert set(row["labels"]) == {label for label, probability in row["probabilities"].items() if probability > 0.5}
+    assert list(row["probabilities"]) == ["x", "y", "z"]
+    convert(several, status=2, says="is there already")
+    output = convert(BERT / "seq_bn", "--max-length", 10**6, status=2, says="--max-length 1000000 is beyond the")
+    convert(BERT / "peft-all-linear", status=2, says="bert.pooler.dense.lora_A.weight")
+    assert not output.exists()
+    for source, says in (
+        (BERT / "seq_bn", "does not name its encoder: give --model"),
+        (tmp_path / "no", "no such dir"),
+    ):
+        outcome = cli("convert", source, "--output", tmp_path / "x")
+        assert outcome.status == 2 and says in outcome.err
+    behind = cli("convert", convert(BERT / "peft"), "--output", tmp_path / "x")
+    assert behind.status == 2 and "no place at 'attention_output'" in behind.err

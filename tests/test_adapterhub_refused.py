@@ -1,73 +1,47 @@
 """What a directory of `adapters` or PEFT has that has no like here is named, and the model stays as it was."""
 
 import json
+import pickle
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
-from tests.test_adapterhub import FILES
-from tf_adapters import InputError, load_backbone
+from tests.test_adapterhub import BERT, FILES, FULL_NAMES, HEADS, PREFIX, ROW, changed, described, keys, new_model
+from tf_adapters import InputError
 from tf_adapters.adapterhub import import_adapter
+from tf_adapters.adapterhub.description import read_head_description
+from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.models.state import state_of
-
-BERT = FILES / "bert"
-DENSES = ("attention.self.query", "attention.self.key", "attention.self.value", "intermediate.dense", "output.dense")
-FULL_NAMES = [
-    f"bert.encoder.layer.{block}.{dense}" for block in range(3) for dense in (*DENSES, "attention.output.dense")
-]
 
 
 @pytest.fixture(scope="module")
 def model():
-    return load_backbone(BERT / "model", num_labels=3)
+    return new_model()
 
 
-def as_it_was(model):
-    return not state_of(model).adapters and not state_of(model).newly_initialized
-
-
-def changed(tmp_path, source, settings=None, arrays=None):
-    """A copy of a directory with other settings or weights."""
-    directory = shutil.copytree(BERT / source, tmp_path / "changed")
-    kind = source.partition("-")[0]
-    if settings is not None:
-        path = directory / ("adapter_fusion_config.json" if kind == "fusion" else "adapter_config.json")
-        content = json.loads(path.read_text())
-        settings(content)
-        path.write_text(json.dumps(content))
-    if arrays is not None:
-        names = {"fusion": "model_adapter_fusion", "peft": "adapter_model"}
-        path = directory / f"{names.get(kind, 'adapter')}.safetensors"
-        found = load_file(path)
-        arrays(found)
-        save_file(found, path)
-    return directory
-
-
-def keys(**values):
-    return {"settings": lambda content: content.update(values)}
+def refuses(model, directory, message, **options):
+    """A directory is refused with these words, and the model has no adapter and no pooler of a head then."""
+    with pytest.raises(InputError, match=message):
+        import_adapter(model, directory, **options)
+    assert not state_of(model).adapters and not state_of(model).newly_initialized
 
 
 def config(**values):
-    return {"settings": lambda content: content["config"].update(values)}
+    return {"settings": lambda content: {**content, "config": {**content["config"], **values}}}
 
 
 def put(key, *shape, value=0.0):
-    return {"arrays": lambda found: found.update({key: np.full(shape, value, np.float32)})}
+    return {"arrays": lambda found: {**found, key: np.full(shape, value, np.float32)}}
 
 
 def drop(key):
-    return {"arrays": lambda found: found.pop(key)}
+    return {"arrays": lambda found: {name: value for name, value in found.items() if name != key}}
 
 
 def moved(before, after):
-    def change(found):
-        for key in [key for key in found if before in key]:
-            found[key.replace(before, after)] = found.pop(key)
-
-    return {"arrays": change}
+    return {"arrays": lambda found: {key.replace(before, after): value for key, value in found.items()}}
 
 
 def of_block(number):
@@ -76,12 +50,7 @@ def of_block(number):
 
 LORA = "bert.encoder.layer.1.intermediate.dense.loras.lora."
 FUSED = "bert.encoder.layer.2.output.adapter_fusion_layer.first,second."
-PEFT = "base_model.model."
-OF_PEFT = PEFT + "bert.encoder.layer.1.output.dense.lora_A.weight"
 ADAPTERS = [
-    (config(use_gating=True), "use_gating=True"),
-    (config(phm_layer=True), "phm_layer=True"),
-    (config(residual_before_ln=False), "residual_before_ln=False"),
     (config(scaling="channel"), "scaling='channel'"),
     (config(ln_before=True, ln_after=True), "second LayerNorm"),
     (config(non_linearity="leakyrelu"), "non_linearity='leakyrelu'"),
@@ -90,116 +59,202 @@ ADAPTERS = [
     (config(leave_out=[0]), "which adapter_config.json leaves out"),
     (keys(hidden_size=768), "hidden_size=768, and this model has hidden_size=32"),
     (keys(model_type="roberta"), "model_type='roberta', and this model has model_type='bert'"),
-    (keys(peft_type="IA3"), "is PEFT's with peft_type='IA3'"),
     (keys(name="another"), "for which this model has no place"),
     (put(of_block(1) + "adapter_up.weight", 32, 7), r"up.kernel of block 1 \(ffn\) is \(7, 32\), and must be \(8, 32"),
     (drop(of_block(0) + "adapter_up.bias"), r"up.bias of block 0 \(ffn\) is missing"),
-    (put(of_block(9) + "adapter_up.bias", 32), "for which this model has no place"),
     (put(of_block(0) + "gate.weight", 32), "'gate.weight' in an adapter"),
 ]
 LORAS = [
     (config(composition_mode="scale"), r"composition_mode='scale'.*\(IA\)\^3 .*before its activation"),
-    (config(use_gating=True), "use_gating=True"),
     (config(use_dora=True), "use_dora=True cannot be imported: DoRA"),
     (config(vera_d=0.1), "vera_d=0.1 cannot be imported: VeRA"),
-    (config(architecture="mtl_lora"), "architecture 'mtl_lora': .*lora"),
     (config(selfattn_lora=False, intermediate_lora=False, output_lora=False), "there is no LoRA"),
-    (config(r=0), "rank=0"),
     (config(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"),
     (config(output_lora=False), r"block \d \(output\), which adapter_config.json leaves out"),
-    (config(leave_out=[2]), r"block 2 \(\w+\), which adapter_config.json leaves out"),
-    (keys(name="another"), "a bert's names begin as 'bert.encoder.layer.0.attention.self.query.loras.another.' does"),
     (drop(LORA + "lora_B"), r"b of block 1 \(intermediate\) is missing, and must be \(3, 48\)"),
-    (put(LORA + "lora_A", 3, 8), r"a of block 1 \(intermediate\) is \(8, 3\), and must be \(32, 3\)"),
-    (put(LORA + "m.weight", 48, 1), r"'m.weight' of block 1 \(intermediate\)"),
     (put(LORA + "lora_A", 3, 32, value=np.nan), "lora.lora_A holds NaN or infinity"),
     (put(LORA.replace("1", "7") + "lora_A", 3, 32), "'bert.encoder.layer.7.*for which this model has no place"),
 ]
 FUSIONS = [
     (config(value=False), r"value=False cannot be imported: FusionLayer has only True \('dynamic'\)"),
-    (config(temperature=True), "temperature=True"),
-    (config(residual_before=True), "residual_before=True"),
-    (config(query_before_ln=True), "query_before_ln=True"),
     (keys(adapter_names=["../first", "second"]), "adapter_names=.*must be names of letters, digits"),
     (keys(adapter_names=["first", "third"]), "'third', which is neither in it nor beside it"),
     (keys(adapter_names=["first"]), "at least two adapters"),
-    (keys(hidden_size=64), "hidden_size=64, and this model has hidden_size=32"),
     (drop(FUSED + "value.weight"), r"value.kernel of block 2 \(ffn\) is missing, and must be \(32, 32\)"),
     (put(FUSED + "key.bias", 32, value=np.inf), "key.bias holds NaN or infinity"),
-    (put(FUSED + "dense.weight", 1, 32), "'dense.weight' in a fusion"),
 ]
 PEFTS = [
     (keys(peft_type="IA3"), "peft_type='IA3': of PEFT's directories those of 'LORA'"),
     (keys(bias="lora_only"), "bias='lora_only'"),
     (keys(rank_pattern={"query": 4}), "rank_pattern={'query': 4}"),
-    (keys(of_the_future=True), "of_the_future=True cannot be imported"),
     (keys(init_lora_weights="pissa"), "init_lora_weights='pissa' cannot be imported: it changes the encoder's own"),
-    (keys(init_lora_weights=[[]]), "init_lora_weights="),
-    (keys(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"),
     (keys(r=10**400), "rank=100"),
-    (keys(lora_alpha=0), "alpha=0"),
     (keys(lora_alpha=1e39), "alpha=1e.39 must be a number above 0, of those that float32 holds"),
-    (keys(lora_alpha=10**400), "alpha=1000"),
-    (keys(lora_alpha="x"), "alpha='x'"),
     (keys(target_modules=["query"]), r"has LoRA in block \d \(\w+\), which adapter_config.json leaves out"),
     (keys(target_modules=["q_lin"]), "names no dense layer such as 'bert.encoder.layer.0.attention.self.query'"),
-    (keys(target_modules=None), "target_modules=None names no dense layer"),
     (keys(target_modules=FULL_NAMES[:-1]), "LoraConfig has the same layers in every block"),
-    (keys(target_modules=3), "target_modules=3 cannot be imported"),
     (keys(target_modules=[["query"]]), "it must be a string or a list of them"),
     (keys(target_modules="(query"), "no regular expression that is read here .missing "),
     (keys(target_modules=r"(?!x).*query"), "no regular expression that is read here .invalid perl operator"),
     (keys(target_modules="a" * 1001), "no regular expression that is read here .it has more than 1000 characters"),
+    # These would backtrack for ever in Python's own engine.
+    (keys(target_modules=r"(\w+\.?)+!"), "names no dense layer"),
+    (keys(target_modules=["query"], exclude_modules=r"((a?){30}){30}.*!"), "leaves out"),
     (keys(exclude_modules=["attention.output.dense"]), r"has LoRA in block \d \(attention_output\), which"),
-    (keys(exclude_modules=r".*\.2\..*"), "has LoRA in block 2"),
     (keys(layers_to_transform="1"), "must be a number"),
-    (keys(layers_to_transform=[0, 1]), "has LoRA in block 2"),
     (keys(layers_to_transform=0, layers_pattern="layer"), "has LoRA in block [12]"),
-    (keys(layers_to_transform=0, layers_pattern="blocks"), "names no dense layer"),
-    (keys(target_modules=["query"], layers_to_transform=[1], layers_pattern="(layer"), "no regular expression"),
     (keys(task_type="TOKEN_CLS"), "a head for token-classification, and this model is a TFBertForSequence"),
     (
         keys(task_type=None, auto_mapping={"base_model_class": "BertForQuestionAnswering"}),
-        "a head for question-answering",
+        "head for question-answering",
     ),
     (moved(".bert.", ".roberta."), r"holds '(roberta|classifier)\..*"),
     (moved("layer.2", "layer.5"), "layer.5.*for which this model has no place: a bert's names begin as 'bert.encoder"),
-    (drop(OF_PEFT), r"a of block 1 \(output\) is missing, and must be \(48, 3\)"),
     (moved("lora_B.weight", "lora_B.bias"), "'lora_B.bias' of block 0"),
-    (drop(PEFT + "classifier.bias"), "lacks 'classifier.bias', which this model's head has"),
+    (drop(PREFIX + "classifier.bias"), "lacks 'classifier.bias', which this model's head has"),
     (moved("classifier", "score"), "holds 'score.bias', for which this model's head has no weight"),
-    (put(PEFT + "classifier.weight", 2, 32), r"classifier.weight is \(32, 2\), .*load the encoder with as many"),
+    (put(PREFIX + "classifier.weight", 2, 32), r"classifier.weight is \(32, 2\), .*load the encoder with as many"),
     *(
-        (put(PEFT + name, 2, 2), f"holds '{name}', which is of the encoder itself")
+        (put(PREFIX + name, 2, 2), f"holds '{name}', which is of the encoder itself")
         for name in (
             "bert.embeddings.word_embeddings.weight",
             "embeddings.word_embeddings.weight",
             "bert.encoder.layer.1.attention.output.LayerNorm.bias",
             "bert.of_the_future.weight",
-            "bert.embeddings.word_embeddings.token_adapter.trainable_tokens_delta",
         )
     ),
+]
+CASES = [
+    (source, *case)
+    for source, cases in {"double_seq_bn": ADAPTERS, "lora": LORAS, "fusion": FUSIONS, "peft": PEFTS}.items()
+    for case in cases
 ]
 
 
 @pytest.mark.parametrize(
     "source, change, message",
-    [
-        (source, *case)
-        for source, cases in {"double_seq_bn": ADAPTERS, "lora": LORAS, "fusion": FUSIONS, "peft": PEFTS}.items()
-        for case in cases
-    ]
-    + [("peft-pooler", drop(PEFT + "bert.pooler.dense.bias"), "lacks 'bert.pooler.dense.bias'")],
+    [*CASES, ("peft-pooler", drop(PREFIX + "bert.pooler.dense.bias"), "lacks 'bert.pooler.dense.bias'")],
 )
 def test_what_has_no_like_here_or_does_not_fit_is_named_and_the_model_stays(model, source, change, message, tmp_path):
-    directory = changed(tmp_path, source, **change)
-    with pytest.raises(InputError, match=message):
-        import_adapter(model, directory)
-    assert as_it_was(model)
+    refuses(model, changed(tmp_path, source, **change), message)
 
 
 def test_a_weight_of_the_encoder_in_pefts_file_is_refused_without_the_head_too(model, tmp_path):
-    directory = changed(tmp_path, "peft", **put(PEFT + "bert.embeddings.word_embeddings.weight", 2, 2))
-    with pytest.raises(InputError, match="which is of the encoder itself"):
-        import_adapter(model, directory, head=False)
-    assert as_it_was(model)
+    directory = changed(tmp_path, "peft", **put(PREFIX + "bert.embeddings.word_embeddings.weight", 2, 2))
+    refuses(model, directory, "which is of the encoder itself", head=False)
+
+
+def test_what_no_directory_can_have_is_refused(model, tmp_path):
+    refuses(model, tmp_path, "has no adapter_config.json")
+    refuses(model, BERT / "peft-all-linear", "'bert.pooler.dense.lora_A.weight', for which this model has no place")
+    # The name is known to be wrong once the head is read, and its pooler.
+    refuses(model, BERT / "peft-pooler", "must consist of letters", name="a b")
+    lora, second = BERT / "lora", BERT / "fusion" / "second"
+    adapters = {"first": lora, "second": second}
+    refuses(model, BERT / "fusion", "lora holds lora: bottleneck adapters are fused", adapters=adapters)
+    refuses(model, lora, "are what a fusion is of", adapters={"first": lora})
+    mixed = shutil.copytree(BERT / "fusion", tmp_path / "mixed")
+    shutil.copy(lora / "adapter_config.json", mixed)
+    refuses(model, mixed, "holds an adapter and a fusion: put each into a directory of its own")
+
+
+def test_adapters_that_are_fused_otherwise_there_are_refused(model, tmp_path):
+    directory = shutil.copytree(BERT / "fusion", tmp_path / "fusion")
+    for name in ("first", "second"):
+        content = described(directory / name)
+        content["config"]["is_parallel"] = True
+        (directory / name / "adapter_config.json").write_text(json.dumps(content))
+    refuses(model, directory, "'first' has insertion='parallel'")
+
+
+def test_a_second_adapter_that_does_not_fit_leaves_the_first_as_it_is():
+    model = new_model()
+    import_adapter(model, BERT / "peft", name="lora")
+    before = model(ROW).logits
+    with pytest.raises(InputError, match="already has an adapter of that name"):
+        import_adapter(model, BERT / "lora")
+    with pytest.raises(InputError, match="fits a model without adapters alone"):
+        import_adapter(model, BERT / "peft-pooler", name="second")
+    assert list(state_of(model).adapters) == ["lora"]
+    np.testing.assert_array_equal(model(ROW).logits, before)
+
+
+# Heads
+
+
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        ("tagging", config(layers=2), "'tagging' of 2 layer.s. with tanh, and that of a .* has 1 layer.s.: pass"),
+        ("on-pooler", config(use_pooler=False), "of 1 .* has 2 .* with tanh or 1 layer.s. on the pooler"),
+        ("two-on-pooler", config(activation_function="relu"), "of 2 layer.s. with relu on the pooler"),
+        ("tagging", config(head_type="dependency_parsing"), "head 'dependency_parsing': classification, .* are read"),
+        ("question-answering", keys(model_class="BertForMaskedLM"), "'BertForMaskedLM': .*ForTokenClassification"),
+        ("question-answering", keys(model_class="BertForTokenClassification"), "with head='token-classification'"),
+        ("tagging", keys(name="another"), "holds 'heads.tagging.1.bias', for which this model's head has no weight"),
+    ],
+)
+def test_heads_that_compute_something_else_are_refused(name, change, message, tmp_path):
+    directory = shutil.copytree(BERT / name, tmp_path / "changed")
+    content = change["settings"](described(directory, "head_config"))
+    (directory / "head_config.json").write_text(json.dumps(content))
+    refuses(new_model(**{"num_labels": 2, **HEADS[name][0]}), directory, message)
+
+
+def test_heads_of_another_size_or_kind_and_damaged_ones_are_refused(model, tmp_path):
+    # The weights of a head for words have the same names and shapes.
+    words = "for token-classification, and this model is a TFBertForSequenceClassification: load the encoder"
+    refuses(model, BERT / "token-classification", words)
+    directory = shutil.copytree(BERT / "seq_bn", tmp_path / "copied")
+    (directory / "head_config.json").write_text("{")
+    refuses(model, directory, "head_config.json is not JSON.*pass head=False")
+    two = new_model(num_labels=2)
+    refuses(two, BERT / "seq_bn", "load the encoder with as many labels, or pass head=False")
+    import_adapter(two, BERT / "seq_bn", head=False, name="mine")
+    assert list(state_of(two).adapters) == ["mine"]
+
+
+def test_labels_are_in_the_order_of_their_numbers_and_missing_ones_are_named(tmp_path):
+    head = described(BERT / "tagging", "head_config")
+    for label2id, expected in (({"b": 1, "c": "2", "a": 0}, ["a", "b", "c"]), (None, None), ({"a": "first"}, None)):
+        head["config"]["label2id"] = label2id
+        (tmp_path / "head_config.json").write_text(json.dumps(head))
+        found = read_head_description(tmp_path)
+        if expected is not None:
+            assert found.labels == expected
+            continue
+        with pytest.raises(InputError, match="does not name the labels of the head .*pass head=False"):
+            found.labels
+
+
+# Files; more of them in tests/test_torch_files.py
+
+
+class Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_a_pickle_that_would_write_a_file_runs_nothing(model, tmp_path):
+    trace = tmp_path / "trace"
+    attack = pickle.dumps({"x": Malicious(str(trace))}, protocol=2)
+    pickle.loads(attack)["x"].close()  # it would
+    trace.unlink()
+    directory = shutil.copytree(BERT / "double_seq_bn", tmp_path / "copied")
+    (directory / "adapter.safetensors").unlink()
+    with zipfile.ZipFile(directory / "pytorch_adapter.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", attack)
+    refuses(model, directory, "which no tensor needs; nothing of it was run")
+    assert not trace.exists()
+
+
+def test_truncated_files_are_named(tmp_path):
+    for source in (FILES / "bert-v1", BERT / "norm_before"):
+        content = (source / "pytorch_adapter.bin").read_bytes()
+        for keep in (0, 10, 200, 2000, -100):
+            (tmp_path / "pytorch_adapter.bin").write_bytes(content[:keep])
+            with pytest.raises(InputError, match="no complete checkpoint of PyTorch's|truncated|damaged"):
+                read_torch_file(tmp_path / "pytorch_adapter.bin")

@@ -47,6 +47,13 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def failing(error):
+    def call(*arguments):
+        raise error
+
+    return call
+
+
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_what_a_killed_writer_left_goes_with_the_next_one_and_what_a_living_one_has_stays(tmp_path, start_writer, what):
     (tmp_path / ".0123abcd.tmp").write_text("of another program")
@@ -85,28 +92,24 @@ def test_a_writer_whose_file_was_taken_for_a_dead_one_s_before_it_was_locked_mak
 
 def test_without_locks_files_are_written_and_nothing_is_taken_for_dead(tmp_path, monkeypatch, start_writer):
     start_writer(tmp_path / "a.json", "file")
-
-    def flock(handle, operation):
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    monkeypatch.setattr(atomic.fcntl, "flock", failing(OSError(38, "Function not implemented")))
     write_text(tmp_path / "b.json", "{}")
     assert len(names(tmp_path)) == 2 and (tmp_path / "b.json").read_text() == "{}"
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
-def test_files_and_folders_have_the_mode_that_the_umask_says(tmp_path, umask):
-    before = os.umask(umask)
-    try:
-        write_text(tmp_path / "a.json", "{}")
-        write_safetensors(tmp_path / "a.safetensors", {"a": np.zeros(2)})
-        with atomic.folder_beside(tmp_path / "folder") as temporary:
-            temporary.rename(tmp_path / "folder")
-    finally:
-        os.umask(before)
-    for name in ("a.json", "a.safetensors"):
-        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o666 & ~umask
-    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o777 & ~umask
+def test_files_and_folders_have_the_mode_that_the_umask_says(tmp_path):
+    for umask in (0o022, 0o002, 0o077):
+        folder, before = tmp_path / oct(umask), os.umask(umask)
+        try:
+            write_text(folder / "a.json", "{}")
+            write_safetensors(folder / "a.safetensors", {"a": np.zeros(2)})
+            with atomic.folder_beside(folder / "folder") as temporary:
+                temporary.rename(folder / "folder")
+        finally:
+            os.umask(before)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+        file = 0o666 & ~umask
+        assert modes == {"a.json": file, "a.safetensors": file, "folder": 0o777 & ~umask}
 
 
 def test_a_file_of_weights_is_held_until_it_has_its_name(tmp_path, monkeypatch):
@@ -124,21 +127,22 @@ def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path):
 
 
 def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
-    write_text(tmp_path / "a.json", "old")
-    with pytest.raises(ZeroDivisionError), replacing(tmp_path / "a.json") as temporary:
+    path = tmp_path / "a.json"
+    write_text(path, "old")
+    with pytest.raises(ZeroDivisionError), replacing(path) as temporary:
         temporary.write_text("new")
         1 / 0
-    with (
-        pytest.raises(InputError, match="a.json cannot be written: No space left"),
-        replacing(tmp_path / "a.json") as temporary,
-    ):
+    with pytest.raises(InputError, match="a.json cannot be written: No space left"), replacing(path):
         raise OSError(28, "No space left on device")
-    assert names(tmp_path) == ["a.json"] and (tmp_path / "a.json").read_text() == "old"
+    assert names(tmp_path) == ["a.json"] and path.read_text() == "old"
 
 
-def test_a_folder_goes_in_one_stroke(tmp_path, monkeypatch):
-    (tmp_path / "run" / "deep").mkdir(parents=True)
-    (tmp_path / "run" / "deep" / "file").write_text("1")
+def test_a_folder_goes_in_one_stroke_and_where_it_cannot_be_renamed_all_the_same(tmp_path, monkeypatch):
+    def fill():
+        (tmp_path / "run" / "deep").mkdir(parents=True)
+        (tmp_path / "run" / "deep" / "file").write_text("1")
+
+    fill()
     with monkeypatch.context() as patch:
         # As a kill would: nothing is removed.
         patch.setattr(atomic.shutil, "rmtree", lambda *arguments, **settings: None)
@@ -148,15 +152,7 @@ def test_a_folder_goes_in_one_stroke(tmp_path, monkeypatch):
     write_text(tmp_path / "a.json", "{}")
     assert names(tmp_path) == ["a.json"]
     atomic.remove_folder(tmp_path / "run")  # is not there
-
-
-def test_a_folder_that_cannot_be_renamed_goes_all_the_same(tmp_path, monkeypatch):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "file").write_text("1")
-
-    def rename(*arguments):
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(atomic.os, "rename", rename)
+    fill()
+    monkeypatch.setattr(atomic.os, "rename", failing(OSError(18, "Invalid cross-device link")))
     atomic.remove_folder(tmp_path / "run")
-    assert names(tmp_path) == []
+    assert names(tmp_path) == ["a.json"]

