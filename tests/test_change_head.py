@@ -67,9 +67,6 @@ def test_models_that_it_does_not_fit_are_refused(checkpoint):
         change_head(model, head="masked-lm")
     with pytest.raises(InputError, match="head='poetry' is unknown"):
         change_head(model, head="poetry")
-    add_adapters(model, AdapterConfig(bottleneck_size=4))
-    with pytest.raises(InputError, match="without adapters"):
-        change_head(model)
 
 
 def test_an_encoder_that_is_no_longer_that_of_its_files_is_refused(checkpoint, tmp_path):

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -10,31 +9,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import FAMILIES, family_inputs, family_model
-from tf_adapters import (
-    AdapterConfig,
-    InputError,
-    WordPiece,
-    add_adapters,
-    fit,
-    load_backbone,
-    set_trainable,
-    task_from_files,
-)
-from tf_adapters._keras import keras
+from tf_adapters import AdapterConfig, InputError, add_adapters, set_trainable
 from tf_adapters.models.state import state_of
-from tf_adapters.training.run import Reporter
 from tf_adapters.training.step import GradientCheckpointing, TrainingStep, seed_dropout
 
 
 def adapted(model, mode, config=None, fast=False):
     if mode == "adapters":
-        randomize(
-            add_adapters(
-                model, config or AdapterConfig(4, init_stddev=0.3, dropout=0.0 if fast else 0.1), seed=0, fast=fast
-            )
-        )
+        config = config or AdapterConfig(4, init_stddev=0.3, dropout=0.0 if fast else 0.1)
+        randomize(add_adapters(model, config, seed=0, fast=fast))
     return set_trainable(model, mode)
 
 
@@ -73,27 +59,29 @@ ROUNDING = 1e-6
 
 @pytest.mark.parametrize(
     "mode, config, of_largest",
-    [
-        ("full", None, 0),
-        pytest.param("top-2", None, 0, marks=pytest.mark.nightly),
-        pytest.param("adapters", None, 0, marks=pytest.mark.nightly),
-        # One adapter draws for two places of a block.
-        ("adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing="layer"), 0),
-        # For places of two blocks: the sum of their gradients has another order.
-        pytest.param(
-            "adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing=2), ROUNDING, marks=pytest.mark.nightly
-        ),
-        pytest.param("adapters", AdapterConfig(4, init_stddev=0.3, random_drop=3), 0, marks=pytest.mark.nightly),
-    ],
+    nightly_but(
+        [("full", None, 0), ("adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing="layer"), 0)],
+        [
+            ("full", None, 0),
+            ("top-2", None, 0),
+            ("adapters", None, 0),
+            # One adapter draws for two places of a block.
+            ("adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing="layer"), 0),
+            # For places of two blocks: the sum of their gradients has another order.
+            ("adapters", AdapterConfig(4, init_stddev=0.3, dropout=0.3, sharing=2), ROUNDING),
+            ("adapters", AdapterConfig(4, init_stddev=0.3, random_drop=2), 0),
+        ],
+    ),
 )
 def test_gradients_with_dropout_are_bit_equal_to_those_without_checkpointing(mode, config, of_largest):
-    assert_gradients_agree(adapted(tiny_model(), mode, config), tiny_inputs(), graph=False, of_largest=of_largest)
+    model = adapted(tiny_model(num_hidden_layers=3), mode, config)
+    assert_gradients_agree(model, tiny_inputs(), graph=False, of_largest=of_largest)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["adapters", pytest.param("full", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
-    "family", ["bert", *(pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES if name != "bert")]
+    "family, mode",
+    nightly_but([("bert", "adapters")], [(family, mode) for family in FAMILIES for mode in ("adapters", "full")]),
 )
 def test_a_graph_of_every_family_has_the_same_gradients(family, mode):
     assert_gradients_agree(adapted(family_model(family), mode), family_inputs(family), of_largest=ROUNDING)
@@ -128,7 +116,7 @@ def test_several_adapters_on_a_model_are_checkpointed_too():
 
 
 def test_each_block_is_computed_twice_and_afterwards_once():
-    model = adapted(tiny_model(), "adapters")
+    model = adapted(tiny_model(num_hidden_layers=2), "adapters")
     seed_dropout(model, 0)
     calls, blocks = [], state_of(model).family.blocks(model)
     for block in blocks:
@@ -153,9 +141,7 @@ import re, sys
 import tensorflow as tf
 from tests.conftest import tiny_inputs, tiny_model
 from tf_adapters import AdapterConfig, add_adapters, set_trainable
-from tf_adapters.training.step import GradientCheckpointing
-from tf_adapters.training.step import seed_dropout
-from tf_adapters.training.step import TrainingStep
+from tf_adapters.training.step import GradientCheckpointing, TrainingStep, seed_dropout
 
 mode, checkpointed, jit_compile = sys.argv[1], *(argument == "True" for argument in sys.argv[2:])
 model = tiny_model(num_hidden_layers=8, intermediate_size=2048)
@@ -198,65 +184,13 @@ def test_a_step_takes_less_memory(mode, jit_compile):
     assert kilobytes(True) < 0.5 * kilobytes(False)
 
 
-def test_what_cannot_be_checkpointed_is_named(checkpoint, sentences, tmp_path, cli, train_arguments):
+def test_what_cannot_be_checkpointed_is_named(tmp_path, cli, train_arguments):
     # Before `seed_dropout`.
-    with pytest.raises(
-        InputError, match="checkpoint_gradients=True: .*StableDropout.* of block 0 cannot draw the same mask twice"
+    for model, message in (
+        (family_model("deberta-v2"), "True: .*StableDropout.* of block 0 cannot draw the same mask twice"),
+        (tiny_model(num_hidden_layers=1), r"the dropout 'dropout.*' \(Dropout\) of block 0"),
     ):
-        model = family_model("deberta-v2")
-        GradientCheckpointing(model)
-    with pytest.raises(InputError, match=r"the dropout 'dropout.*' \(Dropout\) of block 0"):
-        model = tiny_model()
-        GradientCheckpointing(model)
+        with pytest.raises(InputError, match=f"checkpoint_gradients={message}" if "True" in message else message):
+            GradientCheckpointing(model)
     outcome = cli(*train_arguments, "--output", tmp_path / "out", "--gradient-checkpointing", "--mixout", "0.5")
     assert outcome.status == 2 and "--mixout 0.5 and --gradient-checkpointing exclude each other" in outcome.err
-
-
-@pytest.mark.nightly
-def test_the_command_line_trains_with_it(tmp_path, cli, train_arguments):
-    options = ["--gradient-checkpointing", "--dropout", "0.1", "--accumulate", "2", "--epochs", "1"]
-    outcome = cli(*train_arguments, "--output", tmp_path / "out", *options)
-    assert outcome.status == 0 and (tmp_path / "out" / "adapter.safetensors").exists()
-
-
-@pytest.mark.nightly
-def test_a_run_in_parts_is_stopped_and_goes_on_to_the_same_end_as_without_checkpointing(
-    checkpoint, sentences, tmp_path
-):
-    task = task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
-    wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
-
-    def run(output, stop_after=None, **settings):
-        keras.utils.set_random_seed(0)
-        model = load_backbone(checkpoint, num_labels=2, labels=["negative", "positive"])
-        set_trainable(add_adapters(model, AdapterConfig(8, dropout=0.1), seed=0))
-
-        class Stop(Reporter):
-            def step(self, done, numbers):
-                if done == stop_after:
-                    signal.raise_signal(signal.SIGINT)
-
-        settings = {
-            "epochs": 2,
-            "learning_rate": 1e-4,
-            "batch_size": 16,
-            "accumulate": 2,
-            "checkpoint_gradients": True,
-            **settings,
-        }
-        return fit(model, task, wordpiece, output=output, reporter=Stop(), **settings), [
-            variable.numpy() for variable in model.weights
-        ]
-
-    _, whole = run(tmp_path / "whole")
-    stopped, _ = run(tmp_path / "parts", stop_after=7)
-    assert stopped.interrupted
-    with pytest.raises(InputError, match="another checkpoint_gradients"):
-        run(tmp_path / "parts", resume=True, checkpoint_gradients=False)
-    _, parts = run(tmp_path / "parts", resume=True)
-    for one, other in zip(whole, parts):
-        np.testing.assert_array_equal(one, other)
-    _, without = run(tmp_path / "without", checkpoint_gradients=False)
-    for one, other in zip(whole, without):
-        # Adam makes a step of a gradient of any size: near 0 rounding may turn it.
-        np.testing.assert_allclose(one, other, atol=2e-5)

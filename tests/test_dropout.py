@@ -1,4 +1,5 @@
-"""Dropout of every family: its rate, its masks from the run's seed, and what a resumed run makes of it."""
+"""Dropout of every family: its rate, its masks from the run's seed, and what a resumed run makes of it and of what
+else a step draws."""
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tf_adapters import (
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.models.state import state_of
 from tf_adapters.training.frozen_blocks import frozen_depth
+from tf_adapters.training.run import Reporter
 from tf_adapters.training.step import seed_dropout
 
 # DeBERTa's is a class of its own, the others' is Keras'.
@@ -96,24 +98,63 @@ def test_debertas_dropout_stands_against_stored_outputs_of_frozen_blocks():
     assert frozen_depth(model) == 2
 
 
+UPPER = AdapterConfig(4, blocks=(1,), train_layer_norm="adapted")
+CHECKPOINTED = {"dropout": 0.3, "checkpoint_gradients": True}
+#: Family, adapter and settings of runs that draw or keep something of their own, what of it a run that goes on may not
+#: change, and how that is called.
+RUNS = {
+    **{family: (family, AdapterConfig(4), {"dropout": 0.3}, {}, "") for family in FAMILIES},
+    "checkpointed": ("deberta-v2", AdapterConfig(4), CHECKPOINTED, {"dropout": 0.2}, "dropout"),
+    "in parts": (
+        "bert", AdapterConfig(4, dropout=0.1), {"accumulate": 2, **CHECKPOINTED}, {"checkpoint_gradients": False},
+        "checkpoint_gradients",
+    ),
+    "mixout": ("bert", AdapterConfig(4), {"dropout": 0.0, "mixout": 0.5}, {"mixout": 0.6}, "mixout"),
+    "cached": ("bert", UPPER, {"dropout": 0.0, "cache_frozen": True}, {"cache_frozen": False}, "cached_blocks"),
+}  # fmt: skip
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("family, checkpoint_gradients", [*((name, False) for name in FAMILIES), ("deberta-v2", True)])
-def test_a_killed_run_with_dropout_ends_bit_equal(family, checkpoint_gradients, checkpoint, sentences, tmp_path):
+@pytest.mark.parametrize("what", RUNS)
+def test_a_killed_run_ends_bit_equal(what, checkpoint, sentences, tmp_path):
+    family, config, settings, others, called = RUNS[what]
     task = task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
     wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
 
+    class Begin(Reporter):
+        def start(self, steps, done):
+            self.done = done
+
     def run(output, **arguments):
-        model = set_trainable(add_adapters(one_block(family), AdapterConfig(4), seed=0))
-        settings = dict(
-            epochs=1, learning_rate=3e-3, batch_size=16, seed=3, dropout=0.3, checkpoint_gradients=checkpoint_gradients
-        )
-        return fit(model, task, wordpiece, output=tmp_path / output, **settings, **arguments)
+        model = family_model(family, num_hidden_layers=2 if config is UPPER else 1)
+        set_trainable(add_adapters(model, config, seed=0))
+        usual = dict(epochs=1, learning_rate=3e-3, batch_size=16, seed=3)
+        return fit(model, task, wordpiece, output=tmp_path / output, **{**usual, **settings, **arguments})
 
     run("whole")
     with pytest.raises(Killed):
         run("killed", reporter=KillAt(8), checkpoint_seconds=0)
-    run("killed", resume=True)
-    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    if others:
+        with pytest.raises(InputError, match=f"another {called}"):
+            run("killed", resume=True, **others)
+    begin = Begin()
+    run("killed", resume=True, reporter=begin)
+    assert begin.done > 0 and content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_masks_follow_from_the_seed_and_the_state_that_a_checkpoint_keeps():
+    x = tf.ones((50, 40))
+    one, other = SeededDropout(0.3, seed=5), SeededDropout(0.3, seed=5)
+    first, second = one(x, training=True).numpy(), one(x, training=True)
+    assert np.array_equal(first, other(x, training=True)) and not np.array_equal(first, second)
+    state = other.generator.state.numpy()
+    for _ in range(2):
+        assert np.array_equal(other(x, training=True), second)
+        other.generator.state.assign(state)
+    assert np.array_equal(one(x, training=False), x)
+    # 2,000 draws at rate 0.3: five standard deviations are 0.051.
+    assert abs(np.mean(first == 0) - 0.3) < 0.051
+    np.testing.assert_allclose(first[first != 0], 1 / 0.7, rtol=1e-6)
 
 
 def test_a_mask_of_a_given_shape_is_shared_where_the_shape_has_a_one():

@@ -2,14 +2,18 @@
 tests/families.py makes the models."""
 
 import functools
+import inspect
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from transformers.models.bert.modeling_tf_bert import TFBertOutput, TFBertSelfOutput
 
 from tests.cases import nightly_but
-from tests.conftest import VOCABULARY
+from tests.conftest import VOCABULARY, tiny_model, write_checkpoint
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tf_adapters import (
     AdapterConfig,
@@ -20,7 +24,9 @@ from tf_adapters import (
     remove_adapters,
     set_trainable,
 )
+from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.bert import TFBertAdapterOutput, TFBertAdapterSelfOutput
 from tf_adapters.models.transformers.family import get_family
 
 _HEADS = [(family, head) for family in FAMILIES for head in get_family(family).heads]
@@ -115,3 +121,27 @@ def test_the_commands_train_predict_and_export_families_with_berts_vocabulary(fa
 def test_an_unknown_family_is_named():
     with pytest.raises(InputError, match="model_type='gpt2' is not supported: .*albert, bert, camembert"):
         get_family("gpt2")
+
+
+@pytest.mark.slow
+def test_the_notice_of_tensorflow_classes_is_silenced_and_no_other(tmp_path):
+    write_checkpoint(tmp_path)
+    script = (
+        "import logging, sys, tf_adapters\n"
+        "model = tf_adapters.load_backbone(sys.argv[1])\n"
+        "logging.getLogger('transformers.modeling_tf_utils').warning('another notice')\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert "classes are deprecated" not in result.stderr
+    assert "another notice" in result.stderr
+
+
+def test_sites_follow_transformers_call_signature_and_are_built_at_injection():
+    for ours, theirs in ((TFBertAdapterOutput, TFBertOutput), (TFBertAdapterSelfOutput, TFBertSelfOutput)):
+        assert list(inspect.signature(ours.call).parameters) == list(inspect.signature(theirs.call).parameters)
+    model = add_adapters(tiny_model(), AdapterConfig(4))
+    # Before any call: transformers' explicit build() methods do not reach new sub-layers.
+    assert len([variable for variable in model.weights if "adapters/" in variable.name]) == 32
+    assert all(layer.built for layer in model.submodules if isinstance(layer, keras.layers.Layer) and layer.weights)

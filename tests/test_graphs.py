@@ -112,15 +112,8 @@ def test_trainings_in_a_row_leave_no_graphs(checkpoint, tmp_path, fast):
     def train(name):
         model = load_backbone(checkpoint, labels=["a", "b"])
         set_trainable(add_adapters(model, AdapterConfig(4), seed=0, fast=fast))
-        fit(
-            model,
-            task,
-            load_tokenizer(model, max_length=16),
-            output=tmp_path / name,
-            epochs=1,
-            batch_size=32,
-            learning_rate=1e-3,
-        )
+        settings = dict(epochs=1, batch_size=32, learning_rate=1e-3)
+        fit(model, task, load_tokenizer(model, max_length=16), output=tmp_path / name, **settings)
         return weakref.ref(model)
 
     def graphs():

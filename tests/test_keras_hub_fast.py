@@ -75,9 +75,9 @@ def test_only_what_a_head_reads_is_computed_and_the_backbone_answers_every_token
     plain, fast = (adapted(checkpoints("bert"), fast) for fast in (False, True))
     expected = answers(plain.backbone, "bert")
     asked = []
-    attend = tf_adapters.layers.fused.parts.attend
+    attend = tf_adapters.layers.fused.attend
     monkeypatch.setattr(
-        tf_adapters.layers.fused.parts,
+        tf_adapters.layers.fused,
         "attend",
         lambda *given, queries, **named: asked.append(queries) or attend(*given, queries=queries, **named),
     )

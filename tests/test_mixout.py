@@ -1,4 +1,4 @@
-"""Mixout: its arithmetic, what it leaves alone, and that a run with it resumes."""
+"""Mixout: its arithmetic, and what it leaves alone; that a run with it resumes is in tests/test_dropout.py."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tests.conftest import tiny_inputs, tiny_model
 from tf_adapters import AdapterConfig, InputError, add_adapters, set_trainable
-from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
 from tf_adapters.training import step as step_module
 from tf_adapters.training.step import Mixout, TrainingStep
@@ -16,7 +15,7 @@ INPUTS = tiny_inputs()
 
 def trained(mode, shift=0.1, fast=False):
     """A model, its Mixout, and the model with every weight that trains moved away from the beginning."""
-    model = tiny_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = tiny_model(num_hidden_layers=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     if mode == "adapters":
         add_adapters(model, AdapterConfig(4, init_stddev=0.3), seed=0, fast=fast)
     set_trainable(model, mode)
@@ -27,7 +26,7 @@ def trained(mode, shift=0.1, fast=False):
     return model, mixout, begun
 
 
-@pytest.mark.parametrize("mode, fast", [("full", False), ("adapters", False), ("adapters", True)])
+@pytest.mark.parametrize("mode, fast", [("full", False), ("adapters", True)])
 def test_an_entry_is_that_of_the_beginning_or_four_times_as_far_from_it(mode, fast, monkeypatch):
     model, mixout, begun = trained(mode, fast=fast)
     head = {id(variable) for variable in state_of(model).head_variables(model)}
@@ -35,7 +34,7 @@ def test_an_entry_is_that_of_the_beginning_or_four_times_as_far_from_it(mode, fa
         variable for variable in model.trainable_variables
         if variable.shape.rank == 2 and id(variable) not in head and "embeddings" not in variable.name
     ]  # fmt: skip
-    assert len(mixout.dropouts) == len(matrices) > 10
+    assert len(mixout.dropouts) == len(matrices) > 5
     differences, replaced = [], step_module.replaced
 
     def record(changes):
@@ -62,21 +61,18 @@ def test_inference_and_an_unmoved_model_are_as_without():
     assert all(np.array_equal(variable, value) for variable, value in zip(model.weights, values))
 
 
-@pytest.mark.parametrize("mode, fast", [("full", False), ("adapters", False), ("adapters", True)])
-def test_masks_are_float32_under_mixed_precision(mode, fast, monkeypatch):
-    keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    try:
-        model, mixout, _ = trained(mode, shift=1e-4, fast=fast)
-        drawn, real = [], type(mixout.dropouts[0]).call
+@pytest.mark.parametrize("mode, fast", [("full", False), ("adapters", True)])
+def test_masks_are_float32_under_mixed_precision(mode, fast, monkeypatch, float32_policy):
+    float32_policy("mixed_bfloat16")
+    model, mixout, _ = trained(mode, shift=1e-4, fast=fast)
+    drawn, real = [], type(mixout.dropouts[0]).call
 
-        def call(self, moved, training=None):
-            drawn.append((moved, real(self, moved, training)))
-            return drawn[-1][1]
+    def call(self, moved, training=None):
+        drawn.append((moved, real(self, moved, training)))
+        return drawn[-1][1]
 
-        monkeypatch.setattr(type(mixout.dropouts[0]), "call", call)
-        outputs = TrainingStep(model, [mixout])(INPUTS, training=True)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
+    monkeypatch.setattr(type(mixout.dropouts[0]), "call", call)
+    outputs = TrainingStep(model, [mixout])(INPUTS, training=True)
     assert outputs.dtype == tf.float32 and np.all(np.isfinite(outputs))
     mixed = [(moved, kept) for moved, kept in drawn if moved.shape.rank == 2]
     assert len(mixed) == len(mixout.dropouts)
@@ -102,45 +98,3 @@ def test_what_cannot_be_mixed_is_named():
         Mixout(model, 0.9, seed=0)
     with pytest.raises(InputError, match="mixout=1.0 must be a number of at least 0 and below 1"):
         Mixout(model, 1.0, seed=0)
-
-
-@pytest.mark.nightly
-def test_a_run_with_mixout_is_stopped_and_goes_on_to_the_same_end(checkpoint, sentences, tmp_path):
-    import signal
-
-    from tf_adapters import WordPiece, fit, load_backbone, task_from_files
-    from tf_adapters.training.run import Reporter
-
-    task = task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
-    wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
-
-    def run(output, stop_after=None, resume=False):
-        keras.utils.set_random_seed(0)
-        model = load_backbone(checkpoint, num_labels=2, labels=["negative", "positive"])
-        set_trainable(add_adapters(model, AdapterConfig(8), seed=0))
-
-        class Stop(Reporter):
-            def step(self, done, numbers):
-                if done == stop_after:
-                    signal.raise_signal(signal.SIGINT)
-
-        return fit(
-            model,
-            task,
-            wordpiece,
-            output=output,
-            epochs=2,
-            learning_rate=3e-3,
-            batch_size=16,
-            dropout=0.0,
-            mixout=0.5,
-            resume=resume,
-            reporter=Stop(),
-        ), model
-
-    _, whole = run(tmp_path / "whole")
-    stopped, _ = run(tmp_path / "parts", stop_after=7)
-    assert stopped.interrupted
-    _, parts = run(tmp_path / "parts", resume=True)
-    for one, other in zip(whole.weights, parts.weights):
-        np.testing.assert_array_equal(one, other)

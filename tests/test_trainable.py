@@ -5,20 +5,19 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+import transformers
 
 from tests.cases import nightly_but
-from tests.conftest import tiny_config, tiny_inputs, tiny_model
+from tests.conftest import tiny_inputs, tiny_model
 from tests.families import FAMILIES, family_model
 from tf_adapters import (
     AdapterConfig,
     InputError,
     add_adapters,
     freeze,
-    frozen_digest,
     get_recipe,
     parameter_counts,
     remove_adapters,
-    set_active,
     set_trainable,
 )
 from tf_adapters._keras import keras
@@ -132,8 +131,6 @@ def test_exact_names_that_train_for_each_recipe(recipe, plain):
     set_trainable(model, chosen.trainable)
     assert names(model) == OF_RECIPES[recipe]
 
-
-def test_every_recipe_has_its_names_tested():
     assert set(OF_RECIPES) == set(RECIPES) - set(PRETRAINING)
 
 
@@ -153,7 +150,7 @@ MODES = {
 def test_exact_names_that_train_for_each_mode(mode, plain):
     model = add_adapters(plain(), AdapterConfig(bottleneck_size=2))
     # From whatever state the model is in.
-    for before in ("full", "head", "adapters", "bias"):
+    for before in ("full", "bias"):
         set_trainable(model, before)
         set_trainable(model, mode)
         assert names(model) == MODES[mode]
@@ -162,32 +159,12 @@ def test_exact_names_that_train_for_each_mode(mode, plain):
         assert found == (["bias:0", "kernel:0"] if mode == "bias" else ["kernel:0", "bias:0"])
 
 
-def test_all_names_train_without_adapters_under_full(plain):
-    assert names(set_trainable(plain(), "full")) == ALL
-
-
-def test_only_the_active_adapter_trains(plain):
-    model = add_adapters(plain(), AdapterConfig(2, train_layer_norm="none"), name="a")
-    add_adapters(model, AdapterConfig(3, train_layer_norm="all", placement="ffn"), name="b")
-    assert names(set_trainable(model, "adapters")) == adapters(FFN, "b") | norms(embeddings=True) | HEAD
-    set_active(model, "a")
-    assert names(set_trainable(model, "adapters")) == adapters(BOTH, "a") | HEAD
-
-
-@pytest.mark.parametrize("mode", nightly_but(["adapters"], ["adapters", "top-1", "layer-norm", "bias", "head", "full"]))
-def test_frozen_weights_are_bit_equal_after_a_real_fit_and_every_chosen_one_moves(mode):
-    model = add_adapters(tiny_model(num_hidden_layers=2), AdapterConfig(bottleneck_size=4), seed=0)
-    add_adapters(model, AdapterConfig(bottleneck_size=4, train_layer_norm="all"), name="b", seed=1)
-    set_trainable(model, mode)
-    before = [variable.numpy() for variable in model.trainable_variables]
-    digest = frozen_digest(model)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(1e-2), loss, run_eagerly=True)
-    model.fit(tiny_inputs(8), np.arange(8) % 2, epochs=2, batch_size=4, verbose=0)
-    assert frozen_digest(model) == digest
-    for variable, value in zip(model.trainable_variables, before):
-        # The bias of the keys shifts every score of a query alike, so that it has no gradient.
-        assert not np.array_equal(variable, value) or "key/bias" in variable.name, variable.name
+def test_adapted_norms_are_those_of_the_blocks_with_adapters(plain):
+    for blocks in ((2, 3), None):
+        model = add_adapters(plain(), AdapterConfig(2, blocks=blocks, train_layer_norm="adapted"))
+        places = [f"layer.{b}.{place}" for b in blocks or range(DEPTH) for place in ("attention", "ffn")]
+        assert names(set_trainable(model)) == adapters(places) | norms(blocks or range(DEPTH)) | HEAD
+        remove_adapters(model)
 
 
 def test_pooler_that_the_checkpoint_lacks_counts_as_head():
@@ -206,40 +183,17 @@ def test_unknown_modes_and_missing_adapters_are_named(plain):
             set_trainable(model, mode)
 
 
-def bert_base():
-    return tiny_model(
-        vocab_size=30522, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072,
-        max_position_embeddings=512,
-    )  # fmt: skip
-
-
-@pytest.mark.nightly
 def test_counts_on_bert_base_equal_the_papers():
-    last_classifier, model = 768 * 2 + 2, bert_base()
-    assert sum(v.shape.num_elements() for v in model.bert.weights) == 109_482_240
+    """By the formulas that tests/test_table.py and tests/test_families.py hold against models."""
+    sizes = FAMILY.parameters(transformers.BertConfig())
+    assert (sizes["total"], sizes["layer_norm"]["all"]) == (109_482_240, 38_400)
+    assert sizes["layer_norm"]["encoder"] == 36_864
     papers = {"report-per-layer": 1_189_632, "report-unshared": 3_006_720, "report-3-shared": 396_544}
     for recipe, expected in papers.items():
-        if get_recipe(recipe).head_layers == 2:
-            use_two_layer_head(model)
-        add_adapters(model, get_recipe(recipe).adapter, name=recipe)
-        counts = parameter_counts(set_trainable(model, "adapters"))
-        assert counts.trainable - last_classifier == expected
-        assert counts.trainable == counts.adapter + counts.layer_norm + counts.head + counts.backbone
-        if recipe == "report-unshared":
-            assert (counts.adapter, counts.layer_norm, counts.head) == (2_379_264, 36_864, 590_592 + last_classifier)
-            remove_adapters(model)
-            model = bert_base()
-    assert parameter_counts(set_trainable(model, "layer-norm")).layer_norm == 38_400
-
-
-def test_counts_follow_the_formula_for_every_size(plain):
-    for size in (1, 32, 512):
-        model = add_adapters(plain(), AdapterConfig(bottleneck_size=size))
-        assert parameter_counts(set_trainable(model, "adapters")).adapter == 8 * (2 * size * 32 + 32 + size)
-        remove_adapters(model)
-    counts, sizes = parameter_counts(set_trainable(model, "layer-norm")), FAMILY.parameters(tiny_config())
-    assert sizes["total"] == sum(v.shape.num_elements() for v in model.bert.weights)
-    assert sizes["layer_norm"]["all"] == counts.layer_norm
+        chosen = get_recipe(recipe)
+        norms = sizes["layer_norm"][chosen.adapter.train_layer_norm]
+        first_of_two_layers = (chosen.head_layers == 2) * 769 * 768
+        assert chosen.adapter.parameters(12, 768, 3072) + norms + first_of_two_layers == expected
 
 
 @pytest.mark.parametrize("policy", nightly_but(["mixed_bfloat16"], ["mixed_bfloat16", "mixed_float16"]))
@@ -273,7 +227,7 @@ def names_that_move(model):
 
 
 def names_that_should(model):
-    # The gradient of a key's bias is zero.
+    # The bias of the keys shifts every score of a query alike, so that it has no gradient.
     return {variable.name for variable in model.trainable_variables if "/key/bias" not in variable.name}
 
 

@@ -1,12 +1,11 @@
 """What acts is what is trained, saved and merged, or that is refused by name."""
 
 import contextlib
-import json
 
 import numpy as np
 import pytest
 
-from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
+from tests.conftest import tiny_model, write_checkpoint
 from tests.whole import assert_same, outputs, picture, train
 from tf_adapters import (
     AdapterConfig,
@@ -15,16 +14,13 @@ from tf_adapters import (
     add_adapters,
     disable_adapters,
     fit,
-    load_adapter,
     load_backbone,
-    load_pretrained_adapter,
     merge_adapter,
     save_adapter,
     set_active,
     set_trainable,
 )
 from tf_adapters.adapterhub import export_adapter
-from tf_adapters.models import change_head
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.merging import merged
 from tf_adapters.training.fit import _checked_state
@@ -63,7 +59,7 @@ def test_what_acts_and_would_not_be_saved_is_neither_trained_nor_written(state, 
     enter, message = STATES[state]
     first = door == "transformers"
     model = model_of("a") if first else add_adapters(load_backbone(encoder, door=door), CONFIG, name="a", seed=0)
-    for mode in MODES:
+    for mode in ("adapters", "full"):
         set_trainable(model, mode)
         before = picture(model) if first else None
         with enter(model):
@@ -116,34 +112,9 @@ def test_only_the_blocks_that_act_are_merged():
     np.testing.assert_allclose(outputs(model), acts, atol=1e-5)
 
 
-def test_a_directory_brings_its_origin_or_none(tmp_path):
-    model = set_trainable(model_of("a"), "adapters")
-    plain = save_adapter(model, tmp_path / "plain")
-    older = save_adapter(model, tmp_path / "older")
-    settings = json.loads((older / "tf_adapters.json").read_text())
-    del settings["pretrained_adapter"]
-    (older / "tf_adapters.json").write_text(json.dumps(settings))
-    model = model_of()
-    for directory in (plain, older):
-        load_pretrained_adapter(model, plain, name="a")
-        assert state_of(model).pretrained_adapter["directory"] == str(plain)
-        load_adapter(model, directory, name="a")
-        assert state_of(model).pretrained_adapter is None
-
-
 def test_a_row_of_the_log_has_the_columns_of_its_header(tmp_path):
     run = Run.__new__(Run)
     run.output, run.log_bytes, run.writer = tmp_path, 0, None
     run._log({"epoch": 1, "validation_accuracy": 0.5})
     run._log({"epoch": 2, "validation_f1": 0.25})
     assert (tmp_path / "log.csv").read_bytes().splitlines() == [b"epoch,validation_accuracy", b"1,0.5", b"2,"]
-
-
-def test_a_head_is_changed_on_a_plain_encoder_alone(encoder):
-    model = load_backbone(encoder)
-    other = change_head(model, num_labels=3)
-    add_adapters(other, CONFIG, seed=0)
-    for changed, message in ((other, "it has adapters.*remove_adapters first"), (model, "were added to another model")):
-        with pytest.raises(InputError, match=message):
-            change_head(changed)
-    assert model(tiny_inputs()).logits.shape == (3, 2)

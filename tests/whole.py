@@ -76,10 +76,8 @@ def picture(model):
             state.digest(model),
         ),
         "kept": [
-            [
-                None if kept is None else [np.asarray(value).tobytes() for value in kept]
-                for kept in (owner.norms, owner.pooler, owner.head)
-            ]
+            [np.asarray(value).tobytes() for value in held.kept.get(owner, ())]
+            for held in (*state.switched.values(), *state.heads)
             for owner in (state.plain, *state.adapters.values())
         ],
         "labels": (dict(model.config.id2label), dict(model.config.label2id)),

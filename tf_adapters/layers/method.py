@@ -38,7 +38,7 @@ class MethodLayer:
 
     def is_fused(self, training):
         """Whether fast blocks may compute it with what is around: two projections with an activation of
-        `layers.fused.activation.ACTIVATIONS` between them, `down_kernel` to `up_bias`, and nothing else."""
+        `layers.fused.ACTIVATIONS` between them, `down_kernel` to `up_bias`, and nothing else."""
         return False
 
     def merged(self, kernel, bias):

@@ -31,11 +31,33 @@ class Held:
 
     Attributes:
         variables: list.
-        holder: the `Owner` whose values are in them.
+        holder: the `Owner` whose values are in them, or None.
+        kept: dict from each other owner to its values, a list aligned with the variables.
     """
 
     variables: list
     holder: object
+    kept: Dict[object, list] = dataclasses.field(default_factory=dict, init=False)
+
+    def values_of(self, owner, read):
+        """An owner's values; `read` reads a variable."""
+        return list(self.kept[owner] if owner in self.kept else map(read, self.variables))
+
+    def take(self, owner, read, write):
+        """Put an owner's values into the variables, and keep those of the holder."""
+        if owner is self.holder:
+            return
+        kept = dict(self.kept)
+        if self.holder is not None:
+            kept[self.holder] = self.values_of(self.holder, read)
+        for variable, value in zip(self.variables, kept.pop(owner)):
+            write(variable, value)
+        self.kept, self.holder = kept, owner
+
+    def drop(self, owner):
+        """Forget an owner that is gone."""
+        self.kept = {other: values for other, values in self.kept.items() if other is not owner}
+        self.holder = None if self.holder is owner else self.holder
 
 
 @dataclasses.dataclass(eq=False)

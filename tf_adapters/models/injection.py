@@ -143,7 +143,7 @@ def remove_adapters(model: Model, *, name: Optional[str] = None) -> Model:
     if others:
         for site in state.sites.values():
             site.discard(name)
-        state.adapters = {other: state.adapters[other] for other in others}
+        state.drop(name)
         return model
     state.door.restore(model, state)
     state.trainable, state.freezing, state.dropouts, state.fast = None, [], [], False

@@ -14,28 +14,26 @@ from tf_adapters.models.origin import Origin
 from tf_adapters.models.storage import check_not_cast
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Owner:
     """What belongs to an adapter, or to the encoder without one, and is on the model only while it acts.
 
+    Its values of the pretrained LayerNorms, of a pooler that is a part of the head and of the head are kept by the
+    `Held` of `ModelState.switched` and by `stands`.
+
     Attributes:
-        norms, pooler, head: values of the pretrained LayerNorms, of a pooler that is a part of the head and of the
-            head, aligned with the variables of `ModelState.switched` and of `stands`; None while they are in these.
         stands: the `Head` whose layers it has, or None without adapters.
         labels: `id2label` and `label2id` of the configuration, which go with the head; None while they are in the
             model's.
         pretrained: what `load_pretrained_adapter` loaded, a dict for JSON, or None.
     """
 
-    norms: Optional[list] = None
-    pooler: Optional[list] = None
-    head: Optional[list] = None
     stands: Optional[Head] = None
     labels: Optional[Tuple[dict, dict]] = None
     pretrained: Optional[dict] = None
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class NamedAdapter(Owner):
     """One adapter of a model.
 
@@ -146,9 +144,9 @@ class ModelState:
             config.id2label, config.label2id = map(dict, owner.labels)
             owner.labels = None
             self.stand(model, owner.stands)
-        norms = self.plain if self.acting_name is None else owner
-        for group, taker in (("norms", norms), ("pooler", owner), ("head", owner)):
-            self._bring(group, taker)
+        for group, held in self._held(owner).items():
+            plain = group == "norms" and self.acting_name is None
+            held.take(self.plain if plain else owner, self.door.read, self.write)
         self.write(self.acting.number, self.adapters[self.acting_name].number if self.acting_name else 0)
         for (block, _), site in self.sites.items():
             acts = self.active_blocks is None or block in self.active_blocks
@@ -157,18 +155,6 @@ class ModelState:
     def _held(self, owner):
         """Dict of the `Held` that an owner has a part in; empty without adapters."""
         return {**self.switched, "head": owner.stands} if self.switched else {}
-
-    def _bring(self, group, owner):
-        """Put an owner's values into the variables that it shares with others."""
-        held = self._held(owner).get(group)
-        if held is None or held.holder is owner:
-            return
-        if held.holder is not None:
-            setattr(held.holder, group, [self.door.read(variable) for variable in held.variables])
-        for variable, value in zip(held.variables, getattr(owner, group)):
-            self.write(variable, value)
-        setattr(owner, group, None)
-        held.holder = owner
 
     def stand(self, model, head):
         """Let the layers of a `Head` be the model's, and the model's class the one that computes with them."""
@@ -183,7 +169,7 @@ class ModelState:
         """Let the encoder without an adapter have the head that is on the model, with its values and label names."""
         for group, held in self._held(self.owner).items():
             if group != "norms":
-                setattr(self.plain, group, [self.door.read(variable) for variable in held.variables])
+                held.kept = {**held.kept, self.plain: held.values_of(self.owner, self.door.read)}
         self.plain.stands = self.head
         config = self.door.config_of(model)
         self.plain.labels = dict(config.id2label), dict(config.label2id)
@@ -194,17 +180,23 @@ class ModelState:
         owners = [self.plain, *self.adapters.values()]
         return list(dict.fromkeys(owner.stands for owner in owners if owner.stands is not None))
 
-    def copy_of_plain(self, model, **adapter):
-        """A `NamedAdapter` whose LayerNorms, head and label names are those of the encoder without one, as far as
-        nothing else is given."""
+    def copy_of_plain(self, model, head=None, **adapter):
+        """A `NamedAdapter` whose LayerNorms, head (or the values `head` of another one) and label names are those of
+        the encoder without one, as far as nothing else is given."""
         plain, config = self.plain, self.door.config_of(model)
         labels = plain.labels or (config.id2label, config.label2id)
-        values = {
-            group: list(getattr(plain, group) or [self.door.read(variable) for variable in held.variables])
-            for group, held in self._held(plain).items()
-        }
-        values = {**values, "stands": plain.stands, "labels": tuple(map(dict, labels))}
-        return NamedAdapter(**{**values, **adapter})
+        made = NamedAdapter(**{"stands": plain.stands, "labels": tuple(map(dict, labels)), **adapter})
+        for group, held in self._held(made).items():
+            values = head if group == "head" and head is not None else held.values_of(plain, self.door.read)
+            held.kept = {**held.kept, made: values}
+        return made
+
+    def drop(self, name):
+        """Forget an adapter that does not act, and what it had."""
+        gone = self.adapters[name]
+        for held in (*self.switched.values(), *self.heads):
+            held.drop(gone)
+        self.adapters = {other: adapter for other, adapter in self.adapters.items() if adapter is not gone}
 
     def label_names(self, model, owner):
         """An owner's label names in index order, a list; None where they are transformers' own `LABEL_0`."""
@@ -221,12 +213,12 @@ class ModelState:
     def put(self, owner, variable, value):
         """Give an owner's LayerNorms or head, or any other variable, a value; what is not on the model now is kept for
         later."""
-        for group, held in self._held(owner).items():
-            kept = getattr(owner, group)
-            if kept is not None and any(variable is other for other in held.variables):
+        for held in self._held(owner).values():
+            if owner in held.kept and any(variable is other for other in held.variables):
+                pairs = zip(held.variables, held.kept[owner])
                 value = self.door.constant(value, variable)
-                values = [value if variable is other else before for other, before in zip(held.variables, kept)]
-                setattr(owner, group, values)
+                values = [value if variable is other else before for other, before in pairs]
+                held.kept = {**held.kept, owner: values}
                 return
         self.write(variable, value)
 
@@ -234,8 +226,8 @@ class ModelState:
         """Dict from a variable's id to a value of `owner`'s that is not in the variable now."""
         return {
             id(variable): value
-            for group, held in self._held(owner).items()
-            for variable, value in zip(held.variables, getattr(owner, group) or ())
+            for held in self._held(owner).values()
+            for variable, value in zip(held.variables, held.kept.get(owner, ()))
         }
 
     def adapter_variables(self):

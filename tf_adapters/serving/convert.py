@@ -16,8 +16,8 @@ from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.heads import logits_of_rows
 from tf_adapters.models.transformers.merging import merged
-from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.saving.atomic import replacing
 from tf_adapters.serving.bank import AdapterBank
 from tf_adapters.serving.bank_graph import INPUTS

@@ -10,11 +10,11 @@ from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import NOT_FINITE
-from tf_adapters.layers.fused.compiled import uncompiled
+from tf_adapters.layers.fused import uncompiled
 from tf_adapters.models.door import only_first_door
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.heads import logits_of_rows
 from tf_adapters.models.transformers.merging import merged
-from tf_adapters.models.transformers.outputs import logits_of_rows
 from tf_adapters.models.transformers.site import replaced
 from tf_adapters.serving.bank import AdapterBank
 from tf_adapters.serving.bank_graph import INPUTS, NOT_UTF8, is_utf8

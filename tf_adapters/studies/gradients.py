@@ -120,7 +120,7 @@ class GradientNorms:
 
         from tf_adapters.kinds import get_kind
         from tf_adapters.models.state import state_of
-        from tf_adapters.models.transformers.outputs import outputs_of
+        from tf_adapters.models.transformers.heads import outputs_of
         from tf_adapters.text.batching import training_batches
 
         kind, family = get_kind(task.kind), state_of(model).family

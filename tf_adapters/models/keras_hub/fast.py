@@ -16,7 +16,7 @@ from keras import ops
 from tf_adapters import _keras3_internals as internals
 from tf_adapters._keras3_internals import attention_dropout, dense_place, has_mask, part
 from tf_adapters.activations import FUSED
-from tf_adapters.layers.fused import parts
+from tf_adapters.layers import fused
 from tf_adapters.models.keras_hub.site import AdapterEncoder, DenseSite, joined_mask, name_of_activation
 
 _MASKED = -1e9  # what Keras' Softmax adds; float16 has -3e4
@@ -79,7 +79,7 @@ class FastEncoder(AdapterEncoder):
 
     def call(self, inputs, padding_mask=None, attention_mask=None, training=None, return_attention_scores=False):
         if (
-            return_attention_scores or getattr(_HERE, "plain", False) or not parts.is_known(training)
+            return_attention_scores or getattr(_HERE, "plain", False) or not fused.is_known(training)
             or inputs.dtype not in _DTYPES or has_mask(inputs)
         ):  # fmt: skip
             return super().call(inputs, padding_mask, attention_mask, training, return_attention_scores)
@@ -109,7 +109,7 @@ class FastEncoder(AdapterEncoder):
             masked = -3e4 if inputs.dtype == tf.float16 else _MASKED
             mask = (1 - tf.cast(mask[:, None], inputs.dtype)) * tf.cast(masked, inputs.dtype)
         drops = {"rate": rate, "seed": _seed(generator)} if training and rate else {}
-        context = parts.attend(inputs, *denses, heads=self.num_heads, mask=mask, queries=queries, **drops)
+        context = fused.attend(inputs, *denses, heads=self.num_heads, mask=mask, queries=queries, **drops)
         return context if kept is None else context * kept
 
     def _expand(self, hidden, training):
@@ -117,7 +117,7 @@ class FastEncoder(AdapterEncoder):
         dense = _plain(layer)
         if dense is None or self.activation_name not in FUSED or layer.activation is not self.activation:
             return layer(hidden)
-        return parts.expand(hidden, dense, self.activation_name, parts.keeps(training))
+        return fused.expand(hidden, dense, self.activation_name, fused.keeps(training))
 
     def _close(self, place, states, inputs, training):
         """What ends a sub-layer, from its last dense layer on."""
@@ -132,15 +132,15 @@ class FastEncoder(AdapterEncoder):
         gamma, rate = uncast(norm.gamma), dropout.rate if training else 0.0
         if site.acting is not None:
             gamma = gamma * tf.cast(site.acting.guard(), gamma.dtype)
-        return parts.close(
+        return fused.close(
             states,
             inputs,
             dense,
-            parts.Norm(gamma, uncast(norm.beta), norm.epsilon),
+            fused.Norm(gamma, uncast(norm.beta), norm.epsilon),
             adapter=adapter or None,
             rate=rate,
             seed=_seed(dropout.seed_generator) if rate else None,
-            training=parts.keeps(training),
+            training=fused.keeps(training),
         )
 
     def _behind(self, place, made, inputs, training):
@@ -158,7 +158,7 @@ def _seed(generator):
 
 
 def _plain(layer):
-    """A dense layer as `parts.Dense`, whose matrix has no axis of heads; None for one that computes otherwise."""
+    """A dense layer as `fused.Dense`, whose matrix has no axis of heads; None for one that computes otherwise."""
     # A subclass may compute something else than its kernel and bias say.
     if type(layer) not in (keras.layers.Dense, keras.layers.EinsumDense):
         return None
@@ -168,7 +168,7 @@ def _plain(layer):
     if len(kernel.shape) == 3:  # (hidden, heads, size), and of the attention's output (heads, size, hidden)
         units = int(bias.shape.num_elements())
         kernel, bias = tf.reshape(kernel, [-1, units]), tf.reshape(bias, [units])
-    return parts.Dense(kernel, bias)
+    return fused.Dense(kernel, bias)
 
 
 def _dense(layer, training):
@@ -184,11 +184,11 @@ def _dense(layer, training):
     if not adapter.low_rank or (adapter.dropout and training):
         return None
     factor = uncast(layer.gates[name]) * adapter.scaling
-    return parts.Dense(dense.kernel, dense.bias, (uncast(adapter.a), uncast(adapter.b), factor))
+    return fused.Dense(dense.kernel, dense.bias, (uncast(adapter.a), uncast(adapter.b), factor))
 
 
 def _only_adapter(site, training):
-    """The adapter of a site as `parts.Adapter`, `()` where there is none, and None where it is computed otherwise."""
+    """The adapter of a site as `fused.Adapter`, `()` where there is none, and None where it is computed otherwise."""
     if not site.adapters:
         return ()
     if len(site.adapters) > 1:
@@ -197,4 +197,4 @@ def _only_adapter(site, training):
     if site.configs[name].insertion != "sequential" or not adapter.is_fused(training) or (training and site.drops):
         return None
     weights = (getattr(adapter, weight) for weight in ("down_kernel", "down_bias", "up_kernel", "up_bias"))
-    return parts.Adapter(*map(uncast, weights), adapter.activation, uncast(site.gates[name]))
+    return fused.Adapter(*map(uncast, weights), adapter.activation, uncast(site.gates[name]))

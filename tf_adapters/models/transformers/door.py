@@ -24,8 +24,7 @@ from tf_adapters.models.keras_files import refuse
 from tf_adapters.models.transformers import names
 from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
-from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, new_head
-from tf_adapters.models.transformers.outputs import logits_of_rows
+from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, logits_of_rows, new_head
 from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop
 
 __all__ = ["Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops"]

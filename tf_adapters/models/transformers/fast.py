@@ -11,9 +11,8 @@ from transformers.modeling_tf_outputs import TFBaseModelOutputWithPastAndCrossAt
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import uncast
+from tf_adapters.layers import fused
 from tf_adapters.layers.dropout import SeededDropout
-from tf_adapters.layers.fused import parts
-from tf_adapters.layers.fused.activation import ACTIVATIONS
 from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite, DenseSite
 
 
@@ -23,9 +22,9 @@ def _are_dense(*layers):
 
 
 def _dense(layer, training):
-    """A Dense layer, with LoRA's update where one is around it, as `parts.Dense`; None for anything else."""
+    """A Dense layer, with LoRA's update where one is around it, as `fused.Dense`; None for anything else."""
     if _are_dense(layer):
-        return parts.Dense(uncast(layer.kernel), uncast(layer.bias))
+        return fused.Dense(uncast(layer.kernel), uncast(layer.bias))
     if not isinstance(layer, DenseSite) or not _are_dense(layer.dense):
         return None
     if layer.merged is not None or not layer.adapters:
@@ -37,7 +36,7 @@ def _dense(layer, training):
         return None
     factor = tf.convert_to_tensor(layer.switch.gates[name]) * adapter.scaling
     dense = _dense(layer.dense, training)
-    return parts.Dense(dense.kernel, dense.bias, (uncast(adapter.a), uncast(adapter.b), factor))
+    return fused.Dense(dense.kernel, dense.bias, (uncast(adapter.a), uncast(adapter.b), factor))
 
 
 def _draw_seed(dropout):
@@ -73,7 +72,7 @@ class FastSelfAttention:
             or any(other is not None for other in others)
             or self.is_decoder
             or output_attentions
-            or not parts.is_known(training)
+            or not fused.is_known(training)
         ):
             outputs = super().call(
                 hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask,
@@ -84,7 +83,7 @@ class FastSelfAttention:
         seed = _draw_seed(self.dropout) if rate else None
         drops = {"rate": rate, "seed": seed}
         heads = self.num_attention_heads
-        return (parts.attend(hidden_states, *denses, heads=heads, mask=attention_mask, queries=queries, **drops),)
+        return (fused.attend(hidden_states, *denses, heads=heads, mask=attention_mask, queries=queries, **drops),)
 
 
 class FastIntermediate:
@@ -94,7 +93,7 @@ class FastIntermediate:
     def adopt(cls, original):
         """The same layer in this class; a layer that computes otherwise is returned as it is."""
         name = original.config.hidden_act
-        if name not in ACTIVATIONS or original.intermediate_act_fn is not get_tf_activation(name):
+        if name not in fused.ACTIVATIONS or original.intermediate_act_fn is not get_tf_activation(name):
             return original
         if not _are_dense(original.dense):
             return original
@@ -107,7 +106,7 @@ class FastIntermediate:
         dense = _dense(self.dense, training) if _are_dense(self.dense) else None
         if dense is None:
             return super().call(hidden_states)
-        return parts.expand(hidden_states, dense, self.config.hidden_act, parts.keeps(training))
+        return fused.expand(hidden_states, dense, self.config.hidden_act, fused.keeps(training))
 
 
 class FastSite(AdapterSite):
@@ -115,7 +114,7 @@ class FastSite(AdapterSite):
 
     def call(self, hidden_states, input_tensor, training=False):
         name, adapter = next(iter(self.adapters.items()), (None, None))
-        is_plain = len(self.adapters) < 2 and parts.is_known(training) and _are_dense(self.dense)
+        is_plain = len(self.adapters) < 2 and fused.is_known(training) and _are_dense(self.dense)
         if is_plain and training and self.switch.drops:
             is_plain = False
         if is_plain and adapter is not None:
@@ -125,17 +124,17 @@ class FastSite(AdapterSite):
         if adapter is not None:
             weights = (getattr(adapter, name) for name in ("down_kernel", "down_bias", "up_kernel", "up_bias"))
             (gate,) = map(tf.convert_to_tensor, self.switch.gates.values())
-            adapter = parts.Adapter(*map(uncast, weights), adapter.activation, gate)
+            adapter = fused.Adapter(*map(uncast, weights), adapter.activation, gate)
         norm, rate = self.LayerNorm, self.dropout.rate if training else 0.0
-        return parts.close(
+        return fused.close(
             hidden_states,
             input_tensor,
             _dense(self.dense, training),
-            parts.Norm(self.guarded(uncast(norm.gamma)), uncast(norm.beta), norm.epsilon),
+            fused.Norm(self.guarded(uncast(norm.gamma)), uncast(norm.beta), norm.epsilon),
             adapter=adapter,
             rate=rate,
             seed=_draw_seed(self.dropout) if rate else None,
-            training=parts.keeps(training),
+            training=fused.keeps(training),
         )
 
 

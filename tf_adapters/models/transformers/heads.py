@@ -1,11 +1,14 @@
-"""Task heads of transformers: what stands on the pretrained encoder."""
+"""Task heads of transformers: what stands on the pretrained encoder, and what is read of its outputs."""
 
 import copy
+
+import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import compute_in, layers_of
 from tf_adapters.errors import InputError
 from tf_adapters.models.heads import SWITCHED, Head, HeadShape
+from tf_adapters.models.state import state_of
 
 
 def head_shape(model, family):
@@ -130,8 +133,6 @@ class TwoLayerHead(keras.layers.Layer):
 
 def use_two_layer_head(model):
     """Put a TwoLayerHead in place of a sequence classification model's classifier."""
-    import tensorflow as tf
-
     config = model.config
     head = TwoLayerHead(
         config.hidden_size, config.num_labels, initializer_range=config.initializer_range, name="classifier"
@@ -163,3 +164,35 @@ def _keep_float32(layers, inside):
         for layer in layers_of(outer):
             if layer.compute_dtype != "float32" and id(layer) not in inside:
                 compute_in(layer, float32)
+
+
+def outputs_of(outputs):
+    """What Keras' losses take: the logits, or for a span head the dict of `start_logits` and `end_logits`, each `(rows,
+    length)`."""
+    if tf.is_tensor(outputs):
+        return outputs
+    if "logits" in outputs:
+        return outputs["logits"]
+    return {name: outputs[name] for name in ("start_logits", "end_logits")}
+
+
+def logits_of(outputs):
+    """The logits in one tensor; of spans, start and end in the last axis."""
+    outputs = outputs_of(outputs)
+    return outputs if tf.is_tensor(outputs) else tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
+
+
+def logits_of_rows(model, inputs):
+    """The logits of a batch in inference; a head of multiple choice takes each row for the only choice of a text.
+
+    Args:
+        model: a transformers TensorFlow model with a head.
+        inputs: dict of int32 `(rows, length)` tensors: `input_ids`, `attention_mask` and `token_type_ids`.
+
+    Returns: as of `logits_of`; `(rows, 1)` of multiple choice.
+    """
+    family = state_of(model).family
+    inputs = family.inputs(inputs)
+    if family.head_of(model) == "multiple-choice":
+        inputs = {name: tensor[:, tf.newaxis] for name, tensor in inputs.items()}
+    return logits_of(model(inputs, training=False))

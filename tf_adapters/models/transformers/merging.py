@@ -52,8 +52,9 @@ def merge_adapter(model: keras.Model) -> keras.Model:
             f"An adapter of the method {config.method!r} is no update of the encoder's weights and cannot be merged."
         )
     check_not_cast(model.weights, "merge_adapter(model)")
-    for site, values in zip(sites, _merged(state, sites)):
-        _assign(site, values, state.write)
+    for site, (kernel, bias) in zip(sites, _merged(state, sites)):
+        state.write(site.dense.kernel, kernel)
+        state.write(site.dense.bias, bias)
     norms = [(variable, variable.read_value()) for variable in state.switched["norms"].variables]
     state.keep_head(model)
     remove_adapters(model)
@@ -89,11 +90,6 @@ def _sites(model, state):
 def _merged(state, sites):
     """Kernel and bias with the update, of each site."""
     return [site.adapters[state.active].merged(site.dense.kernel.numpy(), site.dense.bias.numpy()) for site in sites]
-
-
-def _assign(site, values, write):
-    for variable, value in zip((site.dense.kernel, site.dense.bias), values):
-        write(variable, value)
 
 
 def _dense(site, values):

@@ -1,5 +1,7 @@
 """Families whose blocks have another shape than BERT's: where their adapters stand."""
 
+import types
+
 import tensorflow as tf
 import transformers
 from transformers.models.albert.modeling_tf_albert import TFAlbertAttention, TFAlbertLayer
@@ -60,18 +62,10 @@ class _DistilBert(Family):
 
 
 def _distilbert_parameters(config):
-    return encoder_parameters(_DistilBertSizes(config), config.vocab_size + config.max_position_embeddings)
-
-
-class _DistilBertSizes:
-    """The configuration under BERT's names."""
-
-    def __init__(self, config):
-        self.hidden_size, self.intermediate_size, self.num_hidden_layers = (
-            config.dim,
-            config.hidden_dim,
-            config.n_layers,
-        )
+    under_berts_names = types.SimpleNamespace(
+        hidden_size=config.dim, intermediate_size=config.hidden_dim, num_hidden_layers=config.n_layers
+    )
+    return encoder_parameters(under_berts_names, config.vocab_size + config.max_position_embeddings)
 
 
 DISTILBERT = _DistilBert(

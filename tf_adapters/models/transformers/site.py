@@ -7,7 +7,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import AutoTrackable, replace_layer, writes_saved_model
 from tf_adapters.layers.dropout import SeededDropout
-from tf_adapters.layers.layer_norm import layer_norm
+from tf_adapters.layers.fused import layer_norm
 from tf_adapters.models.keras_files import KeptInDirectories, SiteInFiles, refuse
 
 

@@ -1,0 +1,496 @@
+"""What stands between the matrix products of an encoder block, compiled, with gradients in closed form, and the parts
+of a block that are made of it.
+
+Matrix products stay with TensorFlow's kernels (oneDNN on CPUs). What stands between them is a few operations that read
+and write each tensor once: both directions of each are an XLA program of their own, since differentiating
+through a program would split it up again. Inside a graph that is compiled as a whole the programs are inlined, and
+XLA sees one.
+
+The operations know nothing of layers. They take and return tensors of any floating type; the programs compute in
+float32, and gradients of biases, gamma and beta are summed in it. Each operation is made once (`functools.cache`),
+whatever number of layers asks for it: they then share its compilations.
+"""
+
+import contextlib
+import functools
+import math
+import threading
+from typing import NamedTuple, Tuple
+
+import tensorflow as tf
+
+_HERE = threading.local()
+
+
+def compiled(function):
+    """`function` of tensors as an XLA program, traced once for each rank and dtype, compiled once for each shape."""
+    program = tf.function(function, jit_compile=True, autograph=False, reduce_retracing=True)
+
+    @functools.wraps(function)
+    def call(*tensors):
+        return (function if getattr(_HERE, "plain", False) else program)(*tensors)
+
+    return call
+
+
+@contextlib.contextmanager
+def uncompiled():
+    """What this thread traces in the context has the operations themselves in place of their programs, for servers
+    without XLA."""
+    before = getattr(_HERE, "plain", False)
+    with contextlib.ExitStack() as end:
+        end.callback(setattr, _HERE, "plain", before)
+        _HERE.plain = True
+        yield
+
+
+def wide(tensor):
+    """A tensor in float32."""
+    return tf.cast(tensor, tf.float32)
+
+
+# Dropout masks, which are computed from a seed wherever they are needed, and never stored
+
+
+def keep_mask(shape, seed, rate):
+    """Which elements dropout keeps, as a bool tensor; the same for the same arguments.
+
+    The bits are a hash of the element's position: the finaliser of MurmurHash3 over a sequence whose odd step and
+    whose beginning depend on the whole seed (Steele et al. 2014, Fast Splittable Pseudorandom Number Generators).
+
+    Args:
+        shape: int32 tensor, the shape of the result; fewer than 2**31 elements.
+        seed: int32 tensor, `(2,)`.
+        rate: float in (0, 1), the share that is dropped, exact to 2**-32.
+    """
+    first, second = tf.unstack(tf.bitcast(seed, tf.uint32))
+    # So that seeds which differ in one word differ in both.
+    first = _mix(first + _mix(second))
+    second = _mix(second + _mix(first))
+    bits = tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32)
+    bits = _mix(bits * tf.bitwise.bitwise_or(first, tf.constant(1, tf.uint32)) + second)
+    return tf.reshape(bits >= tf.constant(min(round(rate * 2**32), 2**32 - 1), tf.uint32), shape)
+
+
+def _mix(bits):
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, tf.constant(shift, tf.uint32)))
+        bits = bits * tf.constant(factor, tf.uint32)
+    return bits
+
+
+def drop(inputs, seed, rate):
+    """Dropout of a float32 tensor: zero where it is dropped, and the rest scaled by 1 / (1 - rate)."""
+    return tf.where(keep_mask(tf.shape(inputs), seed, rate), inputs * (1 / (1 - rate)), 0.0)
+
+
+# Activations whose gradient reads one tensor
+
+# Each function takes a float32 tensor and returns its values and its derivatives.
+
+
+def _gelu(x):
+    bell = tf.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+    below = 0.5 * (1 + tf.math.erf(x * math.sqrt(0.5)))
+    return x * below, below + x * bell
+
+
+# The odd polynomial g for which 0.5 * (1 + tanh(g(x))) is nearest to the normal distribution up to 5, by least
+# squares: the values are within 7e-6 of GELU's, the slopes within 2e-5. bfloat16 rounds to 2e-3.
+_NORMAL = (0.7978711293, 0.0363879775, -8.486972636e-05, -3.734048251e-05, 1.46651086e-06)
+
+
+def _gelu_half(x):
+    # One tanh in place of an error function and an exponential, each of which costs XLA on a CPU twice as much.
+    near = tf.clip_by_value(x, -5.0, 5.0)
+    square, polynomial, slope = near * near, 0.0, 0.0
+    for power in reversed(range(len(_NORMAL))):
+        polynomial = polynomial * square + _NORMAL[power]
+        slope = slope * square + (2 * power + 1) * _NORMAL[power]
+    tanh = tf.tanh(near * polynomial)
+    below = 0.5 * (1 + tanh)
+    return x * below, below + near * 0.5 * (1 - tanh * tanh) * slope
+
+
+def _gelu_tanh(x):
+    scale = math.sqrt(2 / math.pi)
+    tanh = tf.tanh(scale * (x + 0.044715 * x * x * x))
+    inner = scale * (1 + 3 * 0.044715 * x * x)
+    return 0.5 * x * (1 + tanh), 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * inner
+
+
+def _relu(x):
+    return tf.nn.relu(x), tf.cast(x > 0, x.dtype)
+
+
+def _swish(x):
+    gate = tf.sigmoid(x)
+    return x * gate, gate * (1 + x * (1 - gate))
+
+
+def _tanh(x):
+    tanh = tf.tanh(x)
+    return tanh, 1 - tanh * tanh
+
+
+# For tensors whose dtype is rounded to more coarsely than these differ from the exact ones.
+HALF_PRECISION = {"gelu": _gelu_half}
+# Names as in `activations` and in the configurations of transformers.
+ACTIVATIONS = {
+    "gelu": _gelu, "gelu_tanh": _gelu_tanh, "gelu_new": _gelu_tanh, "relu": _relu, "swish": _swish, "silu": _swish,
+    "tanh": _tanh,
+}  # fmt: skip
+
+
+@functools.cache
+def biased_activation(name, training):
+    """The operation `activation(inputs + bias)`.
+
+    Args:
+        name: key of `ACTIVATIONS`.
+        training: bool, keep the derivative for the gradient; otherwise it is computed when one is asked for.
+
+    Returns: function of inputs `(rows, size)` and bias `(size,)`.
+    """
+
+    def values_and_slopes(inputs, bias):
+        function = ACTIVATIONS[name] if inputs.dtype == tf.float32 else HALF_PRECISION.get(name, ACTIVATIONS[name])
+        values, slopes = function(wide(inputs) + wide(bias))
+        return tf.cast(values, inputs.dtype), tf.cast(slopes, inputs.dtype)
+
+    forward = compiled(values_and_slopes if training else lambda inputs, bias: values_and_slopes(inputs, bias)[:1])
+    later = compiled(lambda inputs, bias: values_and_slopes(inputs, bias)[1])
+
+    @tf.custom_gradient
+    def operation(inputs, bias):
+        values, *slopes = forward(inputs, bias)
+
+        def gradient(upstream):
+            upstream = upstream * (slopes[0] if slopes else later(inputs, bias))
+            return upstream, tf.cast(tf.reduce_sum(wide(upstream), 0), bias.dtype)
+
+        return values, gradient
+
+    return operation
+
+
+# Dropout that stores no mask
+
+
+@functools.cache
+def biased_dropout(rate):
+    """The operation `dropout(inputs + bias)` at `rate`, in (0, 1).
+
+    Returns: function of inputs `(rows, size)`, bias `(size,)` and seed (see `keep_mask`).
+    """
+
+    @compiled
+    def forward(inputs, bias, seed):
+        return tf.cast(drop(wide(inputs) + wide(bias), seed, rate), inputs.dtype)
+
+    @compiled
+    def backward(upstream, seed):
+        return tf.cast(drop(wide(upstream), seed, rate), upstream.dtype)
+
+    @tf.custom_gradient
+    def operation(inputs, bias, seed):
+        def gradient(upstream):
+            upstream = backward(upstream, seed)
+            return upstream, tf.cast(tf.reduce_sum(wide(upstream), 0), bias.dtype), None
+
+        return forward(inputs, bias, seed), gradient
+
+    return operation
+
+
+# Layer normalisation: of plain blocks, and of a sum. Ba et al. 2016, Layer Normalization
+
+
+@tf.custom_gradient
+def layer_norm(inputs, gamma, beta, epsilon):
+    """Normalise over the last axis; forward bit-equal to `keras.layers.LayerNormalization` in float32.
+
+    The gradient is the closed form, `dx = (g - mean(g) - xhat mean(g xhat)) / sigma` with
+    `g = gamma dy`, which reads the activations fewer times than differentiating the
+    moments one by one.
+
+    Args:
+        inputs: float32 tensor, `(..., size)`.
+        gamma, beta: float32 tensors, `(size,)`.
+        epsilon: float, added to the variance.
+
+    Returns: the shape of `inputs`.
+    """
+    mean, variance = tf.nn.moments(inputs, [-1], keepdims=True)
+    outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
+
+    def gradient(upstream):
+        inverse = tf.math.rsqrt(variance + epsilon)
+        normalised = (inputs - mean) * inverse
+        scaled = upstream * gamma
+        centred = scaled - tf.reduce_mean(scaled, -1, keepdims=True)
+        along = tf.reduce_mean(scaled * normalised, -1, keepdims=True)
+        axes = list(range(inputs.shape.rank - 1))
+        return (
+            inverse * (centred - normalised * along),
+            tf.reduce_sum(upstream * normalised, axes),
+            tf.reduce_sum(upstream, axes),
+            None,
+        )
+
+    return outputs, gradient
+
+
+_LANES = 32
+
+
+def _row_means(tensor):
+    """Means over the last axis of a matrix, `(rows, 1)`.
+
+    XLA adds the numbers of a row one after the other on a CPU; side by side in lanes it uses the processor's vectors.
+    """
+    size, lanes = tensor.shape[-1], _LANES
+    if size % lanes:
+        return tf.reduce_mean(tensor, -1, keepdims=True)
+    sums = tf.reduce_sum(tf.reshape(tensor, [-1, size // lanes, lanes]), 1)
+    while lanes > 1:
+        lanes //= 2
+        sums = sums[:, :lanes] + sums[:, lanes:]
+    return sums / size
+
+
+@functools.cache
+def sum_norm(epsilon, count, size):
+    """The operation `LayerNorm(bias + first + second + ...)` over the last axis.
+
+    Args:
+        epsilon: float, added to the variance.
+        count: int, how many terms there are beside the bias.
+        size: int, of the last axis; an operation for each, since its programs must know it when they are traced.
+
+    Returns: function of gamma, beta, bias, each `(size,)`, and `count` tensors `(rows, size)`.
+    """
+
+    @compiled
+    def forward(gamma, beta, bias, *terms):
+        summed = sum(map(wide, terms), wide(bias))
+        centred = summed - _row_means(summed)
+        inverse = tf.math.rsqrt(_row_means(centred * centred) + epsilon)
+        normalised, dtype = centred * inverse, terms[0].dtype
+        return tf.cast(normalised * wide(gamma) + wide(beta), dtype), tf.cast(normalised, dtype), inverse
+
+    @compiled
+    def backward(upstream, normalised, inverse, gamma):
+        dtype, upstream, normalised = upstream.dtype, wide(upstream), wide(normalised)
+        scaled = upstream * wide(gamma)
+        along = _row_means(scaled * normalised)
+        of_terms = inverse * (scaled - _row_means(scaled) - normalised * along)
+        sums = (tf.reduce_sum(values, 0) for values in (upstream * normalised, upstream, of_terms))
+        return tf.cast(of_terms, dtype), *sums
+
+    @tf.custom_gradient
+    def operation(gamma, beta, bias, *terms):
+        outputs, normalised, inverse = forward(gamma, beta, bias, *terms)
+
+        def gradient(upstream):
+            of_terms, *sums = backward(upstream, normalised, inverse, gamma)
+            of_vectors = [tf.cast(of_vector, like.dtype) for of_vector, like in zip(sums, (gamma, beta, bias))]
+            return *of_vectors, *[of_terms] * len(terms)
+
+        return outputs, gradient
+
+    return operation
+
+
+# Scaled dot-product attention with dropout. Vaswani et al. 2017, section 3.2
+
+
+@functools.cache
+def dot_product_attention(rate):
+    """The operation `dropout(softmax(query key' + mask)) value`.
+
+    Args:
+        rate: of the dropout, in [0, 1).
+
+    Returns: function of query `(batch, heads, queries, width)`, scaled already, key and value
+        `(batch, heads, keys, width)`, mask that can be added to the scores, or None, and seed (see
+        `random_mask`), or None at rate 0; its result has the shape of query. The mask has no gradient.
+    """
+
+    @compiled
+    def forward(weights, seed):
+        return tf.cast(drop(wide(weights), seed, rate), weights.dtype)
+
+    @compiled
+    def backward(upstream, weights, along, *seed):
+        upstream = drop(wide(upstream), *seed, rate) if seed else wide(upstream)
+        return tf.cast(wide(weights) * (upstream - along), weights.dtype)
+
+    def apply(query, key, value, mask, seed):
+        seed = [] if seed is None else [seed]
+
+        @tf.custom_gradient
+        def operation(query, key, value):
+            scores = tf.matmul(query, key, transpose_b=True)
+            weights = tf.nn.softmax(scores if mask is None else scores + mask)
+            dropped = forward(weights, *seed) if seed else weights
+            context = tf.matmul(dropped, value)
+
+            def gradient(upstream):
+                # The softmax's gradient needs the sum over keys of weights times their gradient, which equals
+                # the sum over the width of the context times its own.
+                along = tf.reduce_sum(wide(upstream) * wide(context), -1, keepdims=True)
+                of_scores = backward(tf.matmul(upstream, value, transpose_b=True), weights, along, *seed)
+                return (
+                    tf.matmul(of_scores, key),
+                    tf.matmul(of_scores, query, transpose_a=True),
+                    tf.matmul(dropped, upstream, transpose_a=True),
+                )
+
+            return context, gradient
+
+        return operation(query, key, value)
+
+    return apply
+
+
+# The parts of an encoder block of BERT's shape. Blocks of either Keras hand over their weights as tensors, in the dtype
+# in which these are stored. Each is cast once, to that of the hidden states.
+
+
+class Dense(NamedTuple):
+    """A dense layer: kernel `(inputs, outputs)`, bias `(outputs,)`, and of an update by LoRA `(a, b, factor)` with
+    `factor a b` beside the kernel, or `()`."""
+
+    kernel: tf.Tensor
+    bias: tf.Tensor
+    update: Tuple = ()
+
+
+class Adapter(NamedTuple):
+    """A bottleneck adapter: the weights of its two dense layers, the name of its activation, and its gate, a scalar."""
+
+    down_kernel: tf.Tensor
+    down_bias: tf.Tensor
+    up_kernel: tf.Tensor
+    up_bias: tf.Tensor
+    activation: str
+    gate: tf.Tensor
+
+
+class Norm(NamedTuple):
+    """A LayerNorm: gamma and beta, `(size,)`, and epsilon, a float."""
+
+    gamma: tf.Tensor
+    beta: tf.Tensor
+    epsilon: float
+
+
+def attend(states, query, key, value, *, heads, mask, rate=0.0, seed=None, queries=None):
+    """What self-attention makes of hidden states, before its output layer.
+
+    Args:
+        states: `(batch, length, hidden)`.
+        query, key, value: `Dense`.
+        heads: int.
+        mask: can be added to the scores `(batch, heads, queries, length)`, or None.
+        rate, seed: of the dropout of the weights (see `keep_mask`); at rate 0 there is no seed.
+        queries: int, only so many first tokens ask, and the others are asked; None for all.
+
+    Returns: `(batch, queries, hidden)`.
+    """
+    scale = (query.kernel.shape[1] // heads) ** -0.5
+    if queries is None:
+        parts = _project(states, (query, key, value), (scale, 1.0, 1.0), heads)
+    else:
+        parts = _project(states[:, :queries], (query,), (scale,), heads)
+        parts += _project(states, (key, value), (1.0, 1.0), heads)
+    context = tf.transpose(dot_product_attention(rate)(*parts, mask, seed), [0, 2, 1, 3])
+    return tf.reshape(context, tf.concat([tf.shape(context)[:2], [query.kernel.shape[1]]], 0))
+
+
+def _project(states, denses, scales, heads):
+    """`(batch, heads, length, width)` for each of several dense layers, by one product; scores are scaled here.
+
+    LoRA's updates take two narrow products for all of them.
+    """
+    size = denses[0].kernel.shape[1]
+    kernel, bias = (
+        tf.cast(
+            tf.concat([wide(getattr(dense, name)) * scale for dense, scale in zip(denses, scales)], -1), states.dtype
+        )
+        for name in ("kernel", "bias")
+    )
+    flat = rows(states)
+    joint = tf.nn.bias_add(tf.matmul(flat, kernel), bias)
+    down, up = [], []
+    for number, (dense, scale) in enumerate(zip(denses, scales)):
+        if dense.update:
+            a, b, factor = dense.update
+            down.append(tf.cast(a, states.dtype))
+            thin = tf.cast(wide(b) * (factor * scale), states.dtype)
+            up.append(tf.pad(thin, [[0, 0], [number * size, (len(denses) - 1 - number) * size]]))
+    if down:
+        joint += tf.matmul(tf.matmul(flat, tf.concat(down, 1)), tf.concat(up, 0))
+    batch, length = tf.unstack(tf.shape(states)[:2])
+    joint = tf.reshape(joint, [batch, length, len(denses), heads, size // heads])
+    return tf.unstack(tf.transpose(joint, [2, 0, 3, 1, 4]))
+
+
+def expand(states, dense, activation, training):
+    """The first feed-forward layer.
+
+    Args:
+        states: `(batch, length, hidden)`.
+        dense: `Dense` without an update.
+        activation: key of `ACTIVATIONS`.
+        training: bool, keep what the gradient needs.
+
+    Returns: `(batch, length, size)`.
+    """
+    product = tf.matmul(rows(states), tf.cast(dense.kernel, states.dtype))
+    outputs = biased_activation(activation, training)(product, tf.cast(dense.bias, states.dtype))
+    return tf.reshape(outputs, tf.concat([tf.shape(states)[:-1], [dense.kernel.shape[1]]], 0))
+
+
+def close(states, inputs, dense, norm, *, adapter=None, rate=0.0, seed=None, training=False):
+    """What ends a sub-layer: dense layer, dropout, adapter, sum, LayerNorm.
+
+    Args:
+        states: `(batch, length, size)`, what the sub-layer made before its last dense layer.
+        inputs: `(batch, length, hidden)`, what the sub-layer was given.
+        dense: `Dense` without an update.
+        norm: `Norm`.
+        adapter: `Adapter`, or None.
+        rate, seed: of the dropout behind the dense layer; at rate 0 there is no seed.
+        training: bool, keep what the gradient needs.
+
+    Returns: as `inputs`.
+    """
+    dtype, units = states.dtype, dense.kernel.shape[1]
+    product, bias = tf.matmul(rows(states), tf.cast(dense.kernel, dtype)), tf.cast(dense.bias, dtype)
+    made = biased_dropout(rate)(product, bias, seed) if rate else tf.nn.bias_add(product, bias)
+    terms, bias = [made, rows(inputs)], tf.zeros([units])
+    if adapter is not None:
+        squeezed = tf.matmul(made, tf.cast(adapter.down_kernel, dtype))
+        inner = biased_activation(adapter.activation, training)(squeezed, tf.cast(adapter.down_bias, dtype))
+        # On the kernel the gate costs m*d products; on the activations it would cost tokens*d.
+        kernel, bias = (wide(weight) * adapter.gate for weight in (adapter.up_kernel, adapter.up_bias))
+        terms.append(tf.matmul(inner, tf.cast(kernel, dtype)))
+    outputs = sum_norm(norm.epsilon, len(terms), units)(wide(norm.gamma), wide(norm.beta), bias, *terms)
+    return tf.reshape(outputs, tf.shape(inputs))
+
+
+def rows(tensor):
+    """All but the last axis as one."""
+    return tf.reshape(tensor, [-1, tensor.shape[-1]])
+
+
+def is_known(training):
+    """Whether `training` is decided when a graph is traced."""
+    return training is None or isinstance(training, (bool, int))
+
+
+def keeps(training):
+    """Whether what the gradient needs is kept: what cannot be known is."""
+    return bool(training) if is_known(training) else True
