@@ -18,9 +18,9 @@ def on_files(files, config):
 
 def page():
     """Markdown of all commands."""
-    from tf_adapters.cli.app import app
+    from tf_adapters.cli.main import program
 
-    return "\n".join([START, *_commands(typer.main.get_command(app), ())])
+    return "\n".join([START, *_commands(typer.main.get_command(program()), ())])
 
 
 def _commands(group, names):

@@ -264,6 +264,26 @@ def cli(capsys, monkeypatch):
     return run
 
 
+@pytest.fixture
+def refused(cli, tmp_path):
+    """Runs a command that must fail in one sentence and leave the test's files as they are; returns the sentence."""
+
+    def files():
+        return {path: path.read_bytes() if path.is_file() else None for path in tmp_path.rglob("*")}
+
+    def run(*arguments, says="", stdin=b""):
+        before = files()
+        outcome = cli(*arguments, stdin=stdin)
+        assert outcome.status == 2, outcome.out + outcome.err
+        assert says in outcome.err
+        assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+        assert "Traceback" not in outcome.out + outcome.err
+        assert files() == before
+        return outcome.err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def train_arguments(sentences, tmp_path_factory):
     """A short training on an encoder of two blocks, without --output."""

@@ -61,15 +61,3 @@ def test_the_pipeline_answers_every_line_as_the_bank_does(example, bank, tmp_pat
             assert answer[name] == expected[name][number].numpy().decode()
     unreadable = "".join(path.read_text() for path in tmp_path.glob("out-unreadable-*"))
     assert sorted(unreadable.splitlines()) == sorted(lines[len(ROWS) :])
-
-
-@pytest.mark.nightly
-def test_a_line_needs_what_the_signature_takes(example, bank):
-    assert example.needed_inputs(bank[1]) == ["task", "text"]
-
-
-@pytest.mark.nightly
-def test_the_example_says_what_it_takes(example, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        example.main(["--help"])
-    assert stopped.value.code == 0 and "serving/all/1" in capsys.readouterr().out

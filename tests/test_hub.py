@@ -132,7 +132,7 @@ def is_refused(words, function, *arguments, **options):
 
 def test_an_upload_waits_for_no_tensorflow():
     script = (
-        "import sys, tf_adapters.saving.hub, tf_adapters.cli.push\n"
+        "import sys, tf_adapters.saving.hub, tf_adapters.cli.submit\n"
         "sys.exit(any(name in sys.modules for name in ('tensorflow', 'tf_keras', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

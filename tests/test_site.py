@@ -60,21 +60,15 @@ def test_the_page_of_commands_has_every_command_and_option():
     pytest.importorskip("mkdocs", reason=LACKS)
     import typer.main
 
-    from tf_adapters.cli.app import app
-
-    def options_of(command):
-        for parameter in command.params:
-            yield parameter.opts[0]
-        for other in getattr(command, "commands", {}).values():
-            yield from options_of(other)
+    from tests.test_code_blocks import options_of
+    from tf_adapters.cli.main import program
 
     text = runpy.run_path(str(DOCS / "command_line.py"))["page"]()
-    program = typer.main.get_command(app)
-    for name in program.commands:
-        assert f"\n## {name}\n" in text
-    options = {option for command in program.commands.values() for option in options_of(command)}
+    commands = typer.main.get_command(program()).commands
+    options = {option for command in commands.values() for option in options_of(command) if option.startswith("-")}
     assert len(options) > 50
-    assert [option for option in options if option.startswith("-") and f"- `{option}`" not in text] == []
+    shown = [*(f"\n## {name}\n" for name in commands), *(f"`{option}`" for option in options)]
+    assert [one for one in shown if one not in text] == []
 
 
 @pytest.fixture
@@ -107,9 +101,8 @@ def test_a_link_to_a_notebook_is_one_to_its_page(notebook_pages):
         page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=page))
         return notebook_pages["on_page_markdown"](markdown, page, None, None)
 
-    link = "[a](../../examples/notebooks/own_data.ipynb), [b](../../examples/notebooks/own_data.py)"
-    assert rewritten(link, "notebooks/index.md") == link.replace(
-        "../../examples/notebooks/own_data.ipynb", "own_data.md"
-    )
-    assert rewritten("[a](../examples/notebooks/own_data.ipynb#x)", "own-data.md") == "[a](notebooks/own_data.md#x)"
+    notebook = "examples/notebooks/own_data.ipynb"
+    script = "[b](../../examples/notebooks/own_data.py)"
+    assert rewritten(f"[a](../../{notebook}), {script}", "notebooks/index.md") == f"[a](own_data.md), {script}"
+    assert rewritten(f"[a](../{notebook}#x)", "own-data.md") == "[a](notebooks/own_data.md#x)"
     assert rewritten("[a](several_tasks.ipynb)", "notebooks/own_data.md") == "[a](several_tasks.md)"

@@ -28,23 +28,24 @@ _OF_PYTHON = {
 }  # fmt: skip
 
 
-def option(kind, help, *names, panel=None, metavar=None, range=None, values=None):
+def option(kind, help, *names, panel=None, **about):
     """The annotation of a parameter that is an option.
 
     Args:
         kind: its type, `bool` for a flag.
         help: str, Markdown.
-        names: str, the option's names, if they are not the parameter's.
-        panel, metavar: str, where and how the help shows it.
-        range: `ranges.Whole` or `ranges.Real`, if it is not that of `RANGES` for the parameter's name.
-        values: tuple of the words that it can be, or None for any.
+        names: str, the option's names, if they are not the parameter's; another is for those who are used to it.
+        panel: str, where the help shows it.
+        about: other fields of its `Choice`.
     """
-    word = names[0].removeprefix("--") if names else None
-    return _annotation(kind, names, Choice(help, option=word, panel=panel, metavar=metavar, range=range, values=values))
+    word, alias = (*(name.removeprefix("--") for name in names), None, None)[:2]
+    return _annotation(kind, names, Choice(help, option=word, alias=alias, panel=panel, **about))
 
 
 def _annotation(kind, names, about):
-    shown = {"help": about.help, "rich_help_panel": about.panel, "metavar": about.metavar}
+    # In the help's column of names there is no place for two.
+    help = f"{about.help} Also `--{about.alias}`." if about.alias else about.help
+    shown = {"help": help, "rich_help_panel": about.panel, "metavar": about.metavar}
     return Annotated[kind, typer.Option(*names, **shown), about]
 
 
@@ -92,7 +93,12 @@ def _parameters_of(group):
 
 class Command(typer.core.TyperCommand):
     """A command that refuses empty words, which a shell makes of a variable that is not set: as a path they would be
-    the folder here."""
+    the folder here. Its help has one name an option."""
+
+    def format_help(self, ctx, formatter):
+        for parameter in self.params:
+            parameter.opts = parameter.opts[:1]
+        super().format_help(ctx, formatter)
 
     def parse_args(self, ctx, args):
         # Help and --version leave here.

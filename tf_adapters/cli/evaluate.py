@@ -63,10 +63,6 @@ def evaluate(
         for name, value in (("task", task and task[0]), ("split", split), ("data-dir", data_dir)):
             if value:
                 raise InputError(f"--{name} {value} and --input {input_file[0]} exclude each other: give one of them.")
-    for name, values in (("task", task), ("input", input_file)):
-        twice = next((value for value in values or () if values.count(value) > 1), None)
-        if twice is not None:
-            raise InputError(f"--{name} {twice} is given twice.")
     for word, path in (("--output", output), ("--plot", plot)):
         if path is not None:
             check_new_file(path, overwrite=overwrite, option=word)
@@ -77,8 +73,12 @@ def evaluate(
 
     given, directory = directory, local(directory)
     settings = read_settings(directory)
-    _check_kind_of_plot(plot, task_of(settings)[0], directory)
-    columns = {name: getattr(reading, name) for name in ("text_column", "text_pair_column", "label_column")}
+    kind, labels = task_of(settings)
+    if plot is not None and kind in WITHOUT_CONFUSION:
+        raise InputError(
+            f"--plot {plot}: {directory} is of the kind {kind}, which has no confusion matrix, as its rows do not have "
+            "one label each: leave it out."
+        )
     for name, value in reading.dialect().items():
         if not input_file:
             raise InputError(f"--{name} {value} goes with --input FILE: add that, or leave it out.")
@@ -95,7 +95,6 @@ def evaluate(
     from tf_adapters.tasks.own_files import rows_from_file
     from tf_adapters.tasks.readers import metric_of
 
-    kind, labels = task_of(settings)
     trained = settings["task"] or {}
     metric = metric_of(kind, metric or trained.get("metric"), labels)
     if input_file:
@@ -110,6 +109,7 @@ def evaluate(
         names = task or [trained.get("name")]
         if names[0] in (None, "files"):
             raise InputError(f"{directory} was trained on files: give the rows to score by --input FILE.")
+        columns = {name: getattr(reading, name) for name in ("text_column", "text_pair_column", "label_column")}
         sets = [labelled_rows(directory, name, split=split, data_dir=data_dir, **columns) for name in names]
     show_bad_rows(console, bad_rows)
     with console.status("Loading the encoder ..."):
@@ -128,14 +128,6 @@ def evaluate(
         write_text(output, json_text(content, problem=problem, indent=2) + "\n")
     if plot is not None:
         draw_confusion(results[0], plot)
-
-
-def _check_kind_of_plot(plot, kind, directory):
-    if plot is not None and kind in WITHOUT_CONFUSION:
-        raise InputError(
-            f"--plot {plot}: {directory} is of the kind {kind}, which has no confusion matrix, as its rows do not have "
-            "one label each: leave it out."
-        )
 
 
 def _score(console, scorer, kind_name, labels, metric, name, rows):

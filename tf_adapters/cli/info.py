@@ -1,4 +1,4 @@
-"""`tf-adapters info`."""
+"""`tf-adapters info` and `tasks`: what a directory holds, what adapters cost on a model, which tasks there are."""
 
 import dataclasses
 import functools
@@ -159,7 +159,7 @@ def _show_model(console, source, bottleneck_size, as_json):
     for names, row in _alike(rows):
         table.add_row(
             "\n".join(names),
-            f"{row['adapters']} x {row['adapter_size']}" if row["adapter_size"] else str(row["adapters"]),
+            f"{row['adapters']} x {row['bottleneck_size']}" if row["bottleneck_size"] else str(row["adapters"]),
             *(f"{row[name]:,}" for name in ("adapter", "layer_norm", "head", "trained")),
             f"{row['share']:.2%}",
         )
@@ -195,12 +195,14 @@ def _recipe_rows(family, config, bottleneck_size):
         norms = sizes["layer_norm"]["encoder" if adapter.train_layer_norm == "adapted" else adapter.train_layer_norm]
         if adapter.train_layer_norm == "adapted" and adapter.blocks is not None:
             norms = norms * len(adapter.blocks) // depth
+        size = getattr(adapter, "bottleneck_size", getattr(adapter, "rank", None))
         head = (recipe.head_layers - 1) * (config.hidden_size + 1) * config.hidden_size
         rows.append(
             {
                 "recipe": recipe.name,
                 "adapters": count,
-                "adapter_size": getattr(adapter, "bottleneck_size", getattr(adapter, "rank", None)),
+                "bottleneck_size": size,
+                "adapter_size": size,  # as older versions called it
                 "adapter": adapters,
                 "layer_norm": norms,
                 "head": head,
@@ -209,3 +211,39 @@ def _recipe_rows(family, config, bottleneck_size):
             }
         )
     return rows
+
+
+def tasks(
+    prefix: Annotated[
+        Optional[str], typer.Argument(help="Show the names that start so, such as `glue/` or `xnli/`.")
+    ] = None,
+    as_json: option(bool, "Print JSON.", "--json") = False,
+):
+    """List the named tasks: what they are, by what they are scored, and where their rows come from.
+
+    Those with "yes" under "real rows" were run by this package's authors on the published rows; the others on small
+    files in the published layout.
+
+    `tf-adapters tasks crowdflower/`
+    """
+    from tf_adapters.tasks.registry import ABOUT, FAMILIES
+
+    shown = {name: about for name, about in ABOUT.items() if name.startswith(prefix or "")}
+    if not shown:
+        raise InputError(f"{prefix}: no task's name starts so; `tf-adapters tasks` lists all.")
+    if as_json:
+        print(json.dumps({name: dataclasses.asdict(about) for name, about in shown.items()}, indent=2))
+        return
+    console = terminal()
+    rows = [("task", "kind", "metric", "real rows", "rows from")] + [
+        (name, about.kind, about.metric, "yes" if about.run_on_real_rows else "no", about.origin)
+        for name, about in shown.items()
+    ]
+    # Lines, not a table of the terminal's width: origins are long, and lines can be searched by grep.
+    widths = [max(map(len, column)) for column in list(zip(*rows))[:-1]]
+    for *cells, origin in rows:
+        console.print("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths)), origin]))
+    families = ", ".join(f"{family}..." for family in FAMILIES if family.startswith(prefix or ""))
+    if families:
+        console.print(f"Also, by the name of their data: {families}")
+    console.print("Also the names of TensorFlow Datasets with texts and one label, such as imdb_reviews.")

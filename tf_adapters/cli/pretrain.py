@@ -117,7 +117,9 @@ def pretrain(
 
     data = texts.read(console, run.seed)
     if epochs is not None:
-        steps, save_every = _steps_of_epochs(epochs, -(-len(data.train) // given["batch_size"]))
+        of_epoch = -(-len(data.train) // given["batch_size"])
+        # It saves after each pass, or ten times where there are tens.
+        steps, save_every = epochs * of_epoch, of_epoch * (epochs // 10 if epochs % 10 == 0 else 1)
     keras.utils.set_random_seed(run.seed)
     with console.status(f"Loading {model} ..."):
         whole = tf_adapters.load_backbone(model, head="masked-lm")
@@ -148,17 +150,13 @@ def pretrain(
         console.print("Stopped; the state is saved. Go on with the same command and --resume.")
         raise typer.Exit(130)
     show_pretraining(console, whole, output, result, time.monotonic() - started)
-    data_words = [
-        word
-        for name, value in (("--task", texts.task), ("--data-dir", texts.data_dir))
-        if value
-        for word in (name, str(value))
-    ]
-    model_words = [] if model == "minilm" else ["--model", model]
-    words = ["tf-adapters", "train", *model_words, *data_words, "--from-pretrained-adapter", str(output)]
-    words += ["--output", f"adapters/{output.name}"]
+    next_options = {
+        "--model": None if model == "minilm" else model, "--task": texts.task, "--data-dir": texts.data_dir,
+        "--from-pretrained-adapter": output, "--output": f"adapters/{output.name}",
+    }  # fmt: skip
+    words = [str(word) for pair in next_options.items() if pair[1] for word in pair]
     console.print("Next:" if texts.task else "Next, with your labelled files (--train, --validation):")
-    console.print(f"  {shlex.join(words)}", soft_wrap=True)
+    console.print(f"  {shlex.join(['tf-adapters', 'train', *words])}", soft_wrap=True)
 
 
 def _usual(recipe, trainable):
@@ -190,22 +188,12 @@ def _steps(steps, save_every, epochs):
     return None, None
 
 
-def _steps_of_epochs(epochs, of_epoch):
-    """The same of so many passes of `of_epoch` steps: it saves after each, or ten times where there are tens."""
-    return epochs * of_epoch, of_epoch * (epochs // 10 if epochs % 10 == 0 else 1)
-
-
 def _check_output(output, resume, overwrite):
     running = any((folder / RESUME_FOLDER).is_dir() for folder in (output, output / HEAD_FOLDER))
     finished = (output / SETTINGS_FILE).exists()
     # Killed between the head's run and the other.
     unfinished = running or ((output / HEAD_FOLDER / SETTINGS_FILE).exists() and not finished)
     check_folder(
-        output,
-        marker=SETTINGS_FILE,
-        what="what pretrain writes",
-        resume=resume,
-        overwrite=overwrite,
-        unfinished=unfinished,
-        finished=finished,
-    )
+        output, marker=SETTINGS_FILE, what="what pretrain writes", resume=resume, overwrite=overwrite,
+        unfinished=unfinished, finished=finished,
+    )  # fmt: skip

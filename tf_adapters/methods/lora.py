@@ -39,7 +39,7 @@ class LoraConfig(MethodConfig):
     alpha: Optional[float] = choice(None, "LoRA's scale times its rank.", searched="float", panel="LoRA")
     targets: Tuple[str, ...] = choice(
         ("query", "value"),
-        f"What LoRA updates: of `{','.join(DENSE_PLACES)}`.",
+        f"What LoRA updates, with commas between: {', '.join(f'`{place}`' for place in DENSE_PLACES)}.",
         read=lambda text: tuple(part.strip() for part in text.split(",")),
         panel="LoRA",
     )
