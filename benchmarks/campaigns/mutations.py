@@ -112,7 +112,7 @@ MUTATIONS = [
     ("tasks/choices.py", "begun + ending if", "ending if", "multiple_choice"),
     ("tasks/named.py", "taken |= set(files.of)", "pass", "token_classification:entity_tasks"),
     ("tasks/named.py", "self.task.spellings.get(cell, cell)", "cell", "named_tasks:original_glue"),
-    ("tasks/reader.py", "if value != getattr(Reading, name):", "if False:", "token_classification:without_a_meaning"),
+    ("tasks/rows.py", "if value != getattr(Reading, name):", "if False:", "token_classification:mistake"),
     ("models/transformers/site.py", "known & (self.head.read_value() == self.traced_head)", "known", "own_heads:graph"),
     (
         "models/state.py",
@@ -146,15 +146,10 @@ MUTATIONS = [
     ("text/batching.py", "choices >= longest", "choices > longest", "batching"),
     ("text/batching.py", "used = steps * batch_size if drop_remainder else count", "used = count", "batching"),
     ("text/masking.py", "noise[1] < 0.9", "noise[1] < 0.99", "masking"),
-    ("tasks/metrics/sentences.py", "return (logits > 0)", "return (logits > 1)", "metrics"),
-    ("tasks/metrics/sentences.py", "if finite else", "if True else", "metrics"),
-    (
-        "tasks/metrics/spans.py",
-        "max(word_f1(text, reference)",
-        "min(word_f1(text, reference)",
-        "question_answering:metric",
-    ),
-    ("tasks/metrics/masked.py", "float(-loss / count)", "float(-loss)", "pretrain:perplexity"),
+    ("tasks/metrics.py", "return (logits > 0)", "return (logits > 1)", "metrics"),
+    ("tasks/metrics.py", "if finite else", "if True else", "metrics"),
+    ("tasks/metrics.py", "max(word_f1(text, reference)", "min(word_f1(text, reference)", "question_answering:metric"),
+    ("tasks/metrics.py", "float(-loss / count)", "float(-loss)", "pretrain:perplexity"),
     (
         "training/step.py",
         "regularization_losses=self.losses",
