@@ -1,34 +1,20 @@
 """Texts with several choices: files, batches, training, answers and the served graph."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.conftest import VOCABULARY, write_checkpoint
-from tf_adapters import (
-    AdapterConfig,
-    InputError,
-    WordPiece,
-    add_adapters,
-    evaluate,
-    fit,
-    load_backbone,
-    load_trained,
-    predict,
-    set_trainable,
-    task_from_files,
-)
-from tf_adapters._keras import keras
+from tf_adapters import InputError, WordPiece, evaluate, load_backbone, load_trained, predict, task_from_files
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.choices import CHOICES
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.text.batching import training_batches
-from tf_adapters.training.run import Reporter
 
 KIND = get_kind("multiple-choice")
+NAMES = ("input_ids", "attention_mask")
 
 
 @pytest.fixture(scope="module")
@@ -104,107 +90,62 @@ def test_a_row_that_cannot_be_used_is_named_or_left_out(changes, message, tmp_pa
 
 def test_files_that_are_none_of_choices_are_named(tmp_path):
     (tmp_path / "rows.csv").write_text("text,label\na,0\n")
-    for path, message in (
-        (tmp_path / "rows.csv", "are read from JSON lines"),
-        (write(tmp_path / "empty.jsonl", []), "is empty"),
-        (write(tmp_path / "keys.jsonl", [{"question": "a"}]), "has no key 'text'; name the text's by text_column"),
+    other = write(tmp_path / "other.jsonl", [{"q": "the film", "options": ["good", "bad"], "answer": 0}])
+    keys = {"text_column": "q", "text_pair_column": "options"}
+    assert CHOICES.read(other, **keys, label_column="answer")[0].labels.tolist() == [0]
+    for path, options, message in (
+        (tmp_path / "rows.csv", {}, "are read from JSON lines"),
+        (write(tmp_path / "empty.jsonl", []), {}, "is empty"),
+        (other, {}, "has no key 'text'; name the text's by text_column"),
+        (other, keys, "has no key 'label'; name the label's by label_column"),
     ):
         with pytest.raises(InputError, match=message):
-            CHOICES.read(path)
-    rows = write(tmp_path / "other.jsonl", [{"q": "the film", "options": ["good", "bad"], "answer": 0}])
-    read, _ = CHOICES.read(rows, text_column="q", text_pair_column="options", label_column="answer")
-    assert read.labels.tolist() == [0]
-    with pytest.raises(InputError, match="has no key 'label'; name the label's by label_column"):
-        CHOICES.read(rows, text_column="q", text_pair_column="options")
+            CHOICES.read(path, **options)
 
 
-def test_where_shapes_are_compiled_choices_have_one_of_few_lengths(tmp_path):
+def test_a_batch_has_each_choice_behind_its_text_in_one_of_few_lengths(tmp_path):
     rows, _ = CHOICES.read(write(tmp_path / "rows.jsonl", learnable(5, seed=0)))
     tokenizer = WordPiece(VOCABULARY, max_length=23)
     examples = KIND.examples(rows, tokenizer)
     (batch,) = training_batches(examples, KIND.padder(tokenizer, examples), batch_size=5, epochs=1, seed=0)
-    for lengths in ((5, 23), (17, 23)):
-        inputs, _ = KIND.batch(*batch, None, tokenizer, lengths)
-        assert inputs["input_ids"].shape == (5, 3, 17 if 17 in lengths else 23)
-        assert inputs["attention_mask"].numpy().sum() == batch[0]["attention_mask"].numpy().sum()
-
-
-def test_a_batch_has_each_choice_behind_its_text(tmp_path):
-    rows, _ = CHOICES.read(write(tmp_path / "rows.jsonl", learnable(5, seed=0)))
-    tokenizer = WordPiece(VOCABULARY, max_length=12)
-    examples = KIND.examples(rows, tokenizer)
-    batches = training_batches(examples, KIND.padder(tokenizer, examples), batch_size=2, epochs=1, seed=0)
-    seen = []
-    for inputs, labels in batches:
-        inputs, labels = KIND.batch(inputs, labels, None, tokenizer)
-        assert inputs["input_ids"].shape[:2] == (len(labels), 3) and inputs["input_ids"].shape[2] <= 12
-        for number, label in enumerate(labels.numpy()):
-            seen.append((int(label), {name: tensor[number].numpy() for name, tensor in inputs.items()}))
+    texts = [text.decode() for text in rows.text.numpy()]
     expected = []
-    for number in range(5):
-        text, choices = rows.text[number].numpy().decode(), [choice.decode() for choice in rows.choices[number].numpy()]
-        expected.append((int(rows.labels[number]), tokenizer([text] * 3, choices)))
-    assert len(seen) == 5
-    for label, inputs in seen:
-
-        def alike(other, values):
-            width = values["input_ids"].shape[1]
-            return other == label and all(
-                np.array_equal(inputs[name][:, :width], values[name][:, : inputs[name].shape[1]]) for name in inputs
-            )
-
-        assert sum(alike(*each) for each in expected) == 1
+    for text, choices, label in zip(texts, rows.choices.numpy(), rows.labels.tolist()):
+        encoded = tokenizer([text] * 3, [choice.decode() for choice in choices])
+        tokens = [row[mask == 1].tolist() for row, mask in zip(*(encoded[name].numpy() for name in NAMES))]
+        expected.append((label, tokens))
+    for lengths, width in ((None, None), ((5, 23), 23), ((17, 23), 17)):
+        inputs, labels = KIND.batch(*batch, None, tokenizer, *([] if lengths is None else [lengths]))
+        ids, masks = (inputs[name].numpy() for name in NAMES)
+        assert ids.shape[:2] == (5, 3) and ids.shape[2] in ([width] if width else range(24))
+        seen = [
+            (label, [row[mask == 1].tolist() for row, mask in zip(*each)])
+            for label, *each in zip(labels.numpy().tolist(), ids, masks)
+        ]
+        assert sorted(seen) == sorted(expected)
 
 
 @pytest.mark.slow
 def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
-    for split, count in (("train", 300), ("validation", 60)):
-        write(tmp_path / f"{split}.jsonl", learnable(count, seed=count))
-    words = [
-        "--train",
-        tmp_path / "train.jsonl",
-        "--validation",
-        tmp_path / "validation.jsonl",
-        "--kind",
-        "multiple-choice",
-    ]
-    outcome = cli(
-        "train",
-        "--model",
-        one_block,
-        *words,
-        "--output",
-        tmp_path / "a",
-        "--epochs",
-        3,
-        "--batch-size",
-        16,
-        "--learning-rate",
-        "1e-2",
-        "--max-length",
-        16,
-        "--adapter-size",
-        8,
-    )
+    train = write(tmp_path / "train.jsonl", learnable(300, seed=300))
+    held_out = write(tmp_path / "validation.jsonl", learnable(60, seed=60))
+    run = [f"--model={one_block}", f"--train={train}", f"--validation={held_out}", "--kind=multiple-choice"]
+    run += ["--batch-size=16", "--max-length=16"]
+    refused = cli("train", *run, f"--output={tmp_path / 'b'}", *"--cache-frozen --dropout 0 --trainable head".split())
+    assert refused.status == 2 and "--cache-frozen is not for tasks of the kind 'multiple-choice'" in refused.err
+    outcome = cli("train", *run, f"--output={tmp_path / 'a'}", "--epochs=3", "--learning-rate=1e-2", "--adapter-size=8")
     assert outcome.status == 0, outcome.err
-    rows = task_from_files(
-        train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl", kind="multiple-choice"
-    ).validation
+    rows = task_from_files(train=train, validation=held_out, kind="multiple-choice").validation
     accuracy = evaluate(tmp_path / "a", rows)["accuracy"]
     assert accuracy > 0.8
-    outcome = cli(
-        "evaluate", tmp_path / "a", "--input", tmp_path / "validation.jsonl", "--output", tmp_path / "numbers.json"
-    )
+    outcome = cli("evaluate", tmp_path / "a", "--input", held_out, "--output", tmp_path / "numbers.json")
     assert json.loads((tmp_path / "numbers.json").read_text())["metrics"] == {"accuracy": accuracy}, outcome.err
-    outcome = cli("predict", tmp_path / "a", "--input", tmp_path / "validation.jsonl")
-    answers = [json.loads(line) for line in outcome.out.splitlines()]
+    answers = cli("predict", tmp_path / "a", "--input", held_out).rows()
     texts = [text.decode() for text in rows.text.numpy()]
     choices = [[choice.decode() for choice in each] for each in rows.choices.numpy()]
     assert predict(tmp_path / "a", texts, choices) == answers and predict(tmp_path / "a", [], []) == []
     assert np.mean([answer["choice"] == label for answer, label in zip(answers, rows.labels)]) == accuracy
-    assert [answer["answer"] for answer in answers] == [
-        each[answer["choice"]] for each, answer in zip(choices, answers)
-    ]
+    assert all(answer["answer"] == each[answer["choice"]] for each, answer in zip(choices, answers))
     # The model itself takes all choices of a row at once.
     model, _ = load_trained(tmp_path / "a")
     tokenizer = WordPiece.from_directory(one_block, max_length=16)
@@ -219,60 +160,6 @@ def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
     broken = served(text=tf.constant(texts[:2]), choices=tf.constant([[b"\xff", b"a", b"b"], [b"a", b"b", b"c"]]))
     assert b"UTF-8" in broken["error"].numpy()[0] and broken["error"].numpy()[1] == b""
     assert served(text=tf.constant([], tf.string), choices=tf.zeros([0, 3], tf.string))["choice"].shape == (0,)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("settings", [{"jit_compile": True}, {"accumulate": 2}], ids=["xla", "parts"])
-def test_a_run_that_was_stopped_goes_on_as_without_it(settings, one_block, tmp_path):
-    path = write(tmp_path / "rows.jsonl", learnable(40, seed=0))
-    task = task_from_files(train=path, validation=path, kind="multiple-choice")
-    tokenizer = WordPiece.from_directory(one_block, max_length=16)
-
-    class Stop(Reporter):
-        def step(self, done, numbers):
-            if done == 3:
-                signal.raise_signal(signal.SIGINT)
-
-    def run(output, **others):
-        keras.utils.set_random_seed(0)
-        model = set_trainable(add_adapters(load_backbone(one_block, head="multiple-choice"), AdapterConfig(4), seed=0))
-        fit(model, task, tokenizer, output, epochs=2, learning_rate=1e-3, batch_size=8, **settings, **others)
-        return [variable.numpy() for variable in model.trainable_variables]
-
-    whole = run(tmp_path / "whole")
-    run(tmp_path / "parts", reporter=Stop())
-    for one, other in zip(whole, run(tmp_path / "parts", resume=True), strict=True):
-        assert np.array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    "option, message",
-    [
-        (
-            ["--cache-frozen", "--dropout", "0", "--trainable", "head"],
-            "--cache-frozen is not for tasks of the kind 'multiple-choice'",
-        )
-    ],
-)
-def test_what_it_cannot_have_is_named(option, message, one_block, cli, tmp_path):
-    path = write(tmp_path / "rows.jsonl", learnable(20, seed=0))
-    outcome = cli(
-        "train",
-        "--model",
-        one_block,
-        "--train",
-        path,
-        "--validation",
-        path,
-        "--kind",
-        "multiple-choice",
-        "--output",
-        tmp_path / "a",
-        "--max-length",
-        16,
-        *option,
-    )
-    assert outcome.status == 2 and message in outcome.err
 
 
 def test_texts_and_choices_from_python_are_checked(one_block):

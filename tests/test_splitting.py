@@ -1,16 +1,24 @@
-"""Rows that are set aside of the one file that there is."""
+"""Parts of the rows: those set aside of the one file that there is, samples, and the low-resource protocol."""
+
+import dataclasses
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tf_adapters import InputError, task_from_files
-from tf_adapters.tasks.rows import Rows
-from tf_adapters.tasks.splitting import set_aside
+from tf_adapters.tasks.rows import Rows, Task, sample_rows
+from tf_adapters.tasks.spans import SpanRows
+from tf_adapters.tasks.splitting import low_resource, set_aside
 
 
 def rows_of(labels):
     return Rows(tf.constant([f"text {number}" for number in range(len(labels))]), labels=np.asarray(labels))
+
+
+def refused(message):
+    return pytest.raises(InputError, match=re.escape(message))
 
 
 def test_every_row_is_in_one_part_and_each_class_keeps_its_share():
@@ -39,16 +47,13 @@ def test_the_seed_decides_and_numbers_are_spread_evenly():
 
 
 def test_questions_about_one_context_stay_together():
-    from tf_adapters.tasks.spans import SpanRows
-
     context_of = np.repeat(np.arange(40), np.random.default_rng(2).integers(1, 9, 40)).astype(np.int32)
-    count = len(context_of)
-    names = np.array([f"q{number}" for number in range(count)], object)
+    names = np.array([f"q{number}" for number in range(len(context_of))], object)
     rows = SpanRows(names, names, np.array([f"c{number}" for number in range(40)], object), context_of)
     parts = set_aside(rows, "question-answering", {"validation": 0.25, "test": 0.1}, seed=0)
     contexts = {name: set(context_of[chosen]) for name, chosen in parts.items()}
     assert len(contexts["validation"]) == 10 and len(contexts["test"]) == 4 and len(contexts["train"]) == 26
-    assert sum(map(len, parts.values())) == count and not contexts["train"] & contexts["validation"]
+    assert sum(map(len, parts.values())) == len(names) and not contexts["train"] & contexts["validation"]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +65,8 @@ def test_questions_about_one_context_stay_together():
     ],
 )
 def test_shares_that_cannot_be_are_refused(shares, message):
-    with pytest.raises(InputError) as refused:
+    with refused(message):
         set_aside(rows_of(np.zeros(10, np.int32)), "classification", shares, seed=0)
-    assert message in str(refused.value)
 
 
 @pytest.fixture
@@ -90,20 +94,75 @@ def test_a_task_of_one_file_has_rows_to_choose_by(one_file, given, sizes):
     assert ("set aside of rows.csv by seed 0" in task.source) == (given != {"validation": one_file})
 
 
-@pytest.mark.slow
-def test_the_command_splits_the_one_file_and_keeps_what_it_did(cli, checkpoint, one_file, tmp_path):
-    import json
-
-    words = ["train", f"--model={checkpoint}", f"--train={one_file}", "--max-length=16", "--epochs=1"]
-    outcome = cli(*words, f"--output={tmp_path / 'a'}")
-    assert outcome.status == 0, outcome.err
-    assert "48 training, 6 validation, 6 test rows" in outcome.out
-    settings = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
-    assert "validation a share of 0.1 set aside of rows.csv by seed 0 (6 rows)" in settings["task"]["source"]
+def test_it_is_said_what_is_set_aside_and_what_cannot_be(cli, one_file, tmp_path):
+    source = task_from_files(train=one_file).source
+    assert "validation a share of 0.1 set aside of rows.csv by seed 0 (6 rows)" in source
     for wrong, message in (
         ("--validation=1.5", "--validation 1.5 must be a file, or a share of the training rows such as 0.1"),
         ("--test=0.001", "--test 0.001: 60 rows are too few"),
         ("--validation=none.csv", "none.csv does not exist"),
     ):
-        outcome = cli(*words, f"--output={tmp_path / 'b'}", wrong)
+        outcome = cli("train", "--model=none", f"--train={one_file}", f"--output={tmp_path / 'b'}", wrong)
         assert outcome.status == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome.err
+
+
+def numbered(count, start=0):
+    """Rows whose texts, second texts and labels are one number."""
+    numbers = np.arange(start, start + count, dtype=np.int32)
+    text = tf.constant([f"{number}" for number in numbers])
+    return Rows(text, text, numbers)
+
+
+def numbers_of(rows):
+    """The rows' numbers, which their texts are too."""
+    for texts in (rows.text, rows.text_pair):
+        assert [int(text) for text in texts.numpy()] == rows.labels.tolist()
+    return rows.labels.tolist()
+
+
+def test_sampled_rows_keep_their_order_and_their_labels_and_depend_on_the_seed_alone():
+    rows = numbered(100)
+    assert numbers_of(sample_rows(rows, count=5, seed=3)) == [6, 64, 67, 93, 96]  # RandomState's permutation, sorted
+    assert numbers_of(sample_rows(rows, count=5, seed=4)) != [6, 64, 67, 93, 96]
+    assert sample_rows(rows, count=100, seed=3) is rows
+
+
+def many(count):
+    return Task("t", "classification", ("a", "b"), "accuracy", numbered(count), numbered(7, 90000), source="Rows.")
+
+
+def test_low_resource_draws_training_and_validation_rows_by_the_seed():
+    task = low_resource(many(3000), count=500, seed=3)
+    drawn = np.random.RandomState(3).permutation(3000)
+    assert numbers_of(task.train) == sorted(drawn[:500].tolist())
+    assert numbers_of(task.train)[:3] == [0, 3, 5]  # pinned: the same rows for ever
+    assert numbers_of(task.validation) == sorted(drawn[500:1500].tolist())
+    assert numbers_of(task.test) == list(range(90000, 90007))
+    assert task.source == (
+        "Rows. Low-resource protocol of He et al. 2021: 500 of 3,000 training rows drawn by seed 3 without "
+        "stratification, another 1,000 of the rest as validation, the original validation split as test."
+    )
+
+
+@pytest.mark.parametrize(
+    "count, given, message",
+    [
+        (1500, (501, 0), "has 1,500 training rows, too few for 501 to train on and 1,000 to validate: draw 500 or"),
+        (1000, (1, 0), "Task 't' has 1,000 training rows, and 1,000 of them would validate: it is too small"),
+        (3000, (0, 0), "count=0 must be an integer of at least 1."),
+        (3000, (1, -1), "seed=-1 must be an integer of at least 0."),
+    ],
+)
+def test_rows_that_cannot_be_drawn_are_refused(count, given, message):
+    with refused(message):
+        low_resource(many(count), count=given[0], seed=given[1])
+
+
+def test_low_resource_needs_labels_to_test_on():
+    assert len(low_resource(many(1500), count=500, seed=0).validation) == 1000  # all rows
+    unlabelled = dataclasses.replace(many(3000), validation=Rows(text=tf.constant(["a"])))
+    with refused("Task 't' has no validation labels"):
+        low_resource(unlabelled, count=1, seed=0)
+    for arguments in ({"count": 0, "seed": 0}, {"count": 1, "seed": -1}):
+        with refused(" must be an integer of at least "):
+            sample_rows(numbered(2), **arguments)

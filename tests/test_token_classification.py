@@ -2,43 +2,29 @@
 
 import gzip
 import io
-import os
-import pathlib
 import re
-import subprocess
-import sys
 import warnings
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.cases import nightly_but
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model, write_checkpoint
-from tests.runs import KillAt, Killed, content
-from tf_adapters import (
-    AdapterConfig,
-    InputError,
-    WordPiece,
-    add_adapters,
-    fit,
-    load_backbone,
-    load_task,
-    load_trained,
-    set_trainable,
-    task_from_files,
-)
+from tf_adapters import WordPiece
 from tf_adapters._keras import keras
-from tf_adapters.kinds import get_kind
+from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind, tokens
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.kinds.tokens import WordOutputs
-from tf_adapters.tasks.catalogue import ENTITIES, UPOS, wikiann
+from tf_adapters.tasks import load_task, task_from_files
+from tf_adapters.tasks import words as reading
+from tf_adapters.tasks.catalogue import UPOS
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS, check_metric
 from tf_adapters.tasks.own_files import rows_from_file
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split
-from tf_adapters.tasks.rows import Task, sample_rows
+from tf_adapters.tasks.rows import sample_rows
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import _windows, word_windows
@@ -80,6 +66,7 @@ def word_rows(sentences, labels=None, names=("A", "B", "C")):
 
 
 def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", newline="")
     return path
 
@@ -100,18 +87,14 @@ def test_conllu_gives_the_syntactic_words_and_their_tags(tmp_path):
     assert names_of(rows) == [["VERB", "PRON", "ADP", "DET", "NOUN"], ["NUM"]]
     assert labels == rows.label_names == ("ADP", "DET", "NOUN", "NUM", "PRON", "VERB")
     assert rows.labels.dtype == tf.int32
-    # Other columns, the labels given, and any name or ending of the file.
+    with gzip.open(tmp_path / "a.CoNLLU.gz", "wt", encoding="utf-8", newline="\r\n") as file:
+        file.write(CONLLU.rstrip("\n"))
+    assert READER.read(tmp_path / "a.CoNLLU.gz")[0].digest() == rows.digest()
+    assert READER.read(write(tmp_path / "a.txt", CONLLU), format="conllu")[0].digest() == rows.digest()
+    # Other columns, and the labels given.
     rows, labels = READER.read(tmp_path / "a.conllu", text_column="lemma", label_column="XPOS", labels=tuple("ENPRSV"))
     assert words_of(rows)[0] == ["ir", "nosotros", "a", "el", "mar"] and labels == tuple("ENPRSV")
     assert rows.labels.to_list() == [[5, 2, 0, 3, 4], [1]]
-    with gzip.open(tmp_path / "a.CoNLLU.gz", "wt", encoding="utf-8", newline="\r\n") as file:
-        file.write(CONLLU.rstrip("\n"))
-    digest = READER.read(tmp_path / "a.conllu")[0].digest()
-    assert READER.read(tmp_path / "a.CoNLLU.gz")[0].digest() == digest
-    write(tmp_path / "a.txt", CONLLU)
-    assert (
-        READER.read(tmp_path / "a.txt", format="conllu")[0].digest() == READER.read(tmp_path / "a.conllu")[0].digest()
-    )
 
 
 def test_column_files_have_the_word_first_and_the_label_last(tmp_path):
@@ -141,88 +124,56 @@ def test_a_language_before_every_word_is_taken_off_and_one_word_alone_is_no_sign
 def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(tmp_path, monkeypatch):
     path = write(tmp_path / "a.txt", "a quiet , film\nSt.\u00a0Denis\u3000x\nno\n")
     chunks = list(READER.chunks(path, chunk_rows=2))
-    assert [len(chunk) for chunk in chunks] == [2, 1] and all(chunk.labels is None for chunk in chunks)
+    assert [len(chunk) for chunk in chunks] == [2, 1] and all(chunk.rows().labels is None for chunk in chunks)
     assert words_of(chunks[0].rows()) == [["a", "quiet", ",", "film"], ["St.", "Denis", "x"]]
-    assert chunks[0].rows().labels is None and words_of(chunks[1].rows()) == [["no"]]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a b\nc\n")))
     assert [chunk.words for chunk in READER.chunks("-")] == [["a", "b", "c"]]
     (chunk,) = READER.chunks(write(tmp_path / "a.conllu", CONLLU.replace("NOUN", "_")))
     assert chunk.words == ["Vamos", "nos", "a", "el", "mar", "6 000"] and chunk.counts == [5, 1]
     (chunk,) = READER.chunks(write(tmp_path / "test", "a\nb\n\nc\n"))
     assert chunk.words == ["a", "b", "c"] and chunk.counts == [2, 1]
-    with pytest.raises(InputError, match="a.txt, line 1: holds only white space"):
-        next(READER.chunks(write(path, "\u3000 \na\n")))
-    with pytest.raises(InputError, match="a.txt, line 2: is empty; remove it"):
-        list(READER.chunks(write(path, "a\n\nb\n")))
-
-
-def test_a_chunk_never_holds_much_more_words_than_it_may(tmp_path, monkeypatch):
-    from tf_adapters.tasks import words
-
-    monkeypatch.setattr(words, "_MOST_WORDS_IN_A_CHUNK", 5)
-    path = write(tmp_path / "a.txt", "a b c\n" * 7)
-    assert [chunk.counts for chunk in READER.chunks(path)] == [[3, 3], [3, 3], [3, 3], [3]]
-    monkeypatch.setattr(words, "MOST_WORDS", 3)
-    with pytest.raises(
-        InputError, match="line 6: the sentence that begins on line 3 has more than 3 words; put an empty"
-    ):
+    for text, message in (("\u3000 \na\n", "line 1: holds only white space"), ("a\n\nb\n", "line 2: is empty")):
+        with pytest.raises(InputError, match=f"a.txt, {message}"):
+            list(READER.chunks(write(path, text)))
+    monkeypatch.setattr(reading, "_MOST_WORDS_IN_A_CHUNK", 5)
+    assert [chunk.counts for chunk in READER.chunks(write(path, "a b c\n" * 7))] == [[3, 3], [3, 3], [3, 3], [3]]
+    monkeypatch.setattr(reading, "MOST_WORDS", 3)
+    with pytest.raises(InputError, match="line 6: the sentence that begins on line 3 has more than 3 words; put an"):
         list(READER.chunks(write(tmp_path / "a", "a\n\n" + "b\n" * 4)))
 
 
 @pytest.mark.parametrize(
-    "name, text, message",
+    "name, text, options, message",
     [
-        (
-            "a.conllu",
-            SENTENCE + "2\tx\tNOUN\n",
-            r"a.conllu, line 2: has 3 columns where CoNLL-U has ten; separate them by",
-        ),
-        (
-            "a.conllu",
-            SENTENCE.replace("1", "x"),
-            r"line 1: the ID is 'x'; give a number, a range \(1-2\), or an empty node",
-        ),
-        (
-            "a.conllu",
-            SENTENCE + SENTENCE,
-            "line 2: the ID is 1 where 2 follows; .* put an empty line after each sentence",
-        ),
-        ("a.conllu", "# x\n" + SENTENCE.replace("mar", ""), "line 2: FORM is empty; fill it in, or remove the row"),
-        ("a.conllu", SENTENCE.replace("NOUN", "_"), "line 1: UPOS is '_', which stands for no label"),
-        ("a.conllu", "1-2\tal" + 8 * "\t_" + "\n", "line 1: the sentence that begins here has no word"),
-        ("a.conllu", "# nothing\n\n", "a.conllu has no words: give a file with at least one sentence"),
-        ("a.txt", "", "a.txt has no words"),
-        ("a.txt", "EU NNP B-ORG\nrejects O\n", "a.txt, line 2: has 2 columns where the first row has 3; correct it"),
-        ("a.txt", "EU\nrejects\n", "line 1: has one column; give a word and its label"),
-        ("a.txt", "EU\tB-ORG\n\tO\n", "line 2: the word is empty; fill it in, or remove the row"),
-        ("a.txt", "EU\tB-ORG\nrejects\t\n", "line 2: the label is empty"),
-        ("a.txt", "EU\tO\nrejects\tO\n", "a.txt has only the label 'O': training needs at least two"),
-        (
-            "a.csv",
-            "EU\tO\n",
-            "a.csv is a table or JSON, and words are read from CoNLL-U or column files: write a word and",
-        ),
+        ("a.conllu", SENTENCE + "2\tx\tNOUN\n", {}, "line 2: has 3 columns where CoNLL-U has ten; separate them by"),
+        ("a.conllu", SENTENCE.replace("1", "x"), {}, "line 1: the ID is 'x'; give a number, a range (1-2), or an"),
+        ("a.conllu", SENTENCE * 2, {}, "line 2: the ID is 1 where 2 follows; number a sentence's words from 1, and"),
+        ("a.conllu", "# x\n" + SENTENCE.replace("mar", ""), {}, "line 2: FORM is empty; fill it in, or remove the row"),
+        ("a.conllu", SENTENCE.replace("NOUN", "_"), {}, "line 1: UPOS is '_', which stands for no label"),
+        ("a.conllu", "1-2\tal" + 8 * "\t_" + "\n", {}, "line 1: the sentence that begins here has no word"),
+        ("a.conllu", "# nothing\n\n", {}, "a.conllu has no words: give a file with at least one sentence"),
+        ("a.conllu", "1\tn\xe3o\t".encode("latin-1"), {}, "a.conllu, line 1: byte 0xe3 is not UTF-8"),
+        ("a.conllu", SENTENCE, {"labels": UPOS[:3]}, "line 1: the label 'NOUN' is not among those of the training"),
+        ("a.txt", "", {}, "a.txt has no words"),
+        ("a.txt", "EU NNP B-ORG\nrejects O\n", {}, "a.txt, line 2: has 2 columns where the first row has 3; correct"),
+        ("a.txt", "EU\nrejects\n", {}, "line 1: has one column; give a word and its label"),
+        ("a.txt", "EU\tB-ORG\n\tO\n", {}, "line 2: the word is empty; fill it in, or remove the row"),
+        ("a.txt", "EU\tB-ORG\nrejects\t\n", {}, "line 2: the label is empty"),
+        ("a.txt", "EU\tO\nrejects\tO\n", {}, "a.txt has only the label 'O': training needs at least two"),
+        ("a.csv", "EU\tO\n", {}, "a.csv is a table or JSON, and words are read from CoNLL-U or column files: write a"),
+        ("a.conllu", SENTENCE, {"text_pair_column": "b"}, "text_pair_column='b': words have no pairs"),
+        ("a.conllu", SENTENCE, {"label_separator": ";"}, "label_separator=';': a word has one label, leave it out"),
+        ("a.conllu", SENTENCE, {"format": "csv"}, "format is 'csv' and must be one of conllu, columns"),
+        ("a.conllu", SENTENCE, {"label_column": "POS"}, "label_column is 'POS', and CoNLL-U has the columns ID, FORM,"),
+        ("a.txt", SENTENCE, {"label_column": "tag"}, "label_column is 'tag', and this file's columns have no names"),
+        ("a.txt", SENTENCE, {"label_column": 0}, "label_column is 0, and this file's columns have no names: give a"),
+        ("a.txt", SENTENCE, {"text_column": 11}, "line 1: has 10 columns, and column 11 was asked for"),
     ],
-    ids="columns id order no-form no-tag only-ranges comments empty width one-column no-word no-label one-label "
-    "csv".split(),
-)
-def test_a_mistake_is_named_with_file_line_and_fix(tmp_path, name, text, message):
-    with pytest.raises(InputError, match=message):
-        READER.read(write(tmp_path / name, text))
-
-
-def test_an_unknown_label_and_broken_bytes_are_named_with_their_line(tmp_path):
-    path = write(tmp_path / "a.conllu", CONLLU.replace("NUM", "NUMBER"))
-    with pytest.raises(
-        InputError,
-        match=r"a.conllu, line 13: the label 'NUMBER' is not among those of the training rows \('ADJ', 'ADP',",
-    ):
-        rows_from_file(path, kind="token-classification", labels=UPOS)
-    path.write_bytes(CONLLU.encode("latin-1"))
-    with pytest.raises(InputError, match="a.conllu, line 3: byte 0xe1 is not UTF-8"):
-        READER.read(path)
-    with pytest.raises(InputError, match="b.conllu does not exist"):
-        READER.read(tmp_path / "b.conllu")
+)  # fmt: skip
+def test_a_mistake_is_named_with_file_line_and_fix(tmp_path, name, text, options, message):
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=re.escape(message)):
+        READER.read(tmp_path / name, **options)
 
 
 def test_sentences_that_cannot_be_used_are_counted_and_leave_no_label_behind(tmp_path):
@@ -235,23 +186,6 @@ def test_sentences_that_cannot_be_used_are_counted_and_leave_no_label_behind(tmp
     assert words_of(rows) == [["a", "b"]] and bad.count == 3 and "line 8: the label 'I-X'" in bad.examples[-1]
     with pytest.raises(InputError, match="a has no usable sentence; the first problem: .*line 1: the label 'B-X'"):
         READER.read(tmp_path / "a", labels=("Y",), bad_rows=BadRows())
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"text_pair_column": "b"}, "text_pair_column='b': words have no pairs"),
-        ({"label_separator": ";"}, "label_separator=';': a word has one label, leave it out"),
-        ({"format": "csv"}, "format is 'csv' and must be one of conllu, columns"),
-        ({"label_column": "POS"}, "label_column is 'POS', and CoNLL-U has the columns ID, FORM,"),
-        ({"format": "columns", "label_column": "tag"}, "label_column is 'tag', .* give a number from 1"),
-        ({"format": "columns", "label_column": 0}, "label_column is 0, .* give a number from 1"),
-        ({"format": "columns", "text_column": 11}, "line 1: has 10 columns, and column 11 was asked for"),
-    ],
-)
-def test_options_without_a_meaning_are_refused(tmp_path, options, message):
-    with pytest.raises(InputError, match=message):
-        READER.read(write(tmp_path / "a.conllu", SENTENCE), **options)
 
 
 def test_rows_are_taken_sampled_and_told_apart():
@@ -276,75 +210,57 @@ def test_rows_are_taken_sampled_and_told_apart():
 
 def test_a_treebank_is_found_under_its_published_and_its_short_name(tmp_path):
     for name in ("UD_Spanish-GSD/es_gsd-ud-test.conllu", "ud/it_vit/dev.conllu", "ud/nl_alpino-ud-train.conllu"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         write(tmp_path / name, CONLLU)
     assert len(load_split("ud/it_vit", "validation", data_dir=tmp_path / "ud").rows) == 2
     split = load_split("ud/es_gsd", "test", data_dir=tmp_path)
     assert split.labels == split.rows.label_names == UPOS and len(UPOS) == 17
     assert (split.kind, split.metric) == ("token-classification", "token-accuracy")
     assert names_of(split.rows) == [["VERB", "PRON", "ADP", "DET", "NOUN"], ["NUM"]]
-    with pytest.raises(InputError, match="'ud/es_gsd' has no split 'train'"):
-        load_task("ud/es_gsd", data_dir=tmp_path)
-    with pytest.raises(InputError, match="'ud/nl_alpino' has no split 'validation'"):
-        load_task("ud/nl_alpino", data_dir=tmp_path)
-    with pytest.raises(
-        InputError, match="'ud/de_gsd' has no files in .*: give the folder that holds de_gsd/train.conllu"
+    for name in ("ud/es_gsd", "ud/nl_alpino"):
+        with pytest.raises(InputError, match=f"'{name}' has no split '(train|validation)'"):
+            load_task(name, data_dir=tmp_path)
+    write(tmp_path / "fr_ftb/test.conllu", re.sub(r"(?m)^(\d+)\t[^\t]+", r"\1\t_", CONLLU))
+    write(tmp_path / "fr_gsd/test.conllu", CONLLU.replace("DET", "ART"))
+    for name, options, message in (
+        ("de_gsd", {}, "'ud/de_gsd' has no files in .*: give the folder that holds de_gsd/train.conllu"),
+        ("../x", {}, "'ud/../x' names no treebank"),
+        ("es_gsd", {"label_column": "XPOS"}, "label_column is 'XPOS', but the columns of task 'ud/es_gsd' are fixed"),
+        ("fr_ftb", {}, "every word is '_', because ud/fr_ftb is published without its text"),
+        ("fr_gsd", {}, "test.conllu, line 8: the label 'ART' is not among those of the training rows"),
     ):
-        load_split("ud/de_gsd", "test", data_dir=tmp_path)
-    with pytest.raises(InputError, match="'ud/../x' names no treebank"):
-        load_split("ud/../x", "test", data_dir=tmp_path)
-    with pytest.raises(InputError, match="label_column is 'XPOS', but the columns of task 'ud/es_gsd' are fixed"):
-        load_split("ud/es_gsd", "test", data_dir=tmp_path, label_column="XPOS")
+        with pytest.raises(InputError, match=message):
+            load_split(f"ud/{name}", "test", data_dir=tmp_path, **options)
 
 
-def test_a_treebank_without_its_text_and_one_with_another_tag_are_refused(tmp_path):
-    (tmp_path / "fr_ftb").mkdir()
-    path = write(tmp_path / "fr_ftb" / "test.conllu", re.sub(r"(?m)^(\d+)\t[^\t]+", r"\1\t_", CONLLU))
-    with pytest.raises(InputError, match="every word is '_', because ud/fr_ftb is published without its text"):
-        load_split("ud/fr_ftb", "test", data_dir=tmp_path)
-    write(path, CONLLU.replace("DET", "ART"))
-    with pytest.raises(
-        InputError, match="test.conllu, line 8: the label 'ART' is not among those of the training rows"
-    ):
-        load_split("ud/fr_ftb", "test", data_dir=tmp_path)
+ENTITY_FILES = {
+    "ner/conll2003/eng.train": "EU NNP I-NP I-ORG\n. . O O\n",
+    "ner/conll2003/eng.testa": "x NN I-NP O\n",
+    "ner/conll2003/eng.testb": "y NN I-NP O\n",
+    "wikiann/tr/train": "tr:a\tB-LOC\ntr:b\tO\n",
+    "wikiann/tr/dev": "tr:c\tO\ntr:d\tO\n",
+    "ner/NCBI-disease/train.txt": "a\tNN\tO\tB-Disease\n",
+    "ner/NCBI-disease/dev.txt": "b\tNN\tO\tO\n",
+    "ner/NCBI-disease/test.txt": "c\tNN\tO\tI-Disease\n",
+    "test.txt": "a\tO\n",  # of another task, since the folders of these have files
+}
 
 
 def test_entity_tasks_read_the_published_layouts_with_fixed_labels(tmp_path):
-    for folder, files in {
-        "ner/conll2003": {
-            "eng.train": "EU NNP I-NP I-ORG\n. . O O\n",
-            "eng.testa": "x NN I-NP O\n",
-            "eng.testb": "y NN I-NP O\n",
-        },
-        "wikiann/tr": {"train": "tr:a\tB-LOC\ntr:b\tO\n", "dev": "tr:c\tO\ntr:d\tO\n"},
-        "ner/NCBI-disease": {
-            "train.txt": "a\tNN\tO\tB-Disease\n",
-            "dev.txt": "b\tNN\tO\tO\n",
-            "test.txt": "c\tNN\tO\tI-Disease\n",
-        },
-    }.items():
-        (tmp_path / folder).mkdir(parents=True)
-        for name, text in files.items():
-            write(tmp_path / folder / name, text)
+    for name, text in ENTITY_FILES.items():
+        write(tmp_path / name, text)
     task = load_task("ner/conll2003", data_dir=tmp_path)
     assert task.labels == ("B-LOC", "B-MISC", "B-ORG", "B-PER", "I-LOC", "I-MISC", "I-ORG", "I-PER", "O")
     assert [words_of(rows) for rows in (task.train, task.validation, task.test)] == [[["EU", "."]], [["x"]], [["y"]]]
     assert names_of(task.train) == [["I-ORG", "O"]] and task.metric == "entity-f1"
     check_metric(task.metric, kind=task.kind, labels=task.labels)
-    write(tmp_path / "test.txt", "a\tO\n")  # of another task, since the folder of this one has files
     task = load_task("ner/wikiann-tr", data_dir=tmp_path)
     assert words_of(task.train) == [["a", "b"]] and words_of(task.validation) == [["c", "d"]] and task.test is None
     assert task.labels == load_split("ner/wikiann-tr", "train", data_dir=tmp_path / "wikiann").labels
-    assert names_of(load_split("ner/ncbi-disease", "test", data_dir=tmp_path / "ner/NCBI-disease").rows) == [
-        ["I-Disease"]
-    ]
-    with pytest.raises(InputError, match="'ner/wikiann-de' has no files in .* holds ner/wikiann/de/train or "):
-        load_split("ner/wikiann-de", "test", data_dir=tmp_path / "ner")
-    with pytest.raises(InputError, match="names no language"):
-        load_split("ner/wikiann-../x", "test", data_dir=tmp_path)
-    assert {(task.about.kind, task.about.metric) for task in (*ENTITIES, wikiann("tr"))} == {
-        ("token-classification", "entity-f1")
-    }
+    disease = load_split("ner/ncbi-disease", "test", data_dir=tmp_path / "ner/NCBI-disease")
+    assert names_of(disease.rows) == [["I-Disease"]] and disease.metric == "entity-f1"
+    for name, message in (("de", "has no files in .* holds ner/wikiann/de/train or "), ("../x", "names no language")):
+        with pytest.raises(InputError, match=f"'ner/wikiann-{name}' {message}"):
+            load_split(f"ner/wikiann-{name}", "test", data_dir=tmp_path / "ner")
 
 
 @pytest.mark.parametrize(
@@ -406,24 +322,17 @@ def test_short_sentences_are_one_window_each(letters):
 
 
 def test_a_long_sentence_is_cut_between_words_with_a_third_of_the_window_in_common(letters):
-    windows = word_windows(word_rows([list("abcdefgh" * 3)]).words, letters)
-    letter = {token: place for place, token in enumerate("abcdefgh", 4)}
+    words = "abcdefgh" * 3
+    windows = word_windows(word_rows([list(words)]).words, letters)
+    ids = [2, *({token: place for place, token in enumerate("abcdefgh", 4)}[letter] for letter in words), 3]
     # 24 words of one piece, 14 in a window; 4 in common, but the last window reaches back to be full.
-    assert windows.input_ids.to_list() == [
-        [2, *(letter[x] for x in ("abcdefgh" * 3)[:14]), 3],
-        [2, *(letter[x] for x in ("abcdefgh" * 3)[10:]), 3],
-    ]
+    assert windows.input_ids.to_list() == [[*ids[:15], 3], [2, *ids[11:]]]
     # Of the four words 10 to 13 two go to each: word 11 has 2 after it in the first window, 1 before it in the second.
     assert windows.first.tolist() == [0, 12] and windows.last.tolist() == [12, 24]
     assert windows.position.tolist() == [*range(1, 13), *range(3, 15)]
-
-
-def test_the_last_window_reaches_back_to_be_full(letters):
-    words = "abcdefgh" * 2 + "abc"
-    windows = word_windows(word_rows([list(words)]).words, letters)
-    letter = {token: place for place, token in enumerate("abcdefgh", 4)}
     # Of 19 words 4 would be in common: the last window would begin with the word 10 and have 9.
-    assert windows.input_ids.to_list()[1] == [2, *(letter[x] for x in words[5:]), 3]
+    windows = word_windows(word_rows([list(words[:19])]).words, letters)
+    assert windows.input_ids.to_list()[1] == [2, *ids[6:20], 3]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -446,19 +355,6 @@ def test_every_word_belongs_to_the_window_in_which_it_has_most_context(seed):
     single = np.flatnonzero((ends[rows[1:]] - ends[rows[:-1]] <= room) & (rows[1:] > rows[:-1]))
     for row in single:
         assert [rows[row], rows[row + 1]] in np.stack([start, stop], -1).tolist()
-
-
-def test_each_word_of_real_sentences_has_one_label_in_windows_of_16():
-    rows, _ = READER.read(shared("ud", "tr_imst", "dev.conllu"), labels=UPOS)
-    wordpiece = WordPiece.from_directory(minilm_directory(), max_length=16)
-    examples = KIND.examples(rows, wordpiece)
-    assert len(examples) > len(rows) and int(tf.reduce_max(examples.input_ids.row_lengths())) == 16
-    labels = examples.labels.flat_values.numpy()
-    assert labels[labels >= 0].tolist() == rows.labels.flat_values.numpy().tolist()
-    # The labelled tokens, without their labels: words' first pieces, in order.
-    first = examples.input_ids.flat_values.numpy()[labels >= 0]
-    pieces = wordpiece.tokenize(rows.words.flat_values)
-    assert first.tolist() == [row[0] if row else wordpiece.unk_id for row in pieces.to_list()]
 
 
 # Loss
@@ -521,23 +417,18 @@ def random_tags(names, seed):
 IOBES = ("B-LOC", "B-PER", "E-PER", "I-LOC", "I-PER", "O", "S-LOC")
 
 
-@pytest.mark.parametrize("names", [("B-D", "I-D", "O"), IOBES, ("B", "I", "O")], ids=["iob", "iobes", "bare"])
-@pytest.mark.parametrize("seed", range(3))
-def test_entity_f1_agrees_with_seqeval(names, seed):
-    from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
-
-    labels, outputs, predicted = random_tags(names, seed)
-    true = [[names[number] for number in row] for row in labels.to_list()]
-    found = [[names[number] for number in row] for row in labels.with_values(tf.constant(predicted)).to_list()]
+@pytest.mark.parametrize(
+    "metric, names", [("entity-f1", IOBES), ("entity-f1", ("B", "I", "O")), ("token-accuracy", UPOS)]
+)
+def test_the_counts_of_rows_from_which_intervals_are_drawn_come_to_the_metric(metric, names):
+    labels, outputs, predicted = random_tags(names, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        values = METRICS["entity-f1"](labels, outputs, names)
-    assert list(values) == ["f1", "precision", "recall", "accuracy"]
-    for score, value in zip((f1_score, precision_score, recall_score, accuracy_score), values.values()):
-        assert value == pytest.approx(score(true, found), abs=1e-6)
-    # The counts of the rows, from which intervals are drawn, come to the same.
-    right, predicted, real = METRICS["entity-f1"].counts(labels, outputs, names).sum(0)
-    assert 2 * right / (predicted + real) == pytest.approx(values["f1"], abs=1e-12) and 0 < values["f1"] < 1
+        values = METRICS[metric](labels, outputs, names)
+    right, found, real = METRICS[metric].counts(labels, outputs, names).sum(0)
+    assert values[METRICS[metric].primary] == pytest.approx(2 * right / (found + real), abs=1e-12)
+    assert 0 < right < min(found, real)
+    assert values["accuracy"] == pytest.approx(np.mean(predicted == labels.flat_values), abs=1e-6)
 
 
 def test_entity_f1_by_hand():
@@ -545,26 +436,10 @@ def test_entity_f1_by_hand():
     labels = tf.ragged.constant([[0, 1, 2, 0], [2, 0]], dtype=tf.int32)
     # The first is found; the second begins a word too early; the last, an inside after O, counts as begun, and is
     # found.
-    logits = np.eye(3, dtype=np.float32)[[0, 1, 0, 1, 2, 1]]
-    values = METRICS["entity-f1"](labels, WordOutputs(logits, labels.row_splits.numpy()), names)
-    assert values == pytest.approx({"f1": 2 / 3, "precision": 2 / 3, "recall": 2 / 3, "accuracy": 3 / 6})
-    nothing = WordOutputs(np.tile(np.float32([0, 0, 1]), (6, 1)), labels.row_splits.numpy())
-    assert METRICS["entity-f1"](labels, nothing, names) == pytest.approx(
-        {"f1": 0, "precision": 0, "recall": 0, "accuracy": 2 / 6}
-    )
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_token_accuracy_agrees_with_scikit_learn(seed):
-    from sklearn.metrics import accuracy_score, f1_score
-
-    labels, outputs, predicted = random_tags(UPOS, seed)
-    true = labels.flat_values.numpy()
-    values = METRICS["token-accuracy"](labels, outputs, UPOS)
-    assert values["accuracy"] == pytest.approx(accuracy_score(true, predicted), abs=1e-6)
-    assert values["macro_f1"] == pytest.approx(f1_score(true, predicted, average="macro"), abs=1e-6)
-    right, words, _ = METRICS["token-accuracy"].counts(labels, outputs).sum(0)
-    assert right / words == pytest.approx(values["accuracy"]) and words == len(true)
+    for predicted, f1, accuracy in (([0, 1, 0, 1, 2, 1], 2 / 3, 3 / 6), ([2] * 6, 0, 2 / 6)):
+        logits = np.eye(3, dtype=np.float32)[predicted]
+        values = METRICS["entity-f1"](labels, WordOutputs(logits, labels.row_splits.numpy()), names)
+        assert values == pytest.approx({"f1": f1, "precision": f1, "recall": f1, "accuracy": accuracy})
 
 
 def test_metrics_of_what_is_no_number_and_of_what_does_not_fit():
@@ -574,33 +449,20 @@ def test_metrics_of_what_is_no_number_and_of_what_does_not_fit():
     assert np.isnan(list(METRICS["token-accuracy"](labels, WordOutputs(broken, outputs.splits)).values())).all()
     with pytest.raises(InputError, match="metric 'entity-f1' needs labels"):
         METRICS["entity-f1"](None, outputs, ("O", "B"))
-    with pytest.raises(
-        InputError, match="metric 'token-accuracy' got .* labels in 49 rows, and outputs of .* words in 50"
-    ):
+    with pytest.raises(InputError, match="got .* labels in 49 rows, and outputs of .* words in 50"):
         METRICS["token-accuracy"](labels[1:], outputs)
 
 
 def test_the_usual_metric_follows_from_the_labels():
-    for labels, metric in (
-        (("B-PER", "I-PER", "O"), "entity-f1"),
-        (IOBES, "entity-f1"),
-        (("B", "I", "O"), "entity-f1"),
-        (UPOS, "token-accuracy"),
-        (("B-PER", "O", "X"), "token-accuracy"),
-        (("O",), "token-accuracy"),
-        (None, "token-accuracy"),
+    for metric, names in (
+        ("entity-f1", (("B-PER", "I-PER", "O"), IOBES, ("B", "I", "O"))),
+        ("token-accuracy", (UPOS, ("B-PER", "O", "X"), ("O",), None)),
     ):
-        assert metric_of("token-classification", labels=labels) == metric
-        check_metric(metric, kind="token-classification", labels=labels)
-    with pytest.raises(
-        InputError, match="'entity-f1' needs tags such as B-PER, I-PER and O, and the labels are ADJ, ADP"
-    ):
-        check_metric("entity-f1", kind="token-classification", labels=UPOS)
-    with pytest.raises(
-        InputError, match="metric 'accuracy' is not for token-classification tasks: use one of token-accuracy, "
-    ):
-        check_metric("accuracy", kind="token-classification")
-    assert metric_of("classification") == "accuracy"
+        for labels in names:
+            assert metric_of(KIND.name, labels=labels) == metric
+            check_metric(metric, kind=KIND.name, labels=labels)
+    with pytest.raises(InputError, match="needs tags such as B-PER, I-PER and O, and the labels are ADJ, ADP"):
+        check_metric("entity-f1", kind=KIND.name, labels=UPOS)
 
 
 # Prediction
@@ -628,14 +490,11 @@ def some_sentences(rows, *, seed=0, longest=30):
 
 @pytest.mark.slow
 def test_each_word_is_predicted_from_the_window_it_belongs_to(wordpiece, monkeypatch):
-    from tf_adapters.kinds import tokens
-
     model = tiny_model("token-classification", num_labels=3, num_hidden_layers=1)
     rows, done = some_sentences(30), []
     scorer = Scorer(model, wordpiece, batch_size=8)
     outputs = KIND.predict(scorer, rows, progress=done.append)
-    assert len(outputs) == 30 and sum(done) == 30
-    assert [len(output) for output in outputs] == rows.words.row_lengths().numpy().tolist()
+    assert [len(output) for output in outputs] == rows.words.row_lengths().numpy().tolist() and sum(done) == 30
     for index in range(0, len(rows), 3):
         windows = word_windows(rows.words[index : index + 1], wordpiece)
         logits = model(wordpiece.pad(windows.encoded, length=16), training=False).logits.numpy()
@@ -653,8 +512,6 @@ def test_each_word_is_predicted_from_the_window_it_belongs_to(wordpiece, monkeyp
 
 
 def test_examples_are_the_same_however_the_rows_are_cut_into_chunks(wordpiece, monkeypatch):
-    from tf_adapters.kinds import tokens
-
     rows = some_sentences(20)
     whole = KIND.examples(rows, wordpiece)
     monkeypatch.setattr(tokens, "_CHUNK_ROWS", 3)
@@ -666,20 +523,15 @@ def test_examples_are_the_same_however_the_rows_are_cut_into_chunks(wordpiece, m
 
 
 def test_records_hold_every_word_with_its_label_and_probability():
-    rows = word_rows([["Ärger", "b"], ["c"]])
-    flat = np.log(np.float32([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.2, 0.5, 0.3]]))
-    records = KIND.records(rows, WordOutputs(flat, np.array([0, 2, 3])), ("B-X", "I-X", "O"))
-    assert [(record["words"], record["labels"]) for record in records] == [
-        (["Ärger", "b"], ["B-X", "O"]),
-        (["c"], ["I-X"]),
-    ]
-    assert [value for record in records for value in record["probabilities"]] == pytest.approx(
-        [0.7, 0.8, 0.5], abs=1e-6
-    )
-    assert all(type(value) is float for record in records for value in record["probabilities"])
-    output = WordOutputs(flat, np.array([0, 2, 3]))[0]
-    assert KIND.describe(rows, 0, output, ("B-X", "I-X", "O")) == ("Ärger/B-X", "Ärger b")
-    assert KIND.describe(rows, 0, output, ("O", "X", "O"))[0] == "(none)"
+    rows, names = word_rows([["Ärger", "b"], ["c"]]), ("B-X", "I-X", "O")
+    outputs = WordOutputs(np.log(np.float32([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.2, 0.5, 0.3]])), np.array([0, 2, 3]))
+    first, second = KIND.records(rows, outputs, names)
+    assert (first["words"], first["labels"]) == (["Ärger", "b"], ["B-X", "O"])
+    assert (second["words"], second["labels"]) == (["c"], ["I-X"])
+    numbers = first["probabilities"] + second["probabilities"]
+    assert numbers == pytest.approx([0.7, 0.8, 0.5], abs=1e-6) and all(type(number) is float for number in numbers)
+    assert KIND.describe(rows, 0, outputs[0], names) == ("Ärger/B-X", "Ärger b")
+    assert KIND.describe(rows, 0, outputs[0], ("O", "X", "O"))[0] == "(none)"
 
 
 def test_interval_constant_and_classes():
@@ -695,127 +547,12 @@ def test_interval_constant_and_classes():
     assert len(constant) == len(outputs)
 
 
-# Training
-
-
-def new_model(checkpoint, labels=("A", "B", "C")):
-    keras.utils.set_random_seed(0)
-    model = load_backbone(checkpoint, head="token-classification", num_labels=len(labels), labels=list(labels))
-    add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0)
-    return set_trainable(model, "adapters")
-
-
-@pytest.fixture(scope="module")
-def task():
-    return Task("tags", KIND.name, ("A", "B", "C"), "token-accuracy", some_sentences(60), some_sentences(20, seed=1))
-
-
-SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", nightly_but(["float32"], ["float32", "mixed_float16"]))
-def test_a_killed_run_resumes_bit_equal_and_what_is_saved_predicts_the_same(
-    checkpoint, task, wordpiece, tmp_path, policy, float32_policy
-):
-    float32_policy(policy)
-    model = new_model(checkpoint)
-    result = fit(model, task, wordpiece, output=tmp_path / "whole", **SETTINGS)
-    steps = -(-len(KIND.examples(task.train, wordpiece)) // 16)
-    assert result.steps == 2 * steps > 2 * len(task.train) // 16  # windows, not rows
-
-    with pytest.raises(Killed):
-        fit(
-            new_model(checkpoint),
-            task,
-            wordpiece,
-            output=tmp_path / "killed",
-            **SETTINGS,
-            checkpoint_seconds=0,
-            reporter=KillAt(steps - 2),
-        )
-    fit(new_model(checkpoint), task, wordpiece, output=tmp_path / "killed", **SETTINGS, resume=True)
-    assert content(tmp_path / "killed") == content(tmp_path / "whole")
-
-    saved, settings = load_trained(tmp_path / "whole")
-    assert settings["task"]["kind"] == settings["head"]["type"] == "token-classification"
-    assert settings["head"]["labels"] == ["A", "B", "C"]
-    expected = KIND.predict(Scorer(model, wordpiece), task.validation)
-    assert np.array_equal(KIND.predict(Scorer(saved, wordpiece), task.validation).flat, expected.flat)
-    assert KIND.score("token-accuracy", task.validation, expected) == result.metrics
-
-
-@pytest.mark.slow
-def test_training_learns_a_function_of_the_word(checkpoint, task, wordpiece, tmp_path):
-    keras.utils.set_random_seed(0)
-    model = set_trainable(
-        load_backbone(checkpoint, head="token-classification", num_labels=3, labels=list("ABC")), "full"
-    )
-    result = fit(model, task, wordpiece, output=tmp_path, **{**SETTINGS, "epochs": 4})
-    # A third of the words have each label.
-    assert result.metrics["accuracy"] > 0.9
-
-
-@pytest.mark.slow
-def test_own_files_train_with_the_metric_of_their_labels(checkpoint, wordpiece, tmp_path):
-    write(tmp_path / "a.txt", "good B-X\nfilm I-X\nis O\n\nthe O\nplot B-X\n")
-    task = task_from_files(train=tmp_path / "a.txt", validation=tmp_path / "a.txt", kind="token-classification")
+def test_own_files_have_the_metric_of_their_labels(tmp_path):
+    train = write(tmp_path / "a.txt", "good B-X\nfilm I-X\nis O\n\nthe O\nplot B-X\n")
+    task = task_from_files(train=train, validation=train, kind=KIND.name)
     assert (task.metric, task.labels, len(task.train)) == ("entity-f1", ("B-X", "I-X", "O"), 2)
-    result = fit(
-        new_model(checkpoint, task.labels), task, wordpiece, output=tmp_path / "out", **{**SETTINGS, "epochs": 1}
-    )
-    assert list(result.metrics) == ["f1", "precision", "recall", "accuracy"]
-    write(tmp_path / "b.conllu", CONLLU)
+    other = write(tmp_path / "b.conllu", CONLLU)
     with pytest.raises(InputError, match="b.conllu, line 4: the label 'VERB' is not among those of the training rows"):
-        task_from_files(train=tmp_path / "a.txt", validation=tmp_path / "b.conllu", kind="token-classification")
+        rows_from_file(other, kind=KIND.name, labels=task.labels)
     with pytest.raises(InputError, match="metric 'entity-f1' needs tags"):
-        task_from_files(
-            train=tmp_path / "b.conllu",
-            validation=tmp_path / "b.conllu",
-            kind="token-classification",
-            metric="entity-f1",
-        )
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_xla_compiles_once_per_batch_shape(checkpoint, tmp_path, policy):
-    """Counts the programs that XLA dumps while two epochs train on batches of two lengths."""
-    script = tmp_path / "script.py"
-    script.write_text(f"""
-import sys
-import tensorflow as tf
-from tf_adapters import *
-from tf_adapters.text import WordPiece
-from tf_adapters._keras import keras
-from tf_adapters.tasks.words import WordRows
-from tf_adapters.tasks.rows import Task
-from tf_adapters.text.batching import training_batches, default_lengths
-from tf_adapters.kinds import get_kind
-keras.mixed_precision.set_global_policy({policy!r})
-words = tf.ragged.constant([["good"] * n for n in (3, 20, 70) for _ in range(40)])
-rows = WordRows(words, tf.cast(tf.ones_like(words.with_values(tf.zeros(40 * 93, tf.int32))), tf.int32), ("A", "B"))
-task = Task("t", "token-classification", ("A", "B"), "token-accuracy", rows, rows)
-wordpiece = WordPiece.from_directory({str(checkpoint)!r}, max_length=32)
-model = load_backbone({str(checkpoint)!r}, head="token-classification", num_labels=2)
-set_trainable(add_adapters(model, AdapterConfig(4), seed=0), "adapters")
-examples = get_kind(task.kind).examples(rows, wordpiece)
-options = dict(batch_size=8, epochs=2, seed=0, lengths=default_lengths(32), drop_remainder=True)
-batches = training_batches(examples, wordpiece, **options)
-print("shapes", len({{tuple(inputs["input_ids"].shape) for inputs, _ in batches}}))
-result = fit(model, task, wordpiece, output=sys.argv[1], epochs=2, learning_rate=1e-2, batch_size=8, jit_compile=True)
-print("accuracy", result.metrics["accuracy"])
-""")
-    dump = tmp_path / "dump"
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text",
-        "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
-    }
-    result = subprocess.run(
-        [sys.executable, script, tmp_path / "out"], env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
-    assert "shapes 2" in result.stdout and "accuracy 1.0" in result.stdout
-    programs = [path.name for path in dump.glob("*run_step*before_optimizations.txt")]
-    assert len(programs) == 2, sorted(path.name for path in dump.glob("*before_optimizations.txt"))
+        task_from_files(train=other, validation=other, kind=KIND.name, metric="entity-f1")

@@ -1,13 +1,17 @@
 """The baselines that need no encoder, which `train` shows beside its score."""
 
+import shlex
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_adapters.cli.report import warnings
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Rows, Task
 from tf_adapters.tasks.words import WordRows
+from tf_adapters.training.experiment import HeldOut, without_training
 
 TEXTS = ["a good film", "a bad film", "good and bad", "that film"] * 10
 
@@ -39,25 +43,20 @@ def test_a_word_has_its_usual_label_and_a_new_one_the_most_frequent():
     labels = tf.ragged.constant([[0, 1, 2], [0, 1], [0, 2, 2]], dtype=tf.int32)
     names = ("DET", "NOUN", "VERB")
     train = WordRows(words, labels, names)
-    new = WordRows(tf.ragged.constant([["the", "runs"], ["zebra", "a", "film"]]), None, names)
+    right = tf.ragged.constant([[0, 2], [0, 0, 1]], dtype=tf.int32)
+    new = WordRows(tf.ragged.constant([["the", "runs"], ["zebra", "a", "film"]]), right, names)
     task = Task("mine", "token-classification", names, "accuracy", train=train, validation=train)
-    _, outputs = get_kind("token-classification").words_alone(
-        task, WordRows(new.words, tf.ragged.constant([[0, 2], [0, 0, 1]], dtype=tf.int32), names)
-    )
+    _, outputs = get_kind("token-classification").words_alone(task, new)
     # "runs" is a verb in three of four places; the labels tie at three, the first counts.
     assert [row.argmax(-1).tolist() for row in outputs] == [[0, 2], [0, 0, 1]]
 
 
 def test_what_a_reader_should_know_is_said():
-    from tf_adapters.cli.report import warnings
-    from tf_adapters.training.experiment import HeldOut, without_training
-
-    task, kind = task_of("classification", [0] * 30 + [1] * 8 + [2] * 2, ("a", "b", "c"), "accuracy"), None
+    task = task_of("classification", [0] * 30 + [1] * 8 + [2] * 2, ("a", "b", "c"), "accuracy")
     kind = get_kind("classification")
     others = without_training(kind, task, task.test)
-    assert others["one constant answer"] == 0.75 and set(others) == {
-        "one constant answer", "TF-IDF and logistic regression",
-    }  # fmt: skip
+    assert others["one constant answer"] == 0.75
+    assert set(others) == {"one constant answer", "TF-IDF and logistic regression"}
     always = np.tile([1.0, 0.0, 0.0], (40, 1))
     held_out = HeldOut("test", task.test, always, kind.score("accuracy", task.test, always))
     said = " ".join(warnings(kind, task, held_out, others))
@@ -78,15 +77,11 @@ def test_the_truth_is_said_as_predictions_are():
 
 
 def test_the_command_to_try_is_of_the_rows():
-    import shlex
-
-    single = Rows(tf.constant(["it's " + "very " * 40 + "good"]))
-    command = get_kind("classification").example_command("DIR", single)
-    assert shlex.split(command)[1].startswith("it's very") and len(shlex.split(command)[1]) <= 80
-    unbroken = shlex.split(get_kind("classification").example_command("DIR", Rows(tf.constant(["字" * 200]))))
-    assert unbroken[1] == "字" * 80
-    pair = Rows(tf.constant(['say "no"']), tf.constant(["it's"]))
-    words = shlex.split(get_kind("classification").example_command("DIR", pair))
+    command = get_kind("classification").example_command
+    (_, text, *_) = shlex.split(command("DIR", Rows(tf.constant(["it's " + "very " * 40 + "good"]))))
+    assert text.startswith("it's very") and len(text) <= 80
+    assert shlex.split(command("DIR", Rows(tf.constant(["字" * 200]))))[1] == "字" * 80
+    words = shlex.split(command("DIR", Rows(tf.constant(['say "no"']), tf.constant(["it's"]))))
     assert words[1] == '{"text": "say \\"no\\"", "text_pair": "it\'s"}' and "--text-pair-column" in words
 
 

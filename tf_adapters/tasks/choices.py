@@ -23,8 +23,7 @@ from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.tasks.files import Carried, check_cell, file_format, no_usable_row, read_records
 from tf_adapters.tasks.labels import label_name
 from tf_adapters.tasks.lines import BadRow, fail, shown_name, usable
-from tf_adapters.tasks.reader import Reader, check_texts
-from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks.rows import Reader, Rows, check_texts
 
 #: Keys of the text and of the list of choices that are looked for.
 TEXT_KEYS, CHOICES_KEYS = ("text", "ctx", "sent1"), ("choices", "endings")

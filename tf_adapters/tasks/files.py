@@ -165,8 +165,6 @@ def read_chunks(
     Raises: InputError, naming file, line and fix, if the file cannot be read, a column is missing, or a row is
         malformed or has no text.
     """
-    if chunk_rows < 1:
-        raise InputError(f"chunk_rows must be at least 1, and it is {chunk_rows}.")
     format = file_format(path, format)
     wanted = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
     # A number is a natural name of a column without one.
@@ -258,17 +256,24 @@ def no_usable_row(path, bad_rows):
 
 def check_cell(value, path, line, column):
     """Raise the BadRow of a line whose text is none."""
+    if problem := text_problem(value):
+        fail(path, line, f"column {column!r} {problem}")
+
+
+def text_problem(value):
+    """What is wrong with a value that is to be a text, or None."""
     if value is None or value != value or (isinstance(value, str) and (not value or value.isspace())):
-        fail(path, line, f"column {column!r} is empty; fill it in or remove the row.")
+        return "is empty; fill it in or remove the row."
     if not isinstance(value, str):
-        fail(path, line, f"column {column!r} is {json.dumps(value)[:60]}, which is not a string; write it in quotes.")
+        return f"is {json.dumps(value)[:60]}, which is not a string; write it in quotes."
     if "\0" in value:
-        fail(path, line, f"column {column!r} holds a NUL character; remove it.")
+        return "holds a NUL character; remove it."
     if not value.isascii():
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:
-            fail(path, line, f"column {column!r} holds half of a surrogate pair (\\ud800 to \\udfff); remove it.")
+            return "holds half of a surrogate pair (\\ud800 to \\udfff); remove it."
+    return None
 
 
 def _checked(path, columns):

@@ -16,7 +16,6 @@ import numpy as np
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.json_input import parse_json
 
-KINDS = ("classification", "regression", "multi-label")
 # A classification column with decimal points and more distinct values than this is taken for scores.
 MOST_DECIMAL_CLASSES = 20
 # Between the labels of a cell, and so many cells whose every part is in another one too that they look joined.
@@ -70,12 +69,6 @@ def _alike(name):
     return number[0] if number else " ".join(name.casefold().split())
 
 
-def check_kind(kind):
-    """Raise InputError unless `kind` is one of `KINDS`."""
-    if kind not in KINDS:
-        raise InputError(f"kind is {kind!r} and must be one of {', '.join(KINDS)}.")
-
-
 def find_labels(cells, *, kind, path, lines=None, separator="|"):
     """The label names of a training file, in index order.
 
@@ -93,7 +86,6 @@ def find_labels(cells, *, kind, path, lines=None, separator="|"):
     Raises: InputError, if a cell is unusable, there is only one class, or a
         classification column looks like scores or like an identifier.
     """
-    check_kind(kind)
     if kind == "regression":
         return ()
     names = set()
@@ -135,29 +127,30 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
 
     Raises: InputError, naming file and line, if a cell is unusable or its label unknown.
     """
-    check_kind(kind)
     width = (len(labels),) if kind == "multi-label" else ()
     encoded = np.zeros((len(cells), *width), np.int32 if kind == "classification" else np.float32)
     index = index_of(labels)
     for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
         if kind == "regression":
             encoded[row] = _score(cell, path, line)
-            continue
-        for place in _places(cell, kind, index, path, line, separator):
-            if kind == "multi-label":
+        elif kind == "multi-label":
+            for place in _places(cell, kind, index, path, line, separator):
                 encoded[row, place] = 1
-            else:
-                encoded[row] = place
+        else:
+            (encoded[row],) = _places(cell, kind, index, path, line, separator)
     return encoded
 
 
 def _places(cell, kind, index, path, line, separator):
-    """The places of a cell's labels."""
-    for part in _parts(cell, kind, path, line, separator):
-        place = place_of(part, index)
-        if place is None:
-            raise InputError(f"{path}, line {line}: {unknown_label(label_name(part), index)}")
-        yield place
+    """The places of a cell's labels; without an index only that they can be read."""
+    parts = _parts(cell, kind, path, line, separator)
+    if index is None:
+        return parts
+    places = [place_of(part, index) for part in parts]
+    if None in places:
+        name = label_name(parts[places.index(None)])
+        raise InputError(f"{path}, line {line}: {unknown_label(name, index)}")
+    return places
 
 
 def usable_cells(cells, lines=None, *, kind, labels, path, bad_rows, separator="|"):
@@ -170,18 +163,14 @@ def usable_cells(cells, lines=None, *, kind, labels, path, bad_rows, separator="
 
     Returns: list of bool.
     """
-    check_kind(kind)
     index = None if labels is None else index_of(labels)
     usable = [True] * len(cells)
     for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
         try:
             if kind == "regression":
                 _score(cell, path, line)
-                continue
-            if index is None:
-                _parts(cell, kind, path, line, separator)
             else:
-                list(_places(cell, kind, index, path, line, separator))
+                _places(cell, kind, index, path, line, separator)
         except InputError as problem:
             bad_rows.add(problem)
             usable[row] = False

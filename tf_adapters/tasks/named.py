@@ -12,8 +12,7 @@ import numpy as np
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.layouts import Layout, collect, read_records
-from tf_adapters.tasks.reader import Reading
-from tf_adapters.tasks.rows import Splits
+from tf_adapters.tasks.rows import Reading, Splits
 from tf_adapters.tasks.spans import read_squad
 from tf_adapters.tasks.words import WORDS
 

@@ -6,17 +6,15 @@ import functools
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.choices import CHOICES
 from tf_adapters.tasks.files import read_chunks, read_rows
-from tf_adapters.tasks.labels import check_kind, encode_labels, find_labels, usable_cells
+from tf_adapters.tasks.labels import encode_labels, find_labels, usable_cells
 from tf_adapters.tasks.metrics import check_metric
-from tf_adapters.tasks.reader import Reader, check_texts
-from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks.rows import Reader, Rows, check_texts
 from tf_adapters.tasks.spans import QUESTIONS
 from tf_adapters.tasks.words import WORDS
 
 
 def read_sentences(path, reading, labels=None):
     """`Reader.whole` of a table, as `Rows`."""
-    check_kind(reading.kind)
     if not reading.label_separator:
         raise InputError(f"label_separator is {reading.label_separator!r} and must have at least one character.")
     how = {"kind": reading.kind, "path": path, "separator": reading.label_separator}

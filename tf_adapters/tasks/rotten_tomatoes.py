@@ -41,27 +41,18 @@ def load(splits, *, data_dir=None):
     """
     import tensorflow as tf
 
-    parts = {split: [] for split in ("train", "validation", "test")}
-    sentences = _sentences()
-    for label in (0, 1):
-        texts = sorted(sentences[str(label)], key=_order)
-        cut = len(texts) - 2 * HELD_OUT_PER_CLASS
-        ranges = {
-            "train": (0, cut),
-            "validation": (cut, cut + HELD_OUT_PER_CLASS),
-            "test": (cut + HELD_OUT_PER_CLASS, None),
-        }
-        for split, (start, end) in ranges.items():
-            parts[split].extend((text, label) for text in texts[start:end])
+    ranges = {
+        "train": slice(None, -2 * HELD_OUT_PER_CLASS),
+        "validation": slice(-2 * HELD_OUT_PER_CLASS, -HELD_OUT_PER_CLASS),
+        "test": slice(-HELD_OUT_PER_CLASS, None),
+    }
+    classes = [[(text, int(label)) for text in sorted(texts, key=_order)] for label, texts in _sentences().items()]
     rows = {}
-    for split in splits:
-        if split in parts:
-            # The classes one after the other would be a poor order to train in.
-            ordered = sorted(parts[split], key=lambda part: _order(part[0]))
-            rows[split] = Rows(
-                text=tf.constant([text for text, _ in ordered]),
-                labels=np.array([label for _, label in ordered], np.int32),
-            )
+    for split in set(splits) & set(ranges):
+        # The classes one after the other would be a poor order to train in.
+        pairs = sorted(sum((pairs[ranges[split]] for pairs in classes), []), key=lambda pair: _order(pair[0]))
+        texts, labels = zip(*pairs)
+        rows[split] = Rows(text=tf.constant(texts), labels=np.array(labels, np.int32))
     return Splits(
         kind="classification",
         labels=LABELS,

@@ -1,13 +1,15 @@
-"""Texts and labels of one split, and the task they belong to."""
+"""Texts and labels of one split, the task they belong to, and what reads them."""
 
 import dataclasses
 import hashlib
-from typing import Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
+from tf_adapters.errors import InputError, shown
 from tf_adapters.ranges import in_range
 from tf_adapters.tasks.labels import check_label_names
+from tf_adapters.tasks.lines import USUAL, Dialect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,3 +154,84 @@ def sample_rows(rows, *, count, seed):
     # RandomState's stream is frozen by NumPy; a Generator's may change between versions.
     chosen = np.sort(np.random.RandomState(seed).permutation(len(rows))[:count])
     return rows.take(chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How a user's file is read; each option as of `task_from_files`, but a `Dialect`."""
+
+    kind: str
+    text_column: Union[str, int, None] = None
+    text_pair_column: Union[str, int, None] = None
+    label_column: Union[str, int, None] = None
+    label_separator: str = "|"
+    format: Optional[str] = None
+    bad_rows: Any = None
+    dialect: Dialect = USUAL
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """How the rows of a kind of task come from files, and from lists in Python.
+
+    Attributes:
+        kind: str, the kind of task.
+        files: str, what its files are, for help texts.
+        whole: function of a path, a `Reading` and known label names, or None, that returns a whole labelled file's
+            rows, and the label names, a tuple of str.
+        parts: function of a path, a `Reading`, `chunk_rows` and `keep_all_columns` that yields rows without labels in
+            parts, each with a method `rows()`.
+        of_texts: function of a list of texts, and one of second texts or None, that returns rows without labels.
+        metric: name of the usual metric, or a function of label names, None where they are not known, that returns it.
+        scored_as: the kind whose metrics are for this one too, or None for its own.
+        named: bool, whether each output of the head has a label name.
+        without: dict from an option that has no meaning here to why.
+    """
+
+    kind: str
+    files: str
+    whole: Callable
+    parts: Callable
+    of_texts: Callable
+    metric: Union[str, Callable]
+    scored_as: Optional[str] = None
+    named: bool = True
+    without: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def read(self, path, *, labels=None, **options):
+        """A whole labelled file.
+
+        Args:
+            path: str or path-like; "-" is standard input.
+            labels: label names in index order, or None to find them in this file.
+            options: fields of `Reading`.
+
+        Returns: the kind's rows, and the label names, a tuple of str.
+
+        Raises: InputError, naming file, line and fix, for anything unusable.
+        """
+        return self.whole(path, self._reading(options), labels)
+
+    def chunks(self, path, *, chunk_rows=1024, keep_all_columns=False, **options):
+        """Yield a file's rows without labels in parts of at most `chunk_rows`, to predict; what it says of labels is
+        not looked at. The file's first mistakes are found at the first `next`.
+
+        Args and Raises: as of `read`; and
+            keep_all_columns: bool, whether each part has `records`, the whole rows as dicts, where rows have columns.
+        """
+        return self.parts(path, self._reading(options), chunk_rows, keep_all_columns)
+
+    def _reading(self, options: Dict[str, Any]):
+        reading = Reading(**{"kind": self.kind, **options})
+        for name, why in self.without.items():
+            value = getattr(reading, name)
+            if value != getattr(Reading, name):
+                raise InputError(f"{{{name}}}: {why}, leave it out.", **{name: value})
+        return reading
+
+
+def check_texts(texts, what="a text", fits=lambda text: isinstance(text, str)):
+    """Raise InputError for an entry of a list that is not `what`."""
+    for number, text in enumerate(texts or ()):
+        if not fits(text):
+            raise InputError(f"texts: number {number} is {shown(text)}; give {what}.")

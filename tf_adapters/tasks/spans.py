@@ -24,10 +24,9 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.files import Carried, file_format, read_chunks
+from tf_adapters.tasks.files import Carried, file_format, read_chunks, text_problem
 from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
-from tf_adapters.tasks.reader import Reader, check_texts
-from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks.rows import Reader, Rows, check_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -470,18 +469,9 @@ def _list(value, key, path, place):
 
 
 def _text(value, key, path, place):
-    text = value.get(key)
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{shown_name(path)}: {place} has no text {key!r}; fill it in or leave it out.")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InputError(
-            f"{shown_name(path)}: {key!r} of {place} holds half of a surrogate pair (\\ud800 to \\udfff); remove it."
-        ) from None
-    if "\0" in text:
-        raise InputError(f"{shown_name(path)}: {key!r} of {place} holds a NUL character; remove it.")
-    return text
+    if problem := text_problem(value.get(key)):
+        raise InputError(f"{shown_name(path)}: {key!r} of {place} {problem}")
+    return value[key]
 
 
 def questions_of_texts(questions, contexts):

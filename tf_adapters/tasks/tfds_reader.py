@@ -1,5 +1,6 @@
 """Splits of a TensorFlow Datasets builder, read as whole tensors."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -240,12 +241,11 @@ def _known_only(rows, kind):
     if rows.labels is None:
         return rows
     if kind == "regression":
-        return Rows(text=rows.text, text_pair=rows.text_pair, labels=rows.labels.astype(np.float32))
-    labels = rows.labels.astype(np.int32)
-    known = labels >= 0
+        return dataclasses.replace(rows, labels=rows.labels.astype(np.float32))
+    known = rows.labels >= 0
     if not known.any():
-        return Rows(text=rows.text, text_pair=rows.text_pair)
-    rows = Rows(text=rows.text, text_pair=rows.text_pair, labels=labels)
+        return rows.plain()
+    rows = dataclasses.replace(rows, labels=rows.labels.astype(np.int32))
     return rows if known.all() else rows.take(np.flatnonzero(known))
 
 

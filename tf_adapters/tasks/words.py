@@ -15,6 +15,7 @@ says what of encodings and ends of lines is read.
 """
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import os
@@ -25,10 +26,9 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
-from tf_adapters.tasks.lines import BadRow, bad_row, fail, read_lines, read_texts, shown_name, usable
-from tf_adapters.tasks.metrics.words import default_word_metric
-from tf_adapters.tasks.reader import Reader, check_texts
-from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks.lines import BadRow, fail, read_lines, read_texts, shown_name, usable
+from tf_adapters.tasks.metrics import default_word_metric
+from tf_adapters.tasks.rows import Reader, Rows, check_texts
 
 FORMATS = ("conllu", "columns", "txt")
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -173,15 +173,14 @@ def _chunks(path, reading, format, *, chunk_rows, numbers=None, growing=False):
     """Sentences in chunks, labels as `numbers` has them, to which new ones are added if growing; None: unread."""
     reading.dialect.refuse(f"{shown_name(path)} is read as words")
 
-    def numbered(sentence):
-        if isinstance(sentence, BadRow):
-            raise sentence
-        words, labels = sentence
+    columns = {"word": reading.text_column, "label": reading.label_column, "labelled": numbers is not None}
+    blocks, parse = _READERS[format](path, reading.dialect.encoding, **columns)
+
+    def numbered(block):
+        words, labels = parse(block)
         return words, None if numbers is None else _numbers(path, labels, numbers, growing)
 
-    columns = {"word": reading.text_column, "label": reading.label_column, "labelled": numbers is not None}
-    sentences = _READERS[format](path, reading.dialect.encoding, **columns)
-    sentences, bad_rows, found = usable(sentences, numbered, reading.bad_rows), reading.bad_rows, False
+    sentences, bad_rows, found = usable(blocks, numbered, reading.bad_rows), reading.bad_rows, False
     while True:
         chunk = WordChunk([], [], None if numbers is None else [])
         for words, labels in itertools.islice(sentences, chunk_rows):
@@ -211,23 +210,27 @@ def _numbers(path, labels, numbers, growing):
     return [numbers[name] for _, name in labels]
 
 
-# Each reader yields a sentence's words and, if labelled, a pair of line and label for each; or the BadRow that it is.
+# Each reader returns an iterable of what a sentence is written in, and what makes of it the words and, if labelled, a
+# pair of line and label for each; or raises BadRow.
 
 
 def _read_txt(path, encoding, *, word, label, labelled):
     if word is not None:
         raise InputError(f"text_column is {word!r}, but plain text has no columns: leave it out.")
-    for line, row in read_texts(path, encoding):
-        if not isinstance(row, BadRow):
-            row = (row.split(), []) if row.strip() else bad_row(path, line, "holds only white space; remove it.")
-        yield row
+
+    def parse(row):
+        line, text = row
+        if isinstance(text, BadRow):
+            raise text
+        return text.split() or fail(path, line, "holds only white space; remove it."), []
+
+    return read_texts(path, encoding), parse
 
 
 def _read_conllu(path, encoding, *, word, label, labelled):
     word = _conllu_column("text_column", word or "FORM")
     label = _conllu_column("label_column", label or "UPOS") if labelled else None
-    for block in _blocks(path, encoding, skipped="#"):
-        yield _sentence_or_problem(_conllu_sentence, block, path, word, label)
+    return _blocks(path, encoding, skipped="#"), functools.partial(_conllu_sentence, path=path, word=word, label=label)
 
 
 def _conllu_column(argument, name):
@@ -236,7 +239,7 @@ def _conllu_column(argument, name):
     return CONLLU_COLUMNS.index(str(name).upper())
 
 
-def _conllu_sentence(block, path, word, label):
+def _conllu_sentence(block, *, path, word, label):
     words, labels = [], []
     for line, text, problem in block:
         if problem:
@@ -276,7 +279,7 @@ def _read_columns(path, encoding, *, word, label, labelled):
         if sum(map(len, ahead)) > 1:
             break
     if not ahead:
-        return
+        return (), None
     line, text, _ = ahead[0][0]
     if text.startswith("{"):
         raise _no_words(path)
@@ -288,9 +291,9 @@ def _read_columns(path, encoding, *, word, label, labelled):
     for column in (word, label or 0):
         if column >= width:
             fail(path, line, f"has {width} columns, and column {column + 1} was asked for.")
-    prefix = _language(ahead, word)
-    for block in itertools.chain(ahead, blocks):
-        yield _sentence_or_problem(_columns_sentence, block, path, word, label if labelled else None, width, prefix)
+    about = {"path": path, "word": word, "label": label if labelled else None, "width": width}
+    parse = functools.partial(_columns_sentence, prefix=_language(ahead, word), **about)
+    return itertools.chain(ahead, blocks), parse
 
 
 def _column_number(argument, value):
@@ -311,7 +314,7 @@ def _language(blocks, column):
     return prefixes.pop() if len(rows) > 1 and len(prefixes) == 1 else None
 
 
-def _columns_sentence(block, path, word, label, width, prefix):
+def _columns_sentence(block, *, path, word, label, width, prefix):
     words, labels = [], []
     for line, text, problem in block:
         if problem:
@@ -332,13 +335,6 @@ def _columns_sentence(block, path, word, label, width, prefix):
 
 
 _READERS = {"conllu": _read_conllu, "columns": _read_columns, "txt": _read_txt}
-
-
-def _sentence_or_problem(read, block, path, *arguments):
-    try:
-        return read(block, path, *arguments)
-    except BadRow as problem:
-        return problem
 
 
 def _filled(cell, what, path, line):

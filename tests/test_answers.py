@@ -1,0 +1,225 @@
+"""What `tf-adapters predict` writes: a CSV of the input's columns and the answer's, and a table on a terminal."""
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import tracemalloc
+import types
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from tests.test_bank import TASKS, save_task
+from tf_adapters.cli.predict import cells, show_answers, write_csv
+from tf_adapters.kinds import get_kind
+from tf_adapters.tasks.readers import get_reader
+
+ANSWER = {"label": "b", "probabilities": {"a": 0.25, "b": 0.75}}
+OF_ANSWER = ["label", "probability_a", "probability_b", "error"]
+ERROR = "the logits are not finite"
+
+
+# The file
+
+
+def written(*chunks):
+    file = io.StringIO()
+    write_csv(file, chunks)
+    return list(csv.reader(io.StringIO(file.getvalue())))
+
+
+def test_the_input_comes_first_in_its_order_and_names_of_the_answer_never_change():
+    records = [{"text": 'x, "y"', "label": "true", "input_label": "z", "": "1", "error": None}]
+    header, row = written((records, [ANSWER]))
+    assert header == ["text", "input_label", "input_input_label", "", "input_error", *OF_ANSWER]
+    assert row == ['x, "y"', "true", "z", "1", "", "b", "0.25", "0.75", ""]
+    assert written((None, [ANSWER])) == [OF_ANSWER, ["b", "0.25", "0.75", ""]]
+
+
+def test_keys_of_json_may_be_missing_and_hold_anything():
+    first = [{"text": "a", "n": 1}, {"text": "b", "of": {"ü": [None, True]}}]
+    header, *rows = written((first, [ANSWER, ANSWER]), ([{"text": "c"}], [ANSWER]))
+    assert header[:3] == ["text", "n", "of"]
+    assert [row[:3] for row in rows] == [["a", "1", ""], ["b", "", '{"ü": [null, true]}'], ["c", "", ""]]
+    with pytest.warns(UserWarning, match="come up late in the input are not in the CSV .'late', 'n'.: write .jsonl"):
+        header, *rows = written(([{"text": "a"}], [ANSWER]), ([{"text": "c", "n": 1, "late": 2}], [ANSWER]))
+    assert [row[0] for row in rows] == ["a", "c"] and header == ["text", *OF_ANSWER]
+
+
+def test_no_more_than_a_chunk_is_held():
+    file = types.SimpleNamespace(write=lambda text: None)
+    chunks = (([{"text": f"text {n}"} for n in range(100)], [dict(ANSWER) for n in range(100)]) for _ in range(100))
+    tracemalloc.start()
+    try:
+        write_csv(file, chunks)
+        # A chunk takes 0.1 MB, and all of them 10 MB.
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def table(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow
+def test_predict_carries_the_columns_of_every_kind_of_file(cli, adapter_directory, tmp_path):
+    texts = ["a great film", "dull", "naïve, and long"]
+    lines = [json.dumps({"id": n, "text": text, "label": "?"}, ensure_ascii=False) for n, text in enumerate(texts)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    rows = [f'{n};"{text}";?' for n, text in enumerate(texts)]
+    (tmp_path / "t.csv").write_bytes("\r\n".join(["id;text;label", *rows]).encode("cp1252"))
+    (tmp_path / "t.txt").write_text("\n".join(texts), encoding="utf-16")
+    expected = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
+    assert [list(row) for row in expected] == [["label", "probabilities"]] * 3
+    for name, options in (("t.jsonl", []), ("t.csv", ["--encoding", "cp1252"]), ("t.txt", [])):
+        words = ("predict", adapter_directory, "--input", tmp_path / name, *options)
+        assert cli(*words).rows() == expected, name
+        outcome = cli(*words, "--output", tmp_path / "o.csv", "--overwrite")
+        assert outcome.status == 0, outcome.err
+        rows = table(tmp_path / "o.csv")
+        ours = ["text"] if name == "t.txt" else ["id", "text", "input_label"]
+        assert list(rows[0]) == [*ours, "label", "probability_negative", "probability_positive", "error"]
+        assert [row["text"] for row in rows] == texts
+        assert [row["label"] for row in rows] == [row["label"] for row in expected]
+    outcome = cli(*words, "--input", tmp_path / "t.jsonl", "--output", tmp_path / "part.csv", "--shard", "2/3")
+    assert outcome.status == 0 and [row["id"] for row in table(tmp_path / "part.csv")] == ["1"]
+
+
+def test_half_of_a_surrogate_pair_in_a_column_that_nobody_reads_breaks_nothing(cli, adapter_directory, tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"text": "a", "other": "x\\ud800", "k\\udc00": 1}\n')
+    outcome = cli("predict", adapter_directory, "--input", tmp_path / "t.jsonl", "--output", tmp_path / "o.csv")
+    assert outcome.status == 0, outcome.err
+    assert list(table(tmp_path / "o.csv")[0].items())[:3] == [("text", "a"), ("other", "x?"), ("k?", "1")]
+
+
+# The terminal
+
+
+def shown(texts, records, width=80):
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    show_answers(console, [(texts, records)])
+    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def test_the_error_column_is_there_where_there_is_an_error_and_nowhere_else():
+    logits = np.array([[np.nan, 0], [0, np.log(3)]], np.float32)
+    for kind, labels, columns, answer in (
+        ("classification", ["bad", "good"], ["label", "probability"], ["good", "0.7500"]),
+        ("multi-label", ["bad", "good"], ["labels", "probability"], ["good", "0.7500"]),
+        ("regression", (), ["value"], None),
+    ):
+        records = get_kind(kind).records(None, logits if labels else logits[:, :1], labels)
+        header, _, broken, fine = shown(["a film", "b"], records)
+        assert header.split() == ["text", *columns, "error"]
+        assert broken.split(maxsplit=2) == ["a", "film", ERROR] and fine.split()[1:] == (answer or fine.split()[1:])
+        assert "error" not in shown(["b"], records[1:])[0] and ERROR not in fine
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_a_long_text_is_shortened_so_that_a_row_is_a_line_of_the_terminal(width):
+    record = {"label": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
+    for text in ("long " * 99, "長い文" * 99):
+        lines = shown([text, "short"], [record, record], width)
+        assert lines[0].split() == ["text", "label", "probability"]
+        assert len(lines) == 4 and "…" in lines[2] and lines[2].endswith("0.7500") and lines[3].endswith("0.7500")
+        assert max(cell_len(line) for line in lines) == width
+
+
+def test_a_text_or_a_label_cannot_command_the_terminal_or_rich():
+    record = {"label": "[/b]:ok:", "probabilities": {"[/b]:ok:": 1.0}}
+    line = shown(["\x1b[2J\r[red]a\tb\nc"], [record])[-1]
+    assert "[/b]:ok:" in line and "[2J [red]a b c" in line and "\x1b" not in line
+
+
+ADA = {"words": ["Ada", "sang"], "labels": ["B-PER", "O"], "probabilities": [0.98, 0.9]}
+SEVERAL = {
+    "film": {"label": "good", "probabilities": {"bad": 0.25, "good": 0.75}},
+    "score": {"value": None, "error": ERROR},
+    "tags": {"labels": [], "probabilities": {"a": 0.1}},
+}
+
+
+@pytest.mark.parametrize(
+    "record, expected",
+    [
+        (ADA, {"labels": "Ada/B-PER 0.98"}),
+        ({**ADA, "labels": ["O", "O"]}, {"labels": "(none)"}),
+        ({**ADA, "labels": None, "probabilities": None, "error": ERROR}, {"labels": "", "error": ERROR}),
+        (
+            {"id": "0", "answer": "Ada", "probability": 0.5, "start": 0, "end": 3, "n_best": []},
+            {"answer": "Ada", "probability": "0.5000"},
+        ),
+        (
+            {"choice": 1, "answer": "and sang", "probabilities": [0.125, 0.875]},
+            {"answer": "and sang", "probability": "0.8750"},
+        ),
+        (
+            {"choice": None, "answer": None, "probabilities": None, "error": ERROR},
+            {"answer": "", "probability": "", "error": ERROR},
+        ),
+        (SEVERAL, {"film": "good (0.7500)", "score": "", "tags": "(none)", "error": f"score: {ERROR}"}),
+    ],
+)
+def test_words_and_answers_and_several_tasks_have_cells_of_their_own(record, expected):
+    assert cells(record) == expected
+
+
+@pytest.mark.parametrize(
+    "kind, before, row, pairs, text",
+    [
+        ("classification", "before", "a film", None, "a film"),
+        ("regression", "before", "a film", ["before", "é"], "a film | é"),
+        ("token-classification", ["before"], ["Ada", "sang"], None, "Ada sang"),
+        ("question-answering", "before", "who?", ["before", "Ada sang"], "who?"),
+        ("multiple-choice", "before", "Ada", [["sang", "flew"]] * 2, "Ada"),
+    ],
+)
+def test_each_kind_says_what_was_read_of_a_row(kind, before, row, pairs, text):
+    assert get_kind(kind).text(get_reader(kind).of_texts([before, row], pairs), 1) == text
+
+
+def test_predict_shows_a_table_on_a_terminal(cli, adapter_directory, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")  # no bold headers
+    given = ("predict", adapter_directory, f"my={adapter_directory}", "--input", "-")
+    (answers,) = cli(*given, "--output", "-", stdin=b"a great film\n").rows()
+    label, table = answers["my"]["label"], cli(*given, stdin=b"a great film\n")
+    header, _, row = [line for line in table.out.splitlines() if line.strip()]
+    assert header.split() == ["text", "sentiment", "my"] and row.count(f"{label} (") == 2
+    assert "--output -" in table.err
+
+
+@pytest.mark.nightly
+def test_a_real_terminal_gets_a_table_and_a_pipe_gets_json(checkpoint, tmp_path):
+    save_task(checkpoint, tmp_path / "film", *TASKS["film"], seed=0)
+    (tmp_path / "t.txt").write_text("a great film\n" + "dull " * 60 + "\n")
+    command = [sys.executable, "-m", "tf_adapters", "predict", tmp_path / "film", "--input", tmp_path / "t.txt"]
+    controller, terminal = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "72", "TERM": "xterm"}
+    with subprocess.Popen(command, stdout=terminal, stderr=subprocess.PIPE, env=environment) as process:
+        os.close(terminal)
+        out = b""
+        while True:
+            try:
+                part = os.read(controller, 4096)
+            except OSError:  # the other end is closed
+                break
+            out += part
+            if not part:
+                break
+        assert process.wait(300) == 0, process.stderr.read().decode()
+    os.close(controller)
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.decode()).splitlines() if line.strip()]
+    assert lines[0].split() == ["text", "label", "probability"] and len(lines) == 4 and "…" in lines[3]
+    assert max(map(len, lines)) <= 72
+    piped = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert [json.loads(line).keys() for line in piped.stdout.splitlines()] == [{"label", "probabilities"}] * 2
