@@ -86,15 +86,6 @@ def train(model, task, output, **changes):
     return fit(model, task, tokenizer, output, **{**SETTINGS, **changes})
 
 
-@pytest.mark.slow
-def test_nothing_frozen_changes_and_everything_chosen_does(encoder, task, tmp_path):
-    model = new_model(encoder)
-    frozen, before = frozen_digest(model), [np.array(variable) for variable in model.trainable_variables]
-    train(model, task, tmp_path / "a", epochs=1)
-    assert frozen_digest(model) == frozen
-    assert not any(map(np.array_equal, before, model.trainable_variables))
-
-
 @pytest.mark.parametrize("dropped", range(3))
 def test_random_drop_leaves_out_that_many_of_the_lowest_blocks(encoder, monkeypatch, dropped):
     model = new_model(encoder, AdapterConfig(bottleneck_size=4, random_drop=2))
@@ -110,17 +101,18 @@ def test_random_drop_leaves_out_that_many_of_the_lowest_blocks(encoder, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", nightly_but(["adapters"], ["adapters", "full", "fast"]))
-def test_a_killed_run_goes_on_bit_equal(encoder, task, tmp_path, mode):
+def test_what_was_chosen_alone_trains_and_a_killed_run_goes_on_bit_equal(encoder, task, tmp_path, mode):
     if mode == "fast" and BACKEND != "tensorflow":
         pytest.skip("fast blocks are TensorFlow's")
     settings = {"dropout": 0.1, "weight_decay": 0.01, "clip_norm": 1.0, "epochs": 2}
-    train(new_model(encoder, mode=mode), task, tmp_path / "whole", **settings)
-    for index, step in enumerate((3, 8)):
-        with seven_seconds_a_look(), pytest.raises(Killed):
-            train(
-                new_model(encoder, mode=mode), task, tmp_path / "killed", **settings, resume=index > 0,
-                reporter=KillAt(step),
-            )  # fmt: skip
+    model = new_model(encoder, mode=mode)
+    frozen, before = frozen_digest(model), [np.array(variable) for variable in model.trainable_variables]
+    train(model, task, tmp_path / "whole", **settings)
+    assert frozen_digest(model) == frozen
+    # The bias of an attention's keys changes no output.
+    assert mode == "full" or not any(map(np.array_equal, before, model.trainable_variables))
+    with seven_seconds_a_look(), pytest.raises(Killed):
+        train(new_model(encoder, mode=mode), task, tmp_path / "killed", **settings, reporter=KillAt(8))
     train(new_model(encoder, mode=mode), task, tmp_path / "killed", **settings, resume=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
