@@ -1,4 +1,7 @@
-"""Tiny encoders and models of KerasHub, what they are asked, and the adapters that the second door's tests put in."""
+"""Tiny encoders and models of KerasHub, what they are asked, and the adapters that the second door's tests put in.
+
+Who imports it is skipped where KerasHub is not installed. On another backend: `KERAS_BACKEND=jax python -m pytest ...`.
+"""
 
 import functools
 import json
@@ -12,19 +15,23 @@ from safetensors.numpy import save_file
 keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
 keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
 
-import tf_adapters  # noqa: E402
-from tests.conftest import VOCABULARY  # noqa: E402
-from tests.families import KERAS_HUB as SIZES  # noqa: E402
-from tests.table import METHODS as CONFIGS  # noqa: E402, F401
-from tests.table import SMALL, SecondDoor  # noqa: E402, F401
-from tf_adapters.models.door import door_of  # noqa: E402
-from tf_adapters.models.keras_hub import door  # noqa: E402
-from tf_adapters.models.keras_hub.families import FAMILIES as DESCRIBED  # noqa: E402
-from tf_adapters.models.state import state_of  # noqa: E402
+import tf_adapters
+from tests.conftest import VOCABULARY
+from tests.families import KERAS_HUB as SIZES
+from tests.table import METHODS as CONFIGS
+from tests.table import SMALL, SecondDoor
+from tests.table import move as fill
+from tf_adapters.models.door import door_of
+from tf_adapters.models.keras_hub import door
+from tf_adapters.models.keras_hub.families import FAMILIES as DESCRIBED
+from tf_adapters.models.state import state_of
 
+__all__ = ["CONFIGS", "SMALL", "fill"]
+
+BACKEND = keras.backend.backend()
 FAMILIES = SecondDoor.families
 CLASSIFIERS = tuple(family for family in FAMILIES if family != "electra")  # KerasHub has no head for it
-MODES = ("full", "top-1", "layer-norm", "bias", "head", "adapters")
+LABELS = np.array([0, 1, 1])
 _FOLDER = tempfile.TemporaryDirectory()
 
 
@@ -54,10 +61,22 @@ def checkpoint(family):
     return write_checkpoint(family, pathlib.Path(_FOLDER.name, family))
 
 
+def needs_first():
+    """Skip the test where the first door is not installed."""
+    pytest.importorskip("tf_keras", reason="needs the first door")
+
+
 def first(checkpoint, **settings):
     """A model of the first door."""
-    pytest.importorskip("tf_keras", reason="needs the first door")
+    needs_first()
     return tf_adapters.load_backbone(str(checkpoint), door="transformers", **settings)
+
+
+def adapted(model, config="houlsby", seed=1, **settings):
+    """The model with an adapter that is no longer as it began."""
+    tf_adapters.add_adapters(model, CONFIGS.get(config, config), seed=seed, **settings)
+    fill(model, seed)
+    return model
 
 
 def inputs(family):
@@ -75,23 +94,41 @@ def inputs(family):
 PLACES = [1, 4, 2]  # of words to guess, in each row
 
 
-def choices(given):
+def _choices(given):
     """Each row of inputs as a text with three choices: itself, and the rows behind it."""
     return {name: np.stack([np.roll(value, -shift, 0) for shift in range(3)], 1) for name, value in given.items()}
 
 
-def answers(model, family):
-    """Logits of either door, or of the second one's backbone the hidden states."""
-    ours, theirs = inputs(family)
-    head = door_of(model).family_of(model).head_of(model)
-    if head == "multiple-choice":
-        ours, theirs = choices(ours), choices(theirs)
-    if not isinstance(model, keras.Model):
-        logits = model(ours, training=False).logits.numpy()
-        return logits[:, PLACES] if head == "masked-lm" else logits
+def given(model, family):
+    """What a model of the second door is asked."""
+    theirs = inputs(family)[1]
+    if door_of(model).family_of(model).head_of(model) == "multiple-choice":
+        theirs = _choices(theirs)
     theirs["mask_positions"] = np.tile(np.array(PLACES, "int32"), (3, 1))
-    outputs = model.predict({name: theirs[name] for name in model.input}, verbose=0)
-    return outputs["sequence_output"] if isinstance(outputs, dict) else outputs
+    return {name: theirs[name] for name in model.input}
+
+
+def answers(model, family, ask=None):
+    """Logits of either door, or of the second one's backbone the hidden states; `ask` is a way to call a model of the
+    second door, such as its `predict`."""
+    if isinstance(model, keras.Model):
+        return array((ask or model)(given(model, family)))
+    head, ours = door_of(model).family_of(model).head_of(model), inputs(family)[0]
+    logits = model(_choices(ours) if head == "multiple-choice" else ours, training=False).logits.numpy()
+    return logits[:, PLACES] if head == "masked-lm" else logits
+
+
+def predicted(model, family):
+    """As `answers`, through the graph that Keras keeps for `predict`."""
+    return answers(model, family, lambda given: model.predict(given, verbose=0))
+
+
+def array(outputs):
+    """What a model of the second door computed: of a backbone its hidden states, of an answer start and end."""
+    if isinstance(outputs, dict):
+        names = ["sequence_output"] if "sequence_output" in outputs else ["start_logits", "end_logits"]
+        return np.concatenate([array(outputs[name]) for name in names], -1)
+    return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32")))
 
 
 def hidden_states(model, family):
@@ -102,23 +139,13 @@ def hidden_states(model, family):
     return found[real]
 
 
-def fill(model, seed=0):
-    """Values as after training: every weight of the acting adapter, its LayerNorms and the head is another."""
-    random, state = np.random.default_rng(seed), state_of(model)
-    state.origin(model)
-    adapter = state.adapters[state.active]
-    variables = [weight for layer in adapter.layers.values() for weight in layer.weights]
-    variables += state.head_variables(model)
-    if adapter.config.train_layer_norm != "none":
-        variables += state.layer_norm_variables(model, adapter.config.train_layer_norm, adapter.config.blocks)
-    for variable in variables:
-        variable.assign(
-            np.asarray(state.door.read(variable)) + random.normal(0, 0.1, tuple(variable.shape)).astype("float32")
-        )
+def crossentropy():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def learn(model, given, targets, epochs=6, **options):
-    """Train a compiled model; the loss falls. It is that without dropout, which may hide what a few steps gain."""
+    """Train a model; the loss falls. It is that without dropout, which may hide what a few steps gain."""
+    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=crossentropy(), weighted_metrics=[])
     before = model.evaluate(given, targets, verbose=0, **options)
     model.fit(given, targets, epochs=epochs, verbose=0, **options)
     assert model.evaluate(given, targets, verbose=0, **options) < before
@@ -133,18 +160,3 @@ def small_backbone(kind="Bert"):
     return getattr(keras_hub.models, f"{kind}Backbone")(
         vocabulary_size=50, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=20, **own
     )
-
-
-def words_to_guess(model):
-    """Inputs of a task model of masked words, and the words at the places."""
-    random = np.random.default_rng(0)
-    ids = random.integers(1, 50, (4, 9)).astype("int32")
-    given = {
-        "token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids),
-        "mask_positions": np.tile(np.array(PLACES, "int32"), (4, 1)),
-    }  # fmt: skip
-    return {name: given[name] for name in model.input}, random.integers(1, 50, (4, 3))
-
-
-def hidden(backbone):
-    return backbone.predict(inputs("bert")[1], verbose=0)

@@ -3,24 +3,30 @@
 import numpy as np
 import pytest
 
-keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
-keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
-
-import tf_adapters  # noqa: E402
-from tests.cases import nightly_but  # noqa: E402
-from tests.keras_hub_models import CONFIGS, answers, bits, fill, inputs, small_backbone, write_checkpoint  # noqa: E402
-from tf_adapters import AdapterConfig, InputError, LoraConfig  # noqa: E402
-from tf_adapters.models import cast_frozen  # noqa: E402
-from tf_adapters.models.injection import adapter_names  # noqa: E402
-from tf_adapters.models.keras_hub import door  # noqa: E402
-from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
-from tf_adapters.models.state import state_of  # noqa: E402
-
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="needs TensorFlow, as fast blocks do themselves"
+import tf_adapters
+from tests.cases import nightly_but
+from tests.keras_hub_models import (
+    BACKEND,
+    CONFIGS,
+    LABELS,
+    answers,
+    bits,
+    fill,
+    given,
+    keras,
+    keras_hub,
+    small_backbone,
+    write_checkpoint,
 )
+from tf_adapters import AdapterConfig, InputError, LoraConfig
+from tf_adapters.models import cast_frozen
+from tf_adapters.models.injection import adapter_names
+from tf_adapters.models.keras_hub import door
+from tf_adapters.models.keras_hub.loading import load_backbone
+from tf_adapters.models.state import state_of
+
+pytestmark = pytest.mark.skipif(BACKEND != "tensorflow", reason="needs TensorFlow, as fast blocks do themselves")
 FAMILIES = ("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "albert")
-LABELS = np.array([0, 1, 1])
 
 
 def adapted(checkpoint, fast, config=CONFIGS["houlsby"], mode="adapters", **settings):
@@ -31,9 +37,15 @@ def adapted(checkpoint, fast, config=CONFIGS["houlsby"], mode="adapters", **sett
     return tf_adapters.set_trainable(model, mode)
 
 
-def given(model, family):
-    theirs = inputs(family)[1]
-    return {name: theirs[name] for name in model.input}
+def both(*arguments, **settings):
+    """A model of plain blocks and one of fast ones."""
+    return [adapted(arguments[0], fast, *arguments[1:], **settings) for fast in (False, True)]
+
+
+def assert_same_answers(models, family, atol=2e-6):
+    expected, found = (answers(model, family) for model in models)
+    assert np.abs(expected).max() > 1e-2
+    np.testing.assert_allclose(found, expected, atol=atol)
 
 
 def logits_and_gradients(model, family, training=False):
@@ -50,21 +62,22 @@ def logits_and_gradients(model, family, training=False):
     return logits.numpy(), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
 
 
-@pytest.mark.parametrize(
-    "family, config, mode",
-    nightly_but(
-        [("roberta", "houlsby", "adapters"), ("bert", "lora", "adapters")],
-        [
-            *((family, "houlsby", "adapters") for family in FAMILIES),
-            *(("bert", config, "adapters") for config in CONFIGS if config not in ("dropped", "houlsby")),
-            ("bert", "houlsby", "full"),
-            ("roberta", "lora", "full"),
-        ],
-    ),
-)
-def test_fast_logits_and_gradients_are_those_of_plain_blocks(checkpoints, family, config, mode):
-    plain, fast = (adapted(checkpoints(family), fast, CONFIGS[config], mode) for fast in (False, True))
-    (logits, gradients), (found, of_fast) = (logits_and_gradients(model, family) for model in (plain, fast))
+CASES = [
+    *((family, "houlsby", "adapters", None) for family in FAMILIES),
+    *(("bert", config, "adapters", None) for config in CONFIGS if config not in ("dropped", "houlsby")),
+    ("bert", "houlsby", "full", None),
+    ("roberta", "lora", "full", None),
+    ("albert", "houlsby", "adapters", 0.0),
+]
+QUICK = [("roberta", "houlsby", "adapters", None), ("bert", "lora", "adapters", None), CASES[-1]]
+
+
+@pytest.mark.parametrize("family, config, mode, rate", nightly_but(QUICK, CASES))
+def test_fast_logits_and_gradients_are_those_of_plain_blocks(checkpoints, tmp_path, family, config, mode, rate):
+    """An encoder whose rate of dropout is 0 in training too."""
+    source = checkpoints(family) if rate is None else write_checkpoint(family, tmp_path, hidden_dropout_prob=rate)
+    models = both(source, CONFIGS[config], mode)
+    (logits, gradients), (found, of_fast) = (logits_and_gradients(model, family, rate == 0) for model in models)
     np.testing.assert_allclose(found, logits, atol=2e-6)
     whole = np.sqrt(sum(np.square(gradient).sum() for gradient in gradients))
     for one, other in zip(of_fast, gradients, strict=True):
@@ -72,7 +85,7 @@ def test_fast_logits_and_gradients_are_those_of_plain_blocks(checkpoints, family
 
 
 def test_only_what_a_head_reads_is_computed_and_the_backbone_answers_every_token(checkpoints, monkeypatch):
-    plain, fast = (adapted(checkpoints("bert"), fast) for fast in (False, True))
+    plain, fast = both(checkpoints("bert"))
     expected = answers(plain.backbone, "bert")
     asked = []
     attend = tf_adapters.layers.fused.attend
@@ -99,31 +112,25 @@ def test_only_what_a_head_reads_is_computed_and_the_backbone_answers_every_token
     ),
 )
 def test_every_head_gets_the_tokens_that_it_reads(checkpoints, family, head):
-    plain, fast = (adapted(checkpoints(family), fast, head=head) for fast in (False, True))
-    expected = answers(plain, family)
-    assert np.abs(expected).max() > 0.01
-    np.testing.assert_allclose(answers(fast, family), expected, atol=3e-6)
+    assert_same_answers(both(checkpoints(family), head=head), family, atol=3e-6)
 
 
 def test_dropout_is_drawn_anew_and_follows_the_models_own_seeds(checkpoints):
     model = adapted(checkpoints("bert"), True)
-    generators = [
-        layer.seed_generator
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.Dropout) and layer.rate
-    ]
+    dropouts = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dropout) and layer.rate]
+    generators = [layer.seed_generator for layer in dropouts]
     assert len(generators) == 3 * model.backbone.num_layers + 2
     before = [np.array(one.state) for one in generators]
-    given_here = given(model, "bert")
-    first, second = (np.asarray(model(given_here, training=True)) for _ in range(2))
+    asked = given(model, "bert")
+    first, second = (np.asarray(model(asked, training=True)) for _ in range(2))
     assert np.abs(first - second).max() > 1e-3
     for one, state in zip(generators, before):
         np.testing.assert_array_equal(np.array(one.state), state + [0, 2])
         one.state.assign(state)
-    np.testing.assert_array_equal(model(given_here, training=True), first)
-    rows = {name: np.repeat(value, 200, axis=0) for name, value in given_here.items()}
+    np.testing.assert_array_equal(model(asked, training=True), first)
+    rows = {name: np.repeat(value, 200, axis=0) for name, value in asked.items()}
     drawn = np.asarray(model(rows, training=True)).reshape(len(first), 200, -1)
-    np.testing.assert_allclose(drawn.mean(1), model(given_here), atol=0.05)
+    np.testing.assert_allclose(drawn.mean(1), model(asked), atol=0.05)
 
 
 @pytest.mark.slow
@@ -156,21 +163,13 @@ def test_adapters_are_switched_in_traced_graphs_and_removed_bit_for_bit(checkpoi
     np.testing.assert_array_equal(answers(model, "bert"), plain)
 
 
-def test_an_encoder_without_dropout_trains(tmp_path):
-    model = adapted(write_checkpoint("albert", tmp_path, hidden_dropout_prob=0.0), True)
-    model.compile(optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = [np.array(variable) for variable in model.trainable_variables]
-    model.train_on_batch(given(model, "albert"), LABELS)
-    assert not any(map(np.array_equal, before, model.trainable_variables))
-
-
 @pytest.mark.parametrize("groups, inner, last", [(1, 2, False), pytest.param(2, 2, True, marks=pytest.mark.nightly)])
 def test_a_block_that_is_computed_several_times_computes_every_token(tmp_path, groups, inner, last):
     changes = {"num_hidden_layers": 2, "num_hidden_groups": groups, "inner_group_num": inner}
     source = write_checkpoint("albert", tmp_path, **changes)
-    plain, fast = (adapted(source, fast) for fast in (False, True))
-    assert state_of(fast).original_blocks[-1].is_last == last
-    np.testing.assert_allclose(answers(fast, "albert"), answers(plain, "albert"), atol=2e-6)
+    models = both(source)
+    assert state_of(models[1]).original_blocks[-1].is_last == last
+    assert_same_answers(models, "albert")
 
 
 def test_values_that_keras_hands_over_are_those_that_compute(checkpoints):
@@ -187,7 +186,7 @@ def test_values_that_keras_hands_over_are_those_that_compute(checkpoints):
 @pytest.mark.parametrize("dropout", [0.1, pytest.param(0.0, marks=pytest.mark.nightly)])
 def test_a_row_of_padding_alone_gets_the_same_answer(tmp_path, dropout):
     source = write_checkpoint("bert", tmp_path, hidden_dropout_prob=dropout)
-    plain, fast = (adapted(source, fast) for fast in (False, True))
+    plain, fast = both(source)
     rows = given(plain, "bert")
     rows["padding_mask"] = rows["padding_mask"] * np.array([[0], [1], [1]], "int32")
     np.testing.assert_allclose(fast(rows), plain(rows), atol=2e-6)
@@ -202,13 +201,11 @@ def test_what_fast_blocks_do_not_know_computes_as_it_is(checkpoints):
             dense = block._feedforward_intermediate_dense
             block.activation = dense.activation = keras.activations.relu6  # relu's equal up to 6
             dense.kernel.assign(60 * dense.kernel)
-        tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1, fast=fast)
-        models.append(model)
-    np.testing.assert_allclose(*(answers(model, "bert") for model in models), atol=2e-6)
+        models.append(tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1, fast=fast))
+    assert_same_answers(models, "bert")
+    before = answers(model, "bert")
     dense.activation = keras.activations.tanh  # of the fast one, after its adapters came
-    before = answers(models[1], "bert")
-    models[1].predict_function = None
-    assert np.abs(answers(models[1], "bert") - before).max() > 1e-3
+    assert np.abs(answers(model, "bert") - before).max() > 1e-3
 
 
 def test_a_classifier_of_your_own_may_read_every_token():
@@ -245,14 +242,13 @@ def test_exports_have_no_compiled_parts(checkpoints, tmp_path):
 
 @pytest.mark.nightly
 def test_weights_in_other_types_give_the_answers_of_plain_blocks(checkpoints):
-    plain, fast = (adapted(checkpoints("bert"), fast) for fast in (False, True))
-    for model in (plain, fast):
+    models = both(checkpoints("bert"))
+    exact = answers(models[0], "bert")
+    for model in models:
         cast_frozen(model, "int8")
-    np.testing.assert_allclose(answers(fast, "bert"), answers(plain, "bert"), atol=2e-6)
-    exact = answers(adapted(checkpoints("bert"), False), "bert")
-    for fast in (False, True):
-        found = answers(adapted(checkpoints("bert"), fast, dtype="mixed_bfloat16"), "bert")
-        np.testing.assert_allclose(found, exact, atol=0.1 * np.abs(exact).max())
+    assert_same_answers(models, "bert")
+    for model in both(checkpoints("bert"), dtype="mixed_bfloat16"):
+        np.testing.assert_allclose(answers(model, "bert"), exact, atol=0.1 * np.abs(exact).max())
 
 
 @pytest.mark.nightly
@@ -261,7 +257,7 @@ def test_masks_of_pairs_of_tokens_are_kept(checkpoints):
 
     from tf_adapters.models.keras_hub.fast import first_token_only
 
-    plain, fast = (adapted(checkpoints("bert"), fast) for fast in (False, True))
+    plain, fast = both(checkpoints("bert"))
     random = np.random.default_rng(0)
     states = tf.constant(random.normal(size=(3, 9, plain.backbone.hidden_dim)), tf.float32)
     pairs = tf.constant(random.random((3, 9, 9)) > 0.4)

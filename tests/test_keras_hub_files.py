@@ -10,18 +10,27 @@ import sys
 import numpy as np
 import pytest
 
-keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
-keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
-
-import tf_adapters  # noqa: E402
-from tests.cases import nightly_but  # noqa: E402
-from tests.keras_hub_models import CLASSIFIERS, CONFIGS, PLACES, answers, fill, inputs, small_backbone, write_checkpoint  # noqa: E402
-from tf_adapters import AdapterConfig  # noqa: E402
-from tf_adapters._keras3_internals import layers_of  # noqa: E402
-from tf_adapters.models.keras_files import REFUSAL  # noqa: E402
-from tf_adapters.models.keras_hub.loading import load_backbone  # noqa: E402
-from tf_adapters.models.state import state_of  # noqa: E402
-from tf_adapters.training.on_keras3 import _seed_dropout  # noqa: E402
+import tf_adapters
+from tests.cases import nightly_but
+from tests.keras_hub_models import (
+    BACKEND,
+    CLASSIFIERS,
+    CONFIGS,
+    PLACES,
+    adapted,
+    answers,
+    given,
+    keras,
+    keras_hub,
+    small_backbone,
+    write_checkpoint,
+)
+from tf_adapters import AdapterConfig
+from tf_adapters._keras3_internals import layers_of
+from tf_adapters.models.keras_files import REFUSAL
+from tf_adapters.models.keras_hub.loading import load_backbone
+from tf_adapters.models.state import state_of
+from tf_adapters.training.on_keras3 import _seed_dropout
 
 # How Keras and KerasHub write or copy a whole model, into a path without an ending.
 WAYS = {
@@ -73,9 +82,7 @@ def with_adapters_inside(model):
 
 @pytest.mark.parametrize("method", nightly_but(["lora", "houlsby"], ["lora", "houlsby", "dora", "ia3", "fusion"]))
 def test_no_whole_file_or_copy_of_adapters_is_made_and_all_are_refused(checkpoints, tmp_path, method):
-    model = load_backbone(checkpoints("bert"), head="masked-lm")
-    tf_adapters.add_adapters(model, CONFIGS[method], seed=1, fast=False)
-    fill(model)
+    model = adapted(load_backbone(checkpoints("bert"), head="masked-lm"), method, fast=False)
     before, layers = answers(model, "bert"), [id(layer) for layer in layers_of(model)]
     for name, one in with_adapters_inside(model).items():
         for way, write in WAYS.items():
@@ -110,9 +117,7 @@ def test_without_adapters_whole_files_and_copies_answer_as_the_checkpoint_says(t
     # Neither is what KerasHub's classes have.
     model = load_backbone(write_checkpoint(family, tmp_path, hidden_act="relu", layer_norm_eps=1e-3), head=head)
     before = answers(model, family)
-    tf_adapters.add_adapters(model, CONFIGS["lora"], seed=1)
-    fill(model)
-    tf_adapters.remove_adapters(model)
+    tf_adapters.remove_adapters(adapted(model, "lora"))
     back = {
         "keras": lambda path: keras.saving.load_model(f"{path}.keras"),
         "folder": keras.saving.load_model,
@@ -134,8 +139,7 @@ def test_without_adapters_whole_files_and_copies_answer_as_the_checkpoint_says(t
 def test_a_file_of_weights_has_no_say_in_what_acts(checkpoints, tmp_path):
     model = load_backbone(checkpoints("bert"))
     for seed, name in enumerate(("one", "two")):
-        tf_adapters.add_adapters(model, AdapterConfig(bottleneck_size=3, train_layer_norm="none"), name=name, seed=seed)
-        fill(model, seed)
+        adapted(model, AdapterConfig(bottleneck_size=3, train_layer_norm="none"), name=name, seed=seed)
     outer = keras.Model(model.input, model(model.input))  # which has Keras' own `save_weights`
     before, file = answers(outer, "bert"), str(tmp_path / "all.weights.h5")
     with tf_adapters.disable_adapters(model):
@@ -157,27 +161,6 @@ def test_kerashub_finds_its_own_classes_for_its_own_presets(checkpoints):
         tasks = {one for one in registered if issubclass(one, keras_hub.models.Task) and one.backbone_cls == kind}
         assert keras_hub.models.BertMaskedLM in tasks and not any(hasattr(one, "own") for one in tasks)
         assert kind != keras_hub.models.RobertaBackbone
-
-
-@pytest.mark.nightly
-def test_texts_go_through_a_preset(tmp_path):
-    tokenizer = keras_hub.models.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"])
-    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=7)
-    model = keras_hub.models.BertTextClassifier(small_backbone(), num_classes=2, preprocessor=preprocessor)
-    tf_adapters.add_adapters(model, CONFIGS["houlsby"])
-    tf_adapters.remove_adapters(model)
-    texts, directory = np.array(["good good", "bad"]), str(tmp_path / "preset")
-    model.save_to_preset(directory)
-    again = keras_hub.models.TextClassifier.from_preset(directory)
-    np.testing.assert_array_equal(again.predict(texts, verbose=0), model.predict(texts, verbose=0))
-
-
-@pytest.mark.nightly
-def test_without_this_package_kerashub_says_what_to_import(checkpoints, tmp_path):
-    load_backbone(checkpoints("bert")).save_to_preset(str(tmp_path / "preset"))
-    code = "import sys, keras_hub; keras_hub.models.Backbone.from_preset(sys.argv[1])"
-    done = in_a_new_process(code, tmp_path / "preset")
-    assert "BertBackbone (import tf_adapters.models.keras_hub)" in done.stderr
 
 
 def in_a_new_process(code, *words):
@@ -209,76 +192,45 @@ def test_removal_puts_back_what_trains_and_what_drops():
     assert noted() == before
 
 
-def test_weights_alone_come_back(checkpoints, tmp_path):
-    """As Keras' callbacks keep them, which refuse the whole model."""
-    models = [load_backbone(checkpoints("bert")) for _ in range(3)]
-    for model in models:
-        tf_adapters.set_trainable(tf_adapters.add_adapters(model, CONFIGS["shared"], seed=1))
-    model, other, fresh = models
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, metrics=[], run_eagerly=True, jit_compile=False)
-    data = {name: inputs("bert")[1][name] for name in model.input}, np.array([0, 1, 1])
-    callbacks = [
-        keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.weights.h5"), save_weights_only=True),
-        keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True, mode="max", patience=1),
-        keras.callbacks.BackupAndRestore(str(tmp_path / "backup")),
-    ]
-    model.fit(*data, epochs=3, validation_data=data, verbose=0, callbacks=callbacks)
-    other.load_weights(tmp_path / "1.weights.h5")
-    before, *after = ([np.array(one) for one in each.weights] for each in (fresh, other, model))
-    assert all(map(np.array_equal, *after)) and not all(map(np.array_equal, before, after[0]))
-    with pytest.raises(NotImplementedError, match="save_adapter"):
-        model.fit(*data, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(str(tmp_path / "whole.keras"))])
-    assert not (tmp_path / "whole.keras").exists()
-
-
 # Exports
 
-
 EXPORTS = {"tensorflow": ("tf_saved_model", "onnx", "litert"), "jax": ("tf_saved_model",)}
+FILES = {"tf_saved_model": "1", "onnx": "model.onnx", "litert": "model.tflite"}
+#: How many places or choices, and tokens, the rows of a head have.
+SIZES = {
+    "classification": [(0, 9), (0, 4), (0, 13)],
+    "multiple-choice": [(3, 9), (2, 4)],
+    "masked-lm": [(3, 9), (2, 4)],
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", nightly_but(["tf_saved_model", "onnx"], ["tf_saved_model", "onnx", "litert"]))
-@pytest.mark.parametrize("family", nightly_but(["distilbert"], CLASSIFIERS))
-def test_an_exported_model_answers_the_same_for_rows_of_any_length(checkpoints, tmp_path, family, format):
-    if format not in EXPORTS.get(keras.backend.backend(), ()):
-        pytest.skip(f"Keras writes no {format} on {keras.backend.backend()} with what is installed here")
+@pytest.mark.parametrize(
+    "family, head, format",
+    nightly_but(
+        [("distilbert", "classification", "tf_saved_model"), ("distilbert", "classification", "onnx")],
+        [
+            *((family, "classification", format) for family in CLASSIFIERS for format in FILES),
+            *(("bert", head, format) for head in ("multiple-choice", "masked-lm") for format in FILES),
+        ],
+    ),
+)
+def test_an_exported_model_answers_the_same_for_rows_of_any_size(checkpoints, tmp_path, family, head, format):
+    if format not in EXPORTS.get(BACKEND, ()):
+        pytest.skip(f"Keras writes no {format} on {BACKEND} with what is installed here")
     if (family, format) == ("deberta-v2", "litert"):
         pytest.skip("its positions need operations that LiteRT has in TensorFlow's own runtime alone")
-    model = load_backbone(checkpoints(family))
-    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
-    fill(model)
-    path = tmp_path / {"tf_saved_model": "1", "onnx": "model.onnx", "litert": "model.tflite"}[format]
-    model.export(str(path), format=format, verbose=False)
-    answer = RUNTIMES[format](path)
-    for length in (9, 4, 13):
-        given = {
-            name: np.resize(value, (3, length)) for name, value in inputs(family)[1].items() if name in model.input
-        }
-        expected = model.predict(given, verbose=0)
-        assert np.abs(expected).max() > 1e-3
-        np.testing.assert_allclose(answer(given), expected, atol=2e-6)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("format", EXPORTS.get(keras.backend.backend(), ()))
-@pytest.mark.parametrize("head", ["multiple-choice", "masked-lm"])
-def test_an_exported_model_answers_any_number_of_choices_or_places(checkpoints, tmp_path, head, format):
-    model = load_backbone(checkpoints("bert"), head=head)
-    tf_adapters.add_adapters(model, CONFIGS["houlsby"], seed=1)
-    fill(model)
-    path = tmp_path / {"tf_saved_model": "1", "onnx": "model.onnx", "litert": "model.tflite"}[format]
-    model.export(str(path), format=format, verbose=False)
-    answer = RUNTIMES[format](path)
-    for count, length in ((3, 9), (2, 4)):
+    model = adapted(load_backbone(checkpoints(family), head=head))
+    model.export(str(tmp_path / FILES[format]), format=format, verbose=False)
+    answer, usual = RUNTIMES[format](tmp_path / FILES[format]), given(model, family)
+    for count, length in SIZES[head]:
         shape = (3, count, length) if head == "multiple-choice" else (3, length)
-        given = {name: np.resize(value, shape) for name, value in inputs("bert")[1].items()}
+        asked = {name: np.resize(value, shape) for name, value in usual.items()}
         if head == "masked-lm":
-            given["mask_positions"] = np.tile(np.array(PLACES[:count], "int32"), (3, 1)) % length
-        expected = model.predict(given, verbose=0)
-        assert expected.shape[:2] == (3, count) and np.ptp(expected) > 1e-3
-        np.testing.assert_allclose(answer(given), expected, atol=2e-6)
+            asked["mask_positions"] = np.tile(np.array(PLACES[:count], "int32"), (3, 1)) % length
+        expected = model.predict(asked, verbose=0)
+        assert np.ptp(expected) > 1e-3 and (head == "classification" or expected.shape[:2] == (3, count))
+        np.testing.assert_allclose(answer(asked), expected, atol=2e-6)
 
 
 def saved_model(path):
@@ -348,7 +300,7 @@ assert not [name for name in sys.modules if name.startswith("tensorflow.")]
 """
 
 
-@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="needs another backend than TensorFlow")
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="needs another backend than TensorFlow")
 def test_adapters_live_where_there_is_no_tensorflow(checkpoints, tmp_path):
     done = in_a_new_process(WITHOUT_TENSORFLOW, checkpoints("bert"), tmp_path / "kept")
     assert done.returncode == 0, done.stderr

@@ -88,7 +88,6 @@ class BothDoors(RuleBasedStateMachine):
         self.they_answer_the_same()
         self.leave(0)
         self.add("b", "upper", 1)
-        self.through_a_second_model()
         self.activate("a", None)
         if self.half and at_once:  # weights that training had changed before
             self.choose("top-1")
@@ -216,12 +215,6 @@ class BothDoors(RuleBasedStateMachine):
             assert self.both(lambda model: model.load_weights(files[id(model)]))
             for model, wanted in zip(self.models, before):
                 np.testing.assert_array_equal(answers(model, "bert"), wanted)
-
-    @precondition(lambda self: adapter_names(self.models[1]))
-    @rule()
-    def through_a_second_model(self):
-        with pytest.raises(InputError, match="added to another model"):
-            tf_adapters.set_trainable(self.models[1].backbone, "head")
 
     def teardown(self):
         for contexts in getattr(self, "contexts", ()):

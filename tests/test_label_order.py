@@ -39,8 +39,8 @@ LABELS_OF = {"classification": CLASSES, "multi-label": np.eye(2, dtype=np.float3
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("encoder") / "two-blocks"
-    write_checkpoint(directory, num_hidden_layers=2)
+    directory = tmp_path_factory.mktemp("encoder") / "one-block"
+    write_checkpoint(directory, num_hidden_layers=1)
     return directory
 
 
@@ -105,6 +105,7 @@ def test_a_fit_names_the_labels_that_nothing_named_and_a_resume_compares_them(en
     rows = {split: dataclasses.replace(getattr(task, split), label_names=()) for split in ("train", "validation")}
     fewer = dataclasses.replace(task.validation, label_names=()).take(np.arange(8))
     ranged = {split: dataclasses.replace(rows[split], value_range=(0.0, 1.0)) for split in rows}
+    model = model_of(encoder)
     for changes, message in (
         (dict(labels=tuple(OTHER), **rows), r"label_names \(\['bad', 'good'\], now \['good', 'bad'\]\)"),
         (dict(metric="accuracy-f1"), "metric"),
@@ -112,8 +113,7 @@ def test_a_fit_names_the_labels_that_nothing_named_and_a_resume_compares_them(en
         (ranged, "value_range"),
     ):
         with pytest.raises(InputError, match=f"another {message}"):
-            fit(model_of(encoder), dataclasses.replace(task, **changes), wordpiece, run, **SHORT, resume=True)
-    model = model_of(encoder)
+            fit(model, dataclasses.replace(task, **changes), wordpiece, run, **SHORT, resume=True)
     fit(model, task, wordpiece, run, **SHORT, resume=True)
     assert list(model.config.id2label.values()) == LABELS
     assert evaluate(run, task.validation) == evaluate(model, task.validation, tokenizer=wordpiece)

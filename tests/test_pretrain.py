@@ -34,8 +34,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError
-from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
-from tf_adapters.kinds.masked_words import HiddenCrossentropy, HiddenCrossentropyMean, MaskedWords
+from tf_adapters.kinds.masked_lm import HiddenCrossentropy, HiddenCrossentropyMean, MaskedLanguageModelling, MaskedWords
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.names import named_weights, to_pytorch
 from tf_adapters.tasks.metrics import METRICS

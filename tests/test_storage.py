@@ -1,5 +1,8 @@
 """Frozen weights kept in half precision compute the same, take half the memory, and refuse what needs them whole."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -40,7 +43,7 @@ def adapted(mode="adapters", fast=False, head="classification"):
 
 
 @pytest.mark.parametrize("head", ["classification", "masked-lm"])
-def test_plain_blocks_compute_bit_for_bit_the_same(half, head):
+def test_frozen_matrices_alone_change_their_dtype_and_plain_blocks_compute_the_same_bits(half, head):
     model = adapted(head=head)
     before, counts, digest = model(INPUTS).logits.numpy(), parameter_counts(model), backbone_digest(model)
     names = [variable.name for variable in model.weights]
@@ -48,24 +51,20 @@ def test_plain_blocks_compute_bit_for_bit_the_same(half, head):
     assert np.array_equal(model(INPUTS).logits, before)
     assert parameter_counts(model) == counts and backbone_digest(model) == digest
     assert [variable.name for variable in model.weights] == names
-
-
-def test_only_frozen_matrices_change_their_dtype(half):
-    model = cast_frozen(adapted())
     trains = {variable.ref() for variable in model.trainable_variables}
-    main = {variable.ref() for variable in model.bert.weights}
+    # A head that reads the words' embeddings wants their layer as it is.
+    frozen = {variable.ref() for variable in model.bert.weights} - trains
+    tied = {variable.ref() for variable in model.bert.embeddings.weights} if head == "masked-lm" else set()
     for variable in model.weights:
-        is_cast = variable.ref() in main - trains and variable.shape.rank == 2
+        is_cast = variable.ref() in frozen - tied and variable.shape.rank == 2
         assert variable.dtype == (half if is_cast else "float32"), variable.name
-    again = list(model.weights)
-    assert all(a is b for a, b in zip(cast_frozen(model).weights, again))
+    weights = list(model.weights)
+    assert all(one is other for one, other in zip(cast_frozen(model).weights, weights))
 
 
-def test_nothing_keeps_the_float32_values_alive(half):
-    import gc
-    import weakref
-
+def test_fast_blocks_compute_nearly_the_same_and_nothing_keeps_the_float32_values_alive(half):
     model = adapted(fast=True)
+    before = model(INPUTS).logits.numpy()
     kernels = [
         weakref.ref(kernel)
         for kernel in (model.bert.encoder.layer[0].intermediate.dense.kernel, model.bert.embeddings.weight,
@@ -74,6 +73,8 @@ def test_nothing_keeps_the_float32_values_alive(half):
     cast_frozen(model)
     gc.collect()
     assert [kernel() for kernel in kernels] == [None] * 4
+    # The scale of the scores is folded into the rounded kernel of the query: eight significant bits, or eleven.
+    assert np.abs(model(INPUTS).logits - before).max() < 0.02 * np.abs(before).max()
 
 
 @pytest.mark.slow
@@ -157,42 +158,17 @@ def test_adapters_that_came_after_the_cast_go_again(half, tmp_path):
     assert not adapter_names(model)
 
 
-def test_what_is_not_chosen_yet_is_not_cast(half):
+def test_what_is_not_chosen_yet_or_trains_or_has_no_policy_of_halves_stays_in_float32(float32_policy):
+    models = [adapted()]
+    float32_policy("mixed_bfloat16")
     with pytest.raises(InputError, match="set_trainable.*freeze"):
         cast_frozen(tiny_model())
     with pytest.raises(InputError, match="set_trainable"):
         save_adapter(freeze(adapted()), "nowhere")
-
-
-@pytest.mark.nightly
-def test_folding_the_scale_into_a_rounded_kernel_costs_less_than_rounding_does(float32_policy):
-    def logits(policy, cast):
-        float32_policy(policy)
-        model = tiny_model(hidden_size=64)  # heads of 32, whose scale is no power of two
-        add_adapters(model, AdapterConfig(init_stddev=0.3), seed=1, fast=True)
-        for variable, value in zip(model.weights, values or [variable.numpy() for variable in model.weights]):
-            variable.assign(value)
-        values[:] = [variable.numpy() for variable in model.weights]
-        set_trainable(model)
-        return (cast_frozen(model) if cast else model)(INPUTS).logits.numpy()
-
-    values = []
-    exact = logits("float32", False)
-    rounded, cast = (np.abs(logits("mixed_bfloat16", each) - exact).max() for each in (False, True))
-    assert 0 < cast < 2 * rounded
-
-
-def test_weights_that_train_stay_in_float32(half):
-    model = cast_frozen(adapted("full"))
-    assert {variable.dtype for variable in model.weights} == {tf.float32}
-    remove_adapters(model)
-
-
-def test_float32_models_are_left_alone():
-    model = adapted()
-    cast_frozen(model)
-    assert {variable.dtype for variable in model.weights} == {tf.float32}
-    remove_adapters(model)
+    for model in (*models, adapted("full")):
+        cast_frozen(model)
+        assert {variable.dtype for variable in model.weights} == {tf.float32}
+        remove_adapters(model)
 
 
 def test_a_processor_without_bfloat16_is_told_what_the_precision_costs(tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ from tests.families import FAMILIES, family_inputs, family_model
 from tf_adapters import InputError, TrainingSettings
 from tf_adapters.kinds import get_kind
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.family import get_family
 from tf_adapters.models.transformers.heads import use_two_layer_head
 from tf_adapters.tasks.analysis import best_thresholds
 from tf_adapters.tasks.rows import Rows
@@ -29,13 +28,13 @@ def test_thresholds_by_hand():
     assert best_thresholds(has[:1], logits[:1]).tolist() == [0.0] * 4
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_no_other_threshold_has_a_higher_f1(seed):
-    random = np.random.default_rng(seed)
-    has = random.random((30, 3)) < [0.1, 0.5, 0.9]
-    logits = np.round(random.normal(0, 1, (30, 3)) + has, random.integers(0, 3))
+def test_no_other_threshold_has_a_higher_f1():
+    random = np.random.default_rng(0)
+    has = random.random((30, 60)) < [0.1, 0.5, 0.9] * 20
+    values = random.normal(0, 1, has.shape) + has
+    logits = np.concatenate([np.round(values[:, 20 * digits : 20 * digits + 20], digits) for digits in range(3)], 1)
     found = best_thresholds(has, logits)
-    for label in range(3):
+    for label in range(60):
         if has[:, label].all() or not has[:, label].any():
             assert found[label] == 0
             continue
@@ -46,7 +45,7 @@ def test_no_other_threshold_has_a_higher_f1(seed):
         usual = f1_of(has[:, label], values > 0)
         assert (found[label] == 0) == (reached == usual)
     # What is tuned has its best thresholds at 0.
-    assert best_thresholds(has, logits - found.astype(np.float64)).tolist() == [0.0] * 3
+    assert best_thresholds(has, logits - found.astype(np.float64)).tolist() == [0.0] * 60
 
 
 def test_thresholds_that_lower_the_task_s_metric_are_not_taken():
@@ -66,12 +65,8 @@ def test_thresholds_that_lower_the_task_s_metric_are_not_taken():
     assert get_kind("classification").thresholds("accuracy", rows, logits) is None
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("layers", (1, 2))
+@pytest.mark.parametrize("family, layers", [*((family, 1) for family in FAMILIES), ("bert", 2), ("albert", 2)])
 def test_the_bias_moves_every_logit_by_what_it_moves_itself(family, layers):
-    described = get_family(family)
-    if layers == 2 and not described.pooled_classifier:
-        pytest.skip("its classifier has two layers of its own")
     model = family_model(family, num_labels=32)  # as many as the hidden units
     if layers == 2:
         use_two_layer_head(model)
@@ -88,10 +83,10 @@ def test_other_kinds_have_none():
         settings.check_kind(get_kind("classification"))
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
+@pytest.mark.slow
+def test_a_label_that_was_never_predicted_is_predicted_by_its_own_threshold(cli, checkpoint, tmp_path):
     """A label that a fifth of the rows have, and that their words suggest without deciding."""
-    folder, random = tmp_path_factory.mktemp("labels"), np.random.default_rng(0)
+    random = np.random.default_rng(0)
     for name, rows in (("train", 160), ("validation", 60), ("test", 60)):
         lines = ["text,label"]
         for _ in range(rows):
@@ -99,36 +94,19 @@ def files(tmp_path_factory):
             rare = random.random() < (0.35 if good else 0.05)
             labels = [label for label, there in (("nice", good), ("rare", rare)) if there]
             lines.append(f"a {'good' if good else 'bad'} film,{'|'.join(labels)}")
-        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-def arguments(files, checkpoint, output, *more):
-    held = [f"--{name}={files / name}.csv" for name in ("train", "validation", "test")]
-    return [
-        "train", f"--model={checkpoint}", *held, "--kind=multi-label", "--metric=macro-f1", "--max-length=8",
-        "--epochs=6", "--batch-size=4", "--learning-rate=5e-3", f"--output={output}", *more,
-    ]  # fmt: skip
-
-
-@pytest.mark.nightly
-def test_a_label_that_was_never_predicted_is_predicted_by_its_own_threshold(cli, checkpoint, files, tmp_path):
-    plain, tuned = tmp_path / "plain", tmp_path / "tuned"
-    outcome = cli(*arguments(files, checkpoint, plain))
-    assert outcome.status == 0, outcome.err
-    assert "Never predicted" in outcome.out and "--tune-thresholds" in outcome.out
-    outcome = cli(*arguments(files, checkpoint, tuned, "--tune-thresholds"))
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    held = [f"--{name}={tmp_path / name}.csv" for name in ("train", "validation", "test")]
+    options = ["--kind=multi-label", "--metric=macro-f1", "--max-length=8", "--epochs=6", "--batch-size=4"]
+    options += ["--learning-rate=5e-3", "--tune-thresholds", f"--output={tmp_path / 'a'}"]
+    outcome = cli("train", f"--model={checkpoint}", *held, *options)
     assert outcome.status == 0, outcome.err
     assert re.search("Thresholds of [12] labels were tuned", outcome.out) and "Never predicted" not in outcome.out
-    before, after = (json.loads((folder / "tf_adapters.json").read_text()) for folder in (plain, tuned))
-    assert after["training"]["tune_thresholds"] and not before["training"]["tune_thresholds"]
-    assert before["result"]["classes"]["rare"]["f1"] == 0 < after["result"]["classes"]["rare"]["f1"]
-    assert after["result"]["classes"]["nice"]["f1"] > 0.9
+    kept = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
+    assert kept["result"]["classes"]["rare"]["f1"] > 0 and kept["result"]["classes"]["nice"]["f1"] > 0.9
     # What is kept is the score of the weights that are kept, and every reader of the directory decides so.
-    outcome = cli("evaluate", tuned, "--input", files / "validation.csv", "--output", tmp_path / "scores.json")
+    files = ["--input", tmp_path / "validation.csv", "--output", tmp_path / "a.json"]
+    outcome = cli("evaluate", tmp_path / "a", *files)
     assert outcome.status == 0, outcome.err
-    found = json.loads((tmp_path / "scores.json").read_text())["metrics"]
-    assert after["metrics"]["validation macro_f1"] == pytest.approx(found["macro_f1"], abs=1e-9)
-    assert after["metrics"]["validation macro_f1"] > before["metrics"]["validation macro_f1"]
-    assert "threshold of each label" in (tuned / "README.md").read_text()
-    assert "threshold of each label" not in (plain / "README.md").read_text()
+    found = json.loads((tmp_path / "a.json").read_text())["metrics"]
+    assert kept["metrics"]["validation macro_f1"] == pytest.approx(found["macro_f1"], abs=1e-9)
+    assert "threshold of each label" in (tmp_path / "a" / "README.md").read_text()

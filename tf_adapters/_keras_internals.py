@@ -1,7 +1,7 @@
 """What TensorFlow, tf_keras, transformers and their companions keep to themselves and is needed here.
 
-No other file touches it. Each function says why the public interface does not do. tests/test_keras_internals.py tries
-each at both ends of the versions.
+No other file touches it. Each function says why the public interface does not do. The tests run at both ends of the
+versions.
 """
 
 import contextlib

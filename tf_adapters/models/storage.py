@@ -42,7 +42,7 @@ def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
         from tf_adapters.models.transformers.storage import round_frozen
 
         return round_frozen(model)
-    from tf_adapters.models.keras_hub.storage import quantize_frozen
+    from tf_adapters.models.keras_hub.door import quantize_frozen
 
     return quantize_frozen(model)
 

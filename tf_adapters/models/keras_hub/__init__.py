@@ -3,6 +3,6 @@
 from tf_adapters._submodules import submodules_of
 
 # Keras and KerasHub find the classes of their files once this package is imported.
-from tf_adapters.models.keras_hub import checkpoint  # noqa: F401
+from tf_adapters.models.keras_hub import loading  # noqa: F401
 
 __getattr__ = submodules_of(__name__)

@@ -1,5 +1,6 @@
 """How adapters come into a model of KerasHub; what `models.door` asks of a door."""
 
+import contextlib
 import functools
 import importlib
 
@@ -11,6 +12,7 @@ from tf_adapters._keras3_internals import (
     layers_of,
     let_attentions_drop,
     let_compiler_recurse,
+    matrix_of,
     replace_tracked,
     set_dropout,
     set_tracker_state,
@@ -21,12 +23,13 @@ from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.heads import Head, HeadShape
 from tf_adapters.models.keras_files import refuse
-from tf_adapters.models.keras_hub.exports import export
 from tf_adapters.models.keras_hub.families import family_of
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
+from tf_adapters.models.state import mark_of, state_of
 from tf_adapters.models.storage import is_cast
+from tf_adapters.models.transaction import transaction
 
 __all__ = ["Acting", "RandomDrop", "family_of", "ops"]
 
@@ -97,7 +100,7 @@ def shape(variable):
 
 def array(variable, value=None):
     if value is None:
-        # Of one in eight bits what the codes stand for; see `storage`.
+        # Of one in eight bits what the codes stand for; see `quantize_frozen`.
         value = getattr(variable, "_tf_adapters_cast", lambda: variable)()
     return keras.ops.convert_to_numpy(value).reshape(shape(variable))
 
@@ -342,6 +345,84 @@ def forward(model, *, jit_compile=False):
         return np.asarray(outputs, np.float32)
 
     return logits
+
+
+# Eight bits
+
+
+@transaction
+def quantize_frozen(model):
+    """See `models.storage.cast_frozen`."""
+    state = state_of(model)
+    trains = {id(variable) for variable in model.trainable_variables}
+    if state.trainable is None and len(trains) == len(model.weights) and not any(map(is_cast, model.weights)):
+        raise InputError(
+            "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
+        )
+    origin, backbone = state.origin(model), state.family.main_layer(model)
+    frozen = {id(variable) for variable in state.backbone_variables(model)} - trains
+    before, cast = _by_name(state, model), {}
+    for layer in layers_of(backbone):
+        own = [one for one in layers_of(layer) if one is not layer]
+        matrices = [weight for weight in layer.weights if len(weight.shape) > 1 and weight.dtype == "float32"]
+        if own or not matrices or any(id(weight) not in frozen for weight in matrices):
+            continue
+        try:
+            layer.quantize("int8")
+        except NotImplementedError:
+            continue  # of another class than Keras' own, such as positions
+        cast.update((id(weight), layer) for weight in layer.weights)
+    for name, variable in _by_name(state, model).items():
+        if variable is not before[name]:
+            variable._tf_adapters_cast = functools.partial(matrix_of, cast[id(variable)])
+            origin.exchange(before[name], variable)
+    # What adapters found here cannot come back any more.
+    state.freezing = None
+    forget_traces(model)
+    return model
+
+
+def _by_name(state, model):
+    return {name: variable for variable, name, _ in state.family.names(model)}
+
+
+# Exports
+
+# Of an input, by how many it has.
+_DIMENSIONS = {2: "(batch, length)", 3: "(batch, choices, length)"}
+_OF_PLACES = "(batch, places)"
+
+
+def export(model, filepath, format="tf_saved_model", **settings):
+    """As of Keras, which on JAX takes the inputs' lengths for different ones."""
+    if keras.backend.backend() == "jax" and format == "tf_saved_model" and settings.get("input_signature") is None:
+        shapes = {name: _DIMENSIONS[len(each.shape)] for name, each in model.input.items()}
+        shapes = [{name: _OF_PLACES if name == "mask_positions" else shape for name, shape in shapes.items()}]
+        settings["jax2tf_kwargs"] = {"polymorphic_shapes": shapes, **settings.get("jax2tf_kwargs", {})}
+    with contextlib.ExitStack() as stack:
+        if any(mark.fast for mark in map(mark_of, model.weights) if mark is not None):
+            # Servers need no compiler then, and LiteRT no operations of TensorFlow.
+            stack.enter_context(_fast().plain())
+        if format == "onnx":
+            ones = {name: np.zeros((1,) * len(each.shape), "int32") for name, each in model.input.items()}
+            model(ones)  # Keras asks for a call before
+            stack.enter_context(_gelu_by_erf(model))
+        # Keras' own, behind what stands before it.
+        return keras.Model.export(model, filepath, format=format, **settings)
+
+
+@contextlib.contextmanager
+def _gelu_by_erf(model):
+    """While it lasts, graphs of the model have no erfc, which ONNX lacks."""
+    exact = [layer for layer in layers_of(model) if getattr(layer, "activation", None) is keras.activations.gelu]
+    try:
+        for layer in exact:
+            layer.activation = ops.activation("gelu")
+        with ops.gelu_by_erf():
+            yield
+    finally:
+        for layer in exact:
+            layer.activation = keras.activations.gelu
 
 
 # Transactions

@@ -1,15 +1,124 @@
-"""Pretrained encoders as models of KerasHub, with the checkpoint's own numbers."""
+"""Pretrained encoders as models of KerasHub, with the checkpoint's own numbers.
 
+What a checkpoint says and KerasHub's classes cannot, a class before a model's own computes. It keeps that in the files
+of Keras and in presets.
+"""
+
+import functools
+
+import keras
+import keras_hub
+
+from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_part, part
+from tf_adapters.activations import NAMES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
+from tf_adapters.layers.ops import keras3
 from tf_adapters.models.heads import check_head
 from tf_adapters.models.keras_hub import door
-from tf_adapters.models.keras_hub.checkpoint import activation_of, follow, follow_in_head
-from tf_adapters.models.keras_hub.families import FAMILIES
+from tf_adapters.models.keras_hub.families import FAMILIES, OpenPositions
+from tf_adapters.models.keras_hub.family import activation_named, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.loading import find_here
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights
+
+_KEY = "tf_adapters_checkpoint"
+# What of a config.json KerasHub's classes cannot say.
+_SAID = ("model_type", "hidden_act", "activation", "layer_norm_eps", "type_vocab_size")
+
+
+class _AsOwn(type):
+    """Equal to the model's own class: KerasHub compares the classes of backbones to find out what fits a preset."""
+
+    def __eq__(cls, other):
+        return cls is other or vars(cls).get("own") is other
+
+    # Keras registers both, in a dict.
+    __hash__ = type.__hash__
+
+
+class _OfCheckpoint(metaclass=_AsOwn):
+    def get_config(self):
+        """As of the model's own class, with what the checkpoint says."""
+        return {**super().get_config(), _KEY: self._tf_adapters_checkpoint}
+
+    @classmethod
+    def from_config(cls, config):
+        """As of Keras."""
+        config = dict(config)
+        checkpoint = config.pop(_KEY)
+        model, family = cls.own.from_config(config), FAMILIES[checkpoint["model_type"]]
+        (_follow if model is backbone_of(model) else _follow_in_head)(model, family, checkpoint)
+        return model
+
+    @classmethod
+    def from_preset(cls, *arguments, **settings):
+        """As of the model's own class, where KerasHub looks for what fits a preset."""
+        return cls.own.from_preset(*arguments, **settings)
+
+    def export(self, *arguments, **settings):
+        """As of Keras; see `door.export`."""
+        return door.export(self, *arguments, **settings)
+
+
+@functools.cache
+def _of_checkpoint(own):
+    attributes = {"own": own, "__module__": __name__, "__doc__": own.__doc__}
+    if hasattr(own, "backbone_cls"):
+        attributes["backbone_cls"] = None  # or KerasHub would take it for a task's own class in any preset
+    made = globals()[own.__name__] = _AsOwn(own.__name__, (_OfCheckpoint, own), attributes)  # where pickle looks for it
+    # Where this package is not imported, KerasHub's error has this name and no more.
+    name = f"{own.__name__} (import tf_adapters.models.keras_hub)"
+    return keras.saving.register_keras_serializable("tf_adapters", name)(made)
+
+
+# What Keras finds in a process that has loaded no checkpoint.
+for _family in FAMILIES.values():
+    for _own in (_family.backbone, *(own for head, own in _family.tasks.items() if head == "masked-lm")):
+        _of_checkpoint(_own)
+
+
+def _follow(backbone, family, config):
+    """Let a fresh backbone compute what a checkpoint means, which KerasHub's classes cannot say.
+
+    Args:
+        config: dict of its `config.json`, or what an earlier call kept of it.
+
+    Raises:
+        ValueError: an activation that is unknown.
+    """
+    function, epsilon = _activation_of(config), config.get("layer_norm_eps", family.epsilon)
+    for layer in layers_of(backbone):
+        if type(layer) is keras_hub.layers.PositionEmbedding:
+            layer.__class__ = OpenPositions
+    family.prepare(backbone, config)
+    backbone._tf_adapters_model_type = family.model_type
+    backbone._tf_adapters_checkpoint = {name: config[name] for name in _SAID if name in config}
+    backbone.embeddings_layer_norm.epsilon = epsilon
+    for block in family.blocks(backbone):
+        block.activation, block.layer_norm_epsilon = function, epsilon
+        getattr(*dense_place(block, "intermediate")).activation = function
+        for norm in ("attention_norm", "ffn_norm"):
+            part(block, norm).epsilon = epsilon
+    backbone.__class__ = _of_checkpoint(type(backbone))
+
+
+def _follow_in_head(model, family, config):
+    """Let a fresh task model of masked words compute what a checkpoint means; arguments as of `_follow`."""
+    masked_words_part(model, "dense").activation = _activation_of(config, family.masked_words_activation)
+    masked_words_part(model, "norm").epsilon = config.get("layer_norm_eps", family.epsilon)
+    model._tf_adapters_checkpoint = dict(config)
+    model.__class__ = _of_checkpoint(type(model))
+
+
+def _activation_of(config, named=activation_named):
+    """The function that a checkpoint's `config.json` names; ValueError for one that is unknown."""
+    activation = named(config)
+    name = one_name(activation)
+    if name not in NAMES:
+        raise ValueError(f"the activation {activation!r} is unknown")
+    return keras3.activation(name)
 
 
 def load_backbone(source, *, head="classification", num_labels=2, labels=None, dtype=None):
@@ -59,7 +168,7 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
 def _build(family, config, head, num_labels, dtype, directory):
     try:
         backbone = family.backbone(**family.arguments(config), dtype=dtype)
-        activation_of(config)
+        _activation_of(config)
     except InputError:
         raise
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
@@ -67,12 +176,12 @@ def _build(family, config, head, num_labels, dtype, directory):
             f"{directory / 'config.json'} describes no encoder that KerasHub can build ({str(error)[:200]}): restore "
             "the file."
         ) from error
-    follow(backbone, family, {**config, "model_type": family.model_type})
+    _follow(backbone, family, {**config, "model_type": family.model_type})
     if head == "none":
         return backbone
     if head == "masked-lm":
         model = family.tasks[head](backbone)
-        follow_in_head(model, family, backbone._tf_adapters_checkpoint)
+        _follow_in_head(model, family, backbone._tf_adapters_checkpoint)
         return model
     if head == "classification":
         return family.tasks[head](backbone, num_classes=num_labels, **family.head_arguments(config, backbone))
