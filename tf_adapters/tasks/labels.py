@@ -16,6 +16,8 @@ import numpy as np
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.json_input import parse_json
 
+#: What labels of whole texts may be.
+KINDS = ("classification", "regression", "multi-label")
 # A classification column with decimal points and more distinct values than this is taken for scores.
 MOST_DECIMAL_CLASSES = 20
 # Between the labels of a cell, and so many cells whose every part is in another one too that they look joined.
