@@ -557,12 +557,12 @@ class Lifecycle(RuleBasedStateMachine):
 
 
 #: Operations one after the other, each by its name and values, about one thing: those that once were wrong.
-TWO = "add a two 1, choose adapters, train 1, add b upper 2, train 2, trace, "
+TWO = "add a two 1, choose adapters, train 1, add b upper 2, train 2, "
 SCRIPTS = {
     "while adapters are disabled others are chosen, loaded and added": TWO
-    + "enter, activate a, load_saved 0 c, load_saved 0 a, add d one 3, train 3, trace, leave 0, activate b, activate c",
+    + "trace, enter, activate a, load_saved 0 c, load_saved 0 a, add d one 3, train 3, leave 0, activate b, activate c",
     "while adapters are disabled they are removed": TWO
-    + "enter, remove a, leave 0, enter, trace, remove -, leave 0, enter, add a two 4, train 4, leave 0",
+    + "trace, enter, remove a, leave 0, enter, remove -, leave 0, enter, add a two 4, train 4, leave 0",
     "the encoder's own LayerNorms train": TWO + "enter, choose layer-norm, train 3, leave 0, activate a, remove -",
     "contexts are nested and left in any order": TWO + "enter, enter, leave 0, trace, save, merge, leave 0, remove b",
     "graphs know who was there": "add a upper 1, trace, add b two 2, train 2, trace, activate a, activate b above, "
