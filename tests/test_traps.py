@@ -24,7 +24,7 @@ TESTS = {
     7: "test_trainable:test_exact_names_that_train_for_each_recipe",
     8: "test_trainable:test_frozen_weights_are_bit_equal_after_a_real_fit_and_every_chosen_one_moves",
     9: "test_traps:test_directory_saved_in_one_freeze_state_loads_in_another",
-    10: "test_directory:test_directory_loads_in_a_new_process",
+    10: "test_directory:test_loading_into_a_fresh_backbone_gives_bit_equal_logits",
     11: "test_loading:test_directory_that_holds_adapters_fails_loudly",
     12: "test_injection:test_several_named_adapters_switch_after_tracing",
     13: "test_injection:test_one_seed_gives_the_same_adapters_and_no_two_weights_alike",
