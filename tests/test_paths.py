@@ -1,5 +1,6 @@
 """Paths that users give, and files that are there and cannot be read."""
 
+import importlib
 import os
 import pathlib
 import shutil
@@ -34,7 +35,7 @@ def home(tmp_path, monkeypatch, train_arguments, adapter_directory):
     assert not list(pathlib.Path().iterdir())
 
 
-def test_python_reads_and_writes_in_the_users_folder(home):
+def test_python_reads_and_writes_in_the_users_folder(home, monkeypatch):
     model = tf_adapters.load_backbone("~/encoder", num_labels=2)
     tf_adapters.add_adapters(model, tf_adapters.AdapterConfig(bottleneck_size=2))
     tf_adapters.set_trainable(randomize(model), "adapters")
@@ -47,8 +48,13 @@ def test_python_reads_and_writes_in_the_users_folder(home):
     (home / "serving" / "1").mkdir(parents=True)
     (home / "film.onnx").touch()
     bank = tf_adapters.AdapterBank("~/encoder").add("mine", "~/mine")
+
+    def begun(model, task, tokenizer, output, *arguments):
+        raise InputError(f"would write {output}")
+
+    monkeypatch.setattr(importlib.import_module("tf_adapters.training.fit"), "_begun", begun)
     for write in (
-        lambda: tf_adapters.fit(model, rows, tokenizer, output="~/rows.csv", epochs=1, learning_rate=1e-3),
+        lambda: tf_adapters.fit(model, rows, tokenizer, output="~/trained", epochs=1, learning_rate=1e-3),
         lambda: tf_adapters.export_saved_model(model, "~/serving/1", text=tokenizer),
         lambda: tf_adapters.export_bank(bank, "~/serving/1"),
         lambda: export_file(model, "~/film.onnx", format="litert"),

@@ -89,6 +89,7 @@ def test_requests_of_tensorflow_serving_are_answered_in_its_forms():
         ("/predict", {"task": "film", "texts": ["a"], "text_pairs": []}, 400, "text_pairs has 0 rows"),
         ("/v1/models/film:predict", {}, 400, "either instances"),
         ("/v1/models/film:predict", {"instances": 3}, 400, "instances must be a list"),
+        ("/v1/models/film:predict", {"inputs": None}, 400, "there is null"),
         ("/v1/models/film:predict", {"instances": [{"text": "a", "text_pair": "b"}, "c"]}, 400, "there is null"),
         ("/v1/models/none:predict", {"instances": ["a"]}, 404, "row 0: there is no task 'none'"),
         ("/v1/models/broken:predict", {"instances": ["a"]}, 400, "row 0: the logits are not finite"),

@@ -237,10 +237,10 @@ class Door:
         return {"answers": [_named(record) for record in records]}
 
     async def _as_served(self, name, body):
-        columns = body.get("inputs")
         if ("instances" in body) == ("inputs" in body):
             raise Refusal(400, "give either instances, one for each row, or inputs, a list for each input")
-        if columns is None:
+        columns = body.get("inputs")
+        if "instances" in body:
             if not isinstance(body["instances"], list):
                 raise Refusal(400, "instances must be a list, with one entry for each row")
             rows = [row if isinstance(row, dict) else {"text": row} for row in body["instances"]]
