@@ -7,7 +7,21 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import VOCABULARY, write_checkpoint
-from tf_adapters import InputError, WordPiece, evaluate, load_backbone, load_trained, predict, task_from_files
+from tests.runs import KillAt, Killed, content, seven_seconds_a_look
+from tf_adapters import (
+    AdapterConfig,
+    InputError,
+    WordPiece,
+    add_adapters,
+    evaluate,
+    fit,
+    load_backbone,
+    load_trained,
+    predict,
+    set_trainable,
+    task_from_files,
+)
+from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.choices import CHOICES
 from tf_adapters.tasks.files import BadRows
@@ -160,6 +174,25 @@ def test_it_learns_is_saved_answers_and_is_served(one_block, cli, tmp_path):
     broken = served(text=tf.constant(texts[:2]), choices=tf.constant([[b"\xff", b"a", b"b"], [b"a", b"b", b"c"]]))
     assert b"UTF-8" in broken["error"].numpy()[0] and broken["error"].numpy()[1] == b""
     assert served(text=tf.constant([], tf.string), choices=tf.zeros([0, 3], tf.string))["choice"].shape == (0,)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("settings", [{"jit_compile": True}, {"accumulate": 2}], ids=["xla", "parts"])
+def test_a_run_that_was_stopped_goes_on_as_without_it(settings, one_block, tmp_path):
+    path = write(tmp_path / "rows.jsonl", learnable(40, seed=0))
+    task = task_from_files(train=path, validation=path, kind="multiple-choice")
+    tokenizer = WordPiece.from_directory(one_block, max_length=16)
+
+    def run(output, **others):
+        keras.utils.set_random_seed(0)
+        model = set_trainable(add_adapters(load_backbone(one_block, head="multiple-choice"), AdapterConfig(4), seed=0))
+        fit(model, task, tokenizer, output, epochs=2, learning_rate=1e-3, batch_size=8, **settings, **others)
+
+    run(tmp_path / "whole")
+    with seven_seconds_a_look(), pytest.raises(Killed):
+        run(tmp_path / "killed", checkpoint_seconds=15, reporter=KillAt(8))
+    run(tmp_path / "killed", resume=True)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
 def test_texts_and_choices_from_python_are_checked(one_block):

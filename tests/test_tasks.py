@@ -1,15 +1,20 @@
-"""Labels, the user's own files, and other data sets of TensorFlow Datasets."""
+"""Labels, the user's own files, what is said of them and what a directory keeps of it; and what is found in TensorFlow
+Datasets."""
 
+import io
 import re
 
 import numpy as np
 import pytest
+import rich.console
 import tensorflow as tf
 
+from tf_adapters.cli.data import DataOptions
+from tf_adapters.cli.trained import reading_of
 from tf_adapters.errors import InputError
 from tf_adapters.tasks import load_task, task_from_files, tfds_reader
-from tf_adapters.tasks.labels import encode_labels, find_labels
-from tf_adapters.tasks.own_files import rows_from_file
+from tf_adapters.tasks.labels import doubts, encode_labels, find_labels
+from tf_adapters.tasks.own_files import kept_reading, rows_from_file
 from tf_adapters.tasks.registry import load_split
 
 
@@ -121,6 +126,42 @@ def test_scores_that_are_none_are_refused(cells, says):
             encode_labels(["1", cell], kind="regression", labels=(), path="t.csv", lines=[7, 8])
 
 
+@pytest.mark.parametrize(
+    "names, kind, separator, says",
+    [
+        (["a", "b", "a|b", "b|a"], "classification", "|", ("a|b", {"kind": "multi-label"})),
+        (["a;b", "b;c", "c;a"], "classification", "|", ("a;b", {"kind": "multi-label", "label_separator": ";"})),
+        (["a,b", "b,c", "c,a"], "multi-label", "|", ("a,b", {"label_separator": ","})),
+        ([str(n) for n in range(21)], "classification", "|", ("21 labels", {"kind": "regression"})),
+        ([str(n) for n in range(20)], "classification", "|", None),
+        (["New York, NY", "Albany, NY", "Boston, MA"], "classification", "|", None),
+        (["a", "b", "a|b"], "multi-label", "|", None),
+        ((), "regression", "|", None),
+        (["POS", "Pos", "neg", "pos"], "classification", "|", ("The labels 'POS' and 'Pos' and 'pos' differ", {})),
+        (["new  york", "New\xa0York", "01", "1", "x"], "multi-label", "|", ("York'; '01' and '1' differ by", {})),
+        (["['a']", "['a', 'b']"], "classification", "|", ("\"['a']\" are lists", {"kind": "multi-label"})),
+        (["a", "b", "nan"], "classification", "|", ("The label 'nan' is a class here", {})),
+        (["B-PER", "O", "b-PER"], "token-classification", "|", ("'B-PER' and 'b-PER'", {})),
+    ],
+)
+def test_labels_that_look_like_something_else_are_doubted(names, kind, separator, says):
+    found = doubts(tuple(names), kind=kind, separator=separator)
+    if says is None:
+        assert found is None
+    else:
+        sentence, values = found
+        assert says[0] in sentence and values == says[1] and all(f"{{{name}}}" in sentence for name in values)
+
+
+def test_train_says_what_labels_look_like(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\na,x|y\na,y|x\na,x\na,y\n")
+    console = rich.console.Console(file=io.StringIO(), width=500)
+    DataOptions(train_file=path, validation=path).read(console)
+    said = "Labels such as 'x|y' look like several. If they are, give --kind multi-label."
+    assert said in console.file.getvalue()
+
+
 # The user's own files
 
 
@@ -174,6 +215,76 @@ def test_arguments_are_checked_before_files_are_read():
     ):
         with refused(message):
             task_from_files(train="no.csv", validation="no.csv", **arguments)
+
+
+# What a directory keeps
+
+
+def test_a_task_keeps_how_its_files_were_read_and_nothing_that_is_usual(tmp_path):
+    path, named = tmp_path / "a.csv", tmp_path / "b.csv"
+    path.write_text("x|so good\ny|so bad\n")
+    task = task_from_files(train=path, validation=path, header="none", delimiter="pipe", label_column=1)
+    kept = {"files": "table", "label_column": "1", "header": "none", "delimiter": "pipe"}
+    assert task.reading == kept and task.train.text.numpy().tolist() == [b"so good", b"so bad"]
+    named.write_bytes("text,label\nso good,x\nso bad,y\n".encode("utf-16"))
+    assert task_from_files(train=named, validation=named, encoding="utf-16").reading is None
+
+
+@pytest.mark.parametrize(
+    ("reading", "path", "about", "expected"),
+    [
+        # A delimiter is of CSV alone.
+        ({"delimiter": "pipe", "text_column": "body"}, "a.csv.gz", {}, {"delimiter": "pipe", "text_column": "body"}),
+        ({"delimiter": "pipe", "text_column": "body"}, "a.tsv", {}, {"text_column": "body"}),
+        ({"delimiter": "pipe"}, "a.tsv", {"format": "csv"}, {"delimiter": "pipe"}),
+        ({"header": "none", "text_column": "2"}, "a.dat", {"format": "tsv"}, {"header": "none", "text_column": "2"}),
+        ({"header": "none", "text_column": "2"}, "a.csv", {"header": "none"}, {"text_column": "2"}),
+        # Numbers are no names, and names no numbers.
+        ({"header": "none", "text_column": "2"}, "a.csv", {"header": "first"}, {}),
+        ({"header": "none", "text_column": "2"}, "a.jsonl", {}, {}),
+        ({"text_column": "body"}, "a.csv", {"header": "none"}, {}),
+        ({"text_column": "body"}, "a.csv", {"header": "first"}, {"text_column": "body"}),
+        # Other files have no such columns.
+        *(({"text_column": "body"}, other, {}, {}) for other in ("-", "a.txt", "a.conllu", "a.json")),
+        (None, "a.csv", {}, {}),
+    ],
+)  # fmt: skip
+def test_what_of_a_training_files_reading_is_for_another_file(reading, path, about, expected):
+    assert kept_reading(reading and {"files": "table", **reading}, path, **about) == expected
+
+
+def test_directories_of_one_file_with_other_labels_keep_what_they_share():
+    settings = [
+        {"task": {"reading": {"files": "table", "text_column": "body", "label_column": label}}} for label in ("a", "b")
+    ]
+    given = {"text_column": None, "format": None, "header": None}
+    assert reading_of(settings, "new.csv", given)[0] == {"text_column": "body"}
+    assert reading_of(settings, "new.csv", {**given, "label_column": None})[0] == {}
+
+
+# The command line
+
+
+def test_options_of_files_are_refused_where_there_are_none(cli, adapter_directory, tmp_path):
+    for words, says in (
+        (["train", "--header=none"], "--header none goes with --train FILE"),
+        (["train", "--train=a.csv", "--validation-split=test"], "--validation-split test belongs to --task NAME"),
+        (["pretrain", "--encoding=cp1252"], "--encoding cp1252 goes with --train FILE"),
+        (
+            ["tune", "--train=a.csv", "--delimiter=::"],
+            "--delimiter :: must be one character between columns, or one of",
+        ),
+        (["evaluate", adapter_directory, "--header=none"], "--header none goes with --input FILE"),
+        (["predict", adapter_directory, "--input=no.csv", "--header=0"], "--header 0 is unknown"),
+    ):
+        outcome = cli(*words, f"--output={tmp_path / 'o.csv'}")
+        assert outcome.status == 2 and says in outcome.err, outcome.err
+
+
+def test_a_search_repeats_how_files_are_read(tmp_path):
+    told = {"encoding": "cp1252", "header": "none", "delimiter": "tab", "text_column": "1"}
+    words = DataOptions(train_file=tmp_path / "a.csv", **told).words()
+    assert words[2:] == "--text-column 1 --encoding cp1252 --header none --delimiter tab".split()
 
 
 # TensorFlow Datasets

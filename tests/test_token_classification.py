@@ -21,7 +21,6 @@ from tf_adapters.tasks import words as reading
 from tf_adapters.tasks.catalogue import UPOS
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS, check_metric
-from tf_adapters.tasks.own_files import rows_from_file
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import sample_rows
@@ -103,6 +102,7 @@ def test_column_files_have_the_word_first_and_the_label_last(tmp_path):
     rows, labels = READER.read(write(tmp_path / "eng.train", text))
     assert words_of(rows) == [["EU", "rejects"], ["#"], ["A"]]
     assert names_of(rows) == [["B-ORG", "O"], ["O"], ["O"]] and labels == ("B-ORG", "O")
+    assert task_from_files(train=tmp_path / "eng.train", kind=KIND.name, validation=0.4).metric == "entity-f1"
     rows, labels = READER.read(tmp_path / "eng.train", text_column=4, label_column="2")
     assert words_of(rows)[0] == ["B-ORG", "O"] and labels == ("NN", "NNP", "VBZ")
     # A tab separates alone: then a word may hold a space.
@@ -154,18 +154,15 @@ def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(t
         ("a.conllu", "# nothing\n\n", {}, "a.conllu has no words: give a file with at least one sentence"),
         ("a.conllu", "1\tn\xe3o\t".encode("latin-1"), {}, "a.conllu, line 1: byte 0xe3 is not UTF-8"),
         ("a.conllu", SENTENCE, {"labels": UPOS[:3]}, "line 1: the label 'NOUN' is not among those of the training"),
-        ("a.txt", "", {}, "a.txt has no words"),
         ("a.txt", "EU NNP B-ORG\nrejects O\n", {}, "a.txt, line 2: has 2 columns where the first row has 3; correct"),
         ("a.txt", "EU\nrejects\n", {}, "line 1: has one column; give a word and its label"),
         ("a.txt", "EU\tB-ORG\n\tO\n", {}, "line 2: the word is empty; fill it in, or remove the row"),
-        ("a.txt", "EU\tB-ORG\nrejects\t\n", {}, "line 2: the label is empty"),
         ("a.txt", "EU\tO\nrejects\tO\n", {}, "a.txt has only the label 'O': training needs at least two"),
         ("a.csv", "EU\tO\n", {}, "a.csv is a table or JSON, and words are read from CoNLL-U or column files: write a"),
         ("a.conllu", SENTENCE, {"text_pair_column": "b"}, "text_pair_column='b': words have no pairs"),
         ("a.conllu", SENTENCE, {"label_separator": ";"}, "label_separator=';': a word has one label, leave it out"),
         ("a.conllu", SENTENCE, {"format": "csv"}, "format is 'csv' and must be one of conllu, columns"),
         ("a.conllu", SENTENCE, {"label_column": "POS"}, "label_column is 'POS', and CoNLL-U has the columns ID, FORM,"),
-        ("a.txt", SENTENCE, {"label_column": "tag"}, "label_column is 'tag', and this file's columns have no names"),
         ("a.txt", SENTENCE, {"label_column": 0}, "label_column is 0, and this file's columns have no names: give a"),
         ("a.txt", SENTENCE, {"text_column": 11}, "line 1: has 10 columns, and column 11 was asked for"),
     ],
@@ -545,14 +542,3 @@ def test_interval_constant_and_classes():
     share = np.bincount(true).max() / len(true)
     assert METRICS["token-accuracy"](labels, constant, IOBES)["accuracy"] == pytest.approx(share)
     assert len(constant) == len(outputs)
-
-
-def test_own_files_have_the_metric_of_their_labels(tmp_path):
-    train = write(tmp_path / "a.txt", "good B-X\nfilm I-X\nis O\n\nthe O\nplot B-X\n")
-    task = task_from_files(train=train, validation=train, kind=KIND.name)
-    assert (task.metric, task.labels, len(task.train)) == ("entity-f1", ("B-X", "I-X", "O"), 2)
-    other = write(tmp_path / "b.conllu", CONLLU)
-    with pytest.raises(InputError, match="b.conllu, line 4: the label 'VERB' is not among those of the training rows"):
-        rows_from_file(other, kind=KIND.name, labels=task.labels)
-    with pytest.raises(InputError, match="metric 'entity-f1' needs tags"):
-        task_from_files(train=other, validation=other, kind=KIND.name, metric="entity-f1")

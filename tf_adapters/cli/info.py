@@ -232,7 +232,9 @@ def tasks(
     if not shown:
         raise InputError(f"{prefix}: no task's name starts so; `tf-adapters tasks` lists all.")
     if as_json:
-        print(json.dumps({name: dataclasses.asdict(about) for name, about in shown.items()}, indent=2))
+        fields = ("kind", "metric", "origin", "run_on_real_rows")
+        listed = {name: {field: getattr(about, field) for field in fields} for name, about in shown.items()}
+        print(json.dumps(listed, indent=2))
         return
     console = terminal()
     rows = [("task", "kind", "metric", "real rows", "rows from")] + [

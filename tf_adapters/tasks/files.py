@@ -110,15 +110,12 @@ class BadRows:
 
 
 def file_format(path, format=None):
-    """ "csv", "tsv", "jsonl" or "txt", from `format` or the extension of `path`.
-
-    Raises: InputError, if neither says which.
-    """
-    known = ", ".join(sorted(set(FORMATS.values())))
-    if format is not None:
-        if format not in _READERS:
-            raise InputError(f"format is {format!r} and must be one of {known}.")
+    """ "csv", "tsv", "jsonl" or "txt", from `format` or the extension of `path`; InputError if neither says which."""
+    known = ", ".join(sorted(_READERS))
+    if format in _READERS:
         return format
+    if format is not None:
+        raise InputError(f"format is {format!r} and must be one of {known}.")
     if os.fspath(path) == "-":
         return "txt"
     extension = os.path.splitext(os.fspath(path).lower().removesuffix(".gz"))[1]
@@ -309,13 +306,8 @@ def _read_txt(path, columns, dialect):
 
 
 def read_records(path, columns=None, dialect=USUAL):
-    """The objects of JSON lines: the line of each, and the dict, in which all of `columns` are, or the BadRow that it
-    is.
-
-    Args:
-        columns: dict from the arguments that name keys to these keys, or None.
-        dialect: `Dialect`.
-    """
+    """The objects of JSON lines: the line of each, and the dict, in which all keys are that `columns` has by the
+    arguments that name them, or the BadRow that it is."""
     dialect.refuse(f"{shown_name(path)} is read as JSON lines")
     for line, row in read_texts(path, dialect.encoding):
         yield line, row if isinstance(row, BadRow) else _json_record(path, line, row, columns or {})
@@ -345,12 +337,8 @@ _SAID = re.compile(r'"?sep=(.)"?\s*')
 
 
 def read_csv(path, columns, dialect):
-    """The rows of CSV: the line of each, and its dict or the BadRow that it is.
-
-    Args:
-        columns: dict from the arguments that name columns to these names.
-        dialect: `Dialect`.
-    """
+    """The rows of CSV: the line of each, and its dict or the BadRow that it is; `columns` has the names that are asked
+    for, by the arguments that name them."""
     rows = without_gaps(_csv_rows(path, columns, dialect), path)
     yield from _records(rows, path, columns, dialect, "csv")
 

@@ -30,23 +30,6 @@ _HOW = {
 
 
 @dataclasses.dataclass(frozen=True)
-class About:
-    """What the list of tasks says of one.
-
-    Attributes:
-        kind, metric: as in `Task`.
-        origin: str, where its rows come from.
-        run_on_real_rows: bool, whether this package was run on the published rows, or only on
-            a small file in their layout.
-    """
-
-    kind: str
-    metric: str
-    origin: str
-    run_on_real_rows: bool
-
-
-@dataclasses.dataclass(frozen=True)
 class Files:
     """Files that belong together, in one layout.
 
@@ -80,7 +63,8 @@ class NamedTask:
         dropped: dict from a label cell to why its rows are left out.
         value_range: as in `Rows`.
         note: sentence for the task's `source`, such as a choice that the paper left open.
-        run_on_real_rows: as in `About`.
+        run_on_real_rows: bool, whether this package was run on the published rows, or only on a small file in their
+            layout; for the list of tasks.
     """
 
     name: str
@@ -94,11 +78,6 @@ class NamedTask:
     value_range: Optional[Tuple[float, float]] = None
     note: str = ""
     run_on_real_rows: bool = False
-
-    @property
-    def about(self):
-        """`About`, for the list of tasks."""
-        return About(self.kind, self.metric, self.origin, self.run_on_real_rows)
 
     def load(self, splits, *, data_dir=None):
         """The named splits.

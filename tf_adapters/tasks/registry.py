@@ -17,7 +17,7 @@ from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, read_splits
 
 _NAMED = (*GLUE, *ADDITIONAL, *TAE, *XNLI, *TREEBANKS, *ENTITIES, *QUESTIONS)
 TASKS = {"rotten-tomatoes": rotten_tomatoes.load, **{task.name: task.load for task in _NAMED}}
-ABOUT = {"rotten-tomatoes": rotten_tomatoes.ABOUT, **{task.name: task.about for task in _NAMED}}
+ABOUT = {"rotten-tomatoes": rotten_tomatoes.ABOUT, **{task.name: task for task in _NAMED}}
 # Tasks of which there are too many to list: what follows the prefix makes one.
 FAMILIES = {"ud/": treebank, "ner/wikiann-": wikiann}
 

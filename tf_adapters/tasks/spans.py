@@ -423,17 +423,16 @@ def _questions_of(content, path):
     seen = set()
     for number, article in enumerate(_list(content, "data", path, "")):
         place = f"data[{number}]"
-        title = str(_object(article, path, place).get("title", number))
         for index, paragraph in enumerate(_list(article, "paragraphs", path, place)):
             at = f"{place}.paragraphs[{index}]"
-            context = _text(_object(paragraph, path, at), "context", path, at)
-            for position, question in enumerate(_list(paragraph, "qas", path, at)):
-                inside = f"{at}.qas[{position}]"
-                id = str(_object(question, path, inside).get("id") or inside)
+            questions, context = _list(paragraph, "qas", path, at), _text(paragraph, "context", path, at)
+            for position, question in enumerate(questions):
+                question = question if isinstance(question, dict) else {}
+                id = str(question.get("id") or f"{at}.qas[{position}]")
                 if id in seen:
                     raise InputError(f"{shown_name(path)}: the question id {id!r} is there twice; give each its own.")
                 seen.add(id)
-                yield title, id, question, context
+                yield str(article.get("title", number)), id, question, context
 
 
 def _read_json(path, encoding):
@@ -448,14 +447,6 @@ def _read_json(path, encoding):
         raise InputError(
             f"{shown_name(path)} is not JSON ({error}): give SQuAD's JSON, or {{format}}.", format="jsonl"
         ) from None
-
-
-def _object(value, path, place):
-    if not isinstance(value, dict):
-        raise InputError(
-            f"{shown_name(path)}: {place} is {json.dumps(value)[:40]} and not an object, as in SQuAD v1.1."
-        )
-    return value
 
 
 def _list(value, key, path, place):
