@@ -54,15 +54,8 @@ def printed(file):
 
 
 def finish(*processes, status=0, seconds=300):
-    """What each has printed, when all have ended; none outlives the call.
-
-    Args:
-        status: int, what all must end with, or a tuple of one for each.
-        seconds: float, for all of them.
-
-    Returns:
-        tuple of a pair of str for each, standard output and standard error.
-    """
+    """What each has printed, standard output and standard error, when all have ended; none outlives the call. `status`
+    is what all must end with, or a tuple of one for each; `seconds` are for all of them."""
     deadline = time.monotonic() + seconds
     wanted = status if isinstance(status, tuple) else (status,) * len(processes)
     try:

@@ -306,7 +306,7 @@ def _merge_table(vocabulary, merges):
     size = len(vocabulary)
     if not all(map(is_int, vocabulary.values())) or sorted(vocabulary.values()) != list(range(size)):
         raise InputError("vocabulary must map its tokens to the ids 0, 1, 2, ... without a gap.")
-    keys, merged, seen = [], [], set()
+    keys, merged = [], []
     for rank, pair in enumerate(merges):
         if (
             len(pair) != 2
@@ -314,11 +314,7 @@ def _merge_table(vocabulary, merges):
             or any(token not in vocabulary for token in (*pair, "".join(pair)))
         ):
             raise InputError(f"merges[{rank}]={shown(pair)} must be two tokens of the vocabulary that make a third.")
-        key = vocabulary[pair[0]] * size + vocabulary[pair[1]]
-        if key in seen:
-            raise InputError(f"merges[{rank}]={shown(pair)} stands there twice.")
-        seen.add(key)
-        keys.append(key)
+        keys.append(vocabulary[pair[0]] * size + vocabulary[pair[1]])
         merged.append(vocabulary["".join(pair)])
     if not keys:
         raise InputError("merges must hold at least one pair of tokens.")
