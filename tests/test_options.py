@@ -1,6 +1,7 @@
 """Every option of every command with a value that it cannot have: one sentence, status 2, nothing written, and no
 TensorFlow."""
 
+import functools
 import inspect
 import shutil
 import typing
@@ -29,11 +30,10 @@ RUNS = {
     "tasks": "",
     "info": "{0}/encoder",
 }
+get_command = functools.cache(typer.main.get_command)
 # Those of `study` are asked by test_studies.py.
 COMMANDS = {
-    name: command
-    for name, command in typer.main.get_command(program()).commands.items()
-    if not hasattr(command, "commands")
+    name: command for name, command in get_command(program()).commands.items() if not hasattr(command, "commands")
 }
 # What no option that takes numbers can have, beside nothing.
 NEVER = ("-1", "nan")
@@ -94,6 +94,8 @@ def refusal(cli, folder, monkeypatch):
         raise Reached
 
     monkeypatch.setattr(quiet, "import_tensorflow", reached)
+    # Typer would make all commands anew for each word.
+    monkeypatch.setattr(typer.main, "get_command", get_command)
     monkeypatch.chdir(folder)
     files = sorted(folder.rglob("*"))
 

@@ -3,6 +3,7 @@
 A parameter whose type is a dataclass stands for the options that are its fields. Loads no TensorFlow.
 """
 
+import copy
 import dataclasses
 import errno
 import functools
@@ -96,9 +97,11 @@ class Command(typer.core.TyperCommand):
     the folder here. Its help has one name an option."""
 
     def format_help(self, ctx, formatter):
-        for parameter in self.params:
+        shown = copy.copy(self)
+        shown.params = [copy.copy(parameter) for parameter in self.params]
+        for parameter in shown.params:
             parameter.opts = parameter.opts[:1]
-        super().format_help(ctx, formatter)
+        super(Command, shown).format_help(ctx, formatter)
 
     def parse_args(self, ctx, args):
         # Help and --version leave here.
