@@ -8,32 +8,17 @@ import statistics
 BEFORE = "before:"
 #: What is compared, as (numerator, denominator) of step times. Above 1, the denominator is faster.
 RATIOS = (
-    ("full", "adapters"),
-    ("forward-adapters", "forward-plain"),
-    ("torch-adapters", "adapters"),
-    ("torch-full", "full"),
-    ("torch-lora", "adapters"),
-    ("torch-lora", "lora"),
-    ("torch-lora", "fast-lora"),
-    ("lora", "fast-lora"),
-    ("torch-forward-adapters", "forward-adapters"),
-    ("adapters", "fast"),
-    ("full", "fast"),
-    ("torch-adapters", "fast"),
-    ("forward-adapters", "forward-fast"),
-    ("forward-plain", "forward-fast"),
-    ("torch-forward-adapters", "forward-fast"),
-    ("checkpointed-adapters", "adapters"),
-    ("checkpointed-full", "full"),
+    ("full", "adapters"), ("forward-adapters", "forward-plain"), ("torch-adapters", "adapters"),
+    ("torch-full", "full"), ("torch-lora", "adapters"), ("torch-lora", "lora"), ("torch-lora", "fast-lora"),
+    ("lora", "fast-lora"), ("torch-forward-adapters", "forward-adapters"), ("adapters", "fast"), ("full", "fast"),
+    ("torch-adapters", "fast"), ("forward-adapters", "forward-fast"), ("forward-plain", "forward-fast"),
+    ("torch-forward-adapters", "forward-fast"), ("checkpointed-adapters", "adapters"), ("checkpointed-full", "full"),
     ("checkpointed-fast", "fast"),
     *(
         (f"{backend}-hub-{what}", other)
         for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
         for what, other in (
-            ("adapters", "adapters"),
-            ("adapters", "fast"),
-            ("adapters", "torch-adapters"),
-            ("full", "full"),
+            ("adapters", "adapters"), ("adapters", "fast"), ("adapters", "torch-adapters"), ("full", "full"),
         )
     ),
     *(
@@ -41,10 +26,8 @@ RATIOS = (
         for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
         for other in ("full", "lora")
     ),
-    ("tensorflow-hub-fast", "fast"),
-    ("torch-adapters", "tensorflow-hub-fast"),
-    ("routed", "forward-adapters"),
-)
+    ("tensorflow-hub-fast", "fast"), ("torch-adapters", "tensorflow-hub-fast"), ("routed", "forward-adapters"),
+)  # fmt: skip
 
 
 def summarise_steps(turns, batch_size):

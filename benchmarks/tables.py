@@ -32,8 +32,8 @@ TABLES = {
 def read_results(folder):
     """All results below a folder: step results as `*.json`, studies as `*/summary.json`.
 
-    Of results with the same key (model, batches, settings) only the newest counts. Those of commands without a table
-    are left out.
+    Of results with the same key (model, batches, settings) only the newest counts; those without a table are
+    left out.
 
     Returns: list of dicts, ordered by what they measure, so that the table never depends on
         the order of files.

@@ -14,7 +14,7 @@ from tf_adapters import ByteLevelBpe, InputError, WordPiece, load_tokenizer
 from tf_adapters.ranges import RANGES
 from tf_adapters.recipes import RECIPES
 from tf_adapters.saving import settings as saved_settings
-from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
+from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, pwws, run
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
 from tf_adapters.studies.figure import write_figure
@@ -22,16 +22,7 @@ from tf_adapters.studies.gradients import GradientNorms, groups_of
 from tf_adapters.studies.lab import Lab, read_values, slug
 from tf_adapters.studies.landscape import width
 from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired, rank, spread
-from tf_adapters.studies.pwws import (
-    UNKNOWN,
-    Text,
-    WordNet,
-    attack,
-    entities_of,
-    entity_swaps,
-    read_wordnet,
-    reading_unknown,
-)
+from tf_adapters.studies.pwws import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.rows import by_language, held_out, load
 from tf_adapters.studies.similarity import similarity
 from tf_adapters.studies.study import options_of, title_of
@@ -272,6 +263,9 @@ def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task
     # A fifth of the training rows chooses, and the task's own validation rows are reported.
     assert len(split.validation) == len(data.train) // 5 and len(split.train) == len(data.train) - len(split.validation)
     assert texts[1] | texts[2] == texts[0] and reported is data.validation
+    # Folders of runs have short names that differ.
+    names = {slug({"task": "a/b c", "arm": "x" * 200, "seed": seed}) for seed in (0, 1)}
+    assert len(names) == 2 and all(len(name) < 80 and "/" not in name and " " not in name for name in names)
     with pytest.raises(InputError, match="counts=10000: .* of which 16 choose the epoch: give at least one row"):
         small(LowResource, task, "x").rows_of({"task": task, "arm": "full, 10000", "seed": 0})
 
@@ -303,11 +297,6 @@ def test_collapsed_runs_are_those_near_the_constant_answer_and_those_that_diverg
     # The line is at 0.5 + 0.1 * (0.9 - 0.5).
     assert rates["adapters"]["0.001"]["collapsed"] == 0.25 + 0.25 and rates["adapters"]["0.001"]["median"] == 0.67
     assert rates["full"]["0.0001"]["collapsed"] == 0.5 and rates["full"]["0.0001"]["n"] == 3
-
-
-def test_folders_of_runs_have_short_names_that_differ():
-    names = [slug({"task": "a/b c", "arm": "x" * 200, "seed": seed}) for seed in (0, 1)]
-    assert names[0] != names[1] and all(len(name) < 80 and "/" not in name and " " not in name for name in names)
 
 
 def test_synonyms_are_of_the_same_part_of_speech_and_capitalised_alike():
@@ -397,13 +386,13 @@ def test_wordnet_is_read_from_a_folder_that_nltk_does_not_know(tmp_path, monkeyp
     (tmp_path / "index.noun").write_text("film n 1 0 1 0 00000000\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it has no other languages
-        (found,) = read_wordnet(tmp_path).synsets("film")
+        (found,) = pwws.read_wordnet(tmp_path).synsets("film")
     assert found.lemma_names() == ["film", "movie"]
     if not hasattr(nltk, "pathsec"):
         return  # before 3.10 it looks at no permissions
     (tmp_path / "lexnames").chmod(0o666)
     with pytest.raises(InputError, match=r"wordnet='.*': NLTK will not read .*chmod go-w"):
-        read_wordnet(tmp_path)
+        pwws.read_wordnet(tmp_path)
 
 
 def test_similarity_is_that_of_the_matrices_of_cosines_by_hand():
@@ -516,6 +505,7 @@ def test_a_study_is_by_default_its_papers(paper, task, model):
             }
             if not about.adapter and about.adapter is not None and "size" not in identity:
                 assert experiment.adapter == recipe.adapter
+        assert study.keep == ("last" if name == "pretraining" else "best")
         if name not in ("size", "trade-off", "stability"):  # whose rates are searched, or are the question
             assert study.changes() == {}
 
@@ -600,10 +590,6 @@ def test_the_last_epoch_is_scored_beside_the_best(task, model, tmp_path):
     counted = dataclasses.replace(study, keep="last").counted(run)
     assert counted["scores"] == run["last_scores"] and counted["validation"] == run["validation"][-1:]
     assert study.counted(run) is run
-
-
-def test_which_epoch_counts_by_default():
-    assert get_study("pretraining")().keep == "last" and get_study("attack")().keep == "best" == Sharing().keep
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-level"])
@@ -710,6 +696,9 @@ def test_baselines_learn_words_without_fine_tuning(name, task, model):
     # The label follows from one word; a random encoder's states say less of it than words do.
     assert found["scores"]["reported"]["accuracy"] > (0.6 if name == "layer-mix" else 0.9)
     assert found["trained_parameters"] > 0 and found["validation"]
+    words = dataclasses.replace(data, kind="token-classification")
+    with pytest.raises(InputError, match=f"baselines='{name}' are for classification and regression"):
+        train_baseline(name, words, words.validation)
     if name == "layer-mix":
         blocks, hidden = 5, 32
         assert found["trained_parameters"] == blocks + 2 * (hidden + 1)
@@ -728,9 +717,3 @@ def test_means_of_blocks_are_those_of_the_tokens_that_are_there(task, model):
         inputs = {"input_ids": ids, "attention_mask": tf.ones_like(ids), "token_type_ids": tf.zeros_like(ids)}
         states = encoder.bert(inputs, output_hidden_states=True).hidden_states
         np.testing.assert_allclose(found[number], [tf.reduce_mean(block[0], 0) for block in states], atol=1e-5)
-
-
-def test_baselines_of_other_kinds_of_tasks_are_refused(task):
-    words = dataclasses.replace(load(task, None), kind="token-classification")
-    with pytest.raises(InputError, match="baselines='tf-idf' are for classification and regression"):
-        train_baseline("tf-idf", words, words.validation)

@@ -14,36 +14,21 @@ import warnings
 import numpy as np
 
 SIZES = dict(
-    vocab_size=60,
-    hidden_size=32,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=48,
+    vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=48,
     max_position_embeddings=40,
-)
+)  # fmt: skip
 FAMILIES = {
     "albert": {**SIZES, "embedding_size": 16},
     "bert": SIZES,
     "deberta-v2": {
-        **SIZES,
-        "relative_attention": True,
-        "position_buckets": 8,
-        "pos_att_type": ["c2p", "p2c"],
-        "norm_rel_ebd": "layer_norm",
-        "share_att_key": True,
+        **SIZES, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["c2p", "p2c"],
+        "norm_rel_ebd": "layer_norm", "share_att_key": True,
     },
-    "distilbert": {
-        "vocab_size": 60,
-        "dim": 32,
-        "n_layers": 3,
-        "n_heads": 2,
-        "hidden_dim": 48,
-        "max_position_embeddings": 40,
-    },
+    "distilbert": dict(vocab_size=60, dim=32, n_layers=3, n_heads=2, hidden_dim=48, max_position_embeddings=40),
     "electra": {**SIZES, "embedding_size": 16},
     "roberta": {**SIZES, "pad_token_id": 1, "type_vocab_size": 1},
     "xlm-roberta": {**SIZES, "pad_token_id": 1, "type_vocab_size": 1},
-}
+}  # fmt: skip
 # What PEFT alone has LoRA for.
 PEFT_FAMILIES = {"camembert": FAMILIES["roberta"], "mpnet": SIZES}
 PRESETS = {
@@ -86,15 +71,13 @@ PEFT_HEADS = {"deberta-v2": ["pooler"], "distilbert": ["pre_classifier"]}
 PEFT = {
     "peft": (dict(task_type="SEQ_CLS", r=3, lora_alpha=6, lora_dropout=0.1), dict(safe_serialization=True)),
     "peft-pattern": (
-        dict(r=4, lora_alpha=6, use_rslora=True, init_lora_weights="gaussian"),
-        dict(safe_serialization=False),
+        dict(r=4, lora_alpha=6, use_rslora=True, init_lora_weights="gaussian"), dict(safe_serialization=False),
     ),
     "peft-pooler": (
-        dict(task_type="SEQ_CLS", r=2, layers_to_transform=[0, 2], modules_to_save=["classifier", "pooler"]),
-        {},
+        dict(task_type="SEQ_CLS", r=2, layers_to_transform=[0, 2], modules_to_save=["classifier", "pooler"]), {},
     ),
     "peft-all-linear": (dict(task_type="SEQ_CLS", r=2, target_modules="all-linear"), {}),
-}
+}  # fmt: skip
 # The classifier's activation, with which a flexible head computes what the family's own does.
 ACTIVATIONS = {"deberta-v2": "gelu", "distilbert": "relu", "electra": "gelu"}
 # What stands on the encoder: a class of transformers, or the method and arguments that add a flexible head.
@@ -121,23 +104,27 @@ def build(family, presets, seed=0):
     torch.manual_seed(seed)
     config = transformers.AutoConfig.for_model(family, num_labels=3, **{**FAMILIES, **PEFT_FAMILIES}[family])
     model = transformers.AutoModelForSequenceClassification.from_config(config)
+    _move(model, lambda name, parameter: True, 0.05)
+    return model, lambda: _add(adapters, model, presets)
+
+
+def _move(model, is_chosen, by=0.2):
+    """Add noise to the parameters of which a function of name and parameter says so; the model computes then."""
+    import torch
+
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
+        for name, parameter in model.named_parameters():
+            if is_chosen(name, parameter):
+                parameter.add_(by * torch.randn_like(parameter))
     model.eval()
-    return model, lambda: _add(adapters, torch, model, presets)
 
 
-def _add(adapters, torch, model, presets):
+def _add(adapters, model, presets):
     adapters.init(model)
     for preset in presets:
         name, changes = PRESETS[preset]
         model.add_adapter(preset, config=adapters.AdapterConfig.load(name, **changes))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if any(f".{preset}." in name for preset in presets):
-                parameter.add_(0.2 * torch.randn_like(parameter))
-    model.eval()
+    _move(model, lambda name, _: any(f".{preset}." in name for preset in presets))
 
 
 def inputs_of(model, seed=0):
@@ -216,12 +203,9 @@ def make_heads(folder, families=FAMILIES, heads=HEADS):
                 model = adapters.AutoAdapterModel.from_pretrained(encoder)
                 getattr(model, add)(head, activation_function=ACTIVATIONS.get(family, "tanh"), **arguments)
             model.add_adapter(head, config=adapters.AdapterConfig.load("seq_bn", reduction_factor=16))
-            with torch.no_grad():
-                for name, parameter in model.named_parameters():
-                    if f".{head}." in name or not name.startswith(model.base_model_prefix):
-                        parameter.add_(0.2 * torch.randn_like(parameter))
+            encoders = model.base_model_prefix
+            _move(model, lambda name, _: f".{head}." in name or not name.startswith(encoders))  # noqa: B023
             model.set_active_adapters(head)
-            model.eval()
             try:
                 expected = computed(model, inputs_of(model))
             except KeyError as error:
@@ -248,12 +232,8 @@ def make_fusions(folder, families=FAMILIES, fusions=FUSIONS):
                 model.add_adapter(name, config=adapters.AdapterConfig.load(preset, **changes))
             fused = adapters.composition.Fuse(*FUSIONS[fusion])
             model.add_adapter_fusion(fused)
-            with torch.no_grad():
-                for name, parameter in model.named_parameters():
-                    if ".adapters." in name or ".adapter_fusion_layer." in name:
-                        parameter.add_(0.2 * torch.randn_like(parameter))
+            _move(model, lambda name, _: ".adapters." in name or ".adapter_fusion_layer." in name)
             model.set_active_adapters(fused)
-            model.eval()
             directory, tensors = folder / family / fusion, fusion not in PICKLED
             model.save_all_adapters(str(directory), with_head=False, use_safetensors=tensors)
             model.save_adapter_fusion(str(directory), fused, use_safetensors=tensors)
@@ -289,11 +269,7 @@ def make_peft(folder, families=(*FAMILIES, *PEFT_FAMILIES), variants=PEFT):
             model = transformers.AutoModelForSequenceClassification.from_pretrained(encoder)
             model.config._name_or_path = model.name_or_path = ""
             model = peft.get_peft_model(model, peft.LoraConfig(**{"target_modules": targets, **settings}))
-            with torch.no_grad():
-                for name, parameter in model.named_parameters():
-                    if parameter.requires_grad:
-                        parameter.add_(0.2 * torch.randn_like(parameter))
-            model.eval()
+            _move(model, lambda _, parameter: parameter.requires_grad)
             directory = folder / family / variant
             model.save_pretrained(str(directory), **saving)
             (directory / "README.md").unlink(missing_ok=True)
@@ -372,7 +348,7 @@ def fixtures(folder):
     model, add = build("bert", ["double_seq_bn"])
     PRESETS["v1"] = ("double_seq_bn", dict(reduction_factor=4, non_linearity="gelu_new"))
     adapters.init(model)
-    _add(adapters, torch, model, ["v1"])
+    _add(adapters, model, ["v1"])
     model.set_active_adapters("v1")
     model.save_adapter(str(old), "v1", with_head=False)
     np.savez(old / "expected.npz", **computed(model, inputs_of(model)))
@@ -394,12 +370,8 @@ def fixtures(folder):
     model = adapters.BertAdapterModel.from_pretrained(bert / "model")
     model.add_adapter("flexible", config=adapters.AdapterConfig.load("seq_bn", reduction_factor=4))
     model.add_classification_head("flexible", num_labels=3)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "flexible" in name:
-                parameter.add_(0.2 * torch.randn_like(parameter))
+    _move(model, lambda name, _: "flexible" in name)
     model.set_active_adapters("flexible")
-    model.eval()
     model.save_adapter(str(flexible), "flexible", with_head=True, use_safetensors=True)
     np.savez(flexible / "expected.npz", **computed(model, inputs_of(model)))
 

@@ -17,18 +17,9 @@ from benchmarks.start import command
 from benchmarks.steps.step_table import table
 
 TF_ARMS = (
-    *(
-        "adapters",
-        "full",
-        "checkpointed-adapters",
-        "checkpointed-full",
-        "checkpointed-fast",
-        "fast",
-        "lora",
-        "fast-lora",
-    ),
-    *("forward-plain", "forward-adapters", "forward-fast", "routed"),
-)
+    "adapters", "full", "checkpointed-adapters", "checkpointed-full", "checkpointed-fast", "fast", "lora", "fast-lora",
+    "forward-plain", "forward-adapters", "forward-fast", "routed",
+)  # fmt: skip
 HUB_ARMS = tuple(
     f"{backend}-hub-{what}"
     for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
@@ -125,14 +116,9 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
                     words = command("steps.tf_worker")
                 workers[arm] = Worker(arm, words, environment=own, log=folder / f"{arm}.log")
                 log(f"{arm}: building ...")
-                arms[arm] = workers[arm].ask(
-                    "build",
-                    arm=kind,
-                    precision=precision,
-                    directory=about["directory"],
-                    batches=str(folder / "batches.npz"),
-                    **{key: settings[key] for key in _FOR_WORKERS},
-                )
+                given = {"directory": about["directory"], "batches": str(folder / "batches.npz")}
+                given |= {key: settings[key] for key in _FOR_WORKERS}
+                arms[arm] = workers[arm].ask("build", arm=kind, precision=precision, **given)
                 arms[arm] |= workers[arm].ask("warm-up")
                 log(
                     f"{arm}: {arms[arm]['trained_parameters']:,} parameters train, first step "
@@ -192,37 +178,20 @@ def parse(arguments=None):
         "at a time. The result is a new JSON file. Run it on an otherwise idle machine.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
-        "--model",
-        default="minilm",
-        help="minilm; bert-base, which is BERT-base's configuration with random weights; or a checkpoint directory",
-    )
-    parser.add_argument(
-        "--batches",
-        choices=sorted(BATCH_COUNTS),
-        default="t128",
-        help="t128: rows packed to 128 tokens, no padding; short: sentences sorted by length",
-    )
+    help = "minilm; bert-base, which is BERT-base's configuration with random weights; or a checkpoint directory"
+    parser.add_argument("--model", default="minilm", help=help)
+    help = "t128: rows packed to 128 tokens, no padding; short: sentences sorted by length"
+    parser.add_argument("--batches", choices=sorted(BATCH_COUNTS), default="t128", help=help)
     parser.add_argument("--data-dir", help="folder with tfds glue/sst2; without it, Rotten Tomatoes sentences")
     parser.add_argument("--split", default="validation", help="rows of that split; SST-2's train rows are phrases")
     parser.add_argument("--batch-size", type=at_least_1, help="default: 16 for bert-base with t128, 32 otherwise")
     parser.add_argument("--bottleneck", type=at_least_1, default=64, help="units of an adapter")
     parser.add_argument("--rounds", type=at_least_1, default=7, help="turns that every arm gets")
     parser.add_argument("--steps", type=int, help="steps in a turn; default: once over the batches (t128 4, short 8)")
-    parser.add_argument(
-        "--arms",
-        nargs="+",
-        type=_arm,
-        default=list(DEFAULT_ARMS),
-        metavar="ARM",
-        help=f"of {', '.join(ARMS)}; full@float32 has a precision of its own",
-    )
-    parser.add_argument(
-        "--before",
-        type=pathlib.Path,
-        metavar="CHECKOUT",
-        help="another checkout of this project: each TensorFlow arm is computed by its code too, as before:ARM",
-    )
+    help = f"of {', '.join(ARMS)}; full@float32 has a precision of its own"
+    parser.add_argument("--arms", nargs="+", type=_arm, default=list(DEFAULT_ARMS), metavar="ARM", help=help)
+    help = "another checkout of this project: each TensorFlow arm is computed by its code too, as before:ARM"
+    parser.add_argument("--before", type=pathlib.Path, metavar="CHECKOUT", help=help)
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the arms")
     parser.add_argument("--xla", action="store_true", help="compile the TensorFlow arms with XLA")
     parser.add_argument("--threads", type=at_least_1, default=usable_cores(), help="of each worker")
@@ -282,14 +251,8 @@ def main():
             from benchmarks.peers.torch_environment import torch_python as make_environment
 
             torch_python = make_environment()
-        result = measure(
-            settings,
-            torch_python=torch_python,
-            data_dir=options.data_dir,
-            split=options.split,
-            log=log,
-            before=options.before,
-        )
+        where = {"data_dir": options.data_dir, "split": options.split, "before": options.before}
+        result = measure(settings, torch_python=torch_python, log=log, **where)
     except (WorkerError, RuntimeError) as error:
         sys.exit(str(error))
     print(table(with_link(result, output or "not kept")))

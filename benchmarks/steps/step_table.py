@@ -3,6 +3,8 @@
 from benchmarks.pairing import BEFORE, tracing_seconds
 from benchmarks.table_parts import MODEL_TITLES, NOTES, Table, in_notes, of_settings, origin
 
+_HUB_ARMS = {"adapters": "**adapters**", "full": "full fine-tuning", "lora": "KerasHub's own LoRA r=8"}
+_HUB_BACKENDS = {"tensorflow": "TensorFlow", "tensorflow-jit": "TensorFlow, XLA", "jax": "JAX", "torch": "PyTorch"}
 ARMS = {
     "adapters": "**adapters**, tf_adapters",
     "checkpointed-adapters": "the same, gradient checkpointing",
@@ -12,17 +14,8 @@ ARMS = {
     "fast-upper-cached": "the same on stored outputs of the lower half",
     **{
         f"{backend}-hub-{what}": f"{title}, KerasHub, Keras 3 on {keras}"
-        for what, title in {
-            "adapters": "**adapters**",
-            "full": "full fine-tuning",
-            "lora": "KerasHub's own LoRA r=8",
-        }.items()
-        for backend, keras in {
-            "tensorflow": "TensorFlow",
-            "tensorflow-jit": "TensorFlow, XLA",
-            "jax": "JAX",
-            "torch": "PyTorch",
-        }.items()
+        for what, title in _HUB_ARMS.items()
+        for backend, keras in _HUB_BACKENDS.items()
     },
     "tensorflow-hub-fast": "**adapters, fast**, KerasHub, Keras 3 on TensorFlow",
     "full": "full fine-tuning, TensorFlow",
@@ -57,11 +50,10 @@ RATIOS = {
 
 def overview(results):
     """Markdown of how long steps take to one another, a row for each plain result whose steps train; "" without one."""
-    special = (_is_of_cached_blocks, _is_of_lora, _is_of_checkpointing, _is_of_a_change)
     rows = []
     for result in results:
         shown = [result["ratios"].get(name) for name in RATIOS]
-        if any(shown) and not any(is_one(result) for is_one in special):
+        if any(shown) and not any(_kinds(result)[:4]):  # doors have columns of their own
             cells = [f"{ratio['median']:.2f}" if ratio else "" for ratio in shown]
             milliseconds = result["arms"]["adapters"]["step_ms"]["median"]
             rows.append(f"| {_title(result)} | {milliseconds:.0f} | {' | '.join(cells)} |")
@@ -135,41 +127,24 @@ def _shown_as(arm):
     return "routed-single" if kind.endswith("single") else "routed"
 
 
-def _is_of_cached_blocks(result):
-    return any("upper" in arm for arm in result["arms"])
-
-
-def _is_of_a_change(result):
-    return "before" in result["settings"]
-
-
-def _is_of_lora(result):
-    return "lora" in result["arms"] or "fast-lora" in result["arms"]
-
-
-def _is_of_checkpointing(result):
-    return any("checkpointed" in arm for arm in result["arms"])
-
-
-def _is_of_doors(result):
-    return any("-hub-" in arm for arm in result["arms"])
-
-
-def _residents(result):
-    """How many adapters the banks of a result hold."""
-    return sorted({row["resident"] for row in result["arms"].values() if "resident" in row})
+def _kinds(result):
+    """What else than plain steps a result is of: stored outputs, LoRA, gradient checkpointing, a change, doors."""
+    arms = list(result["arms"])
+    return (
+        any("upper" in arm for arm in arms),
+        "lora" in arms or "fast-lora" in arms,
+        any("checkpointed" in arm for arm in arms),
+        "before" in result["settings"],
+        any("-hub-" in arm for arm in arms),
+    )
 
 
 TABLE = Table(
     table,
     lambda result: (
         *of_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result),
-        _is_of_cached_blocks(result),
-        _is_of_lora(result),
-        _is_of_checkpointing(result),
-        _is_of_a_change(result),
-        _is_of_doors(result),
-        *_residents(result),
+        *_kinds(result),
+        *sorted({row["resident"] for row in result["arms"].values() if "resident" in row}),
     ),
     in_notes,
 )

@@ -155,7 +155,7 @@ def test_summary_and_table_of_the_tasks_by_hand():
     assert "85.0 ± 7.1 | 90.0 ± 0.0 | 2 |" in tables.make_tables(both), "each summary has its place"
     # Of several rates that one counts which is the best at the first seed, whatever the others report.
     others = [run("full", 0, 1.0, 1.0, 1e-4, 0.4), run("full", 0, 1.0, 1.0, 1e-2, None)]
-    assert tasks.summarise([*others, *runs]) == summary
+    assert tasks.summarise([*others, *runs]) == summary == tasks.summarise([*runs, *others])
     better = [run("full", 0, 0.2, 0.2, 1e-4, 0.6), run("full", 1, 0.4, 0.2, 1e-4)]
     of_rates = tasks.summarise([*runs, *better])["ud/en_ewt"]
     assert of_rates["results"]["reported"]["full"]["mean"] == pytest.approx(0.3)
