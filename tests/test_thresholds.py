@@ -83,7 +83,7 @@ def test_other_kinds_have_none():
         settings.check_kind(get_kind("classification"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_label_that_was_never_predicted_is_predicted_by_its_own_threshold(cli, checkpoint, tmp_path):
     """A label that a fifth of the rows have, and that their words suggest without deciding."""
     random = np.random.default_rng(0)
