@@ -15,12 +15,14 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import (
     change_class,
     exchange_variable,
+    go_on_with,
     in_order_made,
     loss_scale_variables,
     one_pass,
     reference_counts,
     set_own_weights,
     traced_once,
+    uncast,
 )
 
 
@@ -152,6 +154,31 @@ def test_functions_that_are_traced_once_each_are_not_warned_of(caplog):
         assert "retracing" not in caplog.text
     finally:
         logger.propagate = kept
+
+
+def test_a_variable_is_read_uncast_within_a_layers_call():
+    class Reader(keras.layers.Layer):
+        def build(self, input_shape):
+            # bfloat16 rounds it to 1.
+            self.number = self.add_weight(name="number", initializer=keras.initializers.Constant(1 + 2**-12))
+
+        def call(self, inputs):
+            return uncast(self.number), tf.convert_to_tensor(self.number)
+
+    own, publicly = Reader(dtype="mixed_bfloat16")(tf.ones(1))
+    assert own.dtype == tf.float32 and float(own) == 1 + 2**-12
+    assert publicly.dtype == tf.bfloat16
+    assert float(uncast(tf.Variable(3.0))) == 3  # which Keras made not
+
+
+def test_an_optimizer_goes_on_with_other_variables_and_keeps_the_moments():
+    a, b, c = (tf.Variable(1.0, name=name) for name in "abc")
+    optimizer = keras.optimizers.SGD(0.5, momentum=0.5)
+    optimizer.apply_gradients([(tf.constant(1.0), a), (tf.constant(1.0), b)])
+    go_on_with(optimizer, [b, c])
+    optimizer.apply_gradients([(tf.constant(1.0), b), (tf.constant(1.0), c)])
+    # The first steps are 0.5, the second 0.5 and half of the one before.
+    assert [float(variable) for variable in (a, b, c)] == [0.5, -0.25, 0.5]
 
 
 # Nothing else touches it
