@@ -21,7 +21,7 @@ from tf_adapters.adapterhub import import_adapter
 from tf_adapters.adapterhub.description import find_directory
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.loading import ALIASES
+from tf_adapters.paths import ALIASES
 from tf_adapters.saving import load_pretrained_adapter, push_adapter
 from tf_adapters.saving.hub import _ALIASES_ON_HUB, HubId, find_adapter, parse_id
 

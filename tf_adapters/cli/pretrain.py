@@ -14,7 +14,7 @@ from tf_adapters.cli.options import AdapterOptions, MaxLength, Model, PretrainOp
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.errors import InputError
-from tf_adapters.models.loading import find_here
+from tf_adapters.paths import find_here
 from tf_adapters.ranges import RANGES
 from tf_adapters.recipes import PRETRAINING, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE

@@ -13,7 +13,7 @@ from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import local, name_of
 from tf_adapters.errors import InputError
-from tf_adapters.models.loading import find_here
+from tf_adapters.paths import find_here
 from tf_adapters.recipes import RECIPES, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.training.cluster import STRATEGIES, Cluster, read_cluster

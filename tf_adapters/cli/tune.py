@@ -20,7 +20,7 @@ from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.methods.bottleneck import AdapterConfig
-from tf_adapters.models.loading import find_here
+from tf_adapters.paths import find_here
 from tf_adapters.ranges import choices_of, number_or_word
 from tf_adapters.recipes import check_recipe
 from tf_adapters.saving.atomic import remove_file, remove_folder, write_text

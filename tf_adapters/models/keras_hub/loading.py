@@ -19,9 +19,9 @@ from tf_adapters.models.keras_hub import door
 from tf_adapters.models.keras_hub.families import FAMILIES, OpenPositions
 from tf_adapters.models.keras_hub.family import activation_named, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
-from tf_adapters.models.loading import find_here
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights
+from tf_adapters.paths import find_here
 
 _KEY = "tf_adapters_checkpoint"
 # What of a config.json KerasHub's classes cannot say.

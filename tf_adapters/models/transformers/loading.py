@@ -14,7 +14,6 @@ from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.models.door import only_first_door
 from tf_adapters.models.heads import check_head
-from tf_adapters.models.loading import ALIASES, find_here
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transformers.config_file import read_config
@@ -22,6 +21,7 @@ from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
 from tf_adapters.models.transformers.names import named_weights
 from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights, shard_names
+from tf_adapters.paths import ALIASES, find_here
 
 TEXT_FILES = (
     "vocab.txt", "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "sentencepiece.bpe.model",
