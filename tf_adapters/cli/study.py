@@ -12,8 +12,8 @@ from tf_adapters.cli import options
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.quiet import terminal
 from tf_adapters.errors import InputError
-from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, Observer, Stopped, clear, run
-from tf_adapters.studies.study import options_of, title_of
+from tf_adapters.studies.lab import STUDY_FILE, TABLE_FILE, Observer, Stopped, clear, run
+from tf_adapters.studies.study import SUMMARY_FILE, options_of, title_of
 
 # Of each option of all studies: its type, its help and its default.
 _RUN = {

@@ -8,8 +8,7 @@ from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import write_text
-from tf_adapters.studies.lab import SUMMARY_FILE
-from tf_adapters.studies.study import title_of
+from tf_adapters.studies.study import SUMMARY_FILE, title_of
 
 WIDTH, HEIGHT = 5.2, 3.6
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")

@@ -8,6 +8,9 @@ from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, checked
 from tf_adapters.studies.numbers import table_of
 
+#: The file in a study's folder with its settings and what it found.
+SUMMARY_FILE = "summary.json"
+
 
 @dataclasses.dataclass(frozen=True)
 class Option:

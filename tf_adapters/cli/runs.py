@@ -1,0 +1,129 @@
+"""What `tf-adapters train` does with an experiment: one seed or several, and what it says of them."""
+
+import contextlib
+import time
+
+import typer
+
+from tf_adapters import load_adapter, parameter_counts
+from tf_adapters.cli.progress import TrainingProgress, counting
+from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
+from tf_adapters.training.disk import discard_seeds
+from tf_adapters.training.experiment import Observer
+from tf_adapters.training.run import FitResult
+
+
+class Runner(Observer):
+    """Runs an experiment and says what it does.
+
+    Args:
+        console: Rich console.
+        experiment: `Experiment`.
+        cluster: the `Cluster` that this process is one of.
+        seeds: int, how many seeds are trained.
+        started: float, `time.monotonic` of the command's start.
+    """
+
+    def __init__(self, console, experiment, cluster, seeds, started):
+        self.console, self.experiment, self.cluster, self.seeds = console, experiment, cluster, seeds
+        self.settings, self.started = experiment.settings, started
+
+    def run(self, output, resume):
+        """Train and report; exits with status 130 if interrupted."""
+        result = self._run_seeds(output, resume) if self.seeds > 1 else self._run_once(output, resume)
+        if result is None:
+            self.console.print(f"Worker {self.cluster.number} is done; worker 0 writes {output} and reports.")
+            return
+        model, tokenizer, task, result, runs = result
+        held_out = predict_held_out(self.console, model, task, tokenizer, self.settings.batch_size)
+        seconds = time.monotonic() - self.started
+        show_report(self.console, model, task, output, result, seconds, self.settings, held_out)
+        if runs is not None:
+            show_seeds(self.console, runs)
+
+    def _run_once(self, output, resume):
+        if not resume and self.cluster.chief:
+            discard_seeds(output)
+        task = self.experiment.task_of()
+        model, tokenizer = self._build()
+        self._announce(task, model)
+        result = self.experiment.train(model, tokenizer, output, resume=resume, reporter=self.reporter())
+        self._report_end(result)
+        return (model, tokenizer, task, result, None) if self.cluster.chief else None
+
+    def _run_seeds(self, output, resume):
+        runs = self.experiment.run_seeds(output, self.seeds, resume=resume, observer=self)
+        best = runs.best()
+        model, tokenizer = self._build(best["seed"])
+        load_adapter(model, output)
+        result = FitResult(
+            best_epoch=best["best_epoch"], metrics={runs.metric: best["validation"]}, steps=0,
+            seconds=sum(run["seconds"] for run in runs.runs), compile_seconds=0.0, interrupted=False,
+        )  # fmt: skip
+        return model, tokenizer, self.experiment.task_of(best["seed"]), result, runs
+
+    def _build(self, seed=None):
+        with self.console.status(f"Loading {self.experiment.source} ..."):
+            return self.experiment.build(seed)
+
+    # As of Observer, for several seeds.
+
+    def begin(self, seed, task, model):
+        number = seed - self.settings.seed
+        if number == 0:
+            self._announce(task, model)
+        self.console.print(f"Seed {seed}, {number + 1} of {self.seeds}:")
+
+    def reporter(self, seed=None):
+        if not self.cluster.chief:
+            return None
+        return TrainingProgress(self.console, self.settings.epochs, period=self.settings.period)
+
+    @contextlib.contextmanager
+    def progress(self, seed):
+        with counting(self.console, "scoring") as advance:
+            yield advance
+
+    def end(self, seed, result):
+        if result is None:
+            self.console.print(f"Seed {seed}: done before.")
+        else:
+            self._report_end(result)
+
+    def _report_end(self, result):
+        """Say how a run ended; exits with status 130 if it was interrupted."""
+        stopped = f"Stopped after step {result.steps}"
+        if result.interrupted:
+            self.console.print(f"{stopped}; the state is saved. Go on with the same command and --resume.")
+            raise typer.Exit(130)
+        if result.stopped_early:
+            self.console.print(f"{stopped}: {self.settings.patience} epochs without a better validation result.")
+        if self.settings.jit_compile or self.experiment.fast:
+            self.console.print(
+                f"Tracing and compiling took about {result.compile_seconds:.0f} s of {result.seconds:.0f} s."
+            )
+
+    def _announce(self, task, model):
+        """Say what will be trained on what."""
+        settings, experiment, counts = self.settings, self.experiment, parameter_counts(model)
+        self.console.print(
+            f"Task {task.name}: {len(task.train):,} training, {len(task.validation):,} validation"
+            + (f", {len(task.test):,} test rows" if task.test is not None else " rows")
+            + (f", labels {_listed(task.labels)}" if task.labels else f", {task.kind}")
+        )
+        self.console.print(
+            f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {experiment.source}"
+        )
+        self.console.print(
+            f"{settings.epochs} epochs in batches of {settings.batch_size}, peak learning rate "
+            f"{settings.learning_rate:g}"
+        )
+        if experiment.door != "transformers":
+            self.console.print(f"Through {experiment.door}, on {experiment.backend}")
+        if experiment.strategy is not None:
+            workers = f" of {self.cluster.workers} workers" if self.cluster.workers > 1 else ""
+            self.console.print(f"On {experiment.strategy.num_replicas_in_sync} devices{workers}")
+
+
+def _listed(labels, most=12):
+    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "")
