@@ -133,7 +133,7 @@ def clear(output):
         # What says that there is an adapter first, and each folder in one stroke: what is left is whole.
         for path in sorted(output.iterdir(), key=lambda path: path.name != SETTINGS_FILE):
             if path != marker:
-                remove_folder(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                _remove(path)
         marker.rmdir()
     except OSError as error:
         raise InputError(f"{output} cannot be cleared: {error.strerror}.") from None
@@ -143,6 +143,10 @@ def is_to_be_cleared(output):
     """Whether a run's folder is there without its state: it was killed while what was there before was removed, or
     right before its first step."""
     return (output / RESUME_FOLDER).is_dir() and not (output / RESUME_FOLDER / STATE_FILE).exists()
+
+
+def _remove(path):
+    remove_folder(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 class SeedRuns:
