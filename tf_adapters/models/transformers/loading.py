@@ -57,9 +57,9 @@ def load_backbone(
 def change_head(model, *, head="classification", num_labels=2, labels=None, head_layers=1):
     """Another head on the encoder of a model, which is in memory once.
 
-    What `load_backbone` would give at this place, head and a pooler that it trains included, without reading the
-    encoder again: for tasks that are trained one after the other. The given model keeps the encoder too; use one of
-    them at a time.
+    What `load_backbone` would give at this place, head and a pooler that it trains included, without a second encoder:
+    for tasks that are trained one after the other. The encoder is compared with its files. The given model keeps it
+    too; use one of them at a time.
 
     Args:
         model: as `load_backbone` returns it, without adapters (`remove_adapters`).
@@ -67,7 +67,8 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
             one.
 
     Raises:
-        InputError: as `load_backbone`; a model with adapters, or built otherwise.
+        InputError: as `load_backbone`; a model with adapters, built otherwise, or whose encoder is not that of its
+            files any more.
     """
     only_first_door(model, "change_head")
     state = state_of(model)
