@@ -261,6 +261,11 @@ def text_problem(value):
     """What is wrong with a value that is to be a text, or None."""
     if value is None or value != value or (isinstance(value, str) and (not value or value.isspace())):
         return "is empty; fill it in or remove the row."
+    if isinstance(value, list):
+        return (
+            f"is {json.dumps(value)[:60]}, a list: join its words into one text. Labels of words are read from files of "
+            "kind token-classification, a word and its label a line."
+        )
     if not isinstance(value, str):
         return f"is {json.dumps(value)[:60]}, which is not a string; write it in quotes."
     if "\0" in value:

@@ -318,6 +318,8 @@ def _merge_table(vocabulary, merges):
         merged.append(vocabulary["".join(pair)])
     if not keys:
         raise InputError("merges must hold at least one pair of tokens.")
+    if len(set(keys)) < len(keys):
+        raise InputError("merges must hold each pair of tokens once.")
     return _MergeTable(np.array(keys, np.int64), np.array(merged, np.int32))
 
 
