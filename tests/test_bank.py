@@ -125,6 +125,7 @@ def test_a_mixed_batch_is_answered_as_by_each_task_alone(bank, directories):
         logits, (_, labels, task, _, _) = expected[name][place], TASKS[name]
         outputs = len(logits)
         assert answer["outputs"][row] == outputs and not answer["logits"][row, outputs:].any()
+        assert answer["num_labels"][row] == len(labels or ())
         np.testing.assert_allclose(answer["logits"][row, :outputs], logits, atol=1e-6)
         found = answer["probabilities"][row]
         assert not found[outputs:].any()
@@ -160,9 +161,13 @@ def test_an_unknown_task_and_a_broken_text_leave_the_other_rows_unharmed(few, di
     np.testing.assert_allclose(answer["logits"][0, :2], expected[0], atol=1e-6)
     assert not any(answer[name][1:3].any() for name in ("logits", "probabilities", "outputs", "label"))
     assert np.isfinite(answer["probabilities"]).all() and answer["outputs"].tolist() == [2, 0, 0, 1]
+    assert answer["num_labels"].tolist() == [2, 0, 0, 0], "a regression has no probabilities"
     # A pair that a task does not read does not matter.
     assert few.answer(["dull"], ["film"], [b"\xff"])["error"].numpy()[0] == b""
     assert b"UTF-8" in few.answer(["dull"], ["similar"], [b"\xff"])["error"].numpy()[0]
+    rows = ["dull"] * 2, ["film", "similar"]
+    found, expected = (few.answer(*rows, [single, "the cast"])["logits"].numpy() for single in (None, ""))
+    np.testing.assert_array_equal(found, expected)
     nothing = tf.constant([], tf.string)
     assert all(len(value) == 0 for value in few.answer(nothing, nothing).values())
 
@@ -236,6 +241,7 @@ def test_what_does_not_belong_or_is_damaged_is_refused_and_changes_nothing(few, 
         (lambda: few.answer(["a", "b"], ["film"] * 3), "equally many"),
         (lambda: few(tiny_inputs()), "inputs lack 'task'"),
         (lambda: few({**tiny_inputs(), "task": ["film"] * 3, "label": [1]}), "inputs have 'label'"),
+        (lambda: few({"task": ["film"], "input_ids": [[2.0]]}), "input_ids is of float32: give int32 or int64"),
     ):
         with pytest.raises(InputError, match=message):
             call()
@@ -279,6 +285,8 @@ def test_it_is_a_keras_model_whose_calls_are_not_of_a_graph(bank):
     inputs = {"input_ids": tf.constant([[2, 7, 8, 3, 0, 0]]), "task": tf.constant(["film"])}
     whole = {**inputs, "attention_mask": [[1, 1, 1, 1, 0, 0]], "token_type_ids": [[0] * 6]}
     np.testing.assert_array_equal(bank(inputs)["logits"], bank(whole)["logits"])
+    for ids in (np.array([[2, 7, 8, 3, 0, 0]]), tf.constant([[2, 7, 8, 3, 0, 0]], tf.int64)):
+        np.testing.assert_array_equal(bank({**inputs, "input_ids": ids})["logits"], bank(whole)["logits"])
     with pytest.raises(InputError, match="in a graph, whose tasks could not change: call it outside tf.function"):
         tf.function(bank.call, autograph=False)(inputs)
     with pytest.raises(tf.errors.InvalidArgumentError, match="task must have one entry for each row"):
@@ -426,6 +434,20 @@ def test_a_served_bank_answers_as_the_bank_and_holds_nothing_else(bank, served):
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values)
+    in_python = tf.saved_model.load(str(served))
+    same = in_python.serving_default(text=tf.constant(texts[:1]), task=tf.constant(["film"]))["logits"]
+    np.testing.assert_allclose(same, expected["logits"][:1], atol=1e-6)
+    mixed = in_python.serving_default(inputs["text"][-2:], inputs["task"][-2:], tf.constant(["was it fun", ""]))
+    wanted = bank.answer(texts[-2:], names[-2:], ["was it fun", None])["logits"]
+    np.testing.assert_allclose(mixed["logits"], wanted, atol=1e-6)
+    for dtype in (tf.int32, tf.int64):
+        ids = tf.constant([[2, 7, 8, 3, 0, 0]], dtype)
+        (one, *others) = (
+            in_python.tokens(ids, tf.constant(["film"]), **more)["logits"]
+            for more in ({}, {"attention_mask": tf.cast(ids != 0, dtype)}, {"token_type_ids": 0 * ids})
+        )
+        for logits in (*others, bank({"input_ids": ids, "task": ["film"]})["logits"]):
+            np.testing.assert_allclose(one, logits, atol=1e-6)
     known = numpy_of(loaded["tasks"]())
     assert [name.decode() for name in known["task"]] == list(bank.tasks)
     assert known["kind"].tolist() == [task.kind.encode() for task in bank.tasks.values()]
@@ -468,7 +490,8 @@ def test_a_request_may_leave_out_the_pair_the_mask_and_the_types(bank, served):
             asked.append((request.model_spec.signature_name, inputs))
             assert set(ask(asked[-1][0], "error", **inputs).tolist()) == {b""}
         rows = [(name, len(inputs["task"])) for name, inputs in asked]
-        assert rows == [(name, count) for name in ("serving_default", "tokens") for count in (1, 8)]
+        signed = ("serving_default", "tokens", "tokens_int64")
+        assert rows == [(name, count) for name in signed for count in (1, 8)]
         # Of several rows each task, and texts as long as may be.
         assert set(asked[1][1]["task"].tolist()) == {name.encode() for name in TASKS}
         assert min(map(len, asked[1][1]["text"].tolist())) > 1000

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from tests.conftest import VOCABULARY, randomize, tiny_inputs, write_checkpoint
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.serving import versions
 from tf_adapters.serving.export import export_saved_model
 from tf_adapters.tasks.readers import get_reader
 from tf_adapters.tasks.rows import Rows
@@ -88,15 +91,59 @@ def test_tokens_are_answered_and_the_mask_follows_from_the_padding(exported):
     found = call(loaded, "tokens", input_ids=ids, attention_mask=nothing, token_type_ids=nothing)
     expected = model({"input_ids": ids, "attention_mask": mask, "token_type_ids": 0 * ids}).logits
     np.testing.assert_allclose(found["logits"], expected, atol=2e-6)
+    for dtype in (tf.int32, tf.int64):
+        mask_of, types_of = {"attention_mask": tf.cast(mask, dtype)}, {"token_type_ids": tf.zeros([2, 5], dtype)}
+        for more in ({}, mask_of, types_of, {**mask_of, **types_of}):
+            np.testing.assert_allclose(loaded.tokens(tf.cast(ids, dtype), **more)["logits"], expected, atol=2e-6)
+    assert len(loaded.tokens.concrete_functions) == 2
+    # An id that int32 cannot hold is none that it becomes by its last bits.
+    with pytest.raises(tf.errors.InvalidArgumentError, match="2147483647"):
+        loaded.tokens(tf.constant([[2**32 + 7]], tf.int64))
     # Runtimes that have no strings can convert it.
     assert not any(spec.dtype == tf.string for spec in loaded.signatures["tokens"].structured_outputs.values())
     # As a server fills in what a request leaves out.
     graph = tf.compat.v1.Graph()
     with tf.compat.v1.Session(graph=graph) as session:
         meta = tf.compat.v1.saved_model.load(session, ["serve"], str(directory))
-        signature = meta.signature_def["tokens"]
-        outputs = session.run(signature.outputs["logits"].name, {signature.inputs["input_ids"].name: ids.numpy()})
-    np.testing.assert_allclose(outputs, expected, atol=2e-6)
+        for name, dtype in {"tokens": np.int32, "tokens_int64": np.int64}.items():
+            signature = meta.signature_def[name]
+            feeds = {signature.inputs["input_ids"].name: ids.numpy().astype(dtype)}
+            np.testing.assert_allclose(session.run(signature.outputs["logits"].name, feeds), expected, atol=2e-6)
+            assert {info.dtype for info in signature.inputs.values()} == {tf.as_dtype(dtype).as_datatype_enum}
+
+
+def batched(*requests):
+    """What TensorFlow Serving makes of waiting requests: each is padded by its own first element (its AddPadding)."""
+    longest = {name: max(request[name].shape[1] for request in requests) for name in requests[0]}
+    return {
+        name: tf.concat(
+            [
+                tf.pad(
+                    request[name], [[0, 0], [0, length - request[name].shape[1]]], constant_values=request[name][0, 0]
+                )
+                for request in requests
+            ],
+            0,
+        )
+        for name, length in longest.items()
+    }
+
+
+def test_requests_that_a_server_computes_as_one_batch_are_answered_as_alone(exported):
+    model, _, loaded = exported
+    absent = tf.constant([[-1]])
+    short = {"input_ids": tf.constant([[2, 7, 8, 3]]), "attention_mask": absent, "token_type_ids": absent}
+    rows = {"input_ids": tf.constant([[2, 9, 10, 3, 11, 3], [2, 12, 3, 0, 0, 0]])}
+    rows["attention_mask"] = tf.cast(rows["input_ids"] != 0, tf.int32)
+    rows["token_type_ids"] = tf.constant([[0, 0, 0, 0, 1, 1], [0] * 6])
+    long = {"input_ids": tf.constant([[2, *range(7, 14), 3]]), "attention_mask": absent, "token_type_ids": absent}
+    plain = [{"input_ids": of["input_ids"], "attention_mask": 0 * of["input_ids"] + 1} for of in (short, long)]
+    expected = [model(inputs).logits for inputs in (plain[0], rows, plain[1])]
+    for number, requests in enumerate(((short, long), (short, rows, long))):
+        found = call(loaded, "tokens", **batched(*requests))["logits"]
+        wanted = np.concatenate(expected if number else expected[::2])
+        np.testing.assert_allclose(found, wanted, atol=2e-6)
+    assert np.ptp(wanted, 0).max() > 0.01
 
 
 def test_label_names_settings_and_no_more_than_is_needed_are_inside(exported, wordpiece):
@@ -117,10 +164,70 @@ def test_requests_for_warming_up_leave_out_what_compiles_for_each_shape(exported
     _, directory, loaded = exported
     records = tf.data.TFRecordDataset(str(directory / "assets.extra" / "tf_serving_warmup_requests"))
     requests = [logs.PredictionLog.FromString(record.numpy()).predict_log.request for record in records]
-    assert [request.model_spec.signature_name for request in requests] == ["serving_default"] * 2 + ["tokens"] * 2
+    names = [request.model_spec.signature_name for request in requests]
+    assert names == [name for name in ("serving_default", "tokens", "tokens_int64") for _ in range(2)]
     for request in requests:
         inputs = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()}
         assert np.isfinite(call(loaded, request.model_spec.signature_name, **inputs)["logits"]).all()
+
+
+def test_requests_that_a_signature_does_not_take_are_refused(exported, tmp_path):
+    _, directory, _ = exported
+    (tmp_path / "assets.extra").mkdir()
+    (tmp_path / "saved_model.pb").symlink_to(directory / "saved_model.pb")
+
+    def write(name="tokens", dtype=tf.int32, shape=(None, None), more=()):
+        specs = [
+            tf.TensorSpec(shape, dtype, name="input_ids"),
+            *(tf.TensorSpec([None], tf.string, one) for one in more),
+        ]
+        function = tf.function(lambda *inputs: inputs[0], input_signature=specs, autograph=False)
+        versions.write_requests(tmp_path / "assets.extra" / versions.WARM_UP_FILE, {name: function})
+
+    write()
+    versions.check_requests(tmp_path)
+    for changes, wrong in (
+        ({"name": "others"}, "'others' takes .., and not 'input_ids' as it is in record 1"),
+        ({"dtype": tf.int64}, "'input_ids'"),
+        ({"shape": [None] * 3}, "'input_ids'"),
+        ({"more": ["task"]}, "'task'"),
+        ({"name": "serving_default"}, "takes .'text'., and not 'input_ids'"),
+    ):
+        write(**changes)
+        with pytest.raises(InputError, match=f"{versions.WARM_UP_FILE}: the signature .*{wrong}"):
+            versions.check_requests(tmp_path)
+    with tf.io.TFRecordWriter(str(tmp_path / "assets.extra" / versions.WARM_UP_FILE)) as writer:
+        writer.write(b"\x32\xff")
+    with pytest.raises(InputError, match="record 1 is no PredictionLog"):
+        versions.check_requests(tmp_path)
+
+
+def test_an_export_says_how_a_server_may_compute_waiting_requests_together(exported):
+    _, directory, _ = exported
+    one, other = (
+        (directory / name).read_text() for name in ("batching_params.pbtxt", "assets.extra/batching_parameters.txt")
+    )
+    lines = [line for line in one.splitlines() if line[0] != "#"]
+    found = [re.fullmatch(r"(\w+)(?: \{ value: (?:\d+) \}|: true)", line).group(1) for line in lines]
+    # tensorflow_serving/servables/tensorflow/session_bundle_config.proto
+    known = {"max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"}
+    assert set(found) == known | {"pad_variable_length_inputs"} and one == other
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_documentation_answer(exported, tmp_path):
+    """Those of `saved_model_cli` in docs/serving.md."""
+    _, directory, loaded = exported
+    (tmp_path / "serving" / "film").mkdir(parents=True)
+    (tmp_path / "serving" / "film" / "1").symlink_to(directory)
+    page = (pathlib.Path(__file__).parents[1] / "docs" / "serving.md").read_text()
+    (block,) = re.findall(r"```bash\n *(python -c[^`]*saved_model_cli.*?)```", page, re.DOTALL)
+    plain = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    block = block.replace("python ", shlex.quote(sys.executable) + " ")
+    shown = subprocess.run(["bash", "-ec", block], cwd=tmp_path, capture_output=True, text=True, timeout=600, env=plain)
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    keys = re.findall(r"Result for output key (\w+):", shown.stdout)
+    assert keys == ["error", "label", "logits", "probabilities", "logits", "probabilities"]
 
 
 @pytest.mark.parametrize("storage, tolerance", nightly_but([], [("bfloat16", 0.1), ("float16", 0.01)]))

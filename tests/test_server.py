@@ -70,7 +70,8 @@ def test_requests_of_tensorflow_serving_are_answered_in_its_forms():
     path = "/v1/models/film:predict"
     assert ask(path, {"instances": ["a", {"text": "b"}]}) == (200, {"predictions": [row, row]})
     columns = {name: [value, value] for name, value in row.items()}
-    for inputs in (["a", "b"], {"text": ["a", "b"]}, {"text": ["a", "b"], "text_pair": ["", ""]}):
+    assert ask(path, {"instances": ["a", {"text": "b", "text_pair": "c"}]}) == (200, {"predictions": [row, row]})
+    for inputs in (["a", "b"], {"text": ["a", "b"]}, {"text": ["a", "b"], "text_pair": [None, ""]}):
         assert ask(path, {"inputs": inputs, "signature_name": "serving_default"}) == (200, {"outputs": columns})
     (version,) = ask("/v1/models/film")[1]["model_version_status"]
     assert version["version"] == "3" and version["state"] == "AVAILABLE"
@@ -90,7 +91,8 @@ def test_requests_of_tensorflow_serving_are_answered_in_its_forms():
         ("/v1/models/film:predict", {}, 400, "either instances"),
         ("/v1/models/film:predict", {"instances": 3}, 400, "instances must be a list"),
         ("/v1/models/film:predict", {"inputs": None}, 400, "there is null"),
-        ("/v1/models/film:predict", {"instances": [{"text": "a", "text_pair": "b"}, "c"]}, 400, "there is null"),
+        ("/v1/models/film:predict", {"instances": [{"text_pair": "b"}]}, 400, "there is null"),
+        ("/predict", {"task": "film", "texts": ["a"], "text_pairs": [3]}, 400, "text_pairs must be a list of strings"),
         ("/v1/models/none:predict", {"instances": ["a"]}, 404, "row 0: there is no task 'none'"),
         ("/v1/models/broken:predict", {"instances": ["a"]}, 400, "row 0: the logits are not finite"),
         ("/v1/models/none", None, 404, "there is no task 'none'; there are 'film'"),

@@ -136,11 +136,6 @@ def test_the_configuration_is_what_the_server_reads():
     text = (EXAMPLES / "models.config").read_text()
     (config,) = text_format.Parse(text, model_server_config_pb2.ModelServerConfig()).model_config_list.config
     assert (config.name, config.base_path, config.model_platform) == ("all", "/models/all", "tensorflow")
-    lines = (EXAMPLES / "batching_parameters.txt").read_text().splitlines()
-    found = [re.fullmatch(r"(\w+)(?: \{ value: (?:\d+) \}|: true)", line).group(1) for line in lines if line[0] != "#"]
-    # tensorflow_serving/servables/tensorflow/session_bundle_config.proto
-    known = {"max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"}
-    assert set(found) == known | {"pad_variable_length_inputs"}
 
 
 def test_the_container_file_has_files_that_are_there_and_ports_that_are_open():
@@ -149,10 +144,10 @@ def test_the_container_file_has_files_that_are_there_and_ports_that_are_open():
     assert [name for name, _ in instructions] == ["ARG", "FROM", "COPY", "COPY", "EXPOSE", "ENTRYPOINT", "CMD"]
     first, (*files, target) = (value.split() for name, value in instructions if name == "COPY")
     values = dict(instructions)
-    assert first == ["serving", "/models"] and files == ["models.config", "batching_parameters.txt"]
+    assert first == ["serving", "/models"] and files == ["models.config"]
     assert all((EXAMPLES / name).is_file() for name in files)
     command = json.loads(values["ENTRYPOINT"]) + json.loads(values["CMD"])
-    for option, name in zip(("model_config_file", "batching_parameters_file"), files):
-        assert f"--{option}={target}{name}" in command
+    assert f"--model_config_file={target}" in command
+    assert {"--enable_batching=true", "--enable_per_model_batching_parameters=true"} < set(command)
     ports = {option.partition("=")[2] for option in command if "port" in option}
     assert ports == set(values["EXPOSE"].split())

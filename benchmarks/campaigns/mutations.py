@@ -219,6 +219,11 @@ MUTATIONS = [
     ("serving/export.py", "tf.boolean_mask(lengths, lengths >= longest)", "lengths", "export:answered"),
     ("serving/export.py", "tf.where(_like(finite, values), values, tf.zeros([], values.dtype))", "values",
      "export:finite"),
+    ("serving/export.py", "tf.where(places <= last, given(", "tf.where(places >= 0, given(", "export:one_batch"),
+    ("serving/export.py", "(tf.saturate_cast(values, tf.int32)", "(tf.cast(values, tf.int32)", "export:mask_follows"),
+    ("serving/versions.py", "given[key].dtype != wanted[key].dtype or ", "", "export:does_not_take"),
+    ("serving/bank_graph.py", '"num_labels": tf.where(number, 0, outputs)', '"num_labels": outputs', "bank:unknown"),
+    ("serving/server.py", "pairs, texts, str, type(None))", "pairs, texts)", "server:in_its_forms"),
     ("serving/bank_graph.py", 'tf.where(finite, "", NOT_FINITE)', '""', "bank:finite"),
     ("serving/bank_graph.py", "tf.where(several[:, tf.newaxis], logits > 0, best)", "best", "bank:mixed"),
     # What was wrong before operations were transactions.

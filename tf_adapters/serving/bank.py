@@ -38,14 +38,15 @@ class AdapterBank(keras.Model):
             each batch; results then differ by their rounding. LayerNorms and heads stay float32.
 
     Call arguments:
-        inputs: dict of `task`, strings `(batch,)`, and the int32 tensors `input_ids` and, if need be, `attention_mask`
-            and `token_type_ids`, `(batch, length)`. Not in a `tf.function`, whose tasks could not change:
-            `export_bank` writes a graph.
+        inputs: dict of `task`, strings `(batch,)`, and the int32 or int64 tensors `input_ids` and, if need be,
+            `attention_mask` and `token_type_ids`, `(batch, length)`. Not in a `tf.function`, whose tasks could not
+            change: `export_bank` writes a graph.
 
     Returns: dict of tensors with one row for each of the batch. `logits`, float32 `(batch, widest)`, of which the first
-        `outputs`, int32 `(batch,)`, are the task's, and zeros follow; `probabilities`, likewise; `label`, string,
-        several joined by `|`; `value`, float32, of a regression; and `error`, string, empty if there is an answer. The
-        row of a task that is not in the bank, or whose logits are not finite, has zeros, and the error says so.
+        `outputs`, int32 `(batch,)`, are the task's, and zeros follow; `probabilities`, likewise the first `num_labels`,
+        of a regression none; `label`, string, several joined by `|`; `value`, float32, of a regression; and `error`,
+        string, empty if there is an answer. The row of a task that is not in the bank, or whose logits are not finite,
+        has zeros, and the error says so.
 
     Raises:
         InputError: the encoder cannot be loaded, an unknown storage.
@@ -173,7 +174,8 @@ class AdapterBank(keras.Model):
         Args:
             text: strings, `(batch,)`.
             task: strings, `(batch,)`, or one for all.
-            text_pair: strings, `(batch,)`, or None; what rows of tasks on single texts have there is not read.
+            text_pair: strings, `(batch,)`, or None, for all or for rows of a list; what rows of tasks on single texts
+                have there is not read.
 
         Returns: as a call does, with an error for the row of a text that is not UTF-8 too.
 
@@ -187,6 +189,8 @@ class AdapterBank(keras.Model):
                 f"text of shape {text.shape} and task of shape {task.shape}: give strings of shape (batch,)."
             )
         task = tf.broadcast_to(task, text.shape) if task.shape.rank == 0 else task
+        if isinstance(text_pair, (list, tuple)):
+            text_pair = ["" if pair is None else pair for pair in text_pair]
         text_pair = tf.zeros_like(text) if text_pair is None else tf.convert_to_tensor(text_pair, tf.string)
         if not text.shape == task.shape == text_pair.shape:
             raise InputError(

@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters.errors import InputError
 from tf_adapters.kinds.kind import NOT_FINITE
 from tf_adapters.layers.bank import AdapterPool, HeadPool, RowTable
 from tf_adapters.models.state import state_of
@@ -140,8 +141,12 @@ class BankGraph:
         return _answers(found, columns, task, tf.ones_like(slot, tf.bool), tables)
 
     def completed(self, inputs):
-        """A dict of `INPUTS`, of which the mask and the types may be missing: they follow from the ids."""
-        inputs = {name: tf.convert_to_tensor(value, tf.int32) for name, value in inputs.items()}
+        """A dict of `INPUTS` in int32, of which the mask and the types may be missing: they follow from the ids."""
+        inputs = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
+        for name, value in inputs.items():
+            if not value.dtype.is_integer:
+                raise InputError(f"{name} is of {value.dtype.name}: give int32 or int64.")
+            inputs[name] = tf.saturate_cast(value, tf.int32)
         pad_id, ids = self.tokenizer.pad_id if self.tokenizer is not None else 0, inputs["input_ids"]
         otherwise = {"attention_mask": tf.cast(ids != pad_id, tf.int32), "token_type_ids": tf.zeros_like(ids)}
         return {**otherwise, **inputs}
@@ -371,6 +376,7 @@ def _answers(logits, columns, task, readable, tables):
         "probabilities": probabilities,
         "logits": logits,
         "outputs": outputs,
+        "num_labels": tf.where(number, 0, outputs),
         "value": tf.where(number & (outputs > 0), value, 0.0),
         "error": error,
     }

@@ -39,9 +39,11 @@ def export_saved_model(
     - `serving_default`: `text`, strings `(batch,)`, and for tasks on pairs `text_pair`; for a token classification,
       `text` whose words white space separates; for question answering, `question` and `context`. Of any number, any
       length, empty too; tokens and windows are those of training.
-    - `tokens`: `input_ids`, int32 `(batch, length)`; servers may leave out `attention_mask` (then what is not
-      padding counts) and `token_type_ids` (then zeros). TensorFlow's own `signatures[...]` wants all three. It has
-      numbers alone, so that OpenVINO, which knows no strings, can convert it.
+    - `tokens` and `tokens_int64`: `input_ids`, `(batch, length)`, in int32 and in int64; requests may leave out
+      `attention_mask` (then what is not padding counts) and `token_type_ids` (then zeros), or give -1 for them.
+      [CLS] at a row's end is padding of the server's. They have numbers alone, so that OpenVINO, which knows no
+      strings, can convert them. TensorFlow's own `signatures[...]` in Python wants every input, and so the loaded
+      object has a function `tokens` too, of either dtype, where they may be left out.
     - `serving_jit`: as `serving_default`, compiled by XLA, once for each batch size and each of at most six
       lengths, at the first request of that shape.
     - `labels`: no input; `labels`, strings `(labels,)`.
@@ -106,8 +108,8 @@ def _served(model, text, kind, task, names, storage):
             return tf.cast(logits_of_rows(model, inputs), tf.float32)
 
     compiled = tf.function(logits, jit_compile=True, autograph=family.autograph)
-    if family.autograph:
-        logits = tf.function(logits, autograph=True)
+    # The largest part of each signature, which all of them call.
+    logits = tf.function(logits, input_signature=[dict(zip(INPUTS, _ids(tf.int32)))], autograph=family.autograph)
 
     def answer(score, *texts, lengths=None):
         def forward(encoded):
@@ -127,25 +129,35 @@ def _served(model, text, kind, task, names, storage):
         }
         return {**answers, "error": tf.where(finite, tf.where(readable, "", NOT_UTF8), NOT_FINITE)}
 
-    lengths, nothing = tf.constant(default_lengths(text.max_length), tf.int64), tf.zeros([0, 0], tf.int32)
+    lengths = tf.constant(default_lengths(text.max_length), tf.int64)
     texts = [kind.served_spec(name) for name in kind.served_texts(task)]
-    ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS]
 
-    @tf.function(input_signature=ids, autograph=False)
-    def tokens(input_ids, attention_mask=nothing, token_type_ids=nothing):
-        inputs = _completed(text.pad_id, input_ids, attention_mask, token_type_ids)
+    @tf.function(autograph=False)
+    def tokens(input_ids, attention_mask=-1, token_type_ids=-1):
+        inputs = _completed(text, input_ids, attention_mask, token_type_ids)
         return kind.served_tokens(logits(inputs), task)
+
+    def tokens_of(dtype):
+        ids, absent = _ids(dtype), tf.constant([[-1]], dtype)
+        traced = tokens.get_concrete_function(*_optional(ids))
+
+        @tf.function(input_signature=ids, autograph=False)
+        def of_dtype(input_ids, attention_mask=absent, token_type_ids=absent):
+            return traced(input_ids, attention_mask, token_type_ids)
+
+        return of_dtype
 
     functions = {
         "serving_default": tf.function(lambda *texts: answer(logits, *texts), input_signature=texts, autograph=False),
-        "tokens": tokens,
+        "tokens": tokens_of(tf.int32),
+        "tokens_int64": tokens_of(tf.int64),
         "serving_jit": tf.function(
             lambda *texts: answer(compiled, *texts, lengths=lengths), input_signature=texts, autograph=False
         ),
     }
     if names is not None:
         functions["labels"] = tf.function(lambda: {"labels": tf.identity(names)}, input_signature=[], autograph=False)
-    return module_of(functions, text=text), functions
+    return module_of(functions, text=text, tokens=tokens), functions
 
 
 def _like(rows, values):
@@ -160,12 +172,13 @@ def export_bank(bank: AdapterBank, directory: PathLike, *, storage: str = "float
 
     - `serving_default`: `text` and `task`, strings `(batch,)`, in any order and mixture. Where the bank has tasks on
       pairs also `text_pair`, which servers may leave out; it is read for these tasks alone.
-    - `tokens`: `input_ids`, int32 `(batch, length)`, and `task`; servers may leave out `attention_mask` (then what is
-      not padding counts) and `token_type_ids` (then zeros).
+    - `tokens` and `tokens_int64`: `task`, and the rest as in `export_saved_model`.
     - `labels`: `task`; `labels`, strings `(batch, widest)`, the names in the order of the probabilities.
     - `tasks`: no input; `task` and `kind`, strings `(tasks,)`.
 
-    The outputs of the first two are those of a call of the bank. A row whose task is unknown, or whose text is not
+    The loaded object has functions `serving_default` and `tokens` too, for Python, as in `export_saved_model`.
+
+    The outputs of the first three are those of a call of the bank. A row whose task is unknown, or whose text is not
     UTF-8, has an `error` that says so, and the other rows are answered.
 
     `assets.extra/tf_serving_warmup_requests` has requests that TensorFlow Serving answers for itself before it says
@@ -192,8 +205,8 @@ def export_bank(bank: AdapterBank, directory: PathLike, *, storage: str = "float
             tf.constant(list(tasks.tasks)), tf.range(1, 1 + len(tasks.tasks), dtype=tf.int32)
         )
         table = tf.lookup.StaticHashTable(names, default_value=-1)
-        functions = _functions_of_bank(tasks, table, _stored_as(bank.backbone, storage))
-        root = module_of(functions, text=bank.tokenizer, table=table)
+        functions, in_python = _functions_of_bank(tasks, table, _stored_as(bank.backbone, storage))
+        root = module_of(functions, text=bank.tokenizer, table=table, **in_python)
         about = _about_bank(bank, storage)
         return write_version(directory, root, functions, about, task=list(tasks.tasks)[:8])
 
@@ -214,30 +227,47 @@ def _about_bank(bank, storage):
 
 
 def _functions_of_bank(tasks, table, stored):
+    """The signatures, and what Python calls in the place of two of them; dicts from name to `tf.function`."""
     graph = tasks.graph
     text, task, pair = (tf.TensorSpec([None], tf.string, name=name) for name in ("text", "task", "text_pair"))
-    no_pair, nothing = tf.constant([], tf.string), tf.zeros([0, 0], tf.int32)
-    ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS]
+    no_pair = tf.constant([""])
 
     # The largest part of each signature, which all of them call.
-    @tf.function(input_signature=[dict(zip(INPUTS, ids)), graph.column_specs()], autograph=False)
+    @tf.function(input_signature=[dict(zip(INPUTS, _ids(tf.int32))), graph.column_specs()], autograph=False)
     def logits(inputs, columns):
         with replaced([(layer, attribute, tf.cast(of, tf.float32)) for layer, attribute, of in stored]):
             return graph.logits(inputs, columns)
 
+    @tf.function(autograph=False)
+    def texts(text, task, text_pair=""):
+        absent = tf.reduce_all(text_pair == "")
+        text_pair = tf.cond(absent, lambda: tf.zeros_like(text), lambda: tf.reshape(text_pair, [-1]))
+        return graph.answer_texts(text, text_pair, task, table.lookup(task), tasks.tables, logits)
+
+    traced_texts = texts.get_concrete_function(text, task, tf.TensorSpec(None, tf.string, name="text_pair"))
+
     @tf.function(input_signature=[text, task], autograph=False)
     def of_texts(text, task):
-        return graph.answer_texts(text, tf.zeros_like(text), task, table.lookup(task), tasks.tables, logits)
+        return traced_texts(text, task, no_pair)
 
     @tf.function(input_signature=[text, task, pair], autograph=False)
     def of_pairs(text, task, text_pair=no_pair):
-        text_pair = _given(text_pair, tf.zeros_like(text))
-        return graph.answer_texts(text, text_pair, task, table.lookup(task), tasks.tables, logits)
+        return traced_texts(text, task, text_pair)
 
-    @tf.function(input_signature=[ids[0], task, *ids[1:]], autograph=False)
-    def tokens(input_ids, task, attention_mask=nothing, token_type_ids=nothing):
-        inputs = _completed(graph.tokenizer.pad_id, input_ids, attention_mask, token_type_ids)
+    @tf.function(autograph=False)
+    def tokens(input_ids, task, attention_mask=-1, token_type_ids=-1):
+        inputs = _completed(graph.tokenizer, input_ids, attention_mask, token_type_ids)
         return graph.answer_tokens(inputs, task, table.lookup(task), tasks.tables, logits)
+
+    def tokens_of(dtype):
+        (ids, *optional), absent = _ids(dtype), tf.constant([[-1]], dtype)
+        traced = tokens.get_concrete_function(ids, task, *_optional([ids, *optional])[1:])
+
+        @tf.function(input_signature=[ids, task, *optional], autograph=False)
+        def of_dtype(input_ids, task, attention_mask=absent, token_type_ids=absent):
+            return traced(input_ids, task, attention_mask, token_type_ids)
+
+        return of_dtype
 
     @tf.function(input_signature=[task], autograph=False)
     def labels(task):
@@ -250,7 +280,8 @@ def _functions_of_bank(tasks, table, stored):
         return {"task": tf.identity(names), "kind": tf.identity(kinds)}
 
     default = of_pairs if any(of.text_pairs for of in tasks.tasks.values()) else of_texts
-    return {"serving_default": default, "tokens": tokens, "labels": labels, "tasks": known}
+    signatures = {"serving_default": default, "tokens": tokens_of(tf.int32), "tokens_int64": tokens_of(tf.int64)}
+    return {**signatures, "labels": labels, "tasks": known}, {"serving_default": texts, "tokens": tokens}
 
 
 def module_of(functions, **parts):
@@ -264,15 +295,34 @@ def module_of(functions, **parts):
     return root
 
 
-def _given(tensor, otherwise):
-    """An optional input of a signature: what a request gave, or `otherwise` for an empty one; in a graph."""
-    return tf.cond(tf.size(tensor) > 0, lambda: tensor, lambda: otherwise)
+def _ids(dtype):
+    """The `tf.TensorSpec`s of `INPUTS`."""
+    return [tf.TensorSpec([None, None], dtype, name=name) for name in INPUTS]
 
 
-def _completed(pad_id, input_ids, attention_mask, token_type_ids):
-    """A dict of `INPUTS`, of which the mask and the types may be empty: they follow from the ids; in a graph."""
-    mask = _given(attention_mask, tf.cast(input_ids != pad_id, tf.int32))
-    return dict(zip(INPUTS, (input_ids, mask, _given(token_type_ids, tf.zeros_like(input_ids)))))
+def _optional(ids):
+    """Specs of ids, of which all but the first may be the number -1."""
+    return [ids[0], *(tf.TensorSpec(None, spec.dtype, name=spec.name) for spec in ids[1:])]
+
+
+def _completed(tokenizer, input_ids, attention_mask, token_type_ids):
+    """A dict of `INPUTS`, int32; rows of -1 in the mask and the types follow from the ids; in a graph."""
+    ids, mask, types = (tf.saturate_cast(values, tf.int32) for values in (input_ids, attention_mask, token_type_ids))
+
+    def given(values, otherwise):
+        def rows():
+            missing = tf.shape(otherwise)[1] - tf.shape(values)[1]
+            whole = tf.reshape(tf.pad(values, [[0, 0], [0, missing]], constant_values=-1), tf.shape(otherwise))
+            return tf.where(whole < 0, otherwise, whole)
+
+        return tf.cond(tf.reduce_all(values < 0), lambda: otherwise, rows)
+
+    # A server that batches requests pads each input by its first element, to the longest that there is of it: ids by
+    # [CLS], a mask by 1.
+    places = tf.range(tf.shape(ids)[1])
+    last = tf.reduce_max(tf.where(ids != tokenizer.cls_id, places, 0), 1, keepdims=True)
+    mask = tf.where(places <= last, given(mask, tf.cast(ids != tokenizer.pad_id, tf.int32)), 0)
+    return dict(zip(INPUTS, (ids, mask, given(types, tf.zeros_like(ids)))))
 
 
 def _stored_as(model, storage):

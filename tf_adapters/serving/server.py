@@ -244,8 +244,7 @@ class Door:
             if not isinstance(body["instances"], list):
                 raise Refusal(400, "instances must be a list, with one entry for each row")
             rows = [row if isinstance(row, dict) else {"text": row} for row in body["instances"]]
-            keys = [key for key in ("text", "text_pair") if any(key in row for row in rows)]
-            columns = {key: [row.get(key) for row in rows] for key in keys}
+            columns = {key: [row.get(key) for row in rows] for key in ("text", "text_pair")}
         elif not isinstance(columns, dict):
             columns = {"text": columns}
         records = await self._records(name, columns.get("text"), columns.get("text_pair"))
@@ -266,13 +265,13 @@ class Door:
         return {"model_version_status": [{"version": version, "state": "AVAILABLE", "status": status}]}
 
     async def _records(self, task, texts, pairs):
-        """The records of rows, in their order; `task` may be one for all, `pairs` None."""
+        """The records of rows, in their order; `task` may be one for all, `pairs` None, for all or for single rows."""
         _check_texts("texts", texts, texts)
         tasks = [task] * len(texts) if isinstance(task, str) else task
         _check_texts("task", tasks, texts)
-        if pairs is not None:
-            _check_texts("text_pairs", pairs, texts)
-        rows, groups = list(zip(tasks, texts, pairs or [None] * len(texts))), {}
+        pairs = [None] * len(texts) if pairs is None else pairs
+        _check_texts("text_pairs", pairs, texts, str, type(None))
+        rows, groups = list(zip(tasks, texts, pairs)), {}
         for number, row in enumerate(rows):
             groups.setdefault(app_of(row[0], self._separate), []).append(number)
         found = await asyncio.gather(
@@ -332,8 +331,8 @@ async def _body(request):
     return body
 
 
-def _check_texts(name, given, texts):
-    wrong = [text for text in given if not isinstance(text, str)] if isinstance(given, list) else [given]
+def _check_texts(name, given, texts, *types):
+    wrong = [text for text in given if not isinstance(text, types or str)] if isinstance(given, list) else [given]
     if wrong:
         raise Refusal(400, f"{name} must be a list of strings, and there is {json.dumps(wrong[0])[:100]}")
     if len(given) != len(texts):

@@ -1,5 +1,6 @@
 """What exports may be and where they may be written. Loads no TensorFlow until it writes: commands look first."""
 
+import functools
 import importlib.util
 import json
 import os
@@ -19,8 +20,29 @@ WARM_UP_FILE = "tf_serving_warmup_requests"
 _ROWS = (1, 8)
 _TOKENS = 16
 _TEXT = "A text that nobody asked about. "
-# Fields of the messages.
-_PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS, _SIGNATURE, _KEY, _VALUE = 6, 1, 1, 2, 3, 1, 2
+# What they need of the messages of tensorflow_serving/apis: each field's number, and its type if it is no string.
+_MESSAGES = {
+    "PredictionLog": {"predict_log": (6, ".tf_adapters.PredictLog")},
+    "PredictLog": {"request": (1, ".tf_adapters.PredictRequest")},
+    "PredictRequest": {"model_spec": (1, ".tf_adapters.ModelSpec"), "inputs": (2, ".tf_adapters.Input")},
+    "ModelSpec": {"signature_name": (3, "")},
+    "Input": {"key": (1, ""), "value": (2, ".tensorflow.TensorProto")},
+}
+# How a server computes requests that wait at the same time as one batch: under the name that it looks for in a version
+# (--enable_per_model_batching_parameters), and beside the requests (--batching_parameters_file).
+BATCHING_FILES = ("batching_params.pbtxt", "assets.extra/batching_parameters.txt")
+_BATCHING = """\
+# tensorflow_serving/servables/tensorflow/session_bundle_config.proto: BatchingParameters
+max_batch_size { value: 64 }
+# How long a request waits for others, at most: a tenth of what a batch takes costs little.
+batch_timeout_micros { value: 2000 }
+# Requests beyond these are refused (UNAVAILABLE), so that a client may try another server.
+max_enqueued_batches { value: 64 }
+# As many as there are cores for batches. A server reads it from --batching_parameters_file alone.
+num_batch_threads { value: 4 }
+# Of ids; texts of any lengths go together.
+pad_variable_length_inputs: true
+"""
 
 
 def check_version_directory(directory):
@@ -93,7 +115,10 @@ def write_version(directory, root, functions, about, **values):
             extra.mkdir()
             text = json.dumps({"tf_adapters": __version__, **about}, ensure_ascii=False)
             (extra / "tf_adapters.json").write_text(text + "\n", encoding="utf-8")
+            for name in BATCHING_FILES:
+                (complete / name).write_text(_BATCHING, encoding="utf-8")
             write_requests(extra / WARM_UP_FILE, functions, **values)
+            check_requests(complete)
             os.rename(complete, directory)
     except (OSError, tf.errors.OpError) as error:
         raise InputError(f"{directory} cannot be written: {reason(error)}.") from None
@@ -120,42 +145,71 @@ def write_requests(path, functions, **values):
                 continue
             for rows in _ROWS:
                 inputs = {name: _value(spec, rows, values.get(name)) for name, spec in specs.items()}
-                writer.write(_record(signature, inputs))
+                log = _prediction_log()()
+                request = log.predict_log.request
+                request.model_spec.signature_name = signature
+                for name, value in inputs.items():
+                    request.inputs.add(key=name, value=tf.make_tensor_proto(value))
+                writer.write(log.SerializeToString())
 
 
-def _record(signature, inputs):
-    """A serialised `PredictionLog` of a request.
-
-    Args:
-        signature: str.
-        inputs: dict from input to an array.
-    """
+def check_requests(directory):
+    """Raise InputError if a version's signatures do not take its requests: a server would not load it."""
     import tensorflow as tf
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf import saved_model_pb2
 
-    request = _field(_MODEL_SPEC, _field(_SIGNATURE, signature.encode()))
-    for name, value in inputs.items():
-        tensor = tf.make_tensor_proto(value).SerializeToString()
-        request += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
-    return _field(_PREDICT_LOG, _field(_REQUEST, request))
+    saved = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes())
+    path = directory / "assets.extra" / WARM_UP_FILE
+    for number, record in enumerate(tf.data.TFRecordDataset(str(path)).as_numpy_iterator(), start=1):
+        try:
+            request = _prediction_log().FromString(record).predict_log.request
+        except DecodeError:
+            raise InputError(f"{path}: record {number} is no PredictionLog.") from None
+        name, given = request.model_spec.signature_name, {entry.key: entry.value for entry in request.inputs}
+        signature = saved.meta_graphs[0].signature_def[name]
+        wanted = dict(signature.inputs)
+        wrong = set(given) - set(wanted) | set(wanted) - set(given) - set(signature.defaults)
+        for key in set(given) & set(wanted):
+            shapes = (tf.TensorShape(tensor[key].tensor_shape) for tensor in (given, wanted))
+            if given[key].dtype != wanted[key].dtype or not next(shapes).is_compatible_with(next(shapes)):
+                wrong.add(key)
+        if wrong:
+            raise InputError(
+                f"{path}: the signature {name!r} takes {sorted(wanted)}, and not {sorted(wrong)[0]!r} as it is in "
+                f"record {number}."
+            )
+
+
+@functools.cache
+def _prediction_log():
+    """The class of a `PredictionLog`."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from tensorflow.core.framework import tensor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto(
+        name="tf_adapters/requests.proto", package="tf_adapters", dependency=[tensor_pb2.DESCRIPTOR.name]
+    )
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for message, fields in _MESSAGES.items():
+        described = file.message_type.add(name=message)
+        for name, (number, kind) in fields.items():
+            field = described.field.add(name=name, number=number, type_name=kind or None)
+            field.label = kinds.LABEL_REPEATED if name == "inputs" else kinds.LABEL_OPTIONAL
+            field.type = kinds.TYPE_MESSAGE if kind else kinds.TYPE_STRING
+    pool = descriptor_pool.Default()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tf_adapters.PredictionLog"))
 
 
 def _value(spec, rows, strings):
     import numpy as np
 
-    is_ids = spec.dtype == np.int32
+    is_ids = spec.dtype.is_integer
     shape = [rows, *(_TOKENS if is_ids else 2 for _ in spec.shape[1:])]
     if is_ids:
-        return np.full(shape, 0 if spec.name == "token_type_ids" else 1, np.int32)
+        return np.full(shape, 0 if spec.name == "token_type_ids" else 1, spec.dtype.as_numpy_dtype)
     if strings:
         return np.resize(np.array(strings, object), shape)
     # Of several rows some are as long as texts may be.
     return np.full(shape, _TEXT if rows == 1 else 64 * _TEXT, object)
-
-
-def _field(number, content):
-    """A field of a message whose content has a length."""
-    size, length = len(content), b""
-    while size >= 128:
-        length += bytes([size & 127 | 128])
-        size >>= 7
-    return bytes([number << 3 | 2]) + length + bytes([size]) + content
