@@ -40,9 +40,10 @@ SEARCH = ["--vary=adapter-size=3", f"--vary=learning-rate={TOO_HIGH},3e-3", "--v
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An encoder of two blocks and few rows."""
+    """An encoder of two blocks, another of one, and few rows."""
     folder = tmp_path_factory.mktemp("tuning")
     write_checkpoint(folder / "encoder", num_hidden_layers=2)
+    write_checkpoint(folder / "one-block", num_hidden_layers=1)
     for seed, (name, rows) in enumerate({"train": 48, "validation": 40}.items()):
         write_csv(folder / f"{name}.csv", rows, seed=seed)
     return folder
@@ -63,10 +64,10 @@ def new(folder, task):
     return make
 
 
-def words_of(folder, *options):
+def words_of(folder, *options, encoder="encoder"):
     """A `tune` on these rows."""
     files = [f"--train={folder / 'train.csv'}", f"--validation={folder / 'validation.csv'}"]
-    return ["tune", f"--model={folder / 'encoder'}", *files, "--max-length=16", "--space=none", *options]
+    return ["tune", f"--model={folder / encoder}", *files, "--max-length=16", "--space=none", *options]
 
 
 def point(hypermodel, **values):
@@ -102,7 +103,8 @@ def search(folder):
         patch.setenv("COLUMNS", "200")
         patch.setattr(loading, "load_backbone", lambda *given, **more: loaded.append(1) or original(*given, **more))
         # Test rows that are the validation rows, so that the best one's number is known.
-        assert main([*words_of(folder, *SEARCH), f"--test={folder / 'validation.csv'}", f"--output={output}"]) == 0
+        options = [*SEARCH, f"--test={folder / 'validation.csv'}", f"--output={output}"]
+        assert main(words_of(folder, *options, encoder="one-block")) == 0
     return output, printed.getvalue(), len(loaded), errors.getvalue()
 
 
@@ -445,8 +447,8 @@ def test_a_process_of_no_search_is_told_so(cli, folder, tmp_path, monkeypatch):
 def test_a_folder_with_a_search_is_refused(cli, folder, search):
     outcome = cli(*words_of(folder, TWO), f"--output={search[0]}")
     assert "is not empty: go on with it by --resume, or replace it by --overwrite" in outcome.err
-    words = [*words_of(folder, *SEARCH), f"--test={folder / 'validation.csv'}", f"--output={search[0]}"]
-    outcome = cli(*words, "--resume", "--seed=3")
+    options = [*SEARCH, f"--test={folder / 'validation.csv'}", f"--output={search[0]}", "--resume", "--seed=3"]
+    outcome = cli(*words_of(folder, *options, encoder="one-block"))
     assert outcome.status == 2 and "holds a search with another seed (0, now 3)" in outcome.err
 
 
