@@ -128,6 +128,9 @@ def test_digest_tells_questions_contexts_and_answers_apart_but_not_how_they_are_
         rows_of(("Who?", "Ada sang."), labelled=False),
     ]
     assert len({rows.digest() for rows in (alone, *others)}) == 7
+    who, ada, sang = ("Who?", "Ada sang."), ("Ada",), ("sang",)
+    parted = [rows_of(who + ada + sang, who + ada), rows_of(who + ada, who + sang + ada)]
+    assert parted[0].digest() != parted[1].digest()
 
 
 def squad_with(**question):

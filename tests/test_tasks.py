@@ -126,6 +126,7 @@ def test_scores_that_are_none_are_refused(cells, says):
         (["a,b", "b,c", "c,a"], "multi-label", "|", ("a,b", {"label_separator": ","})),
         ([str(n) for n in range(21)], "classification", "|", ("21 labels", {"kind": "regression"})),
         ([str(n) for n in range(20)], "classification", "|", None),
+        (["New York, NY", "Albany, NY", "Boston, MA"], "classification", "|", None),
         (["POS", "Pos", "neg", "pos"], "classification", "|", ("The labels 'POS' and 'Pos' and 'pos' differ", {})),
         (["new  york", "New\xa0York", "01", "1", "x"], "multi-label", "|", ("York'; '01' and '1' differ by", {})),
         (["['a']", "['a', 'b']"], "classification", "|", ("\"['a']\" are lists", {"kind": "multi-label"})),
