@@ -285,6 +285,9 @@ def test_a_long_sentence_is_cut_between_words_with_a_third_of_the_window_in_comm
     # Of the four words 10 to 13 two go to each: word 11 has 2 after it in the first window, 1 before it in the second.
     assert windows.first.tolist() == [0, 12] and windows.last.tolist() == [12, 24]
     assert windows.position.tolist() == [*range(1, 13), *range(3, 15)]
+    # Of 19 words 4 would be in common: the last window would begin with the word 10 and have 9.
+    windows = word_windows(word_rows([list(words[:19])]).words, letters)
+    assert windows.input_ids.to_list()[1] == [2, *ids[6:20], 3]
 
 
 @pytest.mark.parametrize("seed", range(5))
