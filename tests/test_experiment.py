@@ -6,17 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from tests.conftest import write_checkpoint
-from tests.runs import content
+from tests.runs import Killed, content
 from tf_adapters import InputError, TrainingSettings, get_recipe, load_trained, task_from_files
 from tf_adapters.training.experiment import Experiment, Observer
 from tf_adapters.training.run import Reporter
 
 SETTINGS = TrainingSettings(epochs=2, learning_rate=3e-3, batch_size=32, dropout=0.0, seed=1)
-
-
-class Stopped(Exception):
-    """As a kill would."""
 
 
 class StopAtSeed(Observer):
@@ -26,17 +21,10 @@ class StopAtSeed(Observer):
     def begin(self, seed, task, model):
         self.begun.append(seed)
         if seed == self.seed:
-            raise Stopped
+            raise Killed
 
     def end(self, seed, result):
         self.done.append((seed, result is None))
-
-
-@pytest.fixture(scope="module")
-def one_block(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoder") / "one-block"
-    write_checkpoint(folder, num_hidden_layers=1)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +39,7 @@ def experiment(one_block, sentences):
 @pytest.mark.slow
 def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment, tmp_path):
     observer = StopAtSeed(2)
-    with pytest.raises(Stopped):
+    with pytest.raises(Killed):
         experiment.run_seeds(tmp_path / "a", 2, observer=observer)
     assert observer.begun == [1, 2] and observer.done == [(1, False)]
     with pytest.raises(InputError, match="holds seeds of a run with another learning_rate .0.003, now 0.1."):

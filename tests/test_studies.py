@@ -9,17 +9,16 @@ import warnings
 import numpy as np
 import pytest
 
-from tests.conftest import minilm_directory, write_checkpoint
-from tf_adapters import ByteLevelBpe, InputError, WordPiece, load_tokenizer
+from tests.conftest import write_checkpoint
+from tf_adapters import ByteLevelBpe, InputError, load_tokenizer
 from tf_adapters.ranges import RANGES
 from tf_adapters.recipes import RECIPES
-from tf_adapters.saving import settings as saved_settings
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, pwws, run
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
 from tf_adapters.studies.figure import write_figure
 from tf_adapters.studies.gradients import GradientNorms, groups_of
-from tf_adapters.studies.lab import Lab, read_values, slug
+from tf_adapters.studies.lab import Lab, read_values
 from tf_adapters.studies.landscape import width
 from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired, rank, spread
 from tf_adapters.studies.pwws import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
@@ -68,8 +67,8 @@ def test_help_lists_each_study_with_its_figures(cli):
     shown = " ".join(cli("study", "--help").out.replace("│", " ").split())
     for name, study in STUDIES.items():
         assert name in shown and title_of(study) in shown and study.figures in shown
-        words = cli("study", name, "--help").out
-        assert all(f"--{option.replace('_', '-')}" in words for option in options_of(study))
+    words = cli("study", "attack", "--help").out
+    assert all(f"--{option.replace('_', '-')}" in words for option in options_of(STUDIES["attack"]))
     assert get_study("ablation") is Ablation
     with pytest.raises(InputError, match="study='ablations' is unknown: the studies are ablation, "):
         get_study("ablations")
@@ -195,29 +194,17 @@ def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sen
         assert found["drops"][span] == pytest.approx(1 - score / value["whole"])
 
 
-def test_ablation_of_a_directory_without_adapters_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(saved_settings, "read_settings", lambda directory: {"adapter": None})
-    with pytest.raises(InputError, match="directories.*: head was trained without adapters, so that there is"):
-        run(Ablation(directories=("head",)), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
         ("init --sigmas a,b", "--sigmas a,b must be numbers with commas between them"),
-        ("init --sigmas 0.1,0.1", "sigmas.* has a value twice"),
         ("ablation --variants shared", "'shared' is none of houlsby, unshared, per-layer, 3-shared, frozen-norms"),
-        ("trade-off --baselines bag", "'bag' is none of tf-idf, network, layer-mix"),
         ("sharing --tasks ,", "tasks.* is empty"),
         ("low-resource --rows 5", "--rows 5 is not for this study: give --counts"),
-        ("cross-lingual --shares 1.5", "shares.* must be a number above 0 and at most 1"),
-        ("sharing --precision half", "--precision half is unknown"),
         ("sharing --resume", "holds no study; start one without --resume"),
         ("similarity --keep last", "--keep last is best in this study, which looks at more"),
         ("sharing --keep first", "--keep first must be best or last"),
         ("sharing --recipe gururangan-2020", "--recipe gururangan-2020 must be one of default, houlsby-2019, "),
-        ("sharing --full-recipe he-2021", "--full-recipe he-2021 must be one of .*houlsby-2019-full, "),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(cli, tmp_path, arguments, message):
@@ -245,11 +232,6 @@ def test_a_folder_that_holds_something_else_is_not_written_to(cli, tmp_path):
     refused = cli("study", "page", tmp_path)
     assert refused.status == 2 and "has no finished study below it" in refused.err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    (tmp_path / "init").mkdir()
-    (tmp_path / "init" / "summary.json").write_text('{"study": "init"}')
-    refused = cli("study", "page", tmp_path)
-    assert refused.status == 2 and "init.svg is missing: run the study again" in refused.err
-    assert not (tmp_path / "index.html").exists()
 
 
 def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task):
@@ -263,9 +245,6 @@ def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task
     # A fifth of the training rows chooses, and the task's own validation rows are reported.
     assert len(split.validation) == len(data.train) // 5 and len(split.train) == len(data.train) - len(split.validation)
     assert texts[1] | texts[2] == texts[0] and reported is data.validation
-    # Folders of runs have short names that differ.
-    names = {slug({"task": "a/b c", "arm": "x" * 200, "seed": seed}) for seed in (0, 1)}
-    assert len(names) == 2 and all(len(name) < 80 and "/" not in name and " " not in name for name in names)
     with pytest.raises(InputError, match="counts=10000: .* of which 16 choose the epoch: give at least one row"):
         small(LowResource, task, "x").rows_of({"task": task, "arm": "full, 10000", "seed": 0})
 
@@ -368,8 +347,6 @@ def test_missing_wordnet_is_named_with_the_command_that_gets_it(cli, task, model
     arguments = ("study", "attack", "--tasks", task, "--model", model, "--output", tmp_path / "out")
     refused = cli(*arguments)
     assert refused.status == 2 and "WordNet is missing: run `python -m nltk.downloader wordnet`" in refused.err
-    refused = cli(*arguments, "--wordnet", tmp_path)
-    assert refused.status == 2 and "has no file data.noun: give the folder of WordNet's files" in refused.err
 
 
 def test_wordnet_is_read_from_a_folder_that_nltk_does_not_know(tmp_path, monkeypatch):
@@ -388,11 +365,6 @@ def test_wordnet_is_read_from_a_folder_that_nltk_does_not_know(tmp_path, monkeyp
         warnings.simplefilter("ignore")  # it has no other languages
         (found,) = pwws.read_wordnet(tmp_path).synsets("film")
     assert found.lemma_names() == ["film", "movie"]
-    if not hasattr(nltk, "pathsec"):
-        return  # before 3.10 it looks at no permissions
-    (tmp_path / "lexnames").chmod(0o666)
-    with pytest.raises(InputError, match=r"wordnet='.*': NLTK will not read .*chmod go-w"):
-        pwws.read_wordnet(tmp_path)
 
 
 def test_similarity_is_that_of_the_matrices_of_cosines_by_hand():
@@ -403,9 +375,6 @@ def test_similarity_is_that_of_the_matrices_of_cosines_by_hand():
     cosines = [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in rows] for rows in (one, other) for a in rows]
     above = [np.asarray(cosines[12 * place : 12 * place + 12])[np.triu_indices(12, 1)] for place in (0, 1)]
     assert similarity(one, other) == pytest.approx(pearsonr(*above)[0], abs=1e-6)
-    # Lengths and rotations of all tokens together change nothing.
-    turned = one @ np.linalg.qr(random.normal(size=(5, 5)))[0] * random.uniform(1, 2, (12, 1))
-    assert similarity(one, turned) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_a_landscape_is_as_wide_as_its_loss_is_at_most_twice_the_least():
@@ -426,7 +395,6 @@ def test_languages_are_tried_by_size_and_by_share_of_the_rows(task):
     available = len(load(task, None).train)
     rows = [len(study.rows_of({"task": task, "arm": arm, "seed": 0})[0].train) for arm in (kinds[0], list(arms)[0])]
     assert rows == [len(study.rows_of({"task": task, "arm": "full", "seed": 0})[0].train), round(available / 2)]
-    assert list(get_study("cross-lingual")().arms()) == ["adapters", "full"]
 
 
 def test_curves_are_of_other_languages_rows_where_there_are_some(task, monkeypatch):
@@ -447,10 +415,8 @@ def test_curves_are_of_other_languages_rows_where_there_are_some(task, monkeypat
         dataclasses.replace(study, others=("tr",)).rows_of({"task": task, "seed": 0})
 
 
-@pytest.mark.parametrize("keep", ["last", "best"])
-def test_pretraining_has_a_curve_and_a_box_for_each_checkpoint(tmp_path, keep):
-    study = get_study("pretraining")(tasks=("a",), checkpoints=(10, 20), seeds=2, keep=keep)
-
+def test_pretraining_has_a_curve_and_a_box_for_each_checkpoint(tmp_path):
+    study = get_study("pretraining")(tasks=("a",), checkpoints=(10, 20), seeds=2, keep="last")
     values = [
         made(
             study, arm, 0.8, seed, last_scores={"reported": {"accuracy": 0.6}},
@@ -464,7 +430,7 @@ def test_pretraining_has_a_curve_and_a_box_for_each_checkpoint(tmp_path, keep):
     assert {name: arm["curve"]["values"] for name, arm in arms.items()} == {
         name: pytest.approx([0.75, len(name) / 100]) for name in study.arms()
     }
-    assert all(arm["mean"] == pytest.approx(0.6 if keep == "last" else 0.8) for arm in arms.values())
+    assert all(arm["mean"] == pytest.approx(0.6) for arm in arms.values())
     columns, rows = study.table(summary)
     assert {len(row) for row in rows} == {len(columns)}
     write_figure(study, summary, tmp_path)
@@ -485,29 +451,19 @@ def test_a_study_is_by_default_its_papers(paper, task, model):
     assert sorted(name for names in PAPERS.values() for name in names) == sorted(STUDIES)
     for name in PAPERS[paper]:
         study = get_study(name)(tasks=(task,), model=model, validation_rows=16)
-        if name == "low-resource":
-            study = dataclasses.replace(study, counts=(16,))
         recipes = {"adapters": RECIPES[paper], "full": RECIPES[f"{paper}-full"]}
         assert (study.recipe, study.full_recipe) == tuple(recipe.name for recipe in recipes.values())
-        arms = study.arms()
-        if name in ("pretraining", "attack"):
-            arms = {arm: about for arm, about in arms.items() if "," not in arm}
-        for arm, about in arms.items():
-            identity = {"task": task, "arm": arm, "seed": 0, **study.points(about)[0]}
-            experiment, recipe = study.experiment(None, about, identity)[0], study.recipe_of(about)
+        for about in study.arms().values():
             if about.recipe is None and about.trainable in recipes:
-                assert recipe == recipes[about.trainable]
-            assert experiment.recipe == recipe and experiment.max_length is None
-            usual = ("epochs", "batch_size", "warmup_fraction", "weight_decay", "epsilon")
-            usual += () if "mixout" in about.settings else ("dropout",)
-            assert {one: getattr(experiment.settings, one) for one in usual} == {
-                one: getattr(recipe, one) for one in usual
-            }
-            if not about.adapter and about.adapter is not None and "size" not in identity:
-                assert experiment.adapter == recipe.adapter
+                assert study.recipe_of(about) == recipes[about.trainable]
         assert study.keep == ("last" if name == "pretraining" else "best")
         if name not in ("size", "trade-off", "stability"):  # whose rates are searched, or are the question
             assert study.changes() == {}
+    experiment = next(iter(experiments(Sharing(tasks=(task,), model=model, validation_rows=16), task).values()))
+    recipe = RECIPES["houlsby-2019-full"]
+    assert experiment.recipe == recipe and experiment.max_length is None
+    usual = ("epochs", "batch_size", "warmup_fraction", "weight_decay", "epsilon", "dropout")
+    assert all(getattr(experiment.settings, one) == getattr(recipe, one) for one in usual)
 
 
 def test_what_shortens_a_study_is_told_in_its_summary(task, model):
@@ -533,17 +489,10 @@ def test_variants_train_the_layer_norms_that_the_reports_do(task, model):
     }  # fmt: skip
 
 
-def test_another_metric_chooses_and_is_reported(task, monkeypatch):
+def test_another_metric_chooses_and_is_reported(task):
     assert load(task, None).metric == "accuracy" and load(task, None, "matthews").metric == "matthews"
     with pytest.raises(InputError, match="metric 'spearman' is not for classification tasks"):
         load(task, None, "spearman")
-    # MNLI's second validation split is scored beside the first.
-    data = load(task, None)
-    split = type("Split", (), {"rows": data.validation})
-    asked = []
-    monkeypatch.setattr("tf_adapters.tasks.registry.load_split", lambda *given, **options: asked.append(given) or split)
-    assert Sharing().further_rows("glue/mnli", data, None) == {"mismatched": data.validation}
-    assert asked == [("glue/mnli", "validation_mismatched")] and Sharing().further_rows("glue/sst2", data, None) == {}
 
 
 def test_arms_within_noise_of_the_constant_answer_are_marked(task, tmp_path):
@@ -592,30 +541,23 @@ def test_the_last_epoch_is_scored_beside_the_best(task, model, tmp_path):
     assert study.counted(run) is run
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "byte-level"])
-def test_an_unknown_word_is_one_unknown_token_in_each_kind_of_tokenizer(kind):
+def test_an_unknown_word_is_one_unknown_token():
     import tensorflow as tf
 
-    if kind == "wordpiece":
-        vocabulary = (minilm_directory() / "vocab.txt").read_text("utf-8").splitlines()
-        tokenizer = WordPiece(vocabulary, max_length=16)
-    else:
-        # All bytes, as in every vocabulary of this kind, and one merge with a space.
-        tokens = ["<s>", "<pad>", "</s>", "<unk>", *_byte_alphabet(), "\u0120b"]
-        tokenizer = ByteLevelBpe({token: place for place, token in enumerate(tokens)}, [("\u0120", "b")], max_length=16)
+    # All bytes, as in every vocabulary of this kind, and one merge with a space.
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *_byte_alphabet(), "\u0120b"]
+    tokenizer = ByteLevelBpe({token: place for place, token in enumerate(tokens)}, [("\u0120", "b")], max_length=16)
+    reading = reading_unknown(tokenizer)
     plain = tf.constant(["a b", "good (b)"])
-    assert (reading_unknown(tokenizer).tokenize(plain).to_list()) == tokenizer.tokenize(plain).to_list()
-    unknown = tokenizer.unk_id
+    assert reading.tokenize(plain).to_list() == tokenizer.tokenize(plain).to_list()
     for text, without in (
         (f"a {UNKNOWN} b", ("a", " b")),
         (f"{UNKNOWN} b", ("", " b")),
         (f"(b) {UNKNOWN}.", ("(b)", ".")),
     ):
-        found = reading_unknown(tokenizer).encode(tf.constant([text]))["input_ids"][0].numpy().tolist()
+        found = reading.encode(tf.constant([text]))["input_ids"][0].numpy().tolist()
         first, last = (tokenizer.tokenize(tf.constant([part]))[0].numpy().tolist() for part in without)
-        assert found == [tokenizer.cls_id, *first, unknown, *last, tokenizer.sep_id]
-    # As text it is several tokens, none of which is the unknown one.
-    assert unknown not in tokenizer.tokenize(tf.constant([tokenizer.unk_token]))[0].numpy()
+        assert found == [tokenizer.cls_id, *first, tokenizer.unk_id, *last, tokenizer.sep_id]
 
 
 @pytest.mark.slow
@@ -704,15 +646,15 @@ def test_baselines_learn_words_without_fine_tuning(name, task, model):
         assert found["trained_parameters"] == blocks + 2 * (hidden + 1)
 
 
-def test_means_of_blocks_are_those_of_the_tokens_that_are_there(task, model):
+def test_means_of_blocks_are_those_of_the_tokens_that_are_there(task, one_block):
     import tensorflow as tf
 
     from tf_adapters import load_backbone
 
-    encoder, rows = load_backbone(model), load(task, None).validation.take(range(5))
+    encoder, rows = load_backbone(one_block), load(task, None).validation.take(range(3))
     tokenizer = load_tokenizer(encoder, max_length=16)
     found = block_means(encoder, tokenizer, rows, 2)
-    for number in range(5):
+    for number in range(3):
         ids = tokenizer.encode(rows.text[number : number + 1])["input_ids"].to_tensor()
         inputs = {"input_ids": ids, "attention_mask": tf.ones_like(ids), "token_type_ids": tf.zeros_like(ids)}
         states = encoder.bert(inputs, output_hidden_states=True).hidden_states

@@ -1,7 +1,6 @@
 """Labels for words: files, windows, loss, metrics, training and prediction."""
 
 import gzip
-import io
 import re
 import warnings
 
@@ -9,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model, write_checkpoint
+from tests.cases import nightly_but
+from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model
 from tf_adapters import WordPiece
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
@@ -23,7 +23,6 @@ from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS, check_metric
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split
-from tf_adapters.tasks.rows import sample_rows
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import _windows, word_windows
@@ -89,11 +88,8 @@ def test_conllu_gives_the_syntactic_words_and_their_tags(tmp_path):
     with gzip.open(tmp_path / "a.CoNLLU.gz", "wt", encoding="utf-8", newline="\r\n") as file:
         file.write(CONLLU.rstrip("\n"))
     assert READER.read(tmp_path / "a.CoNLLU.gz")[0].digest() == rows.digest()
-    assert READER.read(write(tmp_path / "a.txt", CONLLU), format="conllu")[0].digest() == rows.digest()
-    # Other columns, and the labels given.
-    rows, labels = READER.read(tmp_path / "a.conllu", text_column="lemma", label_column="XPOS", labels=tuple("ENPRSV"))
-    assert words_of(rows)[0] == ["ir", "nosotros", "a", "el", "mar"] and labels == tuple("ENPRSV")
-    assert rows.labels.to_list() == [[5, 2, 0, 3, 4], [1]]
+    rows, _ = READER.read(tmp_path / "a.conllu", text_column="lemma", label_column="XPOS", labels=tuple("ENPRSV"))
+    assert words_of(rows)[0] == ["ir", "nosotros", "a", "el", "mar"] and rows.labels.to_list() == [[5, 2, 0, 3, 4], [1]]
 
 
 def test_column_files_have_the_word_first_and_the_label_last(tmp_path):
@@ -113,10 +109,8 @@ def test_column_files_have_the_word_first_and_the_label_last(tmp_path):
 def test_a_language_before_every_word_is_taken_off_and_one_word_alone_is_no_sign_of_it(tmp_path):
     text = "en:R.H.\tB-ORG\n\nen:Saunders\tI-ORG\nen::\tO\n"
     assert words_of(READER.read(write(tmp_path / "train", text))[0]) == [["R.H."], ["Saunders", ":"]]
-    assert words_of(READER.read(write(tmp_path / "min", text.replace("en:", "zh-min-nan:")))[0])[0] == ["R.H."]
     for text, expected in (("re:a\tA\nb\tB\n", ["re:a", "b"]), ("a\tA\nre:b\tB\n", ["a", "re:b"])):
         assert words_of(READER.read(write(tmp_path / "b", text))[0]) == [expected]
-    assert [chunk.words for chunk in READER.chunks(write(tmp_path / "one", "re:a\n"))] == [["re:a"]]
     with pytest.raises(InputError, match="train, line 5: 'Ltd' does not begin with 'en:' as the words before it do"):
         READER.read(write(tmp_path / "train", "en:R.H.\tB\nen:S\tI\n\nen:x\tO\nLtd\tO\n"))
 
@@ -126,17 +120,12 @@ def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(t
     chunks = list(READER.chunks(path, chunk_rows=2))
     assert [len(chunk) for chunk in chunks] == [2, 1] and all(chunk.rows().labels is None for chunk in chunks)
     assert words_of(chunks[0].rows()) == [["a", "quiet", ",", "film"], ["St.", "Denis", "x"]]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a b\nc\n")))
-    assert [chunk.words for chunk in READER.chunks("-")] == [["a", "b", "c"]]
     (chunk,) = READER.chunks(write(tmp_path / "a.conllu", CONLLU.replace("NOUN", "_")))
     assert chunk.words == ["Vamos", "nos", "a", "el", "mar", "6 000"] and chunk.counts == [5, 1]
     (chunk,) = READER.chunks(write(tmp_path / "test", "a\nb\n\nc\n"))
     assert chunk.words == ["a", "b", "c"] and chunk.counts == [2, 1]
-    for text, message in (("\u3000 \na\n", "line 1: holds only white space"), ("a\n\nb\n", "line 2: is empty")):
-        with pytest.raises(InputError, match=f"a.txt, {message}"):
-            list(READER.chunks(write(path, text)))
-    monkeypatch.setattr(reading, "_MOST_WORDS_IN_A_CHUNK", 5)
-    assert [chunk.counts for chunk in READER.chunks(write(path, "a b c\n" * 7))] == [[3, 3], [3, 3], [3, 3], [3]]
+    with pytest.raises(InputError, match="a.txt, line 2: is empty"):
+        list(READER.chunks(write(path, "a\n\nb\n")))
     monkeypatch.setattr(reading, "MOST_WORDS", 3)
     with pytest.raises(InputError, match="line 6: the sentence that begins on line 3 has more than 3 words; put an"):
         list(READER.chunks(write(tmp_path / "a", "a\n\n" + "b\n" * 4)))
@@ -148,27 +137,21 @@ def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(t
         ("a.conllu", SENTENCE + "2\tx\tNOUN\n", {}, "line 2: has 3 columns where CoNLL-U has ten; separate them by"),
         ("a.conllu", SENTENCE.replace("1", "x"), {}, "line 1: the ID is 'x'; give a number, a range (1-2), or an"),
         ("a.conllu", SENTENCE * 2, {}, "line 2: the ID is 1 where 2 follows; number a sentence's words from 1, and"),
-        ("a.conllu", "# x\n" + SENTENCE.replace("mar", ""), {}, "line 2: FORM is empty; fill it in, or remove the row"),
         ("a.conllu", SENTENCE.replace("NOUN", "_"), {}, "line 1: UPOS is '_', which stands for no label"),
-        ("a.conllu", "1-2\tal" + 8 * "\t_" + "\n", {}, "line 1: the sentence that begins here has no word"),
         ("a.conllu", "# nothing\n\n", {}, "a.conllu has no words: give a file with at least one sentence"),
-        ("a.conllu", "1\tn\xe3o\t".encode("latin-1"), {}, "a.conllu, line 1: byte 0xe3 is not UTF-8"),
         ("a.conllu", SENTENCE, {"labels": UPOS[:3]}, "line 1: the label 'NOUN' is not among those of the training"),
-        ("a.txt", "EU NNP B-ORG\nrejects O\n", {}, "a.txt, line 2: has 2 columns where the first row has 3; correct"),
         ("a.txt", "EU\nrejects\n", {}, "line 1: has one column; give a word and its label"),
         ("a.txt", "EU\tB-ORG\n\tO\n", {}, "line 2: the word is empty; fill it in, or remove the row"),
         ("a.txt", "EU\tO\nrejects\tO\n", {}, "a.txt has only the label 'O': training needs at least two"),
         ("a.csv", "EU\tO\n", {}, "a.csv is a table or JSON, and words are read from CoNLL-U or column files: write a"),
         ("a.conllu", SENTENCE, {"text_pair_column": "b"}, "text_pair_column='b': words have no pairs"),
-        ("a.conllu", SENTENCE, {"label_separator": ";"}, "label_separator=';': a word has one label, leave it out"),
-        ("a.conllu", SENTENCE, {"format": "csv"}, "format is 'csv' and must be one of conllu, columns"),
         ("a.conllu", SENTENCE, {"label_column": "POS"}, "label_column is 'POS', and CoNLL-U has the columns ID, FORM,"),
         ("a.txt", SENTENCE, {"label_column": 0}, "label_column is 0, and this file's columns have no names: give a"),
         ("a.txt", SENTENCE, {"text_column": 11}, "line 1: has 10 columns, and column 11 was asked for"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_file_line_and_fix(tmp_path, name, text, options, message):
-    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    write(tmp_path / name, text)
     with pytest.raises(InputError, match=re.escape(message)):
         READER.read(tmp_path / name, **options)
 
@@ -181,16 +164,13 @@ def test_sentences_that_cannot_be_used_are_counted_and_leave_no_label_behind(tmp
     assert bad.count == 1 and "a, line 5: has 1 columns where the first row has 2" in bad.examples[0]
     rows, _ = READER.read(tmp_path / "a", labels=("B-X", "O"), bad_rows=bad)
     assert words_of(rows) == [["a", "b"]] and bad.count == 3 and "line 8: the label 'I-X'" in bad.examples[-1]
-    with pytest.raises(InputError, match="a has no usable sentence; the first problem: .*line 1: the label 'B-X'"):
-        READER.read(tmp_path / "a", labels=("Y",), bad_rows=BadRows())
 
 
-def test_rows_are_taken_sampled_and_told_apart():
+def test_rows_are_taken_and_told_apart():
     rows = word_rows([["a", "b"], ["c"], []], [[0, 1], [2], []])
     assert len(rows) == 3 and words_of(rows.take([2, 0])) == [[], ["a", "b"]]
-    assert rows.take(np.array([1, 0])).labels.to_list() == [[2], [0, 1]]
-    sample = sample_rows(rows, count=2, seed=0)
-    assert len(sample) == 2 and sample.label_names == rows.label_names
+    taken = rows.take(np.array([1, 0]))
+    assert taken.labels.to_list() == [[2], [0, 1]] and taken.label_names == rows.label_names
     others = [
         word_rows([["a"], ["b", "c"], []], [[0], [1, 2], []]),
         word_rows([["a", "b"], ["c"], []], [[0, 1], [1], []]),
@@ -213,20 +193,16 @@ def test_a_treebank_is_found_under_its_published_and_its_short_name(tmp_path):
     assert split.labels == split.rows.label_names == UPOS and len(UPOS) == 17
     assert (split.kind, split.metric) == ("token-classification", "token-accuracy")
     assert names_of(split.rows) == [["VERB", "PRON", "ADP", "DET", "NOUN"], ["NUM"]]
-    for name in ("ud/es_gsd", "ud/nl_alpino"):
-        with pytest.raises(InputError, match=f"'{name}' has no split '(train|validation)'"):
-            load_task(name, data_dir=tmp_path)
+    with pytest.raises(InputError, match="'ud/nl_alpino' has no split 'validation'"):
+        load_task("ud/nl_alpino", data_dir=tmp_path)
     write(tmp_path / "fr_ftb/test.conllu", re.sub(r"(?m)^(\d+)\t[^\t]+", r"\1\t_", CONLLU))
-    write(tmp_path / "fr_gsd/test.conllu", CONLLU.replace("DET", "ART"))
-    for name, options, message in (
-        ("de_gsd", {}, "'ud/de_gsd' has no files in .*: give the folder that holds de_gsd/train.conllu"),
-        ("../x", {}, "'ud/../x' names no treebank"),
-        ("es_gsd", {"label_column": "XPOS"}, "label_column is 'XPOS', but the columns of task 'ud/es_gsd' are fixed"),
-        ("fr_ftb", {}, "every word is '_', because ud/fr_ftb is published without its text"),
-        ("fr_gsd", {}, "test.conllu, line 8: the label 'ART' is not among those of the training rows"),
+    for name, message in (
+        ("de_gsd", "'ud/de_gsd' has no files in .*: give the folder that holds de_gsd/train.conllu"),
+        ("../x", "'ud/../x' names no treebank"),
+        ("fr_ftb", "every word is '_', because ud/fr_ftb is published without its text"),
     ):
         with pytest.raises(InputError, match=message):
-            load_split(f"ud/{name}", "test", data_dir=tmp_path, **options)
+            load_split(f"ud/{name}", "test", data_dir=tmp_path)
 
 
 ENTITY_FILES = {
@@ -255,32 +231,14 @@ def test_entity_tasks_read_the_published_layouts_with_fixed_labels(tmp_path):
     assert task.labels == load_split("ner/wikiann-tr", "train", data_dir=tmp_path / "wikiann").labels
     disease = load_split("ner/ncbi-disease", "test", data_dir=tmp_path / "ner/NCBI-disease")
     assert names_of(disease.rows) == [["I-Disease"]] and disease.metric == "entity-f1"
-    for name, message in (("de", "has no files in .* holds ner/wikiann/de/train or "), ("../x", "names no language")):
-        with pytest.raises(InputError, match=f"'ner/wikiann-{name}' {message}"):
-            load_split(f"ner/wikiann-{name}", "test", data_dir=tmp_path / "ner")
-
-
-@pytest.mark.parametrize(
-    "name, sentences, words",
-    [
-        ("ud/en_ewt", (12544, 2001, 2077), (204577, 25147, 25094)),
-        ("ud/fr_sequoia", (2231, 412, 456), (50502, 9999, 10044)),
-        ("ud/tr_imst", (3435, 1100, 1100), (37522, 10542, 10032)),
-        ("ner/ncbi-disease", (5424, 923, 940), (135701, 23969, 24497)),
-    ],
-)
-def test_real_data_have_the_published_sizes(name, sentences, words):
-    shared(*name.replace("ncbi", "NCBI").split("/"))
-    task = load_task(name, data_dir=DATA)
-    splits = (task.train, task.validation, task.test)
-    assert tuple(map(len, splits)) == sentences
-    assert tuple(int(rows.words.flat_values.shape[0]) for rows in splits) == words
+    with pytest.raises(InputError, match="'ner/wikiann-../x' names no language"):
+        load_split("ner/wikiann-../x", "test", data_dir=tmp_path / "ner")
 
 
 # Windows
 
 
-@pytest.mark.parametrize("name", ["en_ewt", "fr_sequoia", "tr_imst"])
+@pytest.mark.parametrize("name", nightly_but(["tr_imst"], ["en_ewt", "fr_sequoia", "tr_imst"]))
 def test_pieces_equal_huggingfaces_for_split_words(name):
     from transformers import BertTokenizerFast
 
@@ -332,7 +290,7 @@ def test_a_long_sentence_is_cut_between_words_with_a_third_of_the_window_in_comm
     assert windows.input_ids.to_list()[1] == [2, *ids[6:20], 3]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_every_word_belongs_to_the_window_in_which_it_has_most_context(seed):
     random = np.random.default_rng(seed)
     room = int(random.integers(1, 30))
@@ -370,19 +328,17 @@ def test_loss_is_the_mean_over_labelled_tokens_alone():
     assert [variable.dtype for variable in mean.variables] == [tf.float32, tf.float32]
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_loss_of_a_batch_without_labels_is_zero_and_so_is_its_gradient(compiled, dtype):
+def test_loss_of_a_batch_without_labels_is_zero_and_so_is_its_gradient():
     loss = KIND.losses()["loss"]
 
-    @tf.function(jit_compile=compiled)
+    @tf.function(jit_compile=True)
     def step(labels, logits):
         with tf.GradientTape() as tape:
             tape.watch(logits)
             value = loss(labels, logits)
         return value, tape.gradient(value, logits)
 
-    logits = tf.constant(np.random.default_rng(0).normal(0, 3, (2, 4, 5)), dtype)
+    logits = tf.constant(np.random.default_rng(0).normal(0, 3, (2, 4, 5)), "float16")
     value, gradient = step(tf.fill([2, 4], -1), logits)
     assert value.dtype == tf.float32 and value == 0 and not np.any(gradient)
     labels = tf.constant([[0, -1, 4, 2], [-1, -1, -1, 3]])
@@ -414,9 +370,7 @@ def random_tags(names, seed):
 IOBES = ("B-LOC", "B-PER", "E-PER", "I-LOC", "I-PER", "O", "S-LOC")
 
 
-@pytest.mark.parametrize(
-    "metric, names", [("entity-f1", IOBES), ("entity-f1", ("B", "I", "O")), ("token-accuracy", UPOS)]
-)
+@pytest.mark.parametrize("metric, names", [("entity-f1", IOBES), ("token-accuracy", UPOS)])
 def test_the_counts_of_rows_from_which_intervals_are_drawn_come_to_the_metric(metric, names):
     labels, outputs, predicted = random_tags(names, 0)
     with warnings.catch_warnings():
@@ -444,15 +398,13 @@ def test_metrics_of_what_is_no_number_and_of_what_does_not_fit():
     broken = outputs.flat.copy()
     broken[3, 0] = np.nan
     assert np.isnan(list(METRICS["token-accuracy"](labels, WordOutputs(broken, outputs.splits)).values())).all()
-    with pytest.raises(InputError, match="metric 'entity-f1' needs labels"):
-        METRICS["entity-f1"](None, outputs, ("O", "B"))
     with pytest.raises(InputError, match="got .* labels in 49 rows, and outputs of .* words in 50"):
         METRICS["token-accuracy"](labels[1:], outputs)
 
 
 def test_the_usual_metric_follows_from_the_labels():
     for metric, names in (
-        ("entity-f1", (("B-PER", "I-PER", "O"), IOBES, ("B", "I", "O"))),
+        ("entity-f1", (IOBES, ("B", "I", "O"))),
         ("token-accuracy", (UPOS, ("B-PER", "O", "X"), ("O",), None)),
     ):
         for labels in names:
@@ -466,16 +418,8 @@ def test_the_usual_metric_follows_from_the_labels():
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """An encoder of one block: what is tested here does not depend on the depth."""
-    directory = tmp_path_factory.mktemp("one-block")
-    write_checkpoint(directory, num_hidden_layers=1)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def wordpiece(checkpoint):
-    return WordPiece.from_directory(checkpoint, max_length=16)
+def wordpiece(one_block):
+    return WordPiece.from_directory(one_block, max_length=16)
 
 
 def some_sentences(rows, *, seed=0, longest=30):
@@ -504,8 +448,6 @@ def test_each_word_is_predicted_from_the_window_it_belongs_to(wordpiece, monkeyp
     np.testing.assert_allclose(again.flat, outputs.flat, atol=1e-5)
     assert [len(output) for output in KIND.predict(scorer, empty, progress=done.append)] == [0, 1, 0] and sum(done) == 3
     assert len(KIND.predict(scorer, word_rows([[]]))[0]) == 0
-    with pytest.raises(IndexError):
-        outputs[30]
 
 
 def test_examples_are_the_same_however_the_rows_are_cut_into_chunks(wordpiece, monkeypatch):

@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import socket
 import subprocess
 import sys
@@ -21,30 +20,30 @@ import tensorflow as tf
 from tests.cases import nightly_but
 from tests.conftest import write_checkpoint, write_csv
 from tests.runs import Killed
-from tf_adapters import InputError, add_adapters, get_recipe, load_trained, task_from_files
+from tf_adapters import InputError, load_trained, task_from_files
 from tf_adapters.models.state import state_of
 from tf_adapters.tasks.analysis import summary_of_seeds
-from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range, check_values
+from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range
 
 keras_tuner = pytest.importorskip("keras_tuner", reason="needs the extra `tuner`")
 
 from tf_adapters import AdapterHyperModel, AdapterTuner  # noqa: E402
 from tf_adapters.cli.main import main  # noqa: E402
-from tf_adapters.saving.settings import directory_size, read_settings  # noqa: E402
+from tf_adapters.saving.settings import directory_size  # noqa: E402
 from tf_adapters.training import experiment as loading  # noqa: E402
 from tf_adapters.training.experiment import load_for_task  # noqa: E402
 
 # With this rate the first step leaves nothing finite.
 TOO_HIGH = 1e30
-OPTIONS = ["--vary=adapter-size=2,3", f"--vary=learning-rate=3e-3,{TOO_HIGH}", "--vary=epochs=2"]
-OPTIONS += ["--tuner=grid", "--trials=3"]
+SEARCH = ["--vary=adapter-size=3", f"--vary=learning-rate={TOO_HIGH},3e-3", "--vary=epochs=1", "--tuner=grid"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An encoder of two blocks and few rows."""
+    """An encoder of two blocks, another of one, and few rows."""
     folder = tmp_path_factory.mktemp("tuning")
     write_checkpoint(folder / "encoder", num_hidden_layers=2)
+    write_checkpoint(folder / "one-block", num_hidden_layers=1)
     for seed, (name, rows) in enumerate({"train": 48, "validation": 40}.items()):
         write_csv(folder / f"{name}.csv", rows, seed=seed)
     return folder
@@ -65,10 +64,10 @@ def new(folder, task):
     return make
 
 
-def words_of(folder, *options):
+def words_of(folder, *options, encoder="encoder"):
     """A `tune` on these rows."""
     files = [f"--train={folder / 'train.csv'}", f"--validation={folder / 'validation.csv'}"]
-    return ["tune", f"--model={folder / 'encoder'}", *files, "--max-length=16", "--space=none", *options]
+    return ["tune", f"--model={folder / encoder}", *files, "--max-length=16", "--space=none", *options]
 
 
 def point(hypermodel, **values):
@@ -104,7 +103,8 @@ def search(folder):
         patch.setenv("COLUMNS", "200")
         patch.setattr(loading, "load_backbone", lambda *given, **more: loaded.append(1) or original(*given, **more))
         # Test rows that are the validation rows, so that the best one's number is known.
-        assert main([*words_of(folder, *OPTIONS), f"--test={folder / 'validation.csv'}", f"--output={output}"]) == 0
+        options = [*SEARCH, f"--test={folder / 'validation.csv'}", f"--output={output}"]
+        assert main(words_of(folder, *options, encoder="one-block")) == 0
     return output, printed.getvalue(), len(loaded), errors.getvalue()
 
 
@@ -142,15 +142,12 @@ def test_spaces_are_the_papers_grids():
         "bottleneck_size", "learning_rate", "epochs", "sharing", "activation", "init_stddev", "train_layer_norm",
     }  # fmt: skip
     # What the papers do not vary is their recipe's.
-    assert get_recipe(SPACES["houlsby-2019-glue"].recipe).batch_size == 32
-    he = get_recipe(SPACES["he-2021-glue"].recipe)
-    assert (he.learning_rate, he.batch_size, he.epochs, he.adapter.activation) == (1e-4, 16, 20, "tanh")
+    assert (SPACES["houlsby-2019-glue"].recipe, SPACES["he-2021-glue"].recipe) == ("houlsby-2019", "he-2021")
 
 
-def test_help_names_every_space_and_shows_a_command_and_every_dimension_is_an_option_of_train(cli):
+def test_help_names_every_space_and_every_dimension_is_an_option_of_train(cli):
     text = re.sub(r"[│\s]+", " ", cli("tune", "--help").out)
     assert all(name in text for name in SPACES)
-    assert "tf-adapters tune --space none --vary bottleneck-size=8,64,256" in text
     help_text = cli("train", "--help").out
     assert all(dimension.option in help_text for dimension in DIMENSIONS.values())
 
@@ -176,9 +173,6 @@ def test_adapter_settings_are_active_only_where_adapters_train(new):
         "bottleneck_size": 2,
         "learning_rate": 1e-3,
     }
-    # A baseline's recipe has what is for all.
-    rates = {"learning_rate": (1e-5, 2e-5)}
-    assert check_values(rates, get_recipe("he-2021-full")) == rates
 
 
 def test_a_trial_of_several_seeds_counts_by_their_mean_or_best(new):
@@ -193,10 +187,9 @@ def test_a_trial_of_several_seeds_counts_by_their_mean_or_best(new):
 # The models
 
 
-@pytest.mark.parametrize("recipe, fast", [("report-unshared", False), ("default", True)])
-def test_reused_encoder_has_the_weights_of_a_freshly_loaded_one(new, folder, task, recipe, fast):
-    space = {"bottleneck_size": (2, 4)}
-    hypermodel = new(space, recipe=recipe, seeds=2, fast=fast)
+def test_reused_encoder_has_the_weights_of_a_freshly_loaded_one(new, folder, task):
+    space, given = {"bottleneck_size": (2, 4)}, {"recipe": "report-unshared", "fast": True}
+    hypermodel = new(space, seeds=2, **given)
     # Both seeds, and what training would leave behind.
     encoders = []
     for seed in (0, 1):
@@ -206,9 +199,8 @@ def test_reused_encoder_has_the_weights_of_a_freshly_loaded_one(new, folder, tas
         encoders.append(model.bert.embeddings)
     again = hypermodel.build(point(hypermodel, bottleneck_size=2), seed=0)
     assert encoders[0] is encoders[1] is again.bert.embeddings
-    layers = get_recipe(recipe).head_layers
-    fresh, _ = load_for_task(folder / "encoder", task, max_length=16, head_layers=layers, seed=0)
-    expected = new(space, recipe=recipe, fast=fast).build(point(hypermodel, bottleneck_size=2))
+    fresh, _ = load_for_task(folder / "encoder", task, max_length=16, head_layers=2, seed=0)
+    expected = new(space, **given).build(point(hypermodel, bottleneck_size=2))
     found, wanted, plain = weights_of(again), weights_of(expected), weights_of(fresh)
     assert found.keys() == wanted.keys() and plain.keys() < found.keys()
     assert all(np.array_equal(found[key], wanted[key]) for key in wanted)
@@ -257,16 +249,8 @@ def test_diverged_trial_is_recorded_and_the_search_goes_on(search):
     output, printed, _, errors = search
     with open(output / "trials.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 3
-    failed = {row["trial"] for row in rows if row["status"] == "failed"}
-    assert failed == {row["trial"] for row in rows if float(row["learning_rate"]) == TOO_HIGH} and len(failed) in (1, 2)
-    # Not the last one, so that others came after it.
-    assert rows[-1]["trial"] not in failed
-    assert all(
-        "training diverged" in row["message"] and not row["validation_accuracy"]
-        for row in rows
-        if row["trial"] in failed
-    )
+    assert [(float(row["learning_rate"]), row["status"]) for row in rows] == [(TOO_HIGH, "failed"), (3e-3, "completed")]
+    assert "training diverged" in rows[0]["message"] and not rows[0]["validation_accuracy"]
     assert "failed: The training loss" in printed and "Traceback" not in errors
 
 
@@ -358,7 +342,7 @@ def test_state_that_a_kill_cut_off_is_made_again_from_the_finished_trials(new, t
 def test_a_chief_hands_out_the_trials_that_a_worker_trains(folder, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    words = words_of(folder, *OPTIONS[:3], "--trials=4")
+    words = words_of(folder, "--vary=adapter-size=2,3", *SEARCH[1:], "--trials=4")
     command = [sys.executable, "-m", "tf_adapters", *words, f"--output={tmp_path / 'search'}"]
 
     def start(name):
@@ -379,35 +363,14 @@ def test_a_chief_hands_out_the_trials_that_a_worker_trains(folder, tmp_path):
     assert len(adapters_of(tmp_path / "search")) == 2
 
 
-@pytest.mark.nightly
-def test_fine_tuning_in_half_precision_is_searched_too(cli, folder, tmp_path, float32_policy):
-    options = ["--vary=trainable=adapters,full,top-1", "--vary=epochs=1", "--vary=learning-rate=1e-4", "--tuner=grid"]
-    options += ["--seeds=2"]
-    outcome = cli(*words_of(folder, *options, "--precision=mixed_bfloat16"), f"--output={tmp_path / 's'}")
-    assert outcome.status == 0, outcome.err
-    content = json.loads((tmp_path / "s" / "search.json").read_text())
-    assert [row["values"]["trainable"] for row in content["trials"]] == ["adapters", "full", "top-1"]
-    assert "--precision mixed_bfloat16" in content["command"]
-    words = shlex.split(content["command"])[1:-1]
-    assert cli(*words, tmp_path / "a").status == 0
-    assert_same_adapter(tmp_path / "a", tmp_path / "s" / "best")
-    assert read_settings(tmp_path / "a")["metrics"] == read_settings(tmp_path / "s" / "best")["metrics"]
-
-
 def test_a_full_disk_ends_a_search_with_a_sentence(new, tmp_path, monkeypatch):
-    def start(directory):
-        hypermodel = new({"bottleneck_size": (2, 3), "epochs": 1})
-        return AdapterTuner(hypermodel, ORACLES["grid"](hypermodel.objective), directory=directory)
-
     def full(*arguments):
         raise tf.errors.ResourceExhaustedError(None, None, "oracle.json; No space left on device")
 
     monkeypatch.setattr(keras_tuner.oracles.GridSearchOracle, "save", full)
     with pytest.raises(InputError, match="search cannot be written: oracle.json; No space left on device"):
-        start(tmp_path).search(verbose=0)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file/search cannot be written: .*ot a directory"):
-        start(tmp_path / "file")
+        hypermodel = new({"bottleneck_size": (2, 3), "epochs": 1})
+        AdapterTuner(hypermodel, ORACLES["grid"](hypermodel.objective), directory=tmp_path).search(verbose=0)
 
 
 # Bad input
@@ -420,27 +383,18 @@ TWO = "--vary=adapter-size=2,4"
     [
         ("houlsby", {}, "space='houlsby' is unknown: the spaces are default, houlsby-2019-glue"),
         ({"epochs": 3}, {}, "space is empty: nothing varies in it"),
-        ({"bottleneck_size": ()}, {}, "space: bottleneck_size is empty: give it a value at least"),
         ({"size": (1, 2)}, {}, "space: 'size' cannot be searched: use one of trainable, bottleneck_size"),
         ({"bottleneck_size": (2, 2)}, {}, "space: bottleneck_size has a value twice"),
         ({"bottleneck_size": (0, 2)}, {}, "space: bottleneck_size=0 must be an integer of at least 1"),
-        ({"learning_rate": (1e-3, 1e300)}, {}, "space: learning_rate=1e\\+300 must be a number above 0"),
         ({"learning_rate": ("fast", 1.0)}, {}, "space: learning_rate='fast' must be a float"),
         ({"activation": ("gelu", "gelo")}, {}, "space: activation='gelo'"),
         ({"activation": Range(1, 2)}, {}, "space: activation has no range"),
-        ({"rank": (2, 4)}, {}, "space: rank is no setting of the method of recipe default"),
-        (
-            {"bottleneck_size": (2, 4), "trainable": "full"},
-            {},
-            "bottleneck_size is for adapters, and trainable is full",
-        ),
         ({"bottleneck_size": (2, 4)}, {"recipe": "he-2021-full"}, "is for adapters, and trainable is full"),
         ({"trainable": ("top-2", "top-3")}, {}, "space: trainable top-3 contradicts the model: .*encoder has 2 blocks"),
-        ({"trainable": ("adapters", "everything")}, {}, "space: trainable='everything' is unknown"),
+        ({"rank": (2, 4)}, {}, "space: rank is no setting of the method of recipe default"),
         ("default", {}, "space: sharing 3 contradicts the model: .*encoder has 2 blocks"),
         ({"trainable": ("adapters", "head")}, {"fast": True}, "fast=True is for adapters"),
         ({"epochs": (1, 2)}, {"objective": "worst"}, "objective='worst' is unknown: use 'mean' or 'best'"),
-        ({"epochs": (1, 2)}, {"seeds": 0}, "seeds=0 must be an integer of at least 1"),
     ],
 )
 def test_bad_space_is_one_clear_sentence(new, space, arguments, message):
@@ -449,7 +403,7 @@ def test_bad_space_is_one_clear_sentence(new, space, arguments, message):
 
 
 def test_ranges_go_upwards_and_a_task_has_validation_rows(folder, task):
-    for low, high, log in ((2, 1, False), (0, 1, True), (1, float("inf"), False)):
+    for low, high, log in ((2, 1, False), (0, 1, True)):
         with pytest.raises(InputError, match="must go from a number up to a greater one"):
             Range(low, high, log=log)
     with pytest.raises(InputError, match="task 'files' has no validation rows, by which a search chooses"):
@@ -460,8 +414,6 @@ def test_hyperband_and_the_space_do_not_both_choose_the_epochs(new, tmp_path):
     hypermodel = new({"epochs": (1, 2), "bottleneck_size": (2, 3)})
     with pytest.raises(InputError, match="the epochs are what Hyperband chooses"):
         AdapterTuner(hypermodel, ORACLES["hyperband"](hypermodel.objective), directory=tmp_path)
-    with pytest.raises(InputError, match="must be an AdapterHyperModel"):
-        AdapterTuner(add_adapters, ORACLES["grid"](hypermodel.objective), directory=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -469,14 +421,9 @@ def test_hyperband_and_the_space_do_not_both_choose_the_epochs(new, tmp_path):
     [
         ([], "--space none is empty: say what to search by --vary"),
         (["--vary=adapter-size"], "--vary adapter-size must look like bottleneck-size=8,64,256"),
-        (["--vary=size=2,4"], "--vary size=2,4: 'size' cannot be searched; use one of trainable, bottleneck-size"),
         (["--vary=adapter-size=two"], "--vary adapter-size=two: 'two' must hold ints, such as 8,64."),
-        (["--vary=learning-rate=1e-2..1e-3"], "space: the range 0.01..0.001 must go from a number up to a greater one"),
         ([TWO, "--tuner=best"], "--tuner best is unknown: use one of random, bayesian, hyperband, grid."),
         ([TWO, "--tuner=hyperband"], "--tuner hyperband needs to know the most epochs"),
-        (["--vary=epochs=2,4", "--tuner=hyperband", "--trials=3"], "the number of Hyperband's trials follows from its"),
-        (["--vary=epochs=2,4", "--tuner=hyperband"], "--space none|space is empty"),
-        ([TWO, "--trials=0"], "--trials 0 must be an integer of at least 1."),
         ([TWO, "--resume"], "holds no search; start one without --resume."),
     ],
 )
@@ -486,28 +433,22 @@ def test_bad_options_are_one_sentence(cli, folder, tmp_path, options, message):
     assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "name, port, message",
-    [
-        ("tuner0", "", "KERASTUNER_ORACLE_PORT is not set: a search of several processes needs KERASTUNER_TUNER_ID, "),
-        ("tuner0", "65536", "KERASTUNER_ORACLE_PORT='65536' must be a number from 1 to 65535."),
-        ("chief", "8000", "The chief cannot listen at 192.0.2.1:8000: correct KERASTUNER_ORACLE_IP and "),
-    ],
-)
-def test_a_process_of_no_search_is_told_so(cli, folder, tmp_path, monkeypatch, name, port, message):
-    for variable, value in {"TUNER_ID": name, "ORACLE_IP": "192.0.2.1", "ORACLE_PORT": port}.items():
-        monkeypatch.setenv(f"KERASTUNER_{variable}", value)
-    outcome = cli(*words_of(folder, TWO), f"--output={tmp_path / 's'}")
-    assert outcome.status == 2 and outcome.err.startswith("error: ") and message in outcome.err, outcome.err
+def test_a_process_of_no_search_is_told_so(cli, folder, tmp_path, monkeypatch):
+    for port, message in (
+        ("", "KERASTUNER_ORACLE_PORT is not set: a search of several processes needs KERASTUNER_TUNER_ID, "),
+        ("65536", "KERASTUNER_ORACLE_PORT='65536' must be a number from 1 to 65535."),
+    ):
+        for variable, value in {"TUNER_ID": "tuner0", "ORACLE_IP": "192.0.2.1", "ORACLE_PORT": port}.items():
+            monkeypatch.setenv(f"KERASTUNER_{variable}", value)
+        outcome = cli(*words_of(folder, TWO), f"--output={tmp_path / 's'}")
+        assert outcome.status == 2 and outcome.err.startswith("error: ") and message in outcome.err, outcome.err
 
 
-def test_a_folder_with_other_files_is_refused(cli, folder, search, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    assert "holds other files than a search" in cli(*words_of(folder, TWO), f"--output={tmp_path}").err
+def test_a_folder_with_a_search_is_refused(cli, folder, search):
     outcome = cli(*words_of(folder, TWO), f"--output={search[0]}")
     assert "is not empty: go on with it by --resume, or replace it by --overwrite" in outcome.err
-    words = [*words_of(folder, *OPTIONS), f"--test={folder / 'validation.csv'}", f"--output={search[0]}"]
-    outcome = cli(*words, "--resume", "--seed=3")
+    options = [*SEARCH, f"--test={folder / 'validation.csv'}", f"--output={search[0]}", "--resume", "--seed=3"]
+    outcome = cli(*words_of(folder, *options, encoder="one-block"))
     assert outcome.status == 2 and "holds a search with another seed (0, now 3)" in outcome.err
 
 

@@ -50,10 +50,3 @@ def arm_row(step_ms, rate, memory, trained, saved):
         "trained_parameters": trained,
         "saved_bytes": saved,
     }
-
-
-def result_of(kind, settings, **measured):
-    """A result of a command, as its table takes it."""
-    about = {name: step_result()[name] for name in ("date", "machine", "git")}
-    files = {"file": "a.json", "link": "a.json", "versions": {"tensorflow": "2.21.0"}}
-    return {"kind": kind, **files, **about, "seeds": [0, 1], "settings": settings, **measured}

@@ -61,10 +61,6 @@ def test_an_unfinished_study_goes_on_elsewhere(tmp_path):
     (there / "values.jsonl").write_text('{"seed": 0}\n{"seed": 1}\n')
     recorded.take_up("curves", there, kept)
     assert (there / "values.jsonl").read_text().count("seed") == 2
-    for name in ("values.csv", "summary.json"):
-        (there / name).write_text('{"settings": {}}')
-    recorded.keep("curves", there, MADE, kept)
-    assert sorted(path.name for path in (kept / "curves").iterdir()) == ["made.json", "summary.json", "values.csv"]
 
 
 @pytest.mark.slow
@@ -93,11 +89,3 @@ def test_a_slice_ends_with_the_run_at_hand_and_the_next_one_goes_on(sentences, t
     assert recorded.conduct("tiny", options, {**MADE, "git": {"commit": "4567"}}, float("inf"))
     summary = json.loads((tmp_path / "kept" / "tiny" / "summary.json").read_text())
     assert summary["values"] == 2 and summary["commits"] == ["0123", "4567"] and Init.name == summary["study"]
-
-
-def test_mistakes_are_told(capsys):
-    mistakes = {"nothing": "is no recorded study", "": "give --data-dir", "--data-dir d --minutes 0": "must be above 0"}
-    for words, message in mistakes.items():
-        with pytest.raises(SystemExit):
-            recorded.main(words.split())
-        assert message in capsys.readouterr().err

@@ -74,17 +74,10 @@ def test_a_worker_builds_warms_up_steps_and_finishes(fake_worker, tmp_path):
     assert (tmp_path / "trace").read_text().split() == "one 0 one 1 one 0 one 1 one 0 one 1".split()
 
 
-def test_an_error_in_a_worker_reaches_the_driver_and_the_worker_lives_on(fake_worker, tmp_path):
+def test_errors_of_a_worker_reach_the_driver_and_its_end_with_its_last_words(fake_worker):
     worker = fake_worker("one")
     with pytest.raises(worker_protocol.WorkerError, match="one: ValueError: no such thing"):
         worker.ask("build", fail="build")
-    assert worker.ask("build", arm="one", trace=str(tmp_path / "trace"))["trained_parameters"] == 7
-    with pytest.raises(worker_protocol.WorkerError, match="unknown request 'dance'"):
-        worker.ask("dance")
-
-
-def test_a_worker_that_dies_is_reported_with_its_last_words(fake_worker):
-    worker = fake_worker("one")
     worker.ask("build", fail="die")
     with pytest.raises(worker_protocol.WorkerError, match=r"one: the worker ended \(status 3\)[\s\S]*last words"):
         worker.ask("warm-up")
@@ -105,17 +98,17 @@ def test_workers_take_turns_and_every_second_round_goes_backwards(fake_worker, t
     assert others == 0.25 and len(lines) == 2
 
 
-def test_a_result_is_never_overwritten(tmp_path, capsys):
+def test_a_result_is_never_overwritten(tmp_path, capsys, monkeypatch):
     path = tmp_path / "results" / "one.json"
     step.write_result(path, {"a": 1})
     with pytest.raises(FileExistsError):
         step.write_result(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}
-    done = run_script("step.py", "--output", str(path), "--arms", "adapters")
-    assert done.returncode == 2 and "never edited" in done.stderr
-    with pytest.raises(SystemExit):
-        gpu.parse(["--output", str(path)])
-    assert "never edited" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["benchmark", f"--output={path}"])
+    for begin in (step.main, gpu.parse):
+        with pytest.raises(SystemExit):
+            begin()
+        assert "never edited" in capsys.readouterr().err
 
 
 def test_options_depend_on_the_model_and_turns_are_whole(tmp_path):
@@ -140,27 +133,12 @@ def test_each_arm_of_tensorflow_is_paired_with_the_same_arm_before_a_change(tmp_
     assert ratios["before:full@float32 / full@float32"]["median"] == 1.3
 
 
-def test_packed_rows_are_full_and_in_order():
-    packed = batches_script.pack([[5, 6, 7], [8], [9, 10, 11, 12]], 2, 5, cls_id=1, sep_id=2)
-    assert packed.tolist() == [[1, 5, 6, 7, 2], [1, 8, 9, 10, 2]]
-    assert batches_script.pack([[5, 6, 7]], 2, 5, cls_id=1, sep_id=2) is None
-
-
 def test_short_batches_are_sorted_padded_to_their_longest_and_keep_their_labels():
     rows = [[1, 5, 5, 2], [1, 2], [1, 6, 2], [1, 2]]
     made = batches_script.sort_into_batches(rows, np.array([3, 0, 2, 1]), 2, pad_id=0)
     assert [ids.tolist() for ids, _, _ in made] == [[[1, 2], [1, 2]], [[1, 6, 2, 0], [1, 5, 5, 2]]]
     assert [mask.tolist() for _, mask, _ in made] == [[[1, 1], [1, 1]], [[1, 1, 1, 0], [1, 1, 1, 1]]]
     assert [labels.tolist() for _, _, labels in made] == [[0, 1], [2, 3]]
-
-
-def test_an_environment_that_is_there_is_not_made_again(tmp_path):
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.touch()
-    (tmp_path / torch_environment.STAMP).write_text(json.dumps({"requirements": list(torch_environment.REQUIREMENTS)}))
-    lines = []
-    assert torch_environment.torch_python(tmp_path, log=lines.append) == python and not lines
 
 
 @pytest.mark.nightly
