@@ -78,6 +78,7 @@ def with_adapters_inside(model):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fast", nightly_but([False], [False, True]))
 def test_no_whole_file_or_copy_of_adapters_is_made_and_all_are_refused(fast, tmp_path):
     model = train(add_adapters(tiny_model(num_hidden_layers=1), BOTTLENECK, seed=0, fast=fast))

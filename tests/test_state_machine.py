@@ -484,7 +484,9 @@ SCRIPTS = {
 VALUES = {"-": None, "none": (), "above": (1,)}
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(
+    "script", [pytest.param(one, marks=pytest.mark.slow if one == "half precision" else ()) for one in SCRIPTS]
+)
 def test_operations_that_once_were_wrong_agree_with_the_reference(script):
     machine = Lifecycle()
     try:
