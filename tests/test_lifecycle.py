@@ -166,6 +166,7 @@ def test_an_adapter_too_large_for_memory_is_refused_and_nothing_stays(directorie
 OPERATIONS = {
     "add": ("ab", lambda model, paths: add_adapters(model, STRONG, name="new", seed=1)),
     "load into none": (None, lambda model, paths: load_adapter(model, paths["b"])),
+    "load": ("ab", lambda model, paths: load_adapter(model, paths["b"], name="new")),
     "load again": ("ab", lambda model, paths: load_adapter(model, paths["b"], name="a")),
     "remove all": ("ab", lambda model, paths: remove_adapters(model)),
     "set_active": ("ab", lambda model, paths: set_active(model, "b", blocks=[1])),
@@ -178,8 +179,8 @@ OPERATIONS = {
 }
 
 
-@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.nightly), 97])
-@pytest.mark.parametrize("operation", nightly_but(list(OPERATIONS)[:8], OPERATIONS))
+@pytest.mark.parametrize("step", [pytest.param(13, marks=pytest.mark.nightly), 71])
+@pytest.mark.parametrize("operation", nightly_but(list(OPERATIONS)[:9], OPERATIONS))
 def test_an_operation_that_is_interrupted_anywhere_changes_nothing(directories, operation, step, float32_policy):
     adapters, act = OPERATIONS[operation]
     if operation == "cast":
