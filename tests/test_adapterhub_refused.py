@@ -1,18 +1,15 @@
 """What a directory of `adapters` or PEFT has that has no like here is named, and the model stays as it was."""
 
 import json
-import pickle
 import shutil
-import zipfile
 
 import numpy as np
 import pytest
 
-from tests.test_adapterhub import BERT, FILES, FULL_NAMES, HEADS, PREFIX, ROW, changed, described, keys, new_model
+from tests.test_adapterhub import BERT, FULL_NAMES, HEADS, PREFIX, ROW, changed, described, keys, new_model
 from tf_adapters import InputError
 from tf_adapters.adapterhub import import_adapter
 from tf_adapters.adapterhub.description import read_head_description
-from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.models.state import state_of
 
 
@@ -56,31 +53,23 @@ ADAPTERS = [
     (config(non_linearity="leakyrelu"), "non_linearity='leakyrelu'"),
     (config(inv_adapter="nice"), "inv_adapter='nice'"),
     (config(architecture="reft"), "architecture 'reft': bottleneck, lora, fusion, peft can"),
-    (config(leave_out=[0]), "which adapter_config.json leaves out"),
     (keys(hidden_size=768), "hidden_size=768, and this model has hidden_size=32"),
-    (keys(model_type="roberta"), "model_type='roberta', and this model has model_type='bert'"),
     (keys(name="another"), "for which this model has no place"),
     (put(of_block(1) + "adapter_up.weight", 32, 7), r"up.kernel of block 1 \(ffn\) is \(7, 32\), and must be \(8, 32"),
     (drop(of_block(0) + "adapter_up.bias"), r"up.bias of block 0 \(ffn\) is missing"),
-    (put(of_block(0) + "gate.weight", 32), "'gate.weight' in an adapter"),
 ]
 LORAS = [
     (config(composition_mode="scale"), r"composition_mode='scale'.*\(IA\)\^3 .*before its activation"),
     (config(use_dora=True), "use_dora=True cannot be imported: DoRA"),
-    (config(vera_d=0.1), "vera_d=0.1 cannot be imported: VeRA"),
     (config(selfattn_lora=False, intermediate_lora=False, output_lora=False), "there is no LoRA"),
-    (config(r=2), r"a of block 0 \(query\) is \(32, 3\), and must be \(32, 2\)"),
     (config(output_lora=False), r"block \d \(output\), which adapter_config.json leaves out"),
     (drop(LORA + "lora_B"), r"b of block 1 \(intermediate\) is missing, and must be \(3, 48\)"),
-    (put(LORA + "lora_A", 3, 32, value=np.nan), "lora.lora_A holds NaN or infinity"),
     (put(LORA.replace("1", "7") + "lora_A", 3, 32), "'bert.encoder.layer.7.*for which this model has no place"),
 ]
 FUSIONS = [
     (config(value=False), r"value=False cannot be imported: FusionLayer has only True \('dynamic'\)"),
     (keys(adapter_names=["../first", "second"]), "adapter_names=.*must be names of letters, digits"),
     (keys(adapter_names=["first", "third"]), "'third', which is neither in it nor beside it"),
-    (keys(adapter_names=["first"]), "at least two adapters"),
-    (drop(FUSED + "value.weight"), r"value.kernel of block 2 \(ffn\) is missing, and must be \(32, 32\)"),
     (put(FUSED + "key.bias", 32, value=np.inf), "key.bias holds NaN or infinity"),
 ]
 PEFTS = [
@@ -89,25 +78,15 @@ PEFTS = [
     (keys(rank_pattern={"query": 4}), "rank_pattern={'query': 4}"),
     (keys(init_lora_weights="pissa"), "init_lora_weights='pissa' cannot be imported: it changes the encoder's own"),
     (keys(r=10**400), "rank=100"),
-    (keys(lora_alpha=1e39), "alpha=1e.39 must be a number above 0, of those that float32 holds"),
     (keys(target_modules=["query"]), r"has LoRA in block \d \(\w+\), which adapter_config.json leaves out"),
     (keys(target_modules=["q_lin"]), "names no dense layer such as 'bert.encoder.layer.0.attention.self.query'"),
     (keys(target_modules=FULL_NAMES[:-1]), "LoraConfig has the same layers in every block"),
-    (keys(target_modules=[["query"]]), "it must be a string or a list of them"),
     (keys(target_modules="(query"), "no regular expression that is read here .missing "),
-    (keys(target_modules=r"(?!x).*query"), "no regular expression that is read here .invalid perl operator"),
-    (keys(target_modules="a" * 1001), "no regular expression that is read here .it has more than 1000 characters"),
     (keys(exclude_modules=["attention.output.dense"]), r"has LoRA in block \d \(attention_output\), which"),
-    (keys(layers_to_transform="1"), "must be a number"),
     (keys(layers_to_transform=0, layers_pattern="layer"), "has LoRA in block [12]"),
     (keys(task_type="TOKEN_CLS"), "a head for token-classification, and this model is a TFBertForSequence"),
-    (
-        keys(task_type=None, auto_mapping={"base_model_class": "BertForQuestionAnswering"}),
-        "head for question-answering",
-    ),
     (moved(".bert.", ".roberta."), r"holds '(roberta|classifier)\..*"),
     (moved("layer.2", "layer.5"), "layer.5.*for which this model has no place: a bert's names begin as 'bert.encoder"),
-    (moved("lora_B.weight", "lora_B.bias"), "'lora_B.bias' of block 0"),
     (drop(PREFIX + "classifier.bias"), "lacks 'classifier.bias', which this model's head has"),
     (moved("classifier", "score"), "holds 'score.bias', for which this model's head has no weight"),
     (put(PREFIX + "classifier.weight", 2, 32), r"classifier.weight is \(32, 2\), .*load the encoder with as many"),
@@ -115,7 +94,6 @@ PEFTS = [
         (put(PREFIX + name, 2, 2), f"holds '{name}', which is of the encoder itself")
         for name in (
             "bert.embeddings.word_embeddings.weight",
-            "embeddings.word_embeddings.weight",
             "bert.encoder.layer.1.attention.output.LayerNorm.bias",
             "bert.of_the_future.weight",
         )
@@ -195,7 +173,6 @@ def test_a_second_adapter_that_does_not_fit_leaves_the_first_as_it_is():
         ("two-on-pooler", config(activation_function="relu"), "of 2 layer.s. with relu on the pooler"),
         ("tagging", config(head_type="dependency_parsing"), "head 'dependency_parsing': classification, .* are read"),
         ("question-answering", keys(model_class="BertForMaskedLM"), "'BertForMaskedLM': .*ForTokenClassification"),
-        ("question-answering", keys(model_class="BertForTokenClassification"), "with head='token-classification'"),
         ("tagging", keys(name="another"), "holds 'heads.tagging.1.bias', for which this model's head has no weight"),
     ],
 )
@@ -230,36 +207,3 @@ def test_labels_are_in_the_order_of_their_numbers_and_missing_ones_are_named(tmp
             continue
         with pytest.raises(InputError, match="does not name the labels of the head .*pass head=False"):
             found.labels
-
-
-# Files; more of them in tests/test_torch_files.py
-
-
-class Malicious:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
-def test_a_pickle_that_would_write_a_file_runs_nothing(model, tmp_path):
-    trace = tmp_path / "trace"
-    attack = pickle.dumps({"x": Malicious(str(trace))}, protocol=2)
-    pickle.loads(attack)["x"].close()  # it would
-    trace.unlink()
-    directory = shutil.copytree(BERT / "double_seq_bn", tmp_path / "copied")
-    (directory / "adapter.safetensors").unlink()
-    with zipfile.ZipFile(directory / "pytorch_adapter.bin", "w") as archive:
-        archive.writestr("archive/data.pkl", attack)
-    refuses(model, directory, "which no tensor needs; nothing of it was run")
-    assert not trace.exists()
-
-
-def test_truncated_files_are_named(tmp_path):
-    for source in (FILES / "bert-v1", BERT / "norm_before"):
-        content = (source / "pytorch_adapter.bin").read_bytes()
-        for keep in (0, 10, 200, 2000, -100):
-            (tmp_path / "pytorch_adapter.bin").write_bytes(content[:keep])
-            with pytest.raises(InputError, match="no complete checkpoint of PyTorch's|truncated|damaged"):
-                read_torch_file(tmp_path / "pytorch_adapter.bin")

@@ -120,12 +120,6 @@ def test_a_file_of_weights_is_held_until_it_has_its_name(tmp_path, monkeypatch):
         assert file.metadata() == {"b": "c"} and file.get_tensor("a").tolist() == [1, 1]
 
 
-def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path):
-    write_text(tmp_path / (250 * "n" + ".json"), "{}")
-    with pytest.raises(InputError, match="cannot be written: File name too long"):
-        write_text(tmp_path / (300 * "n"), "{}")
-
-
 def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
     path = tmp_path / "a.json"
     write_text(path, "old")

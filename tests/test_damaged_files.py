@@ -242,12 +242,14 @@ def put(key, value):
         (put("head.classifier.bias", [1, np.nan, 1]), "bias holds NaN or infinity"),
         (lambda settings, arrays: arrays.pop("layers.0-1.up.kernel"), "holds 51 numbers for an adapter whose .* 87"),
         (of_size(60_000), "holds 87 numbers for an adapter whose config asks for"),
+        (lambda settings, arrays: settings["head"].update(pooler=True), "head"),
+        (lambda settings, arrays: arrays.pop("head.classifier.bias"), "head"),
         # Seen when the model has the adapter already, whose head or weights fit nothing.
         (put("head.classifier.bias", [1, 1, 1, 1]), "has a head for 3 labels"),
         (put("layers.0-1.up.kernel", np.zeros((12, 3))), "up.kernel has shape .12, 3., and the model's is .3, 12."),
         (put("backbone.encoder.layer.7.output.LayerNorm.bias", [1]), "for which the model has no weight"),
     ],
-    ids=["nan", "lacking", "size", "head", "shape", "unknown"],
+    ids=["nan", "lacking", "size", "pooler", "no head", "head", "shape", "unknown"],
 )
 def test_what_is_wrong_with_a_whole_directory_is_found_and_changes_nothing(loaded, change, message, tmp_path):
     copy_of("shared", tmp_path)

@@ -67,10 +67,7 @@ CASES = {
     "shared": (AdapterConfig(4, sharing=2, activation="swish", init_stddev=0.3), "adapters"),
     "lora": (LoraConfig(3, alpha=6), "adapters"),
     "dora": (DoraConfig(3, alpha=6), "adapters"),
-    "adapters": (CONFIG, "adapters"),
-    "top-1": (CONFIG, "top-1"),
     "one block": (AdapterConfig(4, placement="ffn", blocks=(1,), activation="relu", init_stddev=0.3), "adapters"),
-    "softplus": (AdapterConfig(4, activation="softplus", init_stddev=0.3), "adapters"),
 }
 
 
@@ -93,21 +90,11 @@ def test_fast_logits_and_gradients_are_those_of_plain_blocks(case, monkeypatch):
     assert np.linalg.norm(of_fast - flat) < 1e-6 * np.linalg.norm(flat)
 
 
-_HEADS = sorted(set(FAMILY.heads) - {"multiple-choice", "none", "question-answering"})
-
-
-@pytest.mark.parametrize("head", nightly_but(["token-classification"], _HEADS))
-def test_every_head_computes_the_same(head):
-    plain, fast = (adapted(fast, head=head)(INPUTS).logits for fast in (False, True))
-    np.testing.assert_allclose(fast, plain, atol=2e-6)
-
-
 def test_blocks_are_subclasses_of_transformers_own_and_go_when_the_adapters_go():
     model = tiny_model(num_hidden_layers=2)
     before, digest = model(INPUTS).logits.numpy(), backbone_digest(model)
     original = [model.bert.encoder, *model.bert.encoder.layer]
     parts = [block.attention.self_attention for block in original[1:]]
-    names = [weight.name for weight in model.weights]
     rates = [rate for *_, rate in FAMILY.dropout_layers(model)]
     # What is drawn is what plain blocks draw, and nothing else is.
     keras.utils.set_random_seed(7)
@@ -119,7 +106,6 @@ def test_blocks_are_subclasses_of_transformers_own_and_go_when_the_adapters_go()
     assert all(map(np.array_equal, one, two)) and drawn == np.random.rand()
     assert isinstance(model.bert.encoder, TFBertFastEncoder)
     assert all(isinstance(block, TFBertFastLayer) for block in model.bert.encoder.layer)
-    assert sorted(w.name for w in model.weights if not w.name.startswith("adapters/")) == sorted(names)
     seed_dropout(model, 0, rate=0.0)
     remove_adapters(model)
     assert [rate for *_, rate in FAMILY.dropout_layers(model)] == rates
@@ -128,17 +114,12 @@ def test_blocks_are_subclasses_of_transformers_own_and_go_when_the_adapters_go()
     assert np.array_equal(model(INPUTS).logits, before) and backbone_digest(model) == digest
 
 
-@pytest.mark.parametrize("rows, length", nightly_but([(3, 1)], [(0, 12), (1, 12), (3, 1)]))
-def test_batches_of_any_size_compute_under_one_signature(rows, length):
+def test_batches_of_any_size_compute_under_one_signature():
     model, plain = adapted(True, depth=1), adapted(False, depth=1)
     specs = {name: tf.TensorSpec((None, None), tf.int32) for name in INPUTS}
     compute = tf.function(lambda inputs: model(inputs).logits, input_signature=[specs])
-    inputs = {name: tensor[:rows, :length] for name, tensor in INPUTS.items()}
+    inputs = {name: tensor[:3, :1] for name, tensor in INPUTS.items()}
     np.testing.assert_allclose(compute(inputs), plain(inputs).logits, atol=1e-6)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model(inputs, training=True).logits)
-    gradients = tape.gradient(loss, model.trainable_variables)
-    assert all(np.isfinite(tf.convert_to_tensor(gradient)).all() for gradient in gradients)
 
 
 def test_layers_that_compute_something_else_stay_what_they_are():
@@ -189,8 +170,8 @@ def test_the_last_block_computes_its_first_token_alone_where_nothing_else_is_rea
     np.testing.assert_allclose(outputs.last_hidden_state[:, 0], states[:, 0], atol=1e-6)
     outputs = model(INPUTS, output_attentions=True)
     assert np.isfinite(outputs.logits).all() and len(outputs.attentions) == 2
-    whole = adapted(True, head="token-classification").bert(INPUTS).last_hidden_state
-    assert np.isfinite(whole).all()
+    plain, fast = (adapted(fast, head="token-classification")(INPUTS).logits for fast in (False, True))
+    np.testing.assert_allclose(fast, plain, atol=2e-6)
 
 
 def test_adapters_are_switched_and_disabled_in_graphs_already_traced(tmp_path):
@@ -223,35 +204,6 @@ def test_the_own_dropout_of_adapters_acts_in_training_and_there_alone(config):
         assert not np.allclose(one, other, atol=1e-5) and not np.allclose(one, plain(INPUTS).logits, atol=1e-5)
 
 
-@pytest.mark.nightly
-def test_dropout_gives_the_logits_of_plain_blocks_on_average():
-    def mean(fast):
-        model = adapted(fast)
-        compute = tf.function(lambda: model(INPUTS, training=True).logits)
-        samples = np.stack([compute().numpy() for _ in range(400)])
-        return samples.mean(0), samples.std(0), samples.std(0) / 20
-
-    (plain, spread, error), (fast, of_fast, other) = mean(False), mean(True)
-    assert (np.abs(plain - fast) < 4.5 * np.hypot(error, other)).all()
-    # The standard deviation of a sample's standard deviation is about 1 / sqrt(2 n) of it.
-    assert (np.abs(spread / of_fast - 1) < 4.5 * (1 / 400) ** 0.5).all()
-
-
-@pytest.mark.nightly
-def test_half_precision_is_at_least_as_exact_as_plain_blocks(float32_policy):
-    _, exact = logits_and_gradients(adapted(False))
-
-    def error(fast):
-        float32_policy("mixed_bfloat16")
-        model = adapted(fast)
-        assert model(INPUTS).logits.dtype == tf.float32
-        _, gradients = logits_and_gradients(model)
-        flat, true = (np.concatenate([g.ravel() for g in each]) for each in (gradients, exact))
-        return np.linalg.norm(flat - true) / np.linalg.norm(true)
-
-    assert error(True) <= error(False)
-
-
 @pytest.mark.slow
 def test_a_step_compiles_whole_gives_the_same_loss_and_leaves_what_is_frozen_alone():
     losses = []
@@ -262,11 +214,3 @@ def test_a_step_compiles_whole_gives_the_same_loss_and_leaves_what_is_frozen_alo
         assert all(map(np.array_equal, frozen, [weight.numpy() for weight in model.non_trainable_weights]))
     np.testing.assert_allclose(*losses, rtol=1e-5)
     assert losses[0][-1] < losses[0][0]
-
-
-@pytest.mark.nightly
-def test_whole_steps_compile_with_dropout_too(float32_policy):
-    float32_policy("mixed_float16")
-    model = compiled(adapted(True), jit_compile=True)
-    losses = [model.train_on_batch(INPUTS, LABELS) for _ in range(3)]
-    assert np.isfinite(losses).all() and len(set(losses)) == 3

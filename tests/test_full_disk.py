@@ -5,7 +5,6 @@ import contextlib
 import errno
 import io
 import os
-import pathlib
 import shutil
 from unittest import mock
 
@@ -14,7 +13,6 @@ import tensorflow as tf
 
 from tests.cases import nightly_but
 from tests.conftest import write_csv
-from tests.runs import KillAt, Killed
 from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_tokenizer, save_adapter, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
@@ -25,7 +23,6 @@ from tf_adapters.training.run import Reporter
 FULL, READ_ONLY = errno.ENOSPC, errno.EROFS
 REASONS = {FULL: "No space left on device", READ_ONLY: "Read-only file system"}
 EITHER = pytest.mark.parametrize("code", nightly_but([FULL], [FULL, READ_ONLY]), ids=["full", "read-only"])
-BOTH = pytest.mark.parametrize("code", [FULL, READ_ONLY], ids=["full", "read-only"])
 
 
 @contextlib.contextmanager
@@ -72,12 +69,11 @@ COMMANDS = {
     "plot": (["evaluate", "--input={rows}", "--overwrite"], "--plot=matrix.png"),
     "export": (["export"], "--output=2"),
     "bank": (["export", "--adapters"], "--output=2"),
-    "file": (["export", "--format=litert"], "--output=film.tflite"),
 }
 
 
 @EITHER
-@pytest.mark.parametrize("command", nightly_but(list(COMMANDS)[:5], COMMANDS))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_what_was_written_before_stays(cli, adapter_directory, sentences, tmp_path, monkeypatch, command, code):
     (tmp_path / "1").mkdir()
     for name in ("labels.jsonl", "numbers.json", "matrix.png", "1/saved_model.pb"):
@@ -90,7 +86,7 @@ def test_what_was_written_before_stays(cli, adapter_directory, sentences, tmp_pa
     assert tree(tmp_path) == before
 
 
-@BOTH
+@EITHER
 def test_what_was_converted_before_stays(cli, checkpoint, tmp_path, code):
     model = add_adapters(load_backbone(checkpoint), AdapterConfig(2, train_layer_norm="none"))
     save_adapter(set_trainable(model), tmp_path / "ours", task={"kind": "classification"})
@@ -148,19 +144,6 @@ def test_a_run_stops_with_a_sentence_and_goes_on_when_there_is_room_again(run, t
             run(output, reporter=Fail(number, stack, output, code), checkpoint_seconds=0)
         run(output, resume=True)
         assert tree(output) == tree(tmp_path / "whole")
-
-
-@pytest.mark.nightly
-def test_a_log_that_cannot_be_written_or_cut_is_named(run, tmp_path):
-    for name, make in (("log.csv", pathlib.Path.mkdir), ("tensorboard", pathlib.Path.touch)):
-        (tmp_path / name).mkdir()
-        make(tmp_path / name / name)
-        with pytest.raises(InputError, match=f"{name} cannot be written: "):
-            run(tmp_path / name, tensorboard=True)
-    with pytest.raises(Killed):
-        run(tmp_path / "killed", reporter=KillAt(3), checkpoint_seconds=0)
-    with failing(tmp_path, READ_ONLY), pytest.raises(InputError, match="log.csv cannot be written: Read-only file"):
-        run(tmp_path / "killed", resume=True)
 
 
 def test_a_list_of_seeds_that_cannot_be_removed_is_named(tmp_path):

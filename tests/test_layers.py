@@ -285,12 +285,7 @@ def test_the_adapter_is_a_keras_layer(float32_policy):
 
 
 def test_bad_arguments_are_named():
-    for arguments, message in {
-        (0,): "bottleneck_size=0",
-        (4, ("activation", "nope")): "activation='nope'",
-        (4, ("init_distribution", "uniform")): "init_distribution='uniform' is unknown",
-    }.items():
-        with pytest.raises(InputError, match=message):
-            AdapterLayer(arguments[0], **dict(arguments[1:]))
+    with pytest.raises(InputError, match="init_distribution='uniform' is unknown"):
+        AdapterLayer(4, init_distribution="uniform")
     with pytest.raises(InputError, match="known hidden size"):
         AdapterLayer(4).build((None, None))

@@ -41,8 +41,7 @@ def masked(masking, inputs, seed=0):
     return inputs["input_ids"].numpy(), outputs["input_ids"].numpy(), targets.numpy()
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.4])
-@pytest.mark.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize("rate, whole_words", [(0.15, False), (0.4, True)])
 def test_shares_of_hidden_masked_random_and_kept_tokens_are_the_papers(wordpiece, inputs, rate, whole_words):
     ids, seen, targets = masked(Masking(wordpiece, rate=rate, whole_words=whole_words), inputs)
     special = np.isin(ids, [wordpiece.cls_id, wordpiece.sep_id, wordpiece.pad_id, wordpiece.unk_id])

@@ -55,16 +55,14 @@ def test_inference_and_an_unmoved_model_are_as_without():
     model, mixout, _ = trained("full")
     np.testing.assert_array_equal(TrainingStep(model, [mixout])(INPUTS, training=False), model(INPUTS).logits)
     model, mixout, _ = trained("full", shift=0.0)
-    np.testing.assert_allclose(TrainingStep(model, [mixout])(INPUTS, training=True), model(INPUTS).logits, atol=1e-6)
     values = [variable.numpy() for variable in model.weights]
-    TrainingStep(model, [mixout])(INPUTS, training=True)
+    np.testing.assert_allclose(TrainingStep(model, [mixout])(INPUTS, training=True), model(INPUTS).logits, atol=1e-6)
     assert all(np.array_equal(variable, value) for variable, value in zip(model.weights, values))
 
 
-@pytest.mark.parametrize("mode, fast", [("full", False), ("adapters", True)])
-def test_masks_are_float32_under_mixed_precision(mode, fast, monkeypatch, float32_policy):
+def test_masks_are_float32_under_mixed_precision(monkeypatch, float32_policy):
     float32_policy("mixed_bfloat16")
-    model, mixout, _ = trained(mode, shift=1e-4, fast=fast)
+    model, mixout, _ = trained("adapters", shift=1e-4, fast=True)
     drawn, real = [], type(mixout.dropouts[0]).call
 
     def call(self, moved, training=None):

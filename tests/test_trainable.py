@@ -136,7 +136,6 @@ def test_exact_names_that_train_for_each_recipe(recipe, plain):
 
 MODES = {
     "full": ALL | adapters(BOTH),
-    "top-1": dense([3]) | norms([3]) | POOLER | HEAD,
     "top-3": dense([1, 2, 3]) | norms([1, 2, 3]) | POOLER | HEAD,
     "top-4": ALL,
     "layer-norm": norms(embeddings=True) | HEAD,
@@ -159,26 +158,11 @@ def test_exact_names_that_train_for_each_mode(mode, plain):
         assert found == (["bias:0", "kernel:0"] if mode == "bias" else ["kernel:0", "bias:0"])
 
 
-def test_adapted_norms_are_those_of_the_blocks_with_adapters(plain):
-    for blocks in ((2, 3), None):
-        model = add_adapters(plain(), AdapterConfig(2, blocks=blocks, train_layer_norm="adapted"))
-        places = [f"layer.{b}.{place}" for b in blocks or range(DEPTH) for place in ("attention", "ffn")]
-        assert names(set_trainable(model)) == adapters(places) | norms(blocks or range(DEPTH)) | HEAD
-        remove_adapters(model)
-
-
-def test_pooler_that_the_checkpoint_lacks_counts_as_head():
-    model = tiny_model(num_hidden_layers=1)
-    state_of(model).newly_initialized = [model.bert.pooler]
-    assert names(set_trainable(model, "head")) == HEAD | POOLER
-    assert parameter_counts(model).head == 32 * 2 + 2 + 32 * 32 + 32
-
-
 def test_unknown_modes_and_missing_adapters_are_named(plain):
     with pytest.raises(InputError, match="call add_adapters"):
         set_trainable(plain(), "adapters")
     model = add_adapters(plain(), AdapterConfig(2))
-    for mode in ("top-0", "top-5", "top-", "top", "adapter", None, "layer_norm"):
+    for mode in ("top-0", "top-5", "top", None, "layer_norm"):
         with pytest.raises(InputError, match=f"mode={mode!r}"):
             set_trainable(model, mode)
 
@@ -196,13 +180,12 @@ def test_counts_on_bert_base_equal_the_papers():
         assert chosen.adapter.parameters(12, 768, 3072) + norms + first_of_two_layers == expected
 
 
-@pytest.mark.parametrize("policy", nightly_but(["mixed_bfloat16"], ["mixed_bfloat16", "mixed_float16"]))
-def test_head_logits_and_loss_are_float32_under_mixed_precision(policy, float32_policy):
-    float32_policy(policy)
+def test_head_logits_and_loss_are_float32_under_mixed_precision(float32_policy):
+    float32_policy("mixed_bfloat16")
     model = add_adapters(tiny_model(num_hidden_layers=1), AdapterConfig(bottleneck_size=4))
     set_trainable(model, "adapters")
     output = model(tiny_inputs(), labels=tf.constant([0, 1, 0]), output_hidden_states=True)
-    assert output.hidden_states[-1].dtype == policy[len("mixed_") :]
+    assert output.hidden_states[-1].dtype == "bfloat16"
     assert output.logits.dtype == tf.float32
     # More digits than half precision could hold.
     assert np.any(output.logits.numpy() != output.logits.numpy().astype(np.float16).astype(np.float32))
@@ -232,16 +215,8 @@ def names_that_should(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "optimizer, settings",
-    [
-        (keras.optimizers.Adam, {}),
-        pytest.param(keras.optimizers.AdamW, {"jit_compile": True}, marks=pytest.mark.nightly),
-        pytest.param(lambda rate: keras.optimizers.SGD(rate, momentum=0.9), {}, marks=pytest.mark.nightly),
-    ],
-)
-def test_what_is_chosen_after_compile_and_after_fit_is_what_trains(optimizer, settings):
-    model = compiled("adapters", optimizer(0.01), **settings)
+def test_what_is_chosen_after_compile_and_after_fit_is_what_trains():
+    model = compiled("adapters", keras.optimizers.Adam(0.01))
     set_trainable(model, "head")
     head = {variable.name for variable in model.classifier.weights}
     assert names_that_move(model) == names_that_should(model) == head
@@ -269,15 +244,6 @@ def test_what_goes_on_training_keeps_its_moments_and_the_optimizer_is_the_same_o
     assert len(optimizer.variables) == 1 + 2 * len(model.trainable_variables)  # the number of steps too
     optimizer.learning_rate = 0.0
     assert names_that_move(model) == set()
-
-
-@pytest.mark.nightly
-def test_a_loss_scale_does_not_hinder_another_choice(float32_policy):
-    float32_policy("mixed_float16")
-    model = compiled("head", keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(0.01)))
-    names_that_move(model)
-    set_trainable(model, "adapters")
-    assert names_that_move(model) == names_that_should(model)
 
 
 def test_a_frozen_model_does_not_train_though_it_was_compiled_before():
