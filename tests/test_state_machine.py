@@ -1,4 +1,4 @@
-"""Operations on a model in any order, against a reference that is a dict of arrays; tests/test_lifecycle.py
+"""Every operation on a model in any order, against a reference that is a dict of arrays; tests/test_lifecycle.py
 interrupts each."""
 
 import copy
@@ -22,17 +22,20 @@ from hypothesis.stateful import (
 )
 
 from tests import encoder_in_numpy
-from tests.conftest import tiny_inputs, write_checkpoint
+from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
 from tests.whole import assert_same, picture
 from tf_adapters import (
     AdapterConfig,
+    FusionConfig,
     InputError,
     LoraConfig,
     add_adapters,
     backbone_digest,
     cast_frozen,
+    change_head,
     disable_adapters,
     freeze,
+    fuse_adapters,
     load_adapter,
     load_backbone,
     merge_adapter,
@@ -43,6 +46,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.merging import merged
 
 CONFIGS = {
     "two": AdapterConfig(3, init_stddev=0.5, train_layer_norm="encoder"),
@@ -79,6 +83,7 @@ class Reference:
     """What a model is to be: arrays by names, and who acts."""
 
     def __init__(self, weights):
+        self.files = dict(weights)
         self.encoder = {name: value for name, value in weights.items() if not is_norm(name) and not is_head(name)}
         self.plain = {name: value for name, value in weights.items() if is_norm(name) or is_head(name)}
         self.adapters = {}  # name -> (configuration's name, weights by a directory's keys, its own LayerNorms and head)
@@ -137,6 +142,11 @@ class Reference:
         return {
             name for name, value in now.items() if not is_head(name) and not np.array_equal(value, self.origin[name])
         }
+
+    def as_in_its_files(self):
+        """Whether the encoder is, but for a pooler, which a new head takes from them."""
+        now = {name: value for name, value in (self.encoder | self.plain).items() if not is_head(name)}
+        return all(np.array_equal(value, self.files[name]) for name, value in now.items() if "pooler" not in name)
 
     def chosen(self, mode):
         """Names that a mode trains, those of the adapter left out."""
@@ -428,6 +438,38 @@ class Lifecycle(RuleBasedStateMachine):
         backbone_digest(self.model)
 
     @rule()
+    def merge_for_a_moment(self):
+        before = picture(self.model)
+        with merged(self.model):
+            pass
+        assert_same(before, picture(self.model))
+
+    @precondition(
+        lambda self: sum(
+            saved.active is not None and saved.adapters[saved.active][0] == "one" for _, saved in self.saved
+        )
+    )
+    @rule()
+    def fuse(self):
+        directory = next(
+            directory for directory, saved in self.saved if saved.active and saved.adapters[saved.active][0] == "one"
+        )
+        before = picture(self.model)
+        try:
+            fuse_adapters(self.model, {"x": directory, "y": directory}, name="fused", seed=0)
+        except InputError:
+            assert_same(before, picture(self.model))
+            return
+        assert isinstance(state_of(self.model).owner.config, FusionConfig)
+        before_active, before_blocks = self.reference.active, self.reference.blocks
+        if before_active is None:
+            remove_adapters(self.model)
+            self.reference.trains = self.reference.mode = None
+        else:
+            remove_adapters(self.model, name="fused")
+            set_active(self.model, before_active, blocks=before_blocks)
+
+    @rule()
     def cast(self):
         """Frozen matrices of the encoder are kept in half precision where it computes in it, and nothing else."""
         reference, before = self.reference, picture(self.model)
@@ -444,6 +486,62 @@ class Lifecycle(RuleBasedStateMachine):
             assert before["state"][-1] == after["state"][-1]  # the digest
         else:
             assert_same(before, picture(self.model))
+
+    @rule(seed=st.integers(0, 99))
+    def through_weights_of_keras(self, seed):
+        file, several = self.folder + "/weights.h5", len(self.reference.adapters) > 1
+        if several or self.reference.suspended:
+            for operation in (self.model.save_weights, self.model.load_weights):
+                self.refused(lambda: operation(file), "save_adapter" if several else "do it outside")
+            return
+        if self.reference.rounded and self.half is tf.bfloat16.as_numpy_dtype:
+            self.refused(lambda: self.model.save_weights(file), "bfloat16")
+            file = file.removesuffix(".h5")
+        self.model.save_weights(file)
+        before = copy.deepcopy(self.reference)
+        self.train(seed)
+        if before.adapters and before.trains is None:  # nothing was chosen, so that nothing of the encoder may change
+            self.refused(lambda: self.model.load_weights(file), "another encoder, or one that was trained")
+            return
+        again = not before.adapters and before.trains is None
+        self.model.load_weights(file)
+        self.reference = before
+        if again:  # of an encoder without adapters
+            before.note_origin()
+
+    @precondition(lambda self: self.reference.adapters)
+    @rule()
+    def through_a_second_model(self):
+        other = tiny_model()
+        other.bert = self.model.bert
+        self.refused(lambda: add_adapters(other, LoraConfig(rank=2), name="x"), "added to another model")
+
+    @precondition(lambda self: not self.contexts)
+    @rule()
+    def other_head(self):
+        if self.reference.adapters:
+            self.refused(lambda: change_head(self.model), "without adapters")
+            return
+        if self.reference.rounded:
+            self.refused(lambda: change_head(self.model), "float32 weights")
+            return
+        if not self.reference.as_in_its_files():
+            self.refused(lambda: change_head(self.model), "changed since it was loaded")
+            return
+        keras.utils.set_random_seed(0)
+        self.model = change_head(self.model)
+        weights = {short(variable): variable.numpy() for variable in self.model.weights}
+        assert {
+            name
+            for name in weights
+            if not is_head(name) and not np.array_equal(weights[name], self.reference.files[name])
+        } == set()
+        self.reference, self.graphs, self.saved = Reference(weights), [], []
+        backbone_digest(self.model)
+
+    @rule()
+    def compile(self):
+        self.model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
     @rule()
     def trace(self):
@@ -464,22 +562,26 @@ SCRIPTS = {
     "while adapters are disabled others are chosen, loaded and added": TWO
     + "trace, enter, activate a, load_saved 0 c, load_saved 0 a, add d one 3, train 3, leave 0, activate b, activate c",
     "while adapters are disabled they are removed": TWO
-    + "enter, remove a, leave 0, enter, remove -, leave 0, enter, add a two 4, train 4, leave 0",
+    + "trace, enter, remove a, leave 0, enter, remove -, leave 0, enter, add a two 4, train 4, leave 0",
     "the encoder's own LayerNorms train": TWO + "enter, choose layer-norm, train 3, leave 0, activate a, remove -",
-    "contexts are nested and left in any order": TWO + "enter, enter, leave 0, save, merge, leave 0, remove b",
+    "contexts are nested and left in any order": TWO + "enter, enter, leave 0, trace, save, merge, leave 0, remove b",
     "graphs know who was there": "add a upper 1, trace, add b two 2, train 2, trace, activate a, activate b above, "
     "remove b, add b lora 3, activate a none, enter, leave 0, remove -, add a upper 1",
-    "what trains stays chosen": TWO + "choose adapters, activate a, remove b, choose bias, train 3, freeze, "
+    "what trains stays chosen": TWO + "choose adapters, compile, activate a, remove b, choose bias, train 3, freeze, "
     "add c lora 4, train 4, choose full, train 5, remove c",
+    "heads of several sizes": "add a two 1 3, choose adapters, train 1, save, trace, add b lora 2, train 2, "
+    "activate a, enter, leave 0, load_saved 1 c, remove a, activate b",
     "what is saved comes back": "add a two 1, choose adapters, train 1, choose head, save, train 2, load_saved 1 a, "
-    "remove a, load_saved 1 c",
+    "remove a, load_saved 1 c, add d one 3, choose adapters, save, fuse",
     "what was learned since goes": "add a one 1, choose adapters, save, choose layer-norm, train 2, load_saved 1 a",
     "an encoder that was trained": "choose full, train 1, load_saved 0 a, save, load_saved 1 a, add a two 2, "
-    "load_saved 1 c, choose adapters, train 3, save, remove a, load_saved 2 b",
-    "low-rank updates are merged": "add a lora 1, choose adapters, train 1, activate a above, "
-    "trace, merge, add b two 2, merge",
+    "choose adapters, train 3, save, remove a, load_saved 2 b, other_head",
+    "low-rank updates are merged": "add a lora 1, choose adapters, train 1, merge_for_a_moment, activate a above, "
+    "trace, merge_for_a_moment, merge, add b two 2, merge, through_a_second_model, other_head",
+    "files of Keras": "through_weights_of_keras 1, add a two 2, choose adapters, train 2, "
+    "through_weights_of_keras 3, enter, through_weights_of_keras 4, leave 0, add b lora 5, through_weights_of_keras 6",
     "half precision": "choose head, cast, train 1, add a two 2, choose adapters, cast, train 3, save, merge, "
-    "load_saved 1 b, choose full, remove -",
+    "load_saved 1 b, choose full, remove -, other_head",
 }
 VALUES = {"-": None, "none": (), "above": (1,)}
 
