@@ -177,6 +177,14 @@ def checkpoint(tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="session")
+def one_block(tmp_path_factory):
+    """As `checkpoint`, of one block, which is traced in little time."""
+    directory = tmp_path_factory.mktemp("one-block")
+    write_checkpoint(directory, num_hidden_layers=1)
+    return directory
+
+
 def write_csv(path, rows, *, seed=0, positive=("good", "great", "fun"), negative=("bad", "awful", "dull")):
     """A CSV of short sentences whose label follows from one word."""
     import csv
