@@ -194,6 +194,7 @@ def test_columns_without_a_header_are_numbered_and_one_that_is_left_needs_no_num
         ("a.csv", 'text,label\n" \t\u3000",c\n', {}, "a.csv, line 2: column 'text' is empty"),
         ("a.csv", "text,label\na,b\n\nc,d\n", {}, "a.csv, line 3: is empty; remove it"),
         ("a.csv", "text\na\0b\n", {"label_column": None}, "a.csv, line 2: holds a NUL character"),
+        ("a.jsonl", '{"text": "a\\u0000", "label": 1}\n', {}, "line 1: column 'text' holds a NUL character"),
         ("a.jsonl", '{"text": "a\\ud800", "label": 1}\n', {}, "line 1: column 'text' holds half of a surrogate pair"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": \n', {}, "a.jsonl, line 2: is not JSON (Expecting value"),
         ("a.jsonl", '["a"]\n', {}, "a.jsonl, line 1: is '[\"a\"]' and not a JSON object; write one JSON object a line"),
