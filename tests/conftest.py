@@ -179,8 +179,8 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def one_block(tmp_path_factory):
-    """Directory of an encoder of one block, for what does not depend on the depth; not to be changed."""
-    directory = tmp_path_factory.mktemp("encoder") / "one-block"
+    """As `checkpoint`, of one block, which is traced in little time."""
+    directory = tmp_path_factory.mktemp("one-block")
     write_checkpoint(directory, num_hidden_layers=1)
     return directory
 

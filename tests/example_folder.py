@@ -1,6 +1,7 @@
 """A folder in which the texts' code blocks run: small files under the names that the texts use."""
 
 import csv
+import itertools
 import json
 import pathlib
 
@@ -12,12 +13,13 @@ GOOD, BAD = ("good", "great", "fun"), ("bad", "awful", "dull")
 _FILLERS = [word for word in WORDS if word not in (*GOOD, *BAD)]
 
 
-def sentences(count, *, seed=0):
-    """Pairs of a sentence and 0 or 1, which one of its words decides."""
-    random = np.random.default_rng(seed)
-    for index in range(count):
+def sentences(count):
+    """Pairs of a sentence and 0 or 1, which one of its words decides; after 200 they come again."""
+    random, drawn = np.random.default_rng(0), []
+    for index in range(min(count, 200)):
         words = [*random.choice(_FILLERS, random.integers(2, 8)), random.choice(GOOD if index % 2 else BAD)]
-        yield " ".join(random.permutation(words)), index % 2
+        drawn.append((" ".join(random.permutation(words)), index % 2))
+    return itertools.islice(itertools.cycle(drawn), count)
 
 
 def write(path, lines):
@@ -70,18 +72,19 @@ def write_data(folder):
         write(folder / "citation_intent" / f"{split}.jsonl", [json.dumps(row) for row in rows])
 
 
-def save_task(directory, name, labels, *, fusable=False, seed=0):
-    """An adapter directory as `train` would leave one, whose values are random."""
+def save_tasks(folder, tasks, *, fusable=False):
+    """Adapter directories as `train` would leave them, whose values are random, of their names and labels."""
     import tf_adapters
+    from tf_adapters.models.state import state_of
 
-    model = tf_adapters.load_backbone("minilm", labels=labels)
+    model = tf_adapters.load_backbone("minilm", num_labels=2)
     config = tf_adapters.AdapterConfig(4, train_layer_norm="none" if fusable else "encoder", init_stddev=0.3)
-    tf_adapters.set_trainable(tf_adapters.add_adapters(model, config, seed=seed), "adapters")
-    randomize(model, seed)
-    task = {"name": name, "kind": "classification", "metric": "accuracy", "labels": list(labels), "text_pairs": False}
-    tf_adapters.save_adapter(
-        model, directory, text=tf_adapters.load_tokenizer(model, max_length=32), recipe="default", task=task
-    )
+    tf_adapters.set_trainable(tf_adapters.add_adapters(model, config, seed=0), "adapters")
+    tokenizer = tf_adapters.load_tokenizer(model, max_length=32)
+    for seed, (name, task, labels) in enumerate(tasks):
+        state_of(randomize(model, seed)).name_labels(model, labels)
+        task = {"name": task, "kind": "classification", "metric": "accuracy", "labels": labels, "text_pairs": False}
+        tf_adapters.save_adapter(model, folder / name, text=tokenizer, recipe="default", task=task)
 
 
 def make_folder(folder):
@@ -92,15 +95,8 @@ def make_folder(folder):
         write_csv(folder / f"{name}.csv", rows, seed=seed)
     write(folder / "sms.tsv", [f"{('ham', 'spam')[label]}\t{text}" for text, label in sentences(64)])
     write_data(folder / "DATA")
-    for seed, (name, task, labels) in enumerate(
-        (
-            ("film", "files", ("negative", "positive")),
-            ("sms", "files", ("ham", "spam")),
-            ("rotten-tomatoes", "rotten-tomatoes", ("negative", "positive")),
-            ("cola", "glue/cola", ("unacceptable", "acceptable")),
-            ("sst2", "glue/sst2", ("negative", "positive")),
-        )
-    ):
-        save_task(folder / "adapters" / name, task, labels, seed=seed)
-    for seed, name in enumerate(("mnli", "qqp")):
-        save_task(folder / "adapters" / name, "files", ("no", "yes"), fusable=True, seed=seed)
+    sentiments = ["negative", "positive"]
+    tasks = [("film", "files", sentiments), ("sms", "files", ["ham", "spam"])]
+    tasks += [("rotten-tomatoes", "rotten-tomatoes", sentiments), ("sst2", "glue/sst2", sentiments)]
+    save_tasks(folder / "adapters", [*tasks, ("cola", "glue/cola", ["unacceptable", "acceptable"])])
+    save_tasks(folder / "adapters", [(name, "files", ["no", "yes"]) for name in ("mnli", "qqp")], fusable=True)

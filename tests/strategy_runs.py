@@ -51,7 +51,6 @@ def train(
     checkpoint,
     kind="classification",
     dropout=0.0,
-    precision="float32",
     stop_at=None,
     resume=False,
     fast=False,
@@ -84,7 +83,6 @@ def train(
             if done == stop_at:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    keras.mixed_precision.set_global_policy(precision)
     task = make_task(kind)
     settings = dict(
         output=folder,

@@ -3,20 +3,13 @@
 import csv
 import io
 import json
-import os
-import pty
-import re
-import subprocess
 import sys
-import tracemalloc
-import types
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tests.test_bank import TASKS, save_task
 from tf_adapters.cli.predict import cells, show_answers, write_csv
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.readers import get_reader
@@ -51,18 +44,6 @@ def test_keys_of_json_may_be_missing_and_hold_anything():
     with pytest.warns(UserWarning, match="come up late in the input are not in the CSV .'late', 'n'.: write .jsonl"):
         header, *rows = written(([{"text": "a"}], [ANSWER]), ([{"text": "c", "n": 1, "late": 2}], [ANSWER]))
     assert [row[0] for row in rows] == ["a", "c"] and header == ["text", *OF_ANSWER]
-
-
-def test_no_more_than_a_chunk_is_held():
-    file = types.SimpleNamespace(write=lambda text: None)
-    chunks = (([{"text": f"text {n}"} for n in range(100)], [dict(ANSWER) for n in range(100)]) for _ in range(100))
-    tracemalloc.start()
-    try:
-        write_csv(file, chunks)
-        # A chunk takes 0.1 MB, and all of them 10 MB.
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
 
 
 def table(path):
@@ -153,11 +134,6 @@ SEVERAL = {
     [
         (ADA, {"labels": "Ada/B-PER 0.98"}),
         ({**ADA, "labels": ["O", "O"]}, {"labels": "(none)"}),
-        ({**ADA, "labels": None, "probabilities": None, "error": ERROR}, {"labels": "", "error": ERROR}),
-        (
-            {"id": "0", "answer": "Ada", "probability": 0.5, "start": 0, "end": 3, "n_best": []},
-            {"answer": "Ada", "probability": "0.5000"},
-        ),
         (
             {"choice": 1, "answer": "and sang", "probabilities": [0.125, 0.875]},
             {"answer": "and sang", "probability": "0.8750"},
@@ -196,30 +172,3 @@ def test_predict_shows_a_table_on_a_terminal(cli, adapter_directory, monkeypatch
     header, _, row = [line for line in table.out.splitlines() if line.strip()]
     assert header.split() == ["text", "sentiment", "my"] and row.count(f"{label} (") == 2
     assert "--output -" in table.err
-
-
-@pytest.mark.nightly
-def test_a_real_terminal_gets_a_table_and_a_pipe_gets_json(checkpoint, tmp_path):
-    save_task(checkpoint, tmp_path / "film", *TASKS["film"], seed=0)
-    (tmp_path / "t.txt").write_text("a great film\n" + "dull " * 60 + "\n")
-    command = [sys.executable, "-m", "tf_adapters", "predict", tmp_path / "film", "--input", tmp_path / "t.txt"]
-    controller, terminal = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "72", "TERM": "xterm"}
-    with subprocess.Popen(command, stdout=terminal, stderr=subprocess.PIPE, env=environment) as process:
-        os.close(terminal)
-        out = b""
-        while True:
-            try:
-                part = os.read(controller, 4096)
-            except OSError:  # the other end is closed
-                break
-            out += part
-            if not part:
-                break
-        assert process.wait(300) == 0, process.stderr.read().decode()
-    os.close(controller)
-    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.decode()).splitlines() if line.strip()]
-    assert lines[0].split() == ["text", "label", "probability"] and len(lines) == 4 and "…" in lines[3]
-    assert max(map(len, lines)) <= 72
-    piped = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert [json.loads(line).keys() for line in piped.stdout.splitlines()] == [{"label", "probabilities"}] * 2

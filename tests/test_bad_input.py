@@ -41,29 +41,18 @@ def adapter(work, adapter_directory):
     "content, says",
     [
         (b"", "train.csv is empty: give a file with a header and at least one row"),
-        (b"sentence,label\na,b\n", "has no column 'text': the columns of its first line are 'sentence', 'label'"),
         (b"text,label\na,x\nb,x\n", "train.csv has only the label 'x': training needs rows of at least two classes"),
-        (b"text,label\n ,x\nb,y\n", "train.csv, line 2: column 'text' is empty; fill it in or remove the row"),
-        (
-            b"text,label\nna\xefve,x\nb,y\n",
-            "line 2: byte 0xef is not UTF-8; with --encoding cp1252 it reads 'na\xefve,x'",
-        ),
         (b"text,label\na,b,c\n", "line 2: has 3 fields where the header has 2"),
         (
             b"text,label\na,other\nb,y\n",
             "dev.csv, line 2: the label 'positive' is not among those of the training rows",
         ),
     ],
-    ids="empty no-text-column one-class no-text latin-1 fields label-of-no-training-row".split(),
+    ids="empty one-class fields label-of-no-training-row".split(),
 )
 def test_unusable_training_file_is_refused(refused, work, content, says):
     (work / "train.csv").write_bytes(content)
     refused(*TRAIN.split(), says=says)
-
-
-def test_nan_for_a_text_is_refused(refused, work):
-    (work / "train.jsonl").write_text('{"text": NaN, "label": "a"}\n{"text": "b", "label": "b"}\n')
-    refused(*TRAIN.split(), "--train=train.jsonl", says="train.jsonl, line 1: column 'text' is empty")
 
 
 def test_text_of_100_000_characters_is_used(cli, adapter, work):
@@ -80,34 +69,21 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
     [
         (f"{TRAIN} --adapter-size=0", "--bottleneck-size 0 must be an integer of at least 1"),
         (f"{TRAIN} --adapter-dropout=1", "--adapter-dropout 1.0 must be a number of at least 0 and below 1"),
-        (f"{TRAIN} --recipe=houlsby", "--recipe houlsby is unknown: the recipes are default, houlsby-2019"),
-        (f"{TRAIN} --placement=up", "--placement up is unknown: use one of both, attention, ffn"),
-        (f"{TRAIN} --sharing=1", "--sharing 1 must be 'none', 'layer' or an integer of at least 2"),
         (f"{TRAIN} --sharing=99", "--sharing 99: 2 blocks have adapters; give 2 for one adapter of them all, or less"),
         (f"{TRAIN} --blocks=top", "--blocks top must look like 5-11 or 0,2,4"),
         (f"{TRAIN} --blocks=0-2", "--blocks (0, 1, 2): the encoder has 2 blocks"),
         (f"{TRAIN} --trainable=top-99", "--trainable top-99: N must be from 1 to 2"),
-        (f"{TRAIN} --trainable=some", "--trainable some is unknown: use one of adapters, full, top-N"),
         (f"{TRAIN} --trainable=head --sharing=layer", "--sharing is for adapters, and --trainable head trains none"),
-        (f"{TRAIN} --trainable=head --fast", "--fast is for adapters, and --trainable head trains none"),
         (f"{TRAIN} --precision=half", "--precision half is unknown: use one of float32, mixed_bfloat16, mixed_float16"),
         (f"{TRAIN} --batch-size=4 --xla", "--batch-size 4 is above the 2 training examples"),
         (f"{TRAIN} --max-length=65", "--max-length 65 is beyond the 64 positions of encoder: give 64 or less"),
-        (f"{TRAIN} --kind=ranking", "ranking"),
-        (f"{TRAIN} --metric=pearson-spearman", "pearson-spearman"),
         (f"{TRAIN} --task=glue/sst2", "--task glue/sst2 and --train train.csv exclude each other"),
         (f"{TRAIN} --data-dir=tfds", "--data-dir tfds belongs to --task NAME"),
         (f"{TRAIN} --resume", "--resume: out holds no interrupted run; start one without --resume"),
         (f"{TRAIN} --resume --overwrite", "--resume and --overwrite exclude each other"),
         (f"{TRAIN} --train=no.csv", "no.csv does not exist: check the path"),
-        (f"{TRAIN} --validation=nan", "--validation nan must be a file, or a share of the training rows such as 0.1"),
         (f"{TRAIN} --validation=1.5", "--validation 1.5 must be a file, or a share of the training rows such as 0.1"),
         ("train --output=out --validation=dev.csv", "--validation dev.csv goes with --train FILE: add --train FILE"),
-        ("train --output=out --text-column=x", "--text-column x goes with --train FILE"),
-        (
-            "train --output=out --task=rotten-tomatoes --test=dev.csv",
-            "--test dev.csv goes with --train FILE: task 'rot",
-        ),
         ("train --output=out --task=rotten-tomatos", "did you mean 'rotten-tomatoes'"),
         # What a message of Python's functions calls by name is called by its option.
         ("train --output=out --task=imdb_reviews --data-dir=dev.csv", "--data-dir is 'dev.csv'"),
@@ -119,27 +95,21 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
         (f"{TRAIN} --output=mine --overwrite", "mine holds other files than an adapter; remove them yourself"),
         # Writable by its mode, but not in fact.
         (f"{TRAIN} --output=/proc/self/out", "/proc/self/out"),
-        (f"{PREDICT} --output=/proc/p.csv", "/proc/p.csv cannot be written"),
         (f"{PREDICT} --output=p.csv", "--output p.csv is there already: replace it by --overwrite"),
         (f"{PREDICT} --output=p.xlsx", "--output p.xlsx: the name must end in .jsonl or .csv"),
-        (f"{EVALUATE} --output=p.csv", "--output p.csv is there already"),
-        (f"{EVALUATE} --output=train.csv/p.json", "is not a directory"),
         # A mistake elsewhere keeps what was to be replaced.
         (f"{TRAIN} --output=adapter --overwrite --model=nowhere/", "nowhere/"),
         (f"{TRAIN} --output=adapter --overwrite --text-column=x", "has no column 'x'"),
-        (f"{TRAIN} --output=adapter --overwrite --max-length=65", "--max-length 65"),
         # What is read
         ("predict adapter --input=-", "standard input is empty"),
         (f"{PREDICT} --format=xml", "'xml'"),
         ("predict no --input=train.csv", "no: there is no such directory"),
         ("evaluate encoder --input=dev.csv", "encoder is no adapter directory: it holds no tf_adapters.json"),
-        ("predict train.csv --input=train.csv", "train.csv"),
         ("evaluate adapter", "adapter was trained on files: give the rows to score by --input FILE"),
         (f"{EVALUATE} --split=test", "--split test and --input dev.csv exclude"),
         (f"{EVALUATE} --metric=matthew", "matthew"),
         ("info train.csv", "error: train.csv is a file: give the directory"),
         ("info .", "holds neither tf_adapters.json nor config.json"),
-        ("info ./encoders", "error: ./encoders: there is no such directory"),
     ],
     ids=lambda value: value.replace(TRAIN, "").replace("--", "") if "=" in value else None,
 )
@@ -174,19 +144,14 @@ def test_adapter_of_another_encoder_is_refused(refused, work, adapter):
     refused(*PREDICT.split(), says="Give another place by --model")
 
 
-@pytest.mark.parametrize("words", [PREDICT, EVALUATE])
-def test_damaged_adapter_directory_is_refused(refused, adapter, words):
+def test_damaged_adapter_directory_is_refused(refused, adapter):
     weights, settings = adapter / "adapter.safetensors", adapter / "tf_adapters.json"
     whole, text = weights.read_bytes(), settings.read_text()
     weights.write_bytes(whole[:-100])
-    refused(*words.split(), says="adapter.safetensors is missing, truncated or not the file")
-    weights.unlink()
-    refused(*words.split(), says="adapter.safetensors is missing")
+    refused(*PREDICT.split(), says="adapter.safetensors is missing, truncated or not the file")
     weights.write_bytes(whole)
-    settings.write_text(text[:200])
-    refused(*words.split(), says="tf_adapters.json is not JSON")
     settings.write_text(text.replace('"format_version": 1', '"format_version": 99'))
-    refused(*words.split(), says="has format_version 99; this version of tf_adapters reads up to 1: upgrade it")
+    refused(*EVALUATE.split(), says="has format_version 99; this version of tf_adapters reads up to 1: upgrade it")
 
 
 # Encoders
@@ -196,11 +161,10 @@ def test_damaged_adapter_directory_is_refused(refused, adapter, words):
     "file, damage, says",
     [
         ("config.json", os.unlink, "holds no config.json, so it is no transformers model"),
-        ("config.json", lambda path: path.write_text("{"), "config.json is not JSON"),
         ("model.safetensors", lambda path: os.truncate(path, 5000), "is not a complete safetensors file"),
         ("vocab.txt", os.unlink, "holds no WordPiece vocabulary"),
     ],
-    ids="no-config damaged-config truncated no-vocabulary".split(),
+    ids="no-config truncated no-vocabulary".split(),
 )
 def test_encoder_that_cannot_be_used_is_refused(refused, work, file, damage, says):
     shutil.copytree(work / "encoder", work / "broken")

@@ -5,15 +5,12 @@ import json
 import pytest
 import tensorflow as tf
 
-from tests.conftest import SHARED
 from tests.texts import NONCHARACTERS
 from tests.texts import random_texts as drawn_texts
 from tests.tokenizers import content_of, directory
 from tf_adapters import ByteLevelBpe
 from tf_adapters.errors import InputError
-from tf_adapters.text.byte_bpe import _byte_alphabet
 
-GRANITE = SHARED / "weights" / "granite-embedding-30m-english"
 HARD = [
     "", " ", "  lead", "trail  ", "it's  John's   dog\n\n we'll 'tis ''s 's's", "'sabc 'd1 'll't I'VE i've're", " 's",
     " \n's", "!'s", "tab\t\tx \t y", "a\u00a0b \u00a0c \u3000x\u3000\u3000y", "\u0966\u096c 12ab\u00bd",
@@ -139,26 +136,3 @@ def test_other_tokenizers_are_refused(files, tmp_path, change, message):
         ByteLevelBpe.from_directory(tmp_path)
     with pytest.raises(InputError, match="holds no byte-level BPE"):
         ByteLevelBpe.from_directory(tmp_path / "nothing")
-
-
-def test_the_alphabet_is_gpt2s():
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    assert sorted(_byte_alphabet()) == sorted(ByteLevel.alphabet())
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(not GRANITE.is_dir(), reason="needs ../shared/weights")
-def test_a_real_vocabulary_on_real_text_in_seven_languages():
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(GRANITE / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    bpe = ByteLevelBpe.from_directory(GRANITE)
-    files = [*(SHARED / "data" / "xnli").glob("*.tsv"), *(SHARED / "data" / "xquad").glob("*.json")]
-    assert len(files) >= 6
-    for path in files:
-        texts = [line[:2000] for line in path.read_text(encoding="utf-8").split("\n")[:2500]]
-        assert bpe.tokenize(texts).to_list() == ids_of(tokenizer, texts), path
-    check(bpe, tokenizer, random_texts(5000, seed=1))

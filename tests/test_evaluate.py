@@ -10,12 +10,11 @@ import pytest
 import tensorflow as tf
 from sklearn import metrics
 
-from tests.conftest import tiny_inputs
 from tests.runs import content
 from tf_adapters import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
-from tf_adapters.saving.directory import copy_adapter, keep_result, load_trained
+from tf_adapters.saving.directory import keep_result
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.analysis import bootstrap_interval, class_report, group_means, language_of, summary_of_seeds
 from tf_adapters.tasks.rows import Rows
@@ -144,14 +143,6 @@ def test_one_seed_does_not_go_on_with_an_interrupted_run_of_several(cli, train_a
     assert outcome.status == 2 and "an interrupted run of several seeds: give the same --seeds" in outcome.err
 
 
-def test_copied_adapter_directory_is_the_same_adapter(adapter_directory, tmp_path):
-    copy_adapter(adapter_directory, tmp_path / "copy", seeds={"runs": []})
-    model, settings = load_trained(tmp_path / "copy")
-    assert settings["seeds"] == {"runs": []}
-    original, _ = load_trained(adapter_directory)
-    assert np.array_equal(model(tiny_inputs()).logits, original(tiny_inputs()).logits)
-
-
 def test_scores_of_predictions_that_are_not_numbers_are_refused(
     cli, adapter_directory, sentences, tmp_path, monkeypatch
 ):
@@ -163,16 +154,6 @@ def test_scores_of_predictions_that_are_not_numbers_are_refused(
     assert outcome.status == 2 and not list(tmp_path.iterdir())
     assert "predicts numbers that are not finite: train it again" in outcome.err
     assert "NaN" not in outcome.out
-
-
-def test_settings_that_json_cannot_hold_are_not_shown_as_json(cli, adapter_directory, tmp_path):
-    shutil.copytree(adapter_directory, tmp_path / "a")
-    path = tmp_path / "a" / "tf_adapters.json"
-    settings = json.loads(path.read_text())
-    settings["metrics"] = {"validation accuracy": float("nan")}
-    path.write_text(json.dumps(settings))
-    outcome = cli("info", tmp_path / "a", "--json")
-    assert outcome.status == 2 and "NaN" not in outcome.out and "not finite" in outcome.err
 
 
 RESULT = {
@@ -205,12 +186,6 @@ def test_train_keeps_its_score_its_classes_and_its_curve(cli, adapter_directory,
     shown = cli("info", trained).out
     assert "test accuracy" in shown and "TF-IDF" in shown
     before = content(trained)
-    settings["result"]["numbers"] = {"accuracy": "high"}
-    (trained / "tf_adapters.json").write_text(json.dumps(settings))
-    outcome = cli("info", trained)
-    assert outcome.status == 2 and "'result' holds 'high' where a number has to be" in outcome.err
-    (trained / "tf_adapters.json").write_bytes(before["tf_adapters.json"])
-
     kept = keep_result(trained, RESULT)["result"]
     assert kept["numbers"] == {"accuracy": 0.75, "f1": None} and read_settings(trained)["result"] == kept
     card = (trained / "README.md").read_text()

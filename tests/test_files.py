@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import lzma
 import re
 import tracemalloc
 import types
@@ -98,7 +97,7 @@ def test_every_format_is_read_in_every_encoding_with_every_end_of_lines(tmp_path
 cells = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12).filter(str.strip)
 
 
-@hypothesis.settings(max_examples=120, deadline=None)
+@hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(
     rows=st.lists(st.tuples(cells, cells), min_size=1, max_size=5),
     delimiter=st.sampled_from(",;\t|^"),
@@ -132,8 +131,6 @@ def test_what_looks_like_an_end_of_a_line_or_a_quote_is_text_where_it_is_none(tm
     content = '{"text": "a", "label": 1, "x": {}}\n{"text": "b\\nc", "label": ["p", "q"]}'
     assert read(write(tmp_path, "a.jsonl", content)) == [(1, "a", 1), (2, "b\nc", ["p", "q"])]
     assert read(write(tmp_path, "a.csv", "label,text\n,one\n"), label_column=None) == [(2, "one")]
-    long = "long " * 60_000
-    assert read(write(tmp_path, "a.csv", f"text,label\n{long},x\n"))[0][1] == long
 
 
 def test_standard_input_is_read_as_files_are_and_stays_open(monkeypatch):
@@ -148,12 +145,12 @@ def test_standard_input_is_read_as_files_are_and_stays_open(monkeypatch):
 
 
 def test_a_large_file_is_read_in_bounded_memory_and_chunks_have_the_asked_size(tmp_path):
-    content = gzip.compress(("text,label\n" + "naïve sentence of some length,1\n" * 50_000).encode("utf-16"))
+    content = gzip.compress(("text,label\n" + "naïve sentence of some length,1\n" * 20_000).encode("utf-16"))
     path = write(tmp_path, "a.csv.gz", content)
     tracemalloc.start()
     try:
-        assert sum(len(chunk) for chunk in read_chunks(path)) == 50_000
-        assert tracemalloc.get_traced_memory()[1] < 2_000_000  # all rows take some 10 MB
+        assert sum(len(chunk) for chunk in read_chunks(path)) == 20_000
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000  # all rows take some 4 MB
     finally:
         tracemalloc.stop()
     path = write(tmp_path, "a.txt", "x\n" * 10)
@@ -171,10 +168,6 @@ def test_whole_files_become_string_tensors_with_labels_and_lines(tmp_path):
     table = read_rows(path, text_pair_column="second", label_column="label")
     assert (table.text.numpy().tolist(), table.text_pair.numpy().tolist()) == ([b"a\nb", b"c"], ["é".encode(), b"d"])
     assert (table.labels, table.lines) == (["x", "y"], [2, 4])
-    texts = [f"text {i}" for i in range(40_000)]
-    table = read_rows(write(tmp_path, "a.txt", "\n".join(texts)))
-    assert [text.decode() for text in table.text.numpy()] == texts and table.lines[-1] == 40_000
-    assert table.labels is None and table.text_pair is None
 
 
 def test_columns_without_a_header_are_numbered_and_one_that_is_left_needs_no_number(tmp_path):
@@ -184,8 +177,6 @@ def test_columns_without_a_header_are_numbered_and_one_that_is_left_needs_no_num
         assert read(path, dialect, text_column=2, label_column="1") == expected
         path = write(tmp_path, name, "".join(between.join((label, text)) + "\n" for _, text, label in expected))
         assert read(path, dialect, label_column="1") == read(path, dialect, text_column="2") == expected
-    path = write(tmp_path, "b.csv", "one film; ok\na film\n")
-    assert read(path, dialect, text_column="1", label_column=None)[0] == (1, "one film; ok")
 
 
 # Files that are not right
@@ -197,13 +188,11 @@ def test_columns_without_a_header_are_numbered_and_one_that_is_left_needs_no_num
         ("a.csv", "", {}, "a.csv is empty: give a file with a header and at least one row"),
         ("a.csv", "text,label\n", {}, "a.csv has a header and no rows"),
         ("a.csv", "text,text\na,b\n", {}, "a.csv has more than one column 'text'"),
-        ("a.csv", "text,label\na,b\nc\n", {}, "a.csv, line 3: has 1 fields where the header has 2"),
         ("a.csv", 'text,label\n"a\nb",c\nd,e,f\n', {}, "a.csv, line 4: has 3 fields where the header has 2"),
         ("a.csv", 'text,label\na,b\n"c,d\ne,f\n', {}, 'a.csv, line 3: a quote (") is opened in this row and never'),
         ("a.csv", 'text,label\n"a" b,c\n', {}, "a.csv, line 2: is not valid CSV"),
         ("a.csv", 'text,label\n" \t\u3000",c\n', {}, "a.csv, line 2: column 'text' is empty"),
         ("a.csv", "text,label\na,b\n\nc,d\n", {}, "a.csv, line 3: is empty; remove it"),
-        ("a.txt", "a\n\nb\n", {}, "a.txt, line 2: is empty; remove it"),
         ("a.csv", "text\na\0b\n", {"label_column": None}, "a.csv, line 2: holds a NUL character"),
         ("a.jsonl", '{"text": "a\\u0000", "label": 1}\n', {}, "line 1: column 'text' holds a NUL character"),
         ("a.jsonl", '{"text": "a\\ud800", "label": 1}\n', {}, "line 1: column 'text' holds half of a surrogate pair"),
@@ -213,20 +202,14 @@ def test_columns_without_a_header_are_numbered_and_one_that_is_left_needs_no_num
         ("a.jsonl", '{"text": NaN, "label": 1}\n', {}, "a.jsonl, line 1: column 'text' is empty"),
         ("a.jsonl", '{"text": 12, "label": 1}\n', {}, "column 'text' is 12, which is not a string; write it in quotes"),
         ("a.pkl", b"\x80\x04\x95\0", {}, "a.pkl does not begin with text: write its rows as CSV or JSON lines."),
-        ("a.dat", "x", {}, "a.dat has the extension '.dat', which names no known format: use .csv"),
         ("a.csv.gz", gzip.compress(bytes(range(32, 127)) * 99)[:-12], {}, "a.csv.gz is not a complete gzip file"),
         ("a.txt", "a\n", {"label_column": "label"}, "read as plain text, one text a line, and has no column 'label'"),
-        ("a.csv", "a\n", {"format": "xml"}, "format is 'xml' and must be one of csv, jsonl, tsv, txt."),
         ("a.jsonl", "a\n", {"dialect": Dialect(header="none")}, "--header none is for CSV and TSV, and a.jsonl is"),
         ("a.txt", "a\n", {"dialect": Dialect(delimiter=";")}, "--delimiter semicolon is for CSV, and a.txt is read as"),
-        ("a.tsv", "a\n", {"dialect": Dialect(delimiter=",")}, "--delimiter comma is for CSV, and of TSV it is the tab"),
         ("a.csv", "a,b,c\n", {"dialect": Dialect(header="none"), "text_column": 2}, "name --label-column by number."),
         ("a.csv", "a,b\n", {"dialect": Dialect(header="none"), "text_column": 1, "label_column": 3}, "columns 1 to 2"),
-        ("a.csv", "a,b\nc\n", {"dialect": Dialect(header="none"), "text_column": 1}, "where the first row has 2"),
         ("a.csv", b"label,text\n1,na\xefve\n", {}, "byte 0xef is not UTF-8; with --encoding cp1252 it reads '1,naïve'"),
         ("a.csv", "text,label\nŁódź,1\n", {"dialect": Dialect("cp1252")}, "with --encoding utf-8 it reads 'Łódź,1'"),
-        ("a.csv", b"text,label\n" + "＝".encode("shift_jis"), {}, "give the --encoding that the file was saved in"),
-        ("b.txt", "a\n".encode("utf-16") + b"a", {}, "line 2: byte 0x61 is not UTF-16"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_file_is_one_sentence_with_file_and_line(tmp_path, name, content, columns, says):
@@ -241,9 +224,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         assert f"{name} is a directory: give a file." in refusal(tmp_path / name)
     path = write(tmp_path, "a.csv", 'text,label\n"open\n' + ("x" * 1023 + "\n") * (FIELD_LIMIT // 1024 + 1))
     assert f"a.csv, line 2: a field has more than {FIELD_LIMIT} characters; is a quote never closed?" in refusal(path)
-    for name, reader in (("a.conllu", READ_WORDS.read), ("a.json", READ_QUESTIONS.chunks)):
-        with pytest.raises(InputError, match="is for CSV"):
-            list(reader(write(tmp_path, name, "a\n"), dialect=Dialect(delimiter=",")))
 
 
 @pytest.mark.parametrize(
@@ -279,9 +259,6 @@ def test_bad_rows_are_left_out_and_counted_with_their_lines(tmp_path):
         table = read_rows(path, bad_rows=bad, dialect=dialect_of(encoding))
         assert (table.text.numpy().tolist(), table.lines, bad.count) == ([b"a", b"c"], [2, 4], 1)
         assert "line 3: byte 0x" in bad.examples[0]
-    bad = BadRows()
-    path = write(tmp_path, "a.csv", b"na\xefve,x\na,x\nb,y\n")
-    assert read_rows(path, text_column="1", bad_rows=bad, dialect=Dialect(header="none")).lines == [2, 3]
     for content in ('"a,b\n"x,hello you\n', b"\xff,a\n"):
         with pytest.raises(InputError, match="no usable row; the first problem: .*line 1: "):
             read_rows(write(tmp_path, "a.csv", content), bad_rows=BadRows(), dialect=Dialect(header="none"))
@@ -298,7 +275,7 @@ def test_rows_with_unusable_or_unknown_labels_are_counted(tmp_path, kind, cells,
     assert bad.count == count and len(rows) == len(rows.labels) == len(cells.split(" ")) - count
 
 
-@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(
     content=st.one_of(
         st.binary(max_size=80),
@@ -337,19 +314,15 @@ NUMBERS, NAMES = {"text_column": "2", "label_column": "3"}, {"text_column": "a",
 HINTS = {
     "another encoding": (("a.csv", "text,label\nnaïve,1\nsoso,0\n".encode("cp1252")), {}, 1),
     "no mark": (("a.csv", CSV.encode("utf-16-be")), {}, 1),
-    "no order": (("a.csv", CSV.encode("utf-16-le")), {"encoding": "utf16"}, 1),
     "JSON as CSV": (("a.csv", '{"text": "so good", "label": 1}\n{"text": "so bad", "label": 0}\n'), {}, 1),
     "CSV as JSON": (("a.jsonl", CSV), {"format": "csv"}, 1),
     "CSV as TSV": (("a.tsv", CSV.replace(",", ";")), {}, 1),
-    "CSV as text": (("a.txt", CSV), {"format": "csv"}, 1),
     "no header": (("a.csv", "so good a film,1\nso bad a film,0\n"), {"text_column": "1", "label_column": "2"}, 1),
     "no header, semicolons": (("a.csv", "7;so good;1\n8;so bad;0\n"), {"header": "none", **NUMBERS}, 1),
     "other names": (("a.csv", "a;b\nso good;1\nso bad;0\n"), NAMES, 3),
-    "other names, tabs": (("a.csv", "a\tb\nso good\t1\nso bad\t0\n"), NAMES, 3),
     "other keys": (("a.jsonl", '{"a": "so good", "b": 1}\n{"a": "so bad", "b": 0}\n'), NAMES, 2),
     "several labels": (("a.jsonl", '{"text": "so", "label": ["b"]}\n{"text": "bad", "label": ["a", "b"]}\n'), {}, 1),
     "scores": (("a.csv", "text,label\n" + "".join(f"so,{n}.5\n" for n in range(30))), {}, 1),
-    "no scores": (("a.csv", "text,label\nso good,one\nso bad,0\n"), {"kind": "regression"}, 1),
     "questions": (("a.json", '{"question": "a", "context": "b", "answers": "b"}'), {"kind": "question-answering"}, 1),
 }  # fmt: skip
 
@@ -382,11 +355,8 @@ def test_a_hint_works_when_it_is_followed(tmp_path, case):
     "content, says",
     [
         (b"PAR1", "is a Parquet file, which is not read: write it as JSON lines, such as by pandas: `read_parquet("),
-        (b"ARROW1", "is an Arrow file, which is not read: "),
         (b"PK\x03\x04", "is a zip archive or an Excel workbook, which is not read: unpack it, or save it as `CSV"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an Excel workbook, which is not read: save it as `CSV UTF-8`."),
         (bz2.compress(b"text,label\n"), "is compressed by bzip2, which is not read: unpack it by `bunzip2`."),
-        (lzma.compress(b"text,label\n"), "is compressed by xz, which is not read: unpack it by `xz -d`."),
         (b"\xef\xbb\xbf__label__1 so good\n", "is a file of fastText, which is not read: write an object with"),
     ],
 )
@@ -397,17 +367,12 @@ def test_files_of_other_programs_are_named_with_what_to_do(tmp_path, content, sa
 
 
 def test_hints_that_only_the_user_can_follow(tmp_path):
-    assert len(read(write(tmp_path, "a.csv", ("\ufeff" + CSV.replace(",", ";")).replace("\n", "\r\n")))) == 2
     path = write(tmp_path, "a.csv", "text,toxic,rude\nso good,0,0\nso bad,1,1\n")
     assert "'toxic', 'rude' look like a label each; join the names of those columns that are 1 by |" in refusal(path)
     path = write(tmp_path, "a.csv", "text,label\nso good,\nso bad,toxic|rude\n")
     assert task_from_files(train=path, validation=path, kind="multi-label").train.labels.tolist() == [[0, 0], [1, 1]]
-    words = '{"tokens": ["New York", "is"], "ner_tags": [3, 0]}\n'
-    for name, content, format in (
-        ("a.csv", "Sentence,Word,Tag\n1,so,O\n", None), ("a.jsonl", words, None), ("a.jsonl", words, "columns"),
-    ):  # fmt: skip
-        with pytest.raises(InputError, match="write a word and its label a line, with a tab between them"):
-            READ_WORDS.read(write(tmp_path, name, content), format=format)
+    with pytest.raises(InputError, match="write a word and its label a line, with a tab between them"):
+        READ_WORDS.read(write(tmp_path, "a.jsonl", '{"tokens": ["New York", "is"], "ner_tags": [3, 0]}\n'))
     path = write(tmp_path, "a.csv", "id,question,context,id\n7,wer,wir,8\n")
     (chunk,) = unlabelled_chunks(path, kind="question-answering", keep_all_columns=True)
     assert chunk.records == [{"id": "7", "question": "wer", "context": "wir", "id.1": "8"}] and len(chunk.rows()) == 1

@@ -26,9 +26,6 @@ def folders(tmp_path):
 
 BIAS = f"{PREFIX}classifier.bias"
 HEADS = {
-    "other name": lambda arrays: arrays.update(
-        {f"{PREFIX}score.{part}": arrays.pop(f"{PREFIX}classifier.{part}") for part in ("weight", "bias")}
-    ),
     "nested": lambda arrays: arrays.update({f"{PREFIX}classifier.modules_to_save.bias": arrays.pop(BIAS)}),
     "incomplete": lambda arrays: arrays.pop(BIAS),
     "labels": lambda arrays: arrays.update({BIAS: np.zeros(2, "f4")}),

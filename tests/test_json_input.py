@@ -8,14 +8,12 @@ import pathlib
 import pytest
 
 import tf_adapters
-from tests.conftest import tiny_config
 from tf_adapters import AdapterConfig, ByteLevelBpe, InputError, WordPiece, load_backbone
 from tf_adapters.activations import check_activation
 from tf_adapters.adapterhub import bottleneck, lora
-from tf_adapters.adapterhub.description import HeadDescription, read_description, read_head_description
+from tf_adapters.adapterhub.description import read_description, read_head_description
 from tf_adapters.json_input import MOST_LEVELS, parse_json, read_json
 from tf_adapters.methods import config_from_dict
-from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.transformers.loading import read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import read_settings
@@ -81,14 +79,6 @@ def test_half_of_a_surrogate_pair_is_refused_and_a_whole_one_is_a_character(tmp_
     assert "config.json cannot be read" in refusal(read_json, tmp_path / "config.json")
 
 
-def test_a_configuration_nested_too_deep_is_refused_in_a_command(cli, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(tiny_config().to_dict())[:-1] + ', "more": ' + nested(2000) + "}")
-    (tmp_path / "rows.csv").write_text("text,label\na,b\nc,d\n")
-    rows = [f"--{name}={tmp_path / 'rows.csv'}" for name in ("train", "validation")]
-    done = cli("train", f"--model={tmp_path}", *rows, f"--output={tmp_path / 'out'}")
-    assert done.status == 2 and "nested more than" in done.err and "Traceback" not in done.err
-
-
 def test_the_package_reads_json_in_one_place():
     package = pathlib.Path(tf_adapters.__file__).parent
     own = ("json.loads(json.dumps(", "json.loads(self._sum(")  # what this package itself has just written
@@ -141,27 +131,16 @@ def test_values_that_are_none_are_named():
         assert "blocks=" in refusal(build)
     for value in [*WRONG, None, 3, True]:
         assert refusal(config_from_dict, {"method": value}).startswith("method=")
-    for value in (2**31, 2**63, 10**400):
-        for field in ({"bottleneck_size": value}, {"rank": value, "method": "lora"}, {"hidden_layers": value}):
-            assert "must be an integer of at most " in refusal(config_from_dict, {"method": "bottleneck", **field})
+    for field in ({"bottleneck_size": 2**31}, {"rank": 10**400, "method": "lora"}, {"hidden_layers": 2**63}):
+        assert "must be an integer of at most " in refusal(config_from_dict, {"method": "bottleneck", **field})
     for value in (1e39, -1e39, 10**400, float("nan")):
-        for make, name in ((LoraConfig, "alpha"), (AdapterConfig, "scaling"), (AdapterConfig, "init_stddev")):
-            assert f"{name}=" in refusal(lambda make=make, name=name, value=value: make(**{name: value}))
+        assert "scaling=" in refusal(lambda value=value: AdapterConfig(scaling=value))
     for value in (None, 3, object(), ["minilm"]):
         for door in (None, "keras-hub") if importlib.util.find_spec("keras_hub") else (None,):
             said = refusal(lambda door=door, value=value: load_backbone(value, door=door))
             assert said.startswith("source=") and "must be a directory, an alias or an id" in said
     for name in ("get", "deserialize", "serialize", "", "no such"):
         assert "is unknown: Keras has " in refusal(check_activation, name)
-
-
-def test_versions_and_numbers_of_labels_of_adapterhub_may_be_anything():
-    found = lora.config_from_hub({"version": "adapters.1." + "9" * 5000, "config": {"r": 8, "alpha": 16}}, 4, "here")
-    assert found.alpha == 16
-    assert HeadDescription("here", "classification", None, None, {"a": 10**400, "b": 1}).labels == ["b", "a"]
-    for number in (float("inf"), [], {}, None, "x"):
-        described = HeadDescription("here", "classification", None, None, {"a": number, "b": 1})
-        assert "here does not name the labels" in refusal(lambda described=described: described.labels)
 
 
 BPE = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
@@ -177,14 +156,12 @@ BROKEN = {
     ByteLevelBpe: [
         *({"added_tokens": value} for value in (3, ["x"], [{}], [{"content": [], "id": 0}])),
         *({"post_processor": {"type": "RobertaProcessing", **value}} for value in ({}, {"cls": 3, "sep": []})),
-        {"post_processor": {**ROBERTA, "cls": [[]], "sep": ["a"]}},
-        *({"model": {**BPE, "vocab": value}} for value in ({"a": "0"}, {"a": [0]}, {"a": True}, {"a": None})),
-        *({"model": {**BPE, "merges": value}} for value in ([], [3], [[[], []]], [["a"] * 9000], [[1, 2]])),
+        *({"model": {**BPE, "vocab": value}} for value in ({"a": "0"}, {"a": True})),
+        *({"model": {**BPE, "merges": value}} for value in ([3], [["a"] * 9000], [[1, 2]])),
     ],
     WordPiece: [
         *({"model": {"vocab": value}} for value in ({"a": "0"}, {"a": [0]}, {"a": 0, "b": "1"})),
         {"model": {"vocab": {"[UNK]": 0}, "unk_token": []}},
-        {"normalizer": {"type": ["x"] * 9000}},
     ],
 }
 

@@ -1,16 +1,12 @@
-"""What Keras and its like keep to themselves: what no other test would miss of it, and no other file that touches it.
+"""What Keras and its like keep to themselves, where no other test would miss it. ruff.toml has other files leave it be.
 
 Tests of what stands on these functions try the others: freezing, optimizers, exports, strategies, storage.
 """
-
-import ast
-import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_adapters import _keras_internals as internals
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import (
     change_class,
@@ -21,7 +17,6 @@ from tf_adapters._keras_internals import (
     one_pass,
     reference_counts,
     set_own_weights,
-    traced_once,
     uncast,
 )
 
@@ -136,26 +131,6 @@ def test_one_pass_is_keras_adam(settings):
     assert type(keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))) is kind
 
 
-def test_functions_that_are_traced_once_each_are_not_warned_of(caplog):
-    logger = tf.get_logger()
-    kept, logger.propagate = logger.propagate, True
-    caplog.set_level("WARNING", logger=logger.name)  # the command line raises it
-
-    def plain(inputs):
-        return inputs + 1
-
-    try:
-        for _ in range(8):
-            tf.function(plain)(tf.constant(1))
-        assert "retracing" in caplog.text
-        caplog.clear()
-        for _ in range(8):
-            traced_once(tf.function(plain))(tf.constant(1))
-        assert "retracing" not in caplog.text
-    finally:
-        logger.propagate = kept
-
-
 def test_a_variable_is_read_uncast_within_a_layers_call():
     class Reader(keras.layers.Layer):
         def build(self, input_shape):
@@ -179,122 +154,3 @@ def test_an_optimizer_goes_on_with_other_variables_and_keeps_the_moments():
     optimizer.apply_gradients([(tf.constant(1.0), b), (tf.constant(1.0), c)])
     # The first steps are 0.5, the second 0.5 and half of the one before.
     assert [float(variable) for variable in (a, b, c)] == [0.5, -0.25, 0.5]
-
-
-# Nothing else touches it
-
-
-def is_own_object(node):
-    """Whether an expression is `self`, `cls` or `super()`."""
-    name = node.func if isinstance(node, ast.Call) else node
-    return isinstance(name, ast.Name) and name.id in ("self", "cls", "super")
-
-
-def defined(tree):
-    """The names that a file defines: functions, classes, what is assigned, and attributes of `self`."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-            names |= {node.id} if isinstance(node, ast.Name) else {node.attr} if is_own_object(node.value) else set()
-        elif isinstance(node, ast.Assign) and any(ast.unparse(target) == "__slots__" for target in node.targets):
-            names |= {part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)}
-    return names
-
-
-def named(node):
-    """The names that a part of a file uses, each with the object whose name it is, or None; `python` and `src`, which
-    are private in all but name, with an underscore."""
-    if isinstance(node, ast.Attribute):
-        yield node.attr, node.value
-    elif isinstance(node, ast.Subscript) and is_vars(node.value):
-        yield getattr(node.slice, "value", None), node.value.args[0]
-    elif isinstance(node, ast.Call):
-        yield from ((word.arg, ast.Name("self")) for word in node.keywords)
-        if isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr", "setattr", "delattr"):
-            yield from ((getattr(argument, "value", None), node.args[0]) for argument in node.args[1:2])
-        elif isinstance(node.func, ast.Attribute) and is_vars(node.func.value) and node.args:
-            yield getattr(node.args[0], "value", None), node.func.value.args[0]
-    elif isinstance(node, (ast.Import, ast.ImportFrom)) and not getattr(node, "level", 0):
-        start = [node.module] if isinstance(node, ast.ImportFrom) else []
-        for path in [".".join([*start, alias.name]) for alias in node.names]:
-            if not path.startswith("tf_adapters"):
-                yield from ((f"_{name}" if name in ("python", "src") else name, None) for name in path.split("."))
-
-
-def is_vars(node):
-    """Whether an expression is `vars(something)`."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == "vars" and node.args != []
-
-
-def touched_in(package):
-    """What of other libraries' own the files of a package touch, as `file:line what`.
-
-    Of `self`, and of arguments, every private name that the package defines is its own, and of any other object those
-    that the same file defines; so is a name that begins with the package's.
-    """
-    trees = {path: ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))}
-    everywhere, found = set().union(*map(defined, trees.values())), []
-    for path, tree in trees.items():
-        here = defined(tree)
-        for node in ast.walk(tree) if path.name not in ("_keras_internals.py", "_keras3_internals.py") else ():
-            for name, owner in named(node):
-                known = everywhere if owner is not None and is_own_object(owner) else here
-                private = isinstance(name, str) and name.startswith("_") and name.strip("_") != ""
-                if private and (not name.startswith("__") or name == "__internal__"):
-                    if name not in known and not name.startswith("_tf_adapters"):
-                        found.append(f"{path}:{node.lineno} {name}")
-    return found
-
-
-def test_what_others_keep_to_themselves_is_touched_in_one_file():
-    found = touched_in(pathlib.Path(internals.__file__).parent)
-    assert not found, "put these behind a function of _keras_internals.py:\n" + "\n".join(found)
-
-
-BAD = """
-import keras_tuner.src.config
-from tensorflow.python.framework import ops
-from tf_keras.src import backend
-from transformers import _lazy
-layer._trainable_weights.clear()
-getattr(variable, "_variable", variable)
-vars(model)["_compiled"] = vars(model).pop("_other")
-cached_file(name, _raise=False)
-base = tf.__internal__.tracking
-self._get_noise_shape()
-other._kept
-"""
-GOOD = """
-import tf_adapters._keras
-from tf_adapters.models import _names
-
-_table = 1
-
-class Layer:
-    __slots__ = ("_slot",)
-    _field: int = 0
-
-    def _method(self):
-        self._kept = self._field, self._slot, self._method(), super()._method(), model._tf_adapters
-        return other._kept, Layer._method, _table, getattr(self, "_kept"), self.__dict__, numpy.float32
-"""
-
-
-def test_the_search_for_it_names_file_and_line(tmp_path):
-    (tmp_path / "good.py").write_text(GOOD)
-    assert touched_in(tmp_path) == []
-    bad = tmp_path / "folder" / "bad.py"
-    bad.parent.mkdir()
-    bad.write_text(BAD)
-    expected = [
-        "2 _src", "3 _python", "4 _src", "5 _lazy", "6 _trainable_weights", "7 _variable", "8 _compiled", "8 _other",
-        "9 _raise", "10 __internal__", "11 _get_noise_shape", "12 _kept",
-    ]  # fmt: skip
-    assert sorted(touched_in(tmp_path)) == sorted(f"{bad}:{line}" for line in expected)
-
-
-def test_each_function_says_why_it_is_needed():
-    for node in ast.parse(pathlib.Path(internals.__file__).read_text()).body:
-        assert not isinstance(node, ast.FunctionDef) or ast.get_docstring(node), node.name

@@ -12,7 +12,7 @@ from rich.console import Console
 from tf_adapters.cli.data import DataOptions, TextOptions
 from tf_adapters.errors import InputError
 
-ROWS = 20_000
+ROWS = 6_000  # more than a pipe holds at a time
 CONTENT = "text,label\n" + "".join(f"a film {number},{'ab'[number % 2]}\n" for number in range(ROWS))
 
 
@@ -46,14 +46,6 @@ def test_all_rows_of_a_stream_are_trained_on(request, monkeypatch, tmp_path, opt
     data.peek()
     quiet = Console(file=io.StringIO())
     assert len((data.read(quiet, 0) if options is TextOptions else data.read(quiet)).train) == ROWS
-
-
-def test_a_mistake_in_a_file_is_still_found_before_anything_is_loaded(tmp_path):
-    (tmp_path / "dev.csv").write_text("text,label\ngood,a\nbad,b\n")
-    data = DataOptions(train_file=tmp_path / "dev.csv", validation=tmp_path / "dev.csv", label_column="lable")
-    data.check()
-    with pytest.raises(InputError, match="has no column 'lable'"):
-        data.peek()
 
 
 @pytest.mark.parametrize("options", [DataOptions, TextOptions])

@@ -153,19 +153,6 @@ def test_parts_of_words_and_questions(tmp_path):
     assert list(chunk.rows().questions) == ["when?"]
 
 
-@pytest.mark.slow
-def test_parts_are_written_by_the_command(cli, directories, pairs_file, tmp_path):
-    given = ("predict", directories / "film", "--input", pairs_file)
-    whole = cli(*given).out
-    parts = ""
-    for part in (1, 2, 3):
-        output = tmp_path / f"{part}.jsonl"
-        assert cli(*given, "--shard", f"{part}/3", "--output", output).status == 0
-        parts += output.read_text()
-    for row, expected in zip(lines(parts), lines(whole), strict=True):
-        assert row["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
-
-
 def test_no_such_part():
     for shard in ("0/2", "3/2", "2", "a/b", "1/2/3", "-1/2"):
         with pytest.raises(InputError, match="must be PART/PARTS"):

@@ -66,19 +66,6 @@ def test_a_step_that_compiles_is_said_to(clock, shown):
     assert "training compiling" in shown.line()
 
 
-def test_validation_is_not_taken_for_compiling(clock, shown):
-    shown.reporter.start(20, 9)
-    clock.now += 0.5
-    shown.reporter.step(10, {"loss": 0.5})
-    clock.now += 60
-    assert "training validation" in shown.line()
-    shown.reporter.epoch(1, {"loss": 0.5, "accuracy": 0.9}, True)
-    assert "compiling" not in shown.line() and "validation" not in shown.line()
-    clock.now += 0.5
-    shown.reporter.step(11, {"loss": 0.4})
-    assert "training loss 0.4000" in shown.line()
-
-
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_terminal_breaks_lines_between_words_and_a_pipe_does_not(monkeypatch, capsys, is_terminal):
     monkeypatch.setenv("COLUMNS", "20")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import SHARED, WORDS
+from tests.conftest import WORDS
 from tests.families import family_model, write_family_checkpoint
 from tests.texts import NONCHARACTERS, characters
 from tests.texts import random_texts as drawn_texts
@@ -88,7 +88,7 @@ def random_texts(count):
 )  # fmt: skip
 def test_tokens_are_those_of_huggingfaces_python_tokenizer(family, settings):
     ours, theirs, _ = trio(family, **settings)
-    texts = [*HARD, *ordinary(200), *random_texts(800 if settings else 1500)]
+    texts = [*HARD, *ordinary(200), *random_texts(600)]
     assert_tokens_equal(ours, theirs, texts)
     broken = ours.tokenize(tf.constant([b"good \xff film", b"\xe4\xb8"])).to_list()
     assert broken == ids_of(theirs, ["good \ufffd film", "\ufffd"])
@@ -157,46 +157,6 @@ def test_the_known_exceptions_are_these():
         for text in texts:
             assert ids_of(fast, [text]) != ids_of(slow, [text]) == ours.tokenize([text]).to_list()
     assert ours.tokenize(["a\ufdd0b"]).to_list() in (ids_of(slow, ["a\ufdd0b"]), ids_of(slow, ["a\ufffdb"]))
-
-    # HuggingFace's offsets of a composed character leave the mark out, and of a leading space count it in.
-    ours, _, fast = trio("xlm-roberta")
-    expected = fast("a cafe\u0301", add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    _, starts, ends = ours.tokenize_with_offsets(["a cafe\u0301"])
-    assert expected[-1][1] == 6 and ends.to_list()[0][-1] == 7
-    assert (1, 2) in [(start, start + 1) for start, _ in expected] and 1 not in starts.to_list()[0]
-
-
-def test_digits_before_a_comma_and_mathematical_sigmas_are_known_exceptions_of_albert(tmp_path):
-    import transformers
-
-    model = Model.read(sentencepiece_model("albert"))
-    pieces = [piece for piece in model.pieces if "9" not in piece.text]
-    pieces += [Piece("9", -9.0, NORMAL), Piece("9,", -1.0, NORMAL), Piece(",9", -2.0, NORMAL)]
-    there = [piece.text for piece in pieces]
-    pieces += [Piece(letter, -9.0, NORMAL) for letter in "\u03c3\u03c2" if letter not in there]
-    (tmp_path / "spiece.model").write_bytes(dataclasses.replace(model, pieces=tuple(pieces)).encoded())
-    slow, fast = (
-        getattr(transformers, f"AlbertTokenizer{end}")(str(tmp_path / "spiece.model")) for end in ("", "Fast")
-    )
-    ours = SentencePiece.from_directory(tmp_path, layout="albert")
-    comma, *sigmas = ours.tokenize(["9,9", "a\U0001d6ba", "a\u03a3"]).to_list()
-    assert slow.convert_ids_to_tokens(comma) == fast.tokenize("9,9") == ["\u2581", "9", ",9"]
-    assert slow.tokenize("9,9") == ["\u2581", "9", ",", "9"]
-    assert [slow.convert_ids_to_tokens(row[-1]) for row in sigmas] == ["\u03c3", "\u03c3"]
-    assert [slow.tokenize(text)[-1] for text in ("a\U0001d6ba", "a\u03a3")] == ["\u03c2", "\u03c3"]
-    assert fast.tokenize("a\U0001d6ba")[-1] == "\u03c3"
-
-
-def test_a_model_is_written_as_it_was_read():
-    import sentencepiece
-
-    content = sentencepiece_model("albert")
-    model = Model.read(content)
-    assert Model.read(model.encoded()) == model
-    theirs, again = (sentencepiece.SentencePieceProcessor(model_proto=each) for each in (content, model.encoded()))
-    expected = [(theirs.id_to_piece(index), theirs.get_score(index)) for index in range(len(theirs))]
-    assert [(piece.text, piece.score) for piece in model.pieces] == expected
-    assert again.encode(HARD) == theirs.encode(HARD)
 
 
 def test_special_tokens_that_a_user_of_sentencepiece_defined_are_plain_text_too():
@@ -277,14 +237,9 @@ def test_a_directory_that_is_not_the_familys_is_refused(tmp_path):
         with pytest.raises(InputError, match=message):
             SentencePiece.from_directory(tmp_path, layout=layout)
     (tmp_path / "spm.model").write_bytes(sentencepiece_model("deberta-v2"))
-    for config, message in [
-        ({"tokenizer_class": "BertTokenizer"}, "tokenizer_class='BertTokenizer'"),
-        ({"do_lower_case": "no"}, "do_lower_case='no'"),
-        ({"sep_token": {"content": "</s>"}}, "sep_token='</s>'"),
-    ]:
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-        with pytest.raises(InputError, match=message):
-            SentencePiece.from_directory(tmp_path, layout="deberta-v2")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"sep_token": {"content": "</s>"}}))
+    with pytest.raises(InputError, match="sep_token='</s>'"):
+        SentencePiece.from_directory(tmp_path, layout="deberta-v2")
 
 
 def test_settings_and_the_models_digest_are_kept(tmp_path):
@@ -304,8 +259,6 @@ def test_settings_and_the_models_digest_are_kept(tmp_path):
     }
     with pytest.raises(InputError, match="split_by_punct=True is no setting of albert: it has do_lower_case, keep_acc"):
         SentencePiece(content, layout="albert", split_by_punct=True)
-    with pytest.raises(InputError, match="max_length=2"):
-        SentencePiece(content, layout="albert", max_length=2)
 
 
 def test_the_tokenizer_of_an_encoder_is_found_and_checked(tmp_path):
@@ -324,18 +277,6 @@ def test_the_tokenizer_of_an_encoder_is_found_and_checked(tmp_path):
     (directory / "sentencepiece.bpe.model").unlink()
     with pytest.raises(InputError, match="holds no sentencepiece.bpe.model"):
         load_tokenizer(model)
-
-
-@EACH
-@pytest.mark.nightly
-@pytest.mark.skipif(not (SHARED / "data" / "xnli").is_dir(), reason="needs ../shared/data")
-def test_tokens_are_huggingfaces_on_real_text_in_six_languages(family):
-    ours, slow, _ = trio(family)
-    files = [*(SHARED / "data" / "xnli").glob("*.tsv"), *(SHARED / "data" / "xquad").glob("*.json")]
-    assert len(files) >= 8
-    for path in files:
-        texts = [line[:2000] for line in path.read_text(encoding="utf-8").split("\n")[:2500]]
-        assert_tokens_equal(ours, slow, texts)
 
 
 # Models of strangers

@@ -71,35 +71,14 @@ def test_the_page_of_commands_has_every_command_and_option():
     assert [one for one in shown if one not in text] == []
 
 
-@pytest.fixture
-def notebook_pages():
+def test_a_link_to_a_notebook_is_one_to_its_page():
     pytest.importorskip("mkdocs", reason=LACKS)
     pytest.importorskip("nbconvert", reason=LACKS)
-    return runpy.run_path(str(DOCS / "notebook_pages.py"))
+    hook = runpy.run_path(str(DOCS / "notebook_pages.py"))["on_page_markdown"]
 
-
-def test_a_notebook_is_a_page_with_what_it_prints_and_draws(notebook_pages, tmp_path):
-    import nbformat
-    import nbformat.v4 as form
-
-    outputs = [
-        form.new_output("stream", name="stdout", text="one line\n"),
-        form.new_output("display_data", data={"image/png": "iVBORw0KGgo=", "text/plain": "<Figure>"}),
-    ]
-    text = form.new_markdown_cell("# A title\n\n[the guide](../../docs/tuning.md), [another](other.ipynb)")
-    metadata = {"language_info": {"name": "python"}}
-    notebook = form.new_notebook(cells=[text, form.new_code_cell("draw()", outputs=outputs)], metadata=metadata)
-    (tmp_path / "some.ipynb").write_text(nbformat.writes(notebook), encoding="utf-8")
-    page, images = notebook_pages["page"](tmp_path / "some.ipynb")
-    assert page.startswith("# A title\n\n[the guide](../tuning.md)")
-    assert "```python\ndraw()\n```" in page and "\n``` {.text .printed}\none line\n```\n" in page
-    assert images == {"some_1_1.png": b"\x89PNG\r\n\x1a\n"} and "![What the cell above draws.](some_1_1.png)" in page
-
-
-def test_a_link_to_a_notebook_is_one_to_its_page(notebook_pages):
     def rewritten(markdown, page):
         page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=page))
-        return notebook_pages["on_page_markdown"](markdown, page, None, None)
+        return hook(markdown, page, None, None)
 
     notebook = "examples/notebooks/own_data.ipynb"
     script = "[b](../../examples/notebooks/own_data.py)"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_model, write_checkpoint
+from tests.conftest import tiny_model
 from tests.runs import content
 from tests.strategy_runs import make_task
 from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, fit, set_trainable
@@ -25,14 +25,6 @@ from tf_adapters.training.strategies import Workers, make_strategy
 ROOT = pathlib.Path(__file__).parents[1]
 # Sums of float32 in another order, through 100 steps of Adam.
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """Directory of an encoder of one block, which is traced for each device."""
-    directory = tmp_path_factory.mktemp("small") / "encoder"
-    write_checkpoint(directory, num_hidden_layers=1)
-    return directory
 
 
 def start(runs, *, devices=1, tf_config=None):
@@ -89,10 +81,10 @@ def assert_same(folder, other):
         )
 
 
-def records_of(small, tmp_path, devices, **settings):
+def records_of(one_block, tmp_path, devices, **settings):
     """Of a run on one device and one on several: where their records are."""
     runs = [
-        {"strategy": name, "folder": str(tmp_path / str(name)), "checkpoint": str(small), **settings}
+        {"strategy": name, "folder": str(tmp_path / str(name)), "checkpoint": str(one_block), **settings}
         for name in (None, "mirrored")
     ]
     finish(start(runs, devices=devices))
@@ -107,9 +99,7 @@ def records_of(small, tmp_path, devices, **settings):
         *(
             pytest.param(*case, marks=pytest.mark.nightly)
             for case in (
-                ("classification", 3, {}),
                 ("classification", 2, {"fast": True}),
-                ("token-classification", 2, {}),
                 ("token-classification", 2, {"fusion": True}),
                 ("question-answering", 2, {}),
                 ("masked-lm", 2, {}),
@@ -117,42 +107,23 @@ def records_of(small, tmp_path, devices, **settings):
         ),
     ],
 )
-def test_virtual_devices_train_as_one(small, tmp_path, kind, devices, settings):
+def test_virtual_devices_train_as_one(one_block, tmp_path, kind, devices, settings):
     """Devices have unequal numbers of rows and words, and one has no row of the last batch."""
-    assert_same(*records_of(small, tmp_path, devices, kind=kind, **settings))
+    assert_same(*records_of(one_block, tmp_path, devices, kind=kind, **settings))
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision_trains_on_two_devices_up_to_its_rounding(small, tmp_path, precision):
-    folders = records_of(small, tmp_path, 2, precision=precision)
-    one, two = (np.load(f"{folder}.npz")["losses"] for folder in folders)
-    # Eight bits of mantissa (bfloat16) in activations of size 1.
-    assert np.abs(one - two).max() < 2**-8
-
-
-@pytest.mark.nightly
-def test_resume_on_two_devices_ends_bit_equal(small, tmp_path):
-    common = {"strategy": "mirrored", "checkpoint": str(small), "dropout": 0.1}
-    stopped = {**common, "folder": str(tmp_path / "stopped")}
-    runs = [{**common, "folder": str(tmp_path / "whole")}, {**stopped, "stop_at": 23}, {**stopped, "resume": True}]
-    ((out, _),) = finish(start(runs, devices=2))
-    assert out.splitlines()[0] == "steps 108 interrupted False" and out.splitlines()[1].endswith("interrupted True")
-    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
-
-
-@pytest.mark.nightly
-def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_ends_bit_equal(small, tmp_path):
+def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_ends_bit_equal(one_block, tmp_path):
     """One worker gets SIGTERM; both stop at the next step that they agree at. The chief alone writes the output that
     they share."""
-    finish(start([{"strategy": None, "folder": str(tmp_path / "one"), "checkpoint": str(small)}]))
+    finish(start([{"strategy": None, "folder": str(tmp_path / "one"), "checkpoint": str(one_block)}]))
 
     def run(name, **second):
         workers = []
         for config, settings in zip(
             two_workers(), ({key: value for key, value in second.items() if key == "resume"}, second)
         ):
-            run = {"strategy": "multi-worker", "folder": str(tmp_path / name), "checkpoint": str(small), **settings}
+            run = {"strategy": "multi-worker", "folder": str(tmp_path / name), "checkpoint": str(one_block), **settings}
             run["record"] = str(tmp_path / f"{name}-{config['task']['index']}")
             workers.append(start([run], tf_config=config))
         (chief, _), (second, _) = finish(*workers)
@@ -172,8 +143,8 @@ def test_two_processes_train_as_one_and_a_signal_to_one_stops_both_and_resume_en
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_worker_that_dies_ends_the_other_with_a_sentence(small, tmp_path, killed):
-    settings = {"strategy": "multi-worker", "folder": str(tmp_path / "out"), "checkpoint": str(small)}
+def test_a_worker_that_dies_ends_the_other_with_a_sentence(one_block, tmp_path, killed):
+    settings = {"strategy": "multi-worker", "folder": str(tmp_path / "out"), "checkpoint": str(one_block)}
     # Ten trainings in a row do not end before one is killed.
     workers = [
         start([{**settings, "folder": f"{settings['folder']}-{run}"} for run in range(10)], tf_config=config)
@@ -204,10 +175,8 @@ def test_a_strategy_without_its_hardware_is_refused(monkeypatch):
     [
         ("{", "it is not JSON"),
         ({"task": {"type": "worker", "index": 0}}, 'its "cluster" must be an object'),
-        ({"cluster": {"worker": ["a:1", "b:2"], "ps": ["c:3"]}}, 'its "cluster" must be an object'),
         ({"cluster": {"worker": ["a:1", "b"]}}, "with a list of addresses HOST:PORT"),
         ({"cluster": {"worker": ["a:1"]}}, "must have two workers or more"),
-        ({"cluster": {"chief": ["a:1", "b:1"]}}, 'of which one may be the "chief"'),
         ({"cluster": {"worker": ["a:1", "b:1"]}}, r'its "task" must say .* \(worker 0, worker 1\), and is None'),
         ({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": "0"}}, "'index': '0'"),
     ],
@@ -272,11 +241,8 @@ def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkp
     "arguments, message",
     [
         (["--strategy=ring"], "--strategy ring is unknown: use one of mirrored, multi-worker"),
-        (["--strategy=multi-worker"], "TF_CONFIG, and it is not set"),
         (["--strategy=mirrored", "--cache-frozen"], "--cache-frozen cannot be together with --strategy mirrored"),
-        (["--strategy=mirrored", "--xla"], "--xla cannot be together with --strategy mirrored"),
         (["--strategy=multi-worker", "--seeds=2"], "--seeds cannot be together with --strategy multi-worker"),
-        (["--strategy=mirrored"], "--strategy mirrored needs two devices or more"),
     ],
 )
 def test_the_command_refuses_before_it_trains(cli, train_arguments, tmp_path, monkeypatch, arguments, message):
@@ -285,20 +251,12 @@ def test_the_command_refuses_before_it_trains(cli, train_arguments, tmp_path, mo
     assert outcome.status == 2 and message in outcome.err and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "kind, labels, outputs, loss",
-    [
-        ("classification", np.array([0, 1], np.int32), [[0.0, 0.0], [0.0, 0.0]], np.log(2)),
-        ("multi-label", np.array([[1.0, 0.0]], np.float32), [[0.0, 0.0]], np.log(2)),
-        ("regression", np.array([1.0, 3.0], np.float32), [[0.0], [1.0]], (1 + 4) / 2),
-    ],
-)
-def test_the_validation_loss_of_sentences_is_the_same_inside_a_strategy(kind, labels, outputs, loss):
+def test_the_validation_loss_of_sentences_is_the_same_inside_a_strategy():
     from tf_adapters.kinds import get_kind
     from tf_adapters.tasks.rows import Rows
 
-    rows = Rows(text=tf.constant(["a"] * len(labels)), labels=labels)
-    outputs = np.array(outputs, np.float32)
+    kind, rows = get_kind("regression"), Rows(text=tf.constant(["a", "b"]), labels=np.float32([1, 3]))
+    outputs = np.float32([[0], [1]])
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
-        inside = get_kind(kind).loss(rows, outputs)
-    assert inside == get_kind(kind).loss(rows, outputs) == pytest.approx(loss, rel=1e-6)
+        assert kind.loss(rows, outputs) == (1 + 4) / 2
+    assert kind.loss(rows, outputs) == (1 + 4) / 2

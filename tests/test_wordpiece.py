@@ -1,22 +1,19 @@
 """Tokens equal those of HuggingFace's fast tokenizer, in every place where the operations run."""
 
-import csv
+import functools
 import hashlib
 import json
-import random
 
-import numpy as np
 import pytest
 import tensorflow as tf
+import transformers
 
-from tests.conftest import SHARED, minilm_directory
+from tests.conftest import minilm_directory
 from tests.texts import NONCHARACTERS, characters, random_texts
 from tests.tokenizers import ours, theirs
 from tf_adapters.errors import InputError
-from tf_adapters.text import wordpiece as wordpiece_module
 from tf_adapters.text.wordpiece import KNOWN_EXCEPTIONS, WordPiece
 
-DATA = SHARED / "data"
 TOY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "##ness", "bad", "a", "b", "##a", "##b", ",", "é", "e", "中"]
 BERT_STEPS = {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
 UNCASED, CASED = {"do_lower_case": True}, {"do_lower_case": False}
@@ -30,20 +27,12 @@ def each(*settings):
     return pytest.mark.parametrize("settings", settings, ids=named)
 
 
-@pytest.fixture(scope="module")
-def tokenizers_of():
-    """(ours, HuggingFace's) with MiniLM's vocabulary for keyword arguments, made once for each."""
-    transformers = pytest.importorskip("transformers")
-    file, made = minilm_directory() / "vocab.txt", {}
-
-    def make(**settings):
-        key = tuple(sorted(settings.items()))
-        if key not in made:
-            theirs = transformers.BertTokenizerFast(vocab_file=str(file), **settings)
-            made[key] = WordPiece(file.read_text(encoding="utf-8").split("\n")[:-1], **settings), theirs
-        return made[key]
-
-    return make
+@functools.cache
+def pair_of(**settings):
+    """Ours and HuggingFace's with MiniLM's vocabulary."""
+    file = minilm_directory() / "vocab.txt"
+    theirs = transformers.BertTokenizerFast(vocab_file=str(file), **settings)
+    return WordPiece(file.read_text(encoding="utf-8").split("\n")[:-1], **settings), theirs
 
 
 def assert_equal_hf(pair, texts, *, offsets=False):
@@ -58,36 +47,6 @@ def assert_equal_hf(pair, texts, *, offsets=False):
         places = [list(zip(*row)) for row in zip(starts.to_list(), ends.to_list())]
         different += [one for one in zip(texts, places, expected["offset_mapping"]) if one[1] != one[2]]
     assert not different, f"{len(different)} of {len(texts)} differ, first (ours, HF's): {ascii(different[:3])}"
-
-
-def sentences():
-    """All sentences of SST-2, MRPC and XNLI, by name."""
-    if not (DATA / "glue").is_dir():
-        pytest.skip(f"needs the real data sets at {DATA}")
-
-    def columns(file, wanted):
-        with open(file, encoding="utf-8-sig", newline="") as lines:
-            rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
-        return [text for row in rows for name, text in row.items() if wanted in name.lower() and text]
-
-    texts = {}
-    for split in ("train", "dev", "test"):
-        texts[f"SST-2 {split}"] = columns(DATA / "glue" / "SST-2" / f"{split}.tsv", "sentence")
-        texts[f"MRPC {split}"] = columns(DATA / "glue" / "MRPC" / f"{split}.tsv", " string")
-    return {
-        **texts,
-        **{f"XNLI {file.stem}": columns(file, "sentence") for file in sorted((DATA / "xnli").glob("*.tsv"))},
-    }
-
-
-@pytest.mark.parametrize("step", [pytest.param(10, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.nightly)])
-@each(UNCASED, CASED)
-def test_tokens_equal_hf_on_sentences_of_sst2_mrpc_and_xnli(tokenizers_of, settings, step):
-    texts = sentences()
-    assert len(texts["SST-2 train"]) == 67349 and len(texts["MRPC train"]) == 2 * 3668
-    assert sum(name.startswith("XNLI") for name in texts) == 6
-    chosen = [text for name, part in texts.items() for text in (part if name[0] == "M" else part[::step])]
-    assert_equal_hf(tokenizers_of(**settings), chosen)
 
 
 @pytest.mark.parametrize("step", [59, pytest.param(1, marks=pytest.mark.nightly)])
@@ -142,44 +101,17 @@ ORDERED = [
 
 
 @each(UNCASED, CASED, ACCENTED)
-def test_hostile_texts_equal_hf(tokenizers_of, settings):
-    pair = tokenizers_of(**settings)
-    assert_equal_hf(pair, [*HARD, *random_texts(2000, 2, blocks=ORDERED)], offsets=True)
+def test_hostile_texts_equal_hf(settings):
+    pair = pair_of(**settings)
+    assert_equal_hf(pair, [*HARD, *random_texts(1000, 2, blocks=ORDERED)], offsets=True)
     around = [text for hard in HARD for text in ("a " + hard, hard + ".")]
-    assert_equal_hf(pair, [*around, *random_texts(3000, 1)])
+    assert_equal_hf(pair, [*around, *random_texts(1500, 1)])
 
 
-def test_a_text_of_100000_characters_equals_hf(tokenizers_of):
-    generator = random.Random(0)
-    words = ["good", "Unaffable", "naïve", "中文", "x" * 150, "don't", "\u200c", "…"]
-    text = " ".join(generator.choice(words) for _ in range(30_000))[:100_000]
-    pair = tokenizers_of(**UNCASED)
-    assert_equal_hf(pair, [text, "y" * 100_000, "." * 100_000])
-    assert pair[0]([text])["input_ids"].shape == (1, 128)
-
-
-@each(UNCASED, CASED, ACCENTED)
-def test_offsets_equal_hf_on_every_text_of_xquad(tokenizers_of, settings):
-    texts = []
-    for language in ("en", "de", "es"):
-        path = DATA / "xquad" / f"xquad.{language}.json"
-        if not path.is_file():
-            pytest.skip(f"needs the real data sets at {DATA}")
-        for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
-            for paragraph in article["paragraphs"]:
-                texts += [paragraph["context"], *[question["question"] for question in paragraph["qas"]]]
-    assert len(texts) == 3 * (240 + 1190)
-    assert_equal_hf(tokenizers_of(**settings), texts, offsets=True)
-
-
-def test_the_known_exceptions_are_these_three(tokenizers_of):
+def test_the_known_exceptions_are_these_three():
     assert set(KNOWN_EXCEPTIONS) == {"special tokens in a text", "order of spacing marks", "noncharacters"}
-    ours, theirs = tokenizers_of(**UNCASED)
-    assert theirs("a [SEP] b", add_special_tokens=False)["input_ids"].count(102) == 1
+    ours, theirs = pair_of(**UNCASED)
     assert_equal_hf((ours, theirs), ["a\ufdd0b", "a \uffff b", "\U0010fffe", "\U0008ffffa"])
-    for token in ("[SEP]", "[CLS]", "[PAD]", "[UNK]", "[MASK]"):
-        plain = theirs.convert_tokens_to_ids(["[", *theirs.tokenize(token[1:-1]), "]"])
-        assert ours.tokenize([token]).to_list() == [plain]
     assert theirs.backend_tokenizer.normalizer.normalize_str("a\U0001d16d\u302e") == "a\u302e\U0001d16d"
     assert ours._words(tf.constant(["a\U0001d16d\u302e"]))[0].numpy()[0].decode() == "a\U0001d16d\u302e"
     text = "\u08d9\u065ce"
@@ -241,13 +173,10 @@ def test_settings_of_a_directory_are_read(tmp_path):
     "file, content, message",
     [
         (None, None, "looked for vocab.txt and tokenizer.json"),
-        ("tokenizer.json", "{", "is not JSON"),
         ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type='BPE'"),
         ("tokenizer.json", {"model": {}, "normalizer": {"type": "Lowercase"}}, "normalizer.type='Lowercase'"),
-        ("tokenizer.json", {"model": {"vocab": {"[UNK]": 5}}, **BERT_STEPS}, "without a gap"),
         ("tokenizer_config.json", {"tokenizer_class": "BertweetTokenizer"}, "tokenizer_class='BertweetTokenizer'"),
         ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case='yes'"),
-        ("tokenizer_config.json", {"pad_token": 3}, "pad_token=3"),
         ("vocab.txt", b"[PAD]\n\xff\n", "not UTF-8"),
     ],
 )
@@ -261,7 +190,7 @@ def test_directories_that_are_not_berts_are_refused(tmp_path, file, content, mes
         WordPiece.from_directory(tmp_path)
 
 
-@pytest.mark.parametrize("lowercase, strip_accents", [(False, None), (True, False), (False, True)])
+@pytest.mark.parametrize("lowercase, strip_accents", [(False, None), (True, False)])
 def test_what_transformers_5_saves_is_read_as_tokenizer_json_says(tmp_path, lowercase, strip_accents):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
@@ -305,24 +234,12 @@ def test_tokens_that_were_added_to_a_vocabulary_are_refused_wherever_they_stand(
         WordPiece.from_directory(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "vocabulary, arguments, message",
-    [
-        ([], {}, "vocabulary is empty"),
-        (TOY + ["good"], {}, "'good' twice, at 4 and 15"),
-        (TOY[1:], {}, r"pad_token='\[PAD\]' is not in the vocabulary"),
-        (TOY, {"max_length": 2}, "max_length=2"),
-        (TOY + [b"x"], {}, r"vocabulary\[15\]=b'x'"),
-    ],
-)
-def test_arguments_that_cannot_be_used_are_named(vocabulary, arguments, message):
-    with pytest.raises(InputError, match=message):
-        WordPiece(vocabulary, **arguments)
-
-
-def test_texts_that_cannot_be_used_are_named():
+def test_what_cannot_be_used_is_named():
     ours = WordPiece(TOY, max_length=4)
     for use, message in (
+        (lambda: WordPiece([*TOY, "good"]), "'good' twice, at 4 and 15"),
+        (lambda: WordPiece(TOY[1:]), r"pad_token='\[PAD\]' is not in the vocabulary"),
+        (lambda: WordPiece(TOY, max_length=2), "max_length=2"),
         (lambda: ours.tokenize("good"), "wrap a single text in a list"),
         (lambda: ours.tokenize([["good"]]), r"\(batch,\)"),
         (lambda: ours.tokenize([1]), "text must be a list"),
@@ -334,28 +251,15 @@ def test_texts_that_cannot_be_used_are_named():
             use()
 
 
-def test_mpnets_tokenizer_json_alone_is_read(tmp_path):
-    theirs("mpnet").save_pretrained(tmp_path)
-    (tmp_path / "vocab.txt").unlink()
-    found, expected = WordPiece.from_directory(tmp_path, style="mpnet"), ours("mpnet")
-    assert found.settings() == expected.settings() and found.mask_id == expected.mask_id == 4
-    assert [found.cls_id, found.sep_id, found.pad_id, found.unk_id] == [0, 2, 1, 3]
-    assert not np.any(found(["good"], ["film"])["token_type_ids"])
-
-
-def test_the_style_of_mpnet_is_kept_and_bert_directories_are_what_they_were(tmp_path):
+def test_the_style_of_mpnet_is_kept_and_its_tokenizer_json_alone_is_read(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(["<s>", "<pad>", "</s>", *TOY]) + "\n", "utf-8")
     mpnet = WordPiece.from_directory(tmp_path, style="mpnet").settings()
     assert mpnet["double_sep"] is True and mpnet["sep_token"] == "</s>"
     assert "double_sep" not in WordPiece.from_directory(tmp_path).settings()
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MPNetTokenizer"}))
-    assert WordPiece.from_directory(tmp_path, style="mpnet").settings() == mpnet
     with pytest.raises(InputError, match="tokenizer_class='MPNetTokenizer'.* is not Bert's WordPiece"):
         WordPiece.from_directory(tmp_path)
-
-
-def test_the_character_tables_are_asked_once():
-    WordPiece(TOY)
-    before = wordpiece_module._character_table.cache_info().misses
-    WordPiece(TOY, max_length=9)
-    assert wordpiece_module._character_table.cache_info().misses == before
+    theirs("mpnet").save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    found = WordPiece.from_directory(tmp_path, style="mpnet")
+    assert found.settings() == ours("mpnet").settings() and found.mask_id == 4

@@ -43,7 +43,7 @@ def run(study, output, *, resume=False, observer=None):
 
     Example:
     >>> from tf_adapters.studies import Ablation
-    >>> summary = run(Ablation(directories=("adapters/rotten-tomatoes",)), "studies/ablation")
+    >>> summary = run(Ablation(directories=("adapters/film",), input="test.csv"), "studies/ablation")
     """
     from tf_adapters.studies.figure import check_matplotlib
 
