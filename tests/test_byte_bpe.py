@@ -124,6 +124,7 @@ def test_the_files_of_transformers_5_are_read_and_added_tokens_are_refused(files
         (lambda c: c["model"].update(type="Unigram"), "model.type='Unigram'"),
         (lambda c: c["pre_tokenizer"].update(type="Metaspace"), "pre_tokenizer.type='Metaspace'"),
         (lambda c: c["model"]["merges"].append(["the", "nothing"]), "must be two tokens of the vocabulary"),
+        (lambda c: c["model"]["merges"].append(c["model"]["merges"][0]), "must hold each pair of tokens once"),
         (lambda c: c["model"]["vocab"].pop("\u0120"), "lacks|must map its tokens"),
         (lambda c: c.update(normalizer={"type": "NFC"}), "normalizer="),
     ],
