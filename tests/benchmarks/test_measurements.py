@@ -29,7 +29,7 @@ def test_provenance_says_where_a_result_comes_from():
 
 
 SCRIPTS = (
-    "step gpu quality tasks methods recorded doors int8 mutations tables adapterhub_parity adapterhub_torch "
+    "step gpu quality tasks methods recorded doors int8 serving mutations tables adapterhub_parity adapterhub_torch "
     "torch_environment batches"
 )
 
@@ -41,7 +41,7 @@ def test_help_works_without_tensorflow(script):
     assert "tensorflow" not in done.stderr
 
 
-@pytest.mark.parametrize("script", ["step", "gpu", "recorded", "mutations"])
+@pytest.mark.parametrize("script", ["step", "gpu", "recorded", "mutations", "serving"])
 def test_scripts_run_from_anywhere(script, tmp_path):
     words = [sys.executable, str(BENCHMARKS / f"{script}.py"), "--help"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env={"PATH": os.environ["PATH"]})
