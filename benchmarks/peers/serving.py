@@ -218,12 +218,13 @@ def _write_tasks(folder, options):
     from tf_adapters.models.transformers.loading import find_files
 
     encoder = find_files(options.model)
-    wordpiece = tf_adapters.WordPiece.from_directory(encoder, max_length=128)
+    model = tf_adapters.load_backbone(encoder, num_labels=2)
+    longest = min(128, model.config.max_position_embeddings)
+    wordpiece = tf_adapters.WordPiece.from_directory(encoder, max_length=longest)
     words = [word for word in wordpiece.vocabulary if word.isalpha()]
     source, noise = random.Random(0), np.random.default_rng(0)
     # As many words as a sentence or a short paragraph has.
     texts = [" ".join(source.choices(words, k=source.randint(5, 40))) for _ in range(100)]
-    model = tf_adapters.load_backbone(encoder, num_labels=2)
     config = tf_adapters.AdapterConfig(bottleneck_size=options.bottleneck, train_layer_norm="encoder")
     tf_adapters.set_trainable(tf_adapters.add_adapters(model, config, seed=0), "adapters")
     bank, expected = tf_adapters.AdapterBank(encoder), {}
