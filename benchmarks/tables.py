@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 from benchmarks import doors, int8
-from benchmarks.peers import adapterhub_parity
+from benchmarks.peers import adapterhub_parity, serving
 from benchmarks.provenance import ROOT, log
 from benchmarks.result_file import RESULTS
 from benchmarks.steps import step_table
@@ -24,6 +24,7 @@ TABLES = {
     "pretraining": earlier.PRETRAINING,
     "quality": quality.TABLE,
     "search": earlier.SEARCH,
+    "serving": serving.TABLE,
     "step": step_table.TABLE,
     "tasks": tasks.TABLE,
 }

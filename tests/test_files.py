@@ -201,7 +201,7 @@ def test_columns_without_a_header_are_numbered_and_one_that_is_left_needs_no_num
         ("a.jsonl", '{"sentence": "a", "y": 1}\n', {}, "line 1: has no key 'text'; its keys are 'sentence', 'y': name"),
         ("a.jsonl", '{"text": NaN, "label": 1}\n', {}, "a.jsonl, line 1: column 'text' is empty"),
         ("a.jsonl", '{"text": 12, "label": 1}\n', {}, "column 'text' is 12, which is not a string; write it in quotes"),
-        ("a.jsonl", '{"text": ["a"], "label": ["B"]}\n', {}, "column 'text' is [\"a\"], a list: join its words into one"),
+        ("a.jsonl", '{"text": ["a"], "label": ["B"]}\n', {}, "is [\"a\"], a list: join its words into one text"),
         ("a.pkl", b"\x80\x04\x95\0", {}, "a.pkl does not begin with text: write its rows as CSV or JSON lines."),
         ("a.csv.gz", gzip.compress(bytes(range(32, 127)) * 99)[:-12], {}, "a.csv.gz is not a complete gzip file"),
         ("a.txt", "a\n", {"label_column": "label"}, "read as plain text, one text a line, and has no column 'label'"),

@@ -5,18 +5,19 @@ import concurrent.futures
 import importlib.util
 import json
 import os
+import pathlib
+import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
+import time
 import types
-import urllib.error
-import urllib.request
 
 import numpy as np
 import pytest
 
+from benchmarks.peers.serving import Generations, Server, load, serve_words
 from tests.conftest import write_checkpoint
 from tests.test_bank import TASKS, save_task
 from tf_adapters.serving import server
@@ -41,11 +42,12 @@ def ask(path, body=None, method=None, door=FakeReplicas()):
     """The status and the JSON of a request to a door."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    async def read():
-        return content
+    async def stream():
+        for start in range(0, len(content), 2**20):
+            yield content[start : start + 2**20]
 
     request = types.SimpleNamespace(
-        url=types.SimpleNamespace(path=path), method=method or ("GET" if body is None else "POST"), body=read
+        url=types.SimpleNamespace(path=path), method=method or ("GET" if body is None else "POST"), stream=stream
     )
     try:
         return 200, asyncio.run(door._answer(request))
@@ -114,6 +116,9 @@ def test_rows_are_asked_for_again_where_a_replica_ended(monkeypatch):
     class Ended(Exception):
         pass
 
+    class Lost(Exception):
+        pass
+
     class Gone(Exception):
         pass
 
@@ -131,15 +136,18 @@ def test_rows_are_asked_for_again_where_a_replica_ended(monkeypatch):
     serve = types.SimpleNamespace(get_app_handle=get_app_handle)
     with_ray(
         monkeypatch, ray={"serve": serve}, ray__serve={},
-        ray__exceptions={"RayActorError": Ended}, ray__serve__exceptions={"RayServeException": Gone},
+        ray__exceptions={"RayActorError": Ended, "ObjectLostError": Lost},
+        ray__serve__exceptions={"RayServeException": Gone},
     )  # fmt: skip
     monkeypatch.setattr(server, "_TRIES", 2)
-    said = [Ended(), Ended(), ["an answer"]]
+    said = [Ended(), Lost(), ["an answer"]]
     assert asyncio.run(Door()._ask("bank", "answer", [])) == ["an answer"]
     said = [Ended(), Ended(), Ended()]
     with pytest.raises(Refusal, match="try again later"):
         asyncio.run(Door()._ask("bank", "answer", []))
-    assert asyncio.run(Door()._ask("none", "answer", [])) is None
+    assert asyncio.run(Door(separate=True)._ask("none", "answer", [])) is None
+    with pytest.raises(Refusal, match="no replica can be started"):
+        asyncio.run(Door()._ask("none", "answer", []))
 
 
 def test_the_command_refuses_before_ray_is_looked_for(cli, adapter_directory, tmp_path):
@@ -151,6 +159,15 @@ def test_the_command_refuses_before_ray_is_looked_for(cli, adapter_directory, tm
     }.items():
         refused = cli("serve", *arguments)
         assert refused.status == 2 and message in refused.err, refused.err
+
+
+def test_ray_is_imported_by_nothing_but_the_server_and_not_before_it_is_needed():
+    package = pathlib.Path(server.__file__).parents[1]
+    importing = {}
+    for path in package.rglob("*.py"):
+        if found := re.findall(r"^( *)(?:import|from) ray\b", path.read_text(encoding="utf-8"), re.M):
+            importing[path.relative_to(package).as_posix()] = "" in found
+    assert importing == {"cli/serve.py": False, "serving/server.py": False}
 
 
 TEXTS = ["a great film", "dull " * 40, "", "the plot was not awful!", "\u00e9t\u00e9 \u4e2d x9", "great " * 9]
@@ -169,11 +186,6 @@ def tasks(tmp_path_factory):
     found = bank.answer(TEXTS * len(bank.tasks), [name for name in bank.tasks for _ in TEXTS])
     probabilities = np.split(found["probabilities"].numpy(), len(bank.tasks))
     return folder, {name: each[:, : len(bank.tasks[name].labels)] for name, each in zip(bank.tasks, probabilities)}
-
-
-def is_of(answer, expected):
-    values = list(answer["probabilities"].values())
-    return len(values) == len(expected) and max(abs(a - b) for a, b in zip(values, expected)) < 1e-5
 
 
 # A replica
@@ -265,94 +277,90 @@ def test_rows_that_cannot_be_read_leave_the_others_alone(replica, tasks):
 # Real replicas
 
 
-class Server:
-    """`tf-adapters serve` in processes of its own."""
-
-    def __init__(self, folder, *arguments):
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.port = one.getsockname()[1]
-        self.command = [sys.executable, "-m", "tf_adapters.cli", "serve"]
-        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        self.options = {"text": True, "cwd": folder, "env": {**environment, "PYTHONPATH": os.getcwd()}}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.process = subprocess.Popen([*self.command, *arguments, f"--port={self.port}"], **pipes, **self.options)
-        line = self.process.stdout.readline()
-        assert "Ctrl-C" in line, line + self.process.stderr.read()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(60) == 130
-
-    def change(self, *arguments):
-        return subprocess.run([*self.command, *arguments], capture_output=True, timeout=300, **self.options)
-
-    def ask(self, path, body=None):
-        content = None if body is None else json.dumps(body).encode()
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", content, timeout=120) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+def with_replicas(test):
+    """Marks a test of real replicas."""
+    missing = importlib.util.find_spec("ray") is None
+    test = pytest.mark.skipif(missing, reason="needs the extra serve")(pytest.mark.nightly(test))
+    return pytest.mark.timeout(1500)(test)
 
 
-def asked(server, tasks_of_rows, allowed, expected, until):
-    """Ask again and again; returns the number of requests, and every answer that no allowed directory gives."""
-    wrong, requests = [], 0
-    while not until.is_set():
-        status, found = server.ask("/predict", {"texts": TEXTS, "task": tasks_of_rows})
-        requests += 1
-        for number, (name, answer) in enumerate(zip(tasks_of_rows, found["answers"] if status == 200 else ())):
-            if "error" in answer:
-                right = name not in ("film", "shared") and "there is no task" in answer["error"]
-            else:
-                right = any(is_of(answer, expected[one][number]) for one in allowed[name])
-            wrong += [] if right else [(name, number, answer)]
-        wrong += [] if status == 200 else [(status, found)]
-    return requests, wrong
+NAMES = ("film", "guest", "shared")
 
 
-def tasks_change_while_clients_ask(server, tasks, clients):
-    folder, expected = tasks
-    allowed = {"film": ["film", "film-2"], "shared": ["shared"], "guest": ["three"]}
-    until, names = threading.Event(), ["film", "guest", "shared"] * 2
-    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
-        running = [pool.submit(asked, server, names, allowed, expected, until) for _ in range(clients)]
-        try:
-            for arguments in (
-                ["--add", f"guest={folder / 'three'}", "--replace", f"film={folder / 'film-2'}"],
-                ["--remove", "guest", "--replace", f"film={folder / 'film'}"],
-            ):
-                changed = server.change(*arguments)
-                assert changed.returncode == 0, changed.stderr
-            kill_a_replica()
-        finally:
-            until.set()
-        found = [one.result() for one in running]
-    assert not [wrong for _, wrongs in found for wrong in wrongs][:3]
-    return sum(requests for requests, _ in found)
+def rows(source):
+    return [(source.choice(NAMES), source.choice(TEXTS)) for _ in range(3)]
 
 
-def kill_a_replica():
-    """Kill a process that answers; not the one that reads HTTP."""
+def replicas(app):
+    """The processes that answer for an application; not the one that reads HTTP."""
     listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
-    numbers = [int(line.split()[0]) for line in listed if "ServeReplica:tf-adapters-bank:" in line]
-    assert numbers, listed
-    os.kill(numbers[0], signal.SIGKILL)
+    return [int(line.split()[0]) for line in listed if f"ServeReplica:{app}:" in line]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra serve")
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
+class Asked:
+    """32 clients ask a server, from `with` to its end; an answer that is wrong, or none, is an error."""
+
+    def __init__(self, server, tasks):
+        folder, expected = tasks
+        expected = {name: dict(zip(TEXTS, values)) for name, values in expected.items()}
+        self.generations = Generations(expected, {"film": "film", "shared": "shared"})
+        self.server, self.folder, self.until, self.requests = server, folder, threading.Event(), 0
+        self.pool = concurrent.futures.ThreadPoolExecutor(1)
+
+    def goes_on(self):
+        self.requests += 1
+        return not self.until.is_set()
+
+    def __enter__(self):
+        self.load = self.pool.submit(load, self.server.port, 32, self.goes_on, rows, self.generations.wrong)
+        return self
+
+    def __exit__(self, error, *_):
+        self.until.set()
+        seconds, _, wrong = self.load.result()
+        assert error or (len(seconds) > 64 and not wrong), wrong[:3]
+
+    def change(self, **sources):
+        """Change tasks, each to a directory, or to None where it goes."""
+        there, words = self.server.ask("/tasks")[1]["tasks"], []
+        for name, source in sources.items():
+            word = "--remove" if source is None else "--replace" if name in there else "--add"
+            words += [word, name if source is None else f"{name}={self.folder / source}"]
+        with self.generations.change(**sources):
+            changed = self.server.change(*words)
+        assert changed.returncode == 0, changed.stderr
+        self.more()
+
+    def more(self, reached=lambda: True):
+        """Wait until it is so, and then for some requests of each client."""
+        while not (self.load.done() or reached()):
+            time.sleep(0.2)
+        wanted = self.requests + 4 * 32
+        while not self.load.done() and self.requests < wanted:
+            time.sleep(0.05)
+
+
+def serve(tasks, *arguments, **variables):
+    names = [f"{name}={tasks[0] / name}" for name in ("film", "shared")]
+    return Server(serve_words(*names, *arguments), **variables)
+
+
+@with_replicas
 def test_tasks_come_and_go_and_a_replica_ends_while_clients_ask(tasks):
     folder, expected = tasks
-    running = Server(folder, "film=film", "shared=shared", "--replicas=2")
-    try:
+    with serve(tasks, "--replicas=2") as running:
         status, found = running.ask("/v1/models/film:predict", {"instances": TEXTS})
         assert status == 200
         for row, values in zip(found["predictions"], expected["film"]):
             assert max(abs(a - b) for a, b in zip(row["probabilities"], values)) < 1e-5
-        assert tasks_change_while_clients_ask(running, tasks, clients=8) > 8
+        with Asked(running, tasks) as asked:
+            before = replicas("tf-adapters-bank")
+            asked.change(guest="three", film="film-2")
+            assert replicas("tf-adapters-bank") == before
+            os.kill(before[0], signal.SIGKILL)
+            status, found = running.ask("/predict", b" " * 100 * 2**20)
+            assert status == 413 and "send fewer rows" in found["error"]
+            asked.change(guest=None, film="film")
         # What is refused changes nothing.
         before = running.ask("/tasks")
         for arguments, message in {
@@ -364,5 +372,39 @@ def test_tasks_come_and_go_and_a_replica_ends_while_clients_ask(tasks):
             refused = running.change(*arguments)
             assert refused.returncode == 2 and message in refused.stderr
         assert running.ask("/tasks") == before
+    assert running.status == 130
+
+
+@with_replicas
+def test_tasks_that_have_replicas_of_their_own_get_more_while_there_is_much_to_answer(tasks):
+    film = "tf-adapters-bank-film"
+    few = ("--separate", "--max-replicas=2", "--batch-size=1")
+    with serve(tasks, *few, RAY_OVERRIDE_RESOURCES='{"CPU": 6}') as running:
+        assert len(replicas(film)) == 1
+        with Asked(running, tasks) as asked:
+            asked.more(lambda: len(replicas(film)) == 2)
+            asked.change(guest="three", film="film-2")
+            asked.change(guest=None)
+            os.kill(replicas(film)[0], signal.SIGKILL)
+            asked.more()
+
+
+@with_replicas
+def test_a_node_leaves_and_another_joins_while_clients_ask(tasks):
+    from ray.cluster_utils import Cluster
+
+    one = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=one)
+    try:
+        other = cluster.add_node(**one)
+        # A replica on each, since each has one core.
+        with serve(tasks, "--replicas=2", RAY_ADDRESS=cluster.address) as running:
+            with Asked(running, tasks) as asked:
+                asked.more()
+                cluster.remove_node(other, allow_graceful=False)
+                asked.more(lambda: len(replicas("tf-adapters-bank")) == 1)
+                cluster.add_node(**one)
+                asked.more(lambda: len(replicas("tf-adapters-bank")) == 2)
+                asked.change(film="film-2", guest="three")
     finally:
-        running.stop()
+        cluster.shutdown()

@@ -15,7 +15,7 @@ import venv
 from benchmarks.provenance import ROOT, log
 
 FOLDER = ROOT / ".benchmark-env"
-REQUIREMENTS = ("torch==2.13.0", "adapters==1.3.0", "peft==0.21.2", "safetensors", "numpy")
+REQUIREMENTS = ("torch==2.13.0", "adapters==1.3.0", "peft==0.21.2", "safetensors", "numpy", "ray[serve]==2.60.0")
 STAMP = "tf_adapters_benchmark.json"
 
 

@@ -29,7 +29,7 @@ def test_provenance_says_where_a_result_comes_from():
 
 
 SCRIPTS = (
-    "step gpu quality tasks methods recorded doors int8 mutations tables adapterhub_parity adapterhub_torch "
+    "step gpu quality tasks methods recorded doors int8 serving mutations tables adapterhub_parity adapterhub_torch "
     "torch_environment batches"
 )
 

@@ -1,7 +1,5 @@
 """`tf-adapters serve`: a bank of adapters as an application of Ray Serve, which is the extra `serve`."""
 
-import contextlib
-import functools
 import importlib.util
 import logging
 import os
@@ -18,10 +16,11 @@ from tf_adapters.cli.quiet import terminal
 from tf_adapters.cli.trained import encoder_source, named_directories
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.serving.server import BANK, DOOR, Door, Replica, app_of, running
+from tf_adapters.serving.server import DOOR, Door, Replica, app_of, running
 from tf_adapters.serving.shared_encoder import read_tasks
+from tf_adapters.serving.versions import STORAGES
 
-_change_option = functools.partial(option, panel="Changes")
+_NONE_RUNS = "No server runs here: start one by `tf-adapters serve NAME=DIRECTORY`, or name its cluster by RAY_ADDRESS."
 
 
 def serve(
@@ -29,29 +28,19 @@ def serve(
         Optional[list[str]],
         typer.Argument(metavar="[NAME=]DIRECTORY...", help="Adapter directories of one encoder, each a task."),
     ] = None,
-    add: _change_option(Optional[list[str]], "`NAME=DIRECTORY`: a task more for the server that runs.") = None,
-    replace: _change_option(Optional[list[str]], "`NAME=DIRECTORY`: another adapter for a task of it.") = None,
-    remove: _change_option(Optional[list[str]], "`NAME`: a task of it that goes.") = None,
+    add: option(Optional[list[str]], "`NAME=DIRECTORY`: a task more for the server that runs.", panel="Changes") = None,
+    replace: option(Optional[list[str]], "`NAME=DIRECTORY`: another adapter for a task of it.", panel="Changes") = None,
+    remove: option(Optional[list[str]], "`NAME`: a task of it that goes.", panel="Changes") = None,
     model: Source = None,
-    host: option(
-        str, "Address to listen at; `0.0.0.0` lets other machines in, and asks nobody who they are."
-    ) = "127.0.0.1",
+    host: option(str, "Address to listen at; `0.0.0.0` lets other machines in, whoever they are.") = "127.0.0.1",
     port: option(int, "Port to listen at.", range=Whole(1, 65535)) = 8000,
     replicas: option(int, "Processes that answer, each with the whole bank.", range=Whole()) = 1,
-    max_replicas: option(
-        Optional[int], "Let Ray Serve start up to this many while there is much to answer.", range=Whole()
-    ) = None,
+    max_replicas: option(Optional[int], "Most of them, while there is much to answer.", range=Whole()) = None,
     cores: option(int, "Cores of a replica.", range=Whole()) = 1,
     batch_size: option(int, "Most rows that a replica computes at once.") = 32,
-    wait: option(
-        float, "Milliseconds that a row waits for others to be computed with.", range=Real(at_least=0, at_most=1e4)
-    ) = 2.0,
+    wait: option(float, "Milliseconds that a row waits for others.", range=Real(at_least=0, at_most=1e4)) = 2.0,
     separate: option(bool, "Give each task replicas of its own, in place of one bank for all.", "--separate") = False,
-    storage: option(
-        str,
-        "How adapters are kept: `float32`, or `bfloat16` or `float16` in half the space.",
-        values=("float32", "bfloat16", "float16"),
-    ) = "float32",
+    storage: option(str, "How adapters are kept: `float32`, or the others in half.", values=STORAGES) = "float32",
 ):
     """Answer texts over HTTP: many tasks from one encoder, which come and go while it answers.
 
@@ -71,10 +60,8 @@ def serve(
     """
     changes = bool(add or replace or remove)
     if bool(directories) == changes:
-        raise InputError(
-            "Give NAME=DIRECTORY to start a server, or --add, --replace and --remove to change the one that runs."
-        )
-    if max_replicas is not None and max_replicas < replicas:
+        raise InputError("Give NAME=DIRECTORY to start a server, or --add, --replace and --remove to change one.")
+    if replicas > (max_replicas or replicas):
         raise InputError(f"{{max_replicas}} must be at least --replicas {replicas}.", max_replicas=max_replicas)
     # Every process finds them, wherever it runs.
     added, replaced, named = (
@@ -100,11 +87,14 @@ def serve(
     }  # fmt: skip
     with console.status("Starting the server ..."):
         _connect(changes, host)
-        _check_start(settings, named, host, port)
-        with _stopped():
+        if running():
+            raise InputError("A server runs in this Ray cluster: change it by --add, --replace and --remove.")
+        try:
             _start(settings, named, host, port)
             print(f"{', '.join(named)}: at http://{host}:{port} until you press Ctrl-C.", flush=True)
             signal.pause()
+        finally:
+            _stop()
 
 
 def _connect(changes, host="127.0.0.1"):
@@ -122,59 +112,40 @@ def _connect(changes, host="127.0.0.1"):
         ray.init(address="auto", **quiet)
     except ConnectionError:
         if changes:
-            raise InputError(
-                "No server runs here: start one by `tf-adapters serve NAME=DIRECTORY`, or name its Ray cluster by "
-                "RAY_ADDRESS."
-            ) from None
+            raise InputError(_NONE_RUNS) from None
         ray.init(address="local", include_dashboard=False, **quiet)
 
 
-@contextlib.contextmanager
-def _stopped():
+def _stop():
     """Take down what was started, when the user says so or something fails."""
-    try:
-        yield
-    finally:
-        import ray
-
-        if ray.is_initialized():
-            for name in [name for name in ray.serve.status().applications if name == DOOR or name.startswith(BANK)]:
-                ray.serve.delete(name)
-            ray.shutdown()
-
-
-def _check_start(settings, named, host, port):
     import ray
 
-    if DOOR in ray.serve.status().applications:
-        raise InputError("A server runs in this Ray cluster: change it by --add, --replace and --remove.")
-    has = ray.cluster_resources().get("CPU", 0)
-    needs = settings["cores"] * settings["replicas"] * (len(named) if settings["separate"] else 1)
-    if needs > has:
-        raise InputError(
-            f"--replicas {settings['replicas']} with --cores {settings['cores']}"
-            f"{' for each task' * settings['separate']} needs {needs} cores, and the Ray cluster has {has:g}."
-        )
-    try:
-        with socket.socket() as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((host, port))
-    except OSError:
-        raise InputError(
-            f"There can be no server at --host {host} --port {port}: give an address of this machine, and a port that "
-            "is free."
-        ) from None
+    for name in [name for name in ray.serve.status().applications if name.startswith(DOOR)]:
+        ray.serve.delete(name)
+    ray.shutdown()
 
 
 def _start(settings, named, host, port):
+    import ray
     from ray import serve
 
-    serve.start(http_options={"host": host, "port": port})
+    has = ray.cluster_resources().get("CPU", 0)
+    cores, replicas, separate = (settings[name] for name in ("cores", "replicas", "separate"))
+    if (needs := cores * replicas * (len(named) if separate else 1)) > has:
+        what = f"--replicas {replicas} with --cores {cores}{' for each task' * separate}"
+        raise InputError(f"{what} needs {needs} cores, and the Ray cluster has {has:g}.")
+    try:
+        socket.create_server((host, port)).close()
+    except OSError:
+        raise InputError(f"--host {host} --port {port}: give an address of this machine and a free port.") from None
+    serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port})
     for state in _run(settings, {name: [path, 1] for name, path in named.items()}):
         for fault in state["faults"].values():
             raise InputError(fault["error"])
-    door = serve.deployment(Door).options(ray_actor_options={"num_cpus": 0}, max_ongoing_requests=1000)
-    serve.run(door.bind(settings["separate"]), name=DOOR, route_prefix="/")
+    # Where HTTP is read, so that no other machine takes requests with it when it leaves.
+    place = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
+    door = serve.deployment(Door).options(ray_actor_options=place, max_ongoing_requests=1000)
+    serve.run(door.bind(separate), name=DOOR, route_prefix="/")
 
 
 def _run(settings, tasks):
@@ -186,9 +157,11 @@ def _run(settings, tasks):
         limits = {"min_replicas": settings["replicas"], "max_replicas": settings["most"]}
         number = {"autoscaling_config": {**limits, "target_ongoing_requests": 2 * settings["batch_size"]}}
     for name, group in {name: {name: tasks[name]} for name in tasks}.items() if separate else [("", tasks)]:
+        # Of one version: Ray Serve makes up another one for each change, and starts every replica again.
         replica = serve.deployment(Replica).options(
-            user_config=group, max_ongoing_requests=1000, ray_actor_options={"num_cpus": settings["cores"]}, **number
-        )
+            user_config=group, max_ongoing_requests=1000, ray_actor_options={"num_cpus": settings["cores"]}, **number,
+            version="1", _internal=True,
+        )  # fmt: skip
         try:
             handle = serve.run(replica.bind(settings), name=app_of(name, separate), route_prefix=None)
         except RuntimeError as error:
@@ -209,28 +182,24 @@ def _change(added, replaced, removed):
         raise InputError("Another change of the server is under way: try again when it is done.") from None
     apps = running()
     if not apps:
-        raise InputError("No server runs in this Ray cluster: start one by `tf-adapters serve NAME=DIRECTORY`.")
+        raise InputError(_NONE_RUNS)
     states = [serve.get_app_handle(app).state.remote().result() for app in apps]
     settings, new = states[0]["settings"], {**added, **replaced}
     there = {name: task for state in states for part in ("tasks", "faults") for name, task in state[part].items()}
-    for name in added:
-        if name in there:
-            raise InputError(f"--add {name}: the server has a task of that name; use --replace.")
-    for name in [*replaced, *removed]:
-        if name not in there:
-            raise InputError(f"{name}: the server has no such task; it has {', '.join(there)}.")
+    for name in (name for name in added if name in there):
+        raise InputError(f"--add {name}: the server has a task of that name; use --replace.")
+    for name in (name for name in [*replaced, *removed] if name not in there):
+        raise InputError(f"{name}: the server has no such task; it has {', '.join(there)}.")
     wanted = {name: [task["directory"], task["change"]] for name, task in there.items() if name not in removed}
     number = 1 + max(task["change"] for task in there.values())
     wanted |= {name: [path, number] for name, path in new.items()}
     if not wanted:
         raise InputError("The server would have no task: leave one, or stop it by Ctrl-C.")
     for name, path in new.items():
-        error = serve.get_app_handle(apps[0]).check.remote(name, path).result()
-        if error:
+        if error := serve.get_app_handle(apps[0]).check.remote(name, path).result():
             raise InputError(f"{name}: {error}")
     for name in removed if settings["separate"] else ():
         serve.delete(app_of(name, True))
-    for _ in _run(settings, {name: wanted[name] for name in new} if settings["separate"] else wanted):
-        pass
+    list(_run(settings, {name: wanted[name] for name in new} if settings["separate"] else wanted))
     del turn
     return list(wanted)

@@ -5,7 +5,6 @@ It loads neither TensorFlow nor Ray before an object is made: the door needs no 
 
 import asyncio
 import collections
-import itertools
 import json
 import os
 import threading
@@ -20,6 +19,11 @@ DOOR, BANK = "tf-adapters", "tf-adapters-bank"
 MOST_BYTES = 16 * 2**20
 _TRIES = 6
 _LENGTHS = (1, 8, 32, 64, 128, 256, 512)
+
+
+def no_task(name, known):
+    """The sentence for a task that is not there."""
+    return f"there is no task {name!r}; there are {', '.join(map(repr, list(known)[:20])) or 'none'}"
 
 
 def app_of(task, separate):
@@ -46,7 +50,7 @@ class Replica:
 
         self._settings, self._rows, self._warm = settings, settings["batch_size"], False
         self._bank = AdapterBank(settings["encoder"], storage=settings["storage"])
-        # What was asked for: each task's source, and why it could not be read, or None.
+        # What was asked for, by name: `directory`, `change`, and what the task is, or the `error` of reading it.
         self._held = {}
         # An answer, and the label names that it is read by, are of one task; so a change waits for a batch.
         self._lock = threading.Lock()
@@ -70,24 +74,26 @@ class Replica:
             for name in self._held.keys() - tasks.keys():
                 self._drop(name)
             for name, source in tasks.items():
-                if name not in self._held or self._held[name][0] != source:
-                    self._read(name, source)
-            # Texts of several lengths, so that no request waits for TensorFlow to optimise its graph.
-            for name, task in list(self._bank.tasks.items())[:1]:
-                lengths = _LENGTHS[:1] if self._warm else [length for length in _LENGTHS if length <= task.max_length]
-                for length, rows in itertools.product(lengths, (1, self._rows)):
+                about = dict(zip(("directory", "change"), source))
+                if not about.items() <= self._held.get(name, {}).items():
+                    self._read(name, about)
+            # Texts of all lengths, so that no request waits for TensorFlow to optimise its graph.
+            longest, name = max(((task.max_length, name) for name, task in self._bank.tasks.items()), default=(0, ""))
+            for length in _LENGTHS[:1] if self._warm else _LENGTHS:
+                for rows in (1, self._rows) if length <= longest else ():
                     self._bank.answer(["a " * length] * rows, name)
-                self._warm = True
+            self._warm = self._warm or longest > 0
 
-    def _read(self, name, source):
-        error = None
+    def _read(self, name, about):
         try:
-            (self._bank.replace if name in self._bank.tasks else self._bank.add)(name, source[0])
+            (self._bank.replace if name in self._bank.tasks else self._bank.add)(name, about["directory"])
+            task = self._bank.tasks[name]
+            about |= {key: getattr(task, key) for key in ("kind", "labels", "text_pairs", "max_length")}
         except InputError as problem:
             # The old adapter is not what was asked for.
             self._drop(name)
-            error = str(problem)
-        self._held[name] = source, error
+            about["error"] = str(problem)
+        self._held[name] = about
 
     def _drop(self, name):
         self._held.pop(name, None)
@@ -108,17 +114,10 @@ class Replica:
 
     async def state(self):
         """What this replica holds, a dict of `tasks`, each with what it is, and of `faults`."""
-        with self._lock:
-            found = {"tasks": {}, "faults": {}, "settings": self._settings}
-            for name, ((directory, number), error) in self._held.items():
-                about = {"directory": directory, "change": number}
-                if error is None:
-                    task = self._bank.tasks[name]
-                    about |= {key: getattr(task, key) for key in ("kind", "labels", "text_pairs", "max_length")}
-                    found["tasks"][name] = about
-                else:
-                    found["faults"][name] = {**about, "error": error}
-            return found
+        found = {"tasks": {}, "faults": {}, "settings": self._settings}
+        for name, about in list(self._held.items()):
+            found["faults" if "error" in about else "tasks"][name] = about
+        return found
 
     async def answer(self, rows):
         """Records of rows, each `(task, text, text_pair or None)`; a record that has an `error` has nothing else."""
@@ -136,22 +135,21 @@ class Replica:
             return [next(answers) if error is None else {"error": error} for error in errors]
 
     def _error(self, task, text, pair):
+        from tf_adapters.serving.task_parts import is_encodable
+
         if task not in self._held:
-            known = ", ".join(map(repr, list(self._held)[:20])) or "none"
-            return f"there is no task {task!r}; there are {known}"
-        if self._held[task][1] is not None:
-            return f"the task {task!r} cannot be used: {self._held[task][1]}"
+            return no_task(task, self._held)
+        if "error" in self._held[task]:
+            return f"the task {task!r} cannot be used: {self._held[task]['error']}"
         if self._bank.tasks[task].text_pairs and pair is None:
             return f"the task {task!r} reads two texts: give a text_pair"
-        try:
-            text.encode(), (pair or "").encode()
-        except UnicodeEncodeError:
+        if not is_encodable(text + (pair or "")):
             return "the text is not UTF-8"
 
     def _answers(self, rows):
         tasks, texts, pairs = zip(*rows)
-        found = self._bank.answer(list(texts), list(tasks), [pair or "" for pair in pairs])
-        found = {name: value.numpy() for name, value in found.items()}
+        answer = self._bank.answer(list(texts), list(tasks), [pair or "" for pair in pairs])
+        found = {name: value.numpy() for name, value in answer.items()}
         for number, name in enumerate(tasks):
             task, row = self._bank.tasks[name], {key: value[number] for key, value in found.items()}
             values = {key: row[key][: row["outputs"]].tolist() for key in ("probabilities", "logits")}
@@ -171,9 +169,9 @@ class _Metrics:
         from ray.util.metrics import Counter, Histogram
 
         steps, of_task = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000], {"tag_keys": ("task",)}
-        self.requests = Counter("tf_adapters_requests", "Requests that had rows of the task.", **of_task)
-        self.rows = Counter("tf_adapters_rows", "Rows that were asked for.", **of_task)
-        self.errors = Counter("tf_adapters_errors", "Rows that have an error for an answer.", **of_task)
+        of_rows = {"rows": "Rows that were asked for.", "errors": "Rows that have an error for an answer."}
+        counted = {"requests": "Requests that had rows of the task.", **of_rows}
+        self.counters = [Counter(f"tf_adapters_{name}", about, **of_task) for name, about in counted.items()]
         latency = "From a request's arrival at the replica to its answers."
         self.latency = Histogram("tf_adapters_latency_ms", latency, steps, **of_task)
         self.batch = Histogram("tf_adapters_batch_rows", "Rows of a batch.", steps[:8])
@@ -181,12 +179,10 @@ class _Metrics:
     def count(self, tasks, records, began):
         errors = collections.Counter(task for task, record in zip(tasks, records) if "error" in record)
         for task, rows in collections.Counter(tasks).items():
-            tags = {"task": task}
-            self.requests.inc(1, tags)
-            self.rows.inc(rows, tags)
-            if errors[task]:
-                self.errors.inc(errors[task], tags)
-            self.latency.observe(1e3 * (time.perf_counter() - began), tags)
+            for counter, number in zip(self.counters, (1, rows, errors[task])):
+                if number:
+                    counter.inc(number, {"task": task})
+            self.latency.observe(1e3 * (time.perf_counter() - began), {"task": task})
 
 
 class Refusal(Exception):
@@ -219,7 +215,9 @@ class Door:
     async def _answer(self, request):
         path = request.url.path.rstrip("/")
         if path == "/predict":
-            return await self._predict(await _body(request))
+            body = await _body(request)
+            records = await self._records(body.get("task"), body.get("texts"), body.get("text_pairs"))
+            return {"answers": [_named(record) for record in records]}
         if path in ("/tasks", "/health"):
             tasks, faults = await self._state()
             return {"tasks": tasks, "faults": faults} if path == "/tasks" else {"status": "ok", "tasks": len(tasks)}
@@ -232,18 +230,14 @@ class Door:
         known = "POST to /predict or /v1/models/NAME:predict, GET /tasks or /health"
         raise Refusal(404, f"there is nothing at {path[:200] or '/'}: {known}")
 
-    async def _predict(self, body):
-        records = await self._records(body.get("task"), body.get("texts"), body.get("text_pairs"))
-        return {"answers": [_named(record) for record in records]}
-
     async def _as_served(self, name, body):
+        rows, columns = body.get("instances"), body.get("inputs")
         if ("instances" in body) == ("inputs" in body):
             raise Refusal(400, "give either instances, one for each row, or inputs, a list for each input")
-        columns = body.get("inputs")
-        if "instances" in body:
-            if not isinstance(body["instances"], list):
+        if "inputs" not in body:
+            if not isinstance(rows, list):
                 raise Refusal(400, "instances must be a list, with one entry for each row")
-            rows = [row if isinstance(row, dict) else {"text": row} for row in body["instances"]]
+            rows = [row if isinstance(row, dict) else {"text": row} for row in rows]
             columns = {key: [row.get(key) for row in rows] for key in ("text", "text_pair")}
         elif not isinstance(columns, dict):
             columns = {"text": columns}
@@ -260,9 +254,9 @@ class Door:
     async def _status(self, name):
         tasks, _ = await self._state()
         if name not in tasks:
-            raise Refusal(404, f"there is no task {name!r}; there are {', '.join(map(repr, tasks)) or 'none'}")
-        version, status = str(tasks[name]["change"]), {"error_code": "OK", "error_message": ""}
-        return {"model_version_status": [{"version": version, "state": "AVAILABLE", "status": status}]}
+            raise Refusal(404, no_task(name, tasks))
+        version = {"version": str(tasks[name]["change"]), "state": "AVAILABLE"}
+        return {"model_version_status": [{**version, "status": {"error_code": "OK", "error_message": ""}}]}
 
     async def _records(self, task, texts, pairs):
         """The records of rows, in their order; `task` may be one for all, `pairs` None, for all or for single rows."""
@@ -271,29 +265,23 @@ class Door:
         _check_texts("task", tasks, texts)
         pairs = [None] * len(texts) if pairs is None else pairs
         _check_texts("text_pairs", pairs, texts, str, type(None))
-        rows, groups = list(zip(tasks, texts, pairs)), {}
-        for number, row in enumerate(rows):
-            groups.setdefault(app_of(row[0], self._separate), []).append(number)
-        found = await asyncio.gather(
-            *(self._ask(app, "answer", [rows[number] for number in numbers]) for app, numbers in groups.items())
-        )
-        records = [{"error": f"there is no task {name!r}"} for name in tasks]
-        for numbers, answers in zip(groups.values(), found):
-            for number, answer in zip(numbers, answers or ()):
-                records[number] = answer
-        return records
+        groups = {}
+        for row in zip(tasks, texts, pairs):
+            groups.setdefault(app_of(row[0], self._separate), []).append(row)
+        found = await asyncio.gather(*(self._ask(app, "answer", rows) for app, rows in groups.items()))
+        # Each application's answers, in the order of its rows; one that is gone has none.
+        answers = {app: iter(records or ()) for app, records in zip(groups, found)}
+        return [next(answers[app_of(name, self._separate)], {"error": f"there is no task {name!r}"}) for name in tasks]
 
     async def _state(self):
         apps = await asyncio.to_thread(running) if self._separate else [BANK]
         states = [state for state in await asyncio.gather(*(self._ask(app, "state") for app in apps)) if state]
-        return tuple(
-            {name: task for state in states for name, task in state[part].items()} for part in ("tasks", "faults")
-        )
+        return [dict(collections.ChainMap(*(state[part] for state in states))) for part in ("tasks", "faults")]
 
     async def _ask(self, app, method, *arguments):
         """What a replica says, or None where there is no such application."""
         from ray import serve
-        from ray.exceptions import RayActorError
+        from ray.exceptions import ObjectLostError, RayActorError
         from ray.serve.exceptions import RayServeException
 
         for wait in [*(0.1 * 2**number for number in range(_TRIES)), None]:
@@ -301,8 +289,10 @@ class Door:
                 handle = await asyncio.to_thread(serve.get_app_handle, app)
                 return await getattr(handle, method).remote(*arguments)
             except RayServeException:
-                return None
-            except RayActorError:
+                if self._separate:
+                    return None
+                raise Refusal(503, "no replica can be started: Ray's log says why") from None
+            except (RayActorError, ObjectLostError):
                 # Rows may be asked for again: an answer changes nothing.
                 if wait is None:
                     raise Refusal(503, "the replicas end before they answer: try again later") from None
@@ -319,9 +309,12 @@ def running():
 async def _body(request):
     if request.method != "POST":
         raise Refusal(405, f"{request.method} is not for {request.url.path}: POST a JSON object")
-    content = await request.body()
+    content = bytearray()
+    async for part in request.stream():
+        # Who sends too much reads no answer before the end: it is read, and not kept.
+        content += part if len(content) <= MOST_BYTES else b""
     if len(content) > MOST_BYTES:
-        raise Refusal(413, f"the body has more than {MOST_BYTES} bytes, of which no more are read: send fewer rows")
+        raise Refusal(413, f"the body has more than {MOST_BYTES} bytes, which is the most: send fewer rows")
     try:
         body = parse_json(content)
     except ValueError as error:
@@ -341,11 +334,9 @@ def _check_texts(name, given, texts, *types):
 
 def _named(record):
     """A record as `tf-adapters predict` writes it: probabilities by the names of the labels."""
-    if "error" in record:
-        return record
-    if "value" in record:
-        return {"value": record["value"]}
-    names, label = record["names"], {"label": record.get("label")}
+    for key in record.keys() & {"error", "value"}:
+        return {key: record[key]}
+    found = {key: record[key] for key in ("label", "labels") if key in record}
     if "labels" in record:
-        label = {"labels": [name for name, logit in zip(names, record["logits"]) if logit > 0]}
-    return {**label, "probabilities": dict(zip(names, record["probabilities"]))}
+        found["labels"] = [name for name, logit in zip(record["names"], record["logits"]) if logit > 0]
+    return {**found, "probabilities": dict(zip(record["names"], record["probabilities"]))}

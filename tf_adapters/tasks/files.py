@@ -263,8 +263,8 @@ def text_problem(value):
         return "is empty; fill it in or remove the row."
     if isinstance(value, list):
         return (
-            f"is {json.dumps(value)[:60]}, a list: join its words into one text. Labels of words are read from files of "
-            "kind token-classification, a word and its label a line."
+            f"is {json.dumps(value)[:60]}, a list: join its words into one text. Labels of words are of kind "
+            "token-classification, whose files have a word and its label a line."
         )
     if not isinstance(value, str):
         return f"is {json.dumps(value)[:60]}, which is not a string; write it in quotes."
