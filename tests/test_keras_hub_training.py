@@ -28,6 +28,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras3_internals import layers_of
 from tf_adapters.kinds import get_kind
+from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models import frozen_digest
 from tf_adapters.models.keras_hub.site import RandomDrop
@@ -217,15 +218,8 @@ def test_what_the_second_door_does_not_train_is_refused_and_changes_nothing(enco
     for name, value in (("accumulate", 2), ("mixout", 0.5), ("checkpoint_gradients", True), ("cache_frozen", True)):
         with pytest.raises(InputError, match=f"{name}={value} is for door='transformers'"):
             train(model, task, tmp_path / "a", **{name: value})
-    assert not (tmp_path / "a").exists()
-    first_ops()  # which the kind needs
-    from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
-
-    with pytest.raises(InputError, match="kind='masked-lm'.*models of KerasHub do not have here"):
-        fit(
-            model, task, load_tokenizer(model), tmp_path / "a", TrainingSettings(epochs=1, learning_rate=1e-3),
-            kind=MaskedLanguageModelling(),
-        )  # fmt: skip
+    with pytest.raises(InputError, match="The task needs a model with the head 'masked-lm'"):
+        train(model, task, tmp_path / "a", kind=MaskedLanguageModelling())
     assert not (tmp_path / "a").exists()
 
 

@@ -33,12 +33,15 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError
-from tf_adapters.kinds.masked_lm import HiddenCrossentropy, HiddenCrossentropyMean, MaskedLanguageModelling, MaskedWords
+from tf_adapters.kinds.masked_lm import MaskedLanguageModelling, hidden_crossentropy, masked_words
+from tf_adapters.layers.ops import keras2
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.names import named_weights, to_pytorch
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.masking import Masking, masking_noise
 
+MaskedWords, _ = masked_words(keras2)
+HiddenCrossentropy, HiddenCrossentropyMean = hidden_crossentropy(keras2)
 CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")
 SETTINGS = dict(steps=8, save_every=4, learning_rate=3e-3, fit_head_steps=6, batch_size=16, seed=2)
 

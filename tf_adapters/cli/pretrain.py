@@ -10,7 +10,7 @@ import typer
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import TextOptions
-from tf_adapters.cli.options import AdapterOptions, MaxLength, Model, PretrainOptions
+from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, PretrainOptions
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.errors import InputError
@@ -19,7 +19,7 @@ from tf_adapters.ranges import RANGES
 from tf_adapters.recipes import PRETRAINING, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.training.disk import HEAD_FOLDER, RESUME_FOLDER
-from tf_adapters.training.settings import choices
+from tf_adapters.training.settings import check_door, choices
 
 # Of everything, and of adapters.
 FULL_RATE, ADAPTER_RATE = 1e-4, 1e-3
@@ -67,6 +67,7 @@ def pretrain(
     mask_rate: _run(float, "Share of the tokens that are hidden.", range=RANGES["rate"]) = 0.15,
     whole_words: _run(bool, "Hide all pieces of a word or none.", "--whole-words") = False,
     run: PretrainOptions,
+    where: DoorOptions,
     resume: _run(bool, "Go on with an interrupted run, with the same options.", "--resume") = False,
     overwrite: _run(bool, "Replace what is in the output directory.", "--overwrite") = False,
 ):
@@ -91,7 +92,8 @@ def pretrain(
     started = time.monotonic()
     texts.check()
     output = texts.usual_output("pretrained") if output is None else output
-    recipe, given = get_recipe(recipe), run.given()
+    recipe, given, door = get_recipe(recipe), run.given(), where.choose(run.fast)
+    check_door(given, door)
     if recipe.name in PRETRAINING:
         trainable = trainable or recipe.trainable
         epochs = recipe.epochs if epochs is None and steps is None else epochs
@@ -107,11 +109,11 @@ def pretrain(
     texts.peek()
 
     console = terminal()
-    start(console, precision=run.precision)
+    start(console, door=door, precision=run.precision)
     import tf_adapters
-    from tf_adapters._keras import keras
     from tf_adapters.cli.progress import PeriodProgress
-    from tf_adapters.cli.report import show_pretraining
+    from tf_adapters.cli.report import show_pretraining, through_door_of
+    from tf_adapters.models.door import door_called
     from tf_adapters.models.state import state_of
     from tf_adapters.training.disk import clear, is_to_be_cleared
 
@@ -120,12 +122,12 @@ def pretrain(
         of_epoch = -(-len(data.train) // given["batch_size"])
         # It saves after each pass, or ten times where there are tens.
         steps, save_every = epochs * of_epoch, of_epoch * (epochs // 10 if epochs % 10 == 0 else 1)
-    keras.utils.set_random_seed(run.seed)
+    door_called(door).ops.keras.utils.set_random_seed(run.seed)
     with console.status(f"Loading {model} ..."):
-        whole = tf_adapters.load_backbone(model, head="masked-lm")
+        whole = tf_adapters.load_backbone(model, head="masked-lm", door=door)
         tokenizer = tf_adapters.load_tokenizer(whole, max_length=max_length or recipe.max_length)
     if config is not None:
-        config.sites(whole.config.num_hidden_layers)  # which refuses blocks that are not there
+        config.sites(state_of(whole).door.config_of(whole).num_hidden_layers)  # which refuses blocks that are not there
     if output.is_dir() and (not resume or is_to_be_cleared(output)):
         clear(output)
     console.print(
@@ -156,7 +158,7 @@ def pretrain(
     }  # fmt: skip
     words = [str(word) for pair in next_options.items() if pair[1] for word in pair]
     console.print("Next:" if texts.task else "Next, with your labelled files (--train, --validation):")
-    console.print(f"  {shlex.join(['tf-adapters', 'train', *words])}", soft_wrap=True)
+    console.print(f"  {shlex.join(['tf-adapters', 'train', *words])}{through_door_of(whole)}", soft_wrap=True)
 
 
 def _usual(recipe, trainable):

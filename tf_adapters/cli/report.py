@@ -151,14 +151,20 @@ def show_report(console, model, task, output, result, seconds, settings, held_ou
         right = kind.truth(rows, int(index), task.labels)
         console.print(f"  {prediction}  [{shorten(right)}]  {shorten(text)}", markup=False)
     console.print("Next:")
-    door = state_of(model).door
-    same = "" if door.NAME == "transformers" else f" --door {door.NAME} --backend {door.ops.keras.backend.backend()}"
     for command in (
-        kind.example_command(shlex.quote(str(output)), rows) + same,
+        kind.example_command(shlex.quote(str(output)), rows) + through_door_of(model),
         f"tf-adapters info {shlex.quote(str(output))}",
         "tf-adapters train --help",
     ):
         console.print(f"  {command}", soft_wrap=True)
+
+
+def through_door_of(model):
+    """What a command to copy ends with so that it goes through a model's door, a str."""
+    from tf_adapters.models.state import state_of
+
+    door = state_of(model).door
+    return "" if door.NAME == "transformers" else f" --door {door.NAME} --backend {door.ops.keras.backend.backend()}"
 
 
 def _draw_curve(output, task):

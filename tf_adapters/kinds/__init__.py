@@ -7,7 +7,7 @@ from tf_adapters._submodules import submodules_of
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.own_files import check_has_task
 
-# Name -> module and class. Only what is asked for is imported: most kinds need the first door's Keras.
+# Name -> module and class. Only what is asked for is imported.
 _KINDS = {
     "classification": ("sentences", "Classification"),
     "regression": ("sentences", "Regression"),

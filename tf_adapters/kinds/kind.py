@@ -68,7 +68,7 @@ class Kind:
 
         `settings` are `TrainingSettings`, or None where none of the kind's `choices` is given; `examples` are those
         that train, for what their labels decide. `ops` is the module of `layers.ops` whose Keras trains; None for the
-        first door's, which is all that masked words have.
+        first door's.
 
         The metrics are the loss's means over an epoch: Keras' own running mean of it
         cannot be restored in the middle of one.

@@ -1,15 +1,15 @@
 """Masked-language modelling: texts without labels, hidden tokens to guess, and a head that computes them alone."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters._keras import keras
 from tf_adapters.kinds.kind import Kind
 from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.layers import ops as each_keras
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.site import replaced
 from tf_adapters.text.batching import sorted_batches
 from tf_adapters.text.masking import Masking, masking_noise, most_hidden
 
@@ -39,17 +39,20 @@ class MaskedLanguageModelling(Kind):
         return 2  # of which such a head makes nothing
 
     def losses(self, settings=None, examples=None, ops=None):
-        return {"loss": HiddenCrossentropy(), "metrics": [HiddenCrossentropyMean(name="loss_mean")]}
+        loss, mean = hidden_crossentropy(ops or each_keras.keras2)
+        return {"loss": loss(name="hidden_crossentropy"), "metrics": [mean(name="loss_mean")]}
 
     def loss_weight(self, targets):
         return tf.reduce_sum(tf.cast(targets >= 0, tf.float32))
 
     def trained(self, model, *, jit_compile):
         self._bounded = bool(jit_compile)
-        return MaskedWords(model, rate=self.rate if jit_compile else None)
+        words, _ = masked_words(state_of(model).door.ops)
+        return words(model, rate=self.rate if jit_compile else None)
 
     def scorer(self, model, tokenizer, *, jit_compile=False, **options):
-        masking = Masking(tokenizer, rate=self.rate, whole_words=self.whole_words, bounded=bool(jit_compile))
+        bounded = bool(jit_compile) or state_of(model).door.compiles_shapes()
+        masking = Masking(tokenizer, rate=self.rate, whole_words=self.whole_words, bounded=bounded)
         return MaskedScorer(model, tokenizer, masking=masking, jit_compile=jit_compile, **options)
 
     def about(self, rows):
@@ -77,89 +80,99 @@ class MaskedLanguageModelling(Kind):
         return Masking(tokenizer, rate=self.rate, whole_words=self.whole_words, bounded=self._bounded)
 
 
-class MaskedWords(keras.Model):
-    """Logits of the hidden tokens of a batch.
+@functools.cache
+def masked_words(ops):
+    """The classes `MaskedWords` and `Guesses` of the Keras of `ops`, a module of `layers.ops`."""
 
-    The head's product with the whole vocabulary takes longer than a small encoder, and is needed for one token in
-    seven.
+    class MaskedWords(ops.keras.Model):
+        """Logits of the hidden tokens of a batch.
 
-    Args:
-        model: a transformers TensorFlow model with a head of masked words.
-        rate: float or None: with a number, the logits of a fixed number of tokens are computed, as XLA needs it, enough
-            for what a bounded `Masking` of this rate hides.
+        The head's product with the whole vocabulary takes longer than a small encoder, and is needed for one token in
+        seven.
 
-    Call arguments:
-        inputs: dict of what the model takes, and `targets`, int32 `(rows, length)`, -1 where nothing is hidden.
+        Args:
+            model: a model with a head of masked words.
+            rate: float or None: with a number, the logits of a fixed number of tokens are computed, as a compiler of
+                shapes needs it, enough for what a bounded `Masking` of this rate hides.
 
-    Returns: logits, `(1, hidden tokens, vocabulary)`, in the order of `hidden_places`.
+        Call arguments:
+            inputs: dict of what the model takes, and `targets`, int32 `(rows, length)`, -1 where nothing is hidden.
 
-    Reference: the `gather_indexes` of Devlin et al.'s published code.
-    """
+        Returns: logits, `(1, hidden tokens, vocabulary)`, in the order of `hidden_places`.
 
-    def __init__(self, model, *, rate=None):
-        super().__init__(name="masked_words", dtype=model.dtype_policy)
-        self.inner, self.rate = model, rate
+        Reference: the `gather_indexes` of Devlin et al.'s published code.
+        """
 
-    def call(self, inputs, training=None):
-        inputs = dict(inputs)
-        targets = inputs.pop("targets")
-        if self.rate is None:
-            count = tf.maximum(tf.math.count_nonzero(targets >= 0, dtype=tf.int32), 1)
-        else:
-            # One more, where a compiled step rounds otherwise than the input pipeline.
-            count = tf.minimum(tf.size(targets), most_hidden(self.rate, tf.size(targets)) + 1)
-        places = hidden_places(targets, count)
-        name = self.inner.base_model_prefix
-        encoder = vars(self.inner)[name]
+        def __init__(self, model, *, rate=None):
+            super().__init__(name="masked_words", dtype=model.dtype_policy)
+            self.inner, self.rate = model, rate
 
-        def encode(*arguments, **options):
-            outputs = encoder(*arguments, **options)
-            states = outputs[0]
-            flat = tf.reshape(states, [-1, states.shape[-1]])
-            return type(outputs)(last_hidden_state=tf.gather(flat, places)[tf.newaxis])
+        def call(self, inputs, training=None):
+            inputs = dict(inputs)
+            targets = inputs.pop("targets")
+            if self.rate is None:
+                count = ops.maximum(ops.sums(ops.cast(ops.reshape(targets, [-1]) >= 0, "int32")), 1)
+            else:
+                size = ops.shape(targets)[0] * ops.shape(targets)[1]
+                # One more, where a compiled step rounds otherwise than the input pipeline.
+                count = tf.minimum(size, most_hidden(self.rate, size) + 1)
+            places = hidden_places(targets, count, ops)
+            return state_of(self.inner).door.logits_at(self.inner, inputs, places, training)
 
-        with replaced([(self.inner, name, encode)]):
-            return self.inner(inputs, training=training).logits
+    class Guesses(MaskedWords):
+        """Of each hidden token, and of others behind them, its cross-entropy, 1 where it counts, 1 where it was guessed
+        and the row that it is of, float32 `(hidden tokens, 4)`; arguments as of `MaskedWords`."""
+
+        def call(self, inputs, training=None):
+            logits, targets = super().call(inputs, training), inputs["targets"]
+            losses, counts, tokens = hidden_losses(targets, logits, ops)
+            right = counts * ops.cast(ops.cast(ops.argmax(logits[0], -1), "int32") == tokens, ops.float32)
+            row = hidden_places(targets, ops.shape(logits)[1], ops) // ops.shape(targets)[1]
+            return ops.stack([losses, counts, right, ops.cast(row, ops.float32)], -1)
+
+    return MaskedWords, Guesses
 
 
-def hidden_places(targets, count):
+def hidden_places(targets, count, ops):
     """The places of the hidden tokens in a batch's flat order, int32 `(count,)`; others behind them if they are
     fewer."""
-    return tf.math.top_k(tf.cast(tf.reshape(targets, [-1]) >= 0, tf.int32), count).indices
+    return ops.largest(ops.cast(ops.reshape(targets, [-1]) >= 0, "int32"), count)
 
 
-def hidden_losses(targets, logits):
+def hidden_losses(targets, logits, ops):
     """Cross-entropies of the hidden tokens, which of them count (1.0), and the tokens, `(hidden tokens,)` each."""
-    logits = tf.cast(logits[0], tf.float32)
-    tokens = tf.gather(tf.reshape(tf.cast(targets, tf.int32), [-1]), hidden_places(targets, tf.shape(logits)[0]))
-    counts = tf.cast(tokens >= 0, tf.float32)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(tokens, 0), logits)
-    return losses * counts, counts, tokens
+    logits, targets = ops.cast(logits[0], ops.float32), ops.cast(targets, "int32")
+    tokens = ops.take(ops.reshape(targets, [-1]), hidden_places(targets, ops.shape(logits)[0], ops))
+    counts = ops.cast(tokens >= 0, ops.float32)
+    return ops.crossentropy(ops.maximum(tokens, 0), logits) * counts, counts, tokens
 
 
-class HiddenCrossentropy(keras.losses.Loss):
-    """Mean cross-entropy of the hidden tokens of a batch; 0 where nothing is hidden.
+@functools.cache
+def hidden_crossentropy(ops):
+    """The classes `HiddenCrossentropy` and `HiddenCrossentropyMean` of the Keras of `ops`."""
 
-    Call arguments:
-        y_true: int tensor, `(rows, length)`, -1 where nothing is hidden.
-        y_pred: logits, as `MaskedWords` returns them.
-    """
+    @ops.registered
+    class HiddenCrossentropy(ops.keras.losses.Loss):
+        """Mean cross-entropy of the hidden tokens of a batch; 0 where nothing is hidden.
 
-    def __init__(self, name="hidden_crossentropy"):
-        super().__init__(name=name)
+        Call arguments:
+            y_true: int tensor, `(rows, length)`, -1 where nothing is hidden.
+            y_pred: logits, as `MaskedWords` returns them.
+        """
 
-    def call(self, y_true, y_pred):
-        losses, counts, _ = hidden_losses(y_true, y_pred)
-        # Keras takes the mean over all entries.
-        return losses * tf.cast(tf.size(losses), tf.float32) / tf.maximum(tf.reduce_sum(counts), 1.0)
+        def call(self, y_true, y_pred):
+            losses, counts, _ = hidden_losses(y_true, y_pred, ops)
+            # Keras takes the mean over all entries.
+            return losses * ops.sums(counts * 0 + 1) / ops.maximum(ops.sums(counts), 1.0)
 
+    class HiddenCrossentropyMean(ops.keras.metrics.Mean):
+        """Mean of the same over all hidden tokens that came by."""
 
-class HiddenCrossentropyMean(keras.metrics.Mean):
-    """Mean of the same over all hidden tokens that came by."""
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            losses, counts, _ = hidden_losses(y_true, y_pred, ops)
+            return super().update_state(losses, sample_weight=counts)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        losses, counts, _ = hidden_losses(y_true, y_pred)
-        return super().update_state(losses, sample_weight=counts)
+    return HiddenCrossentropy, HiddenCrossentropyMean
 
 
 class MaskedScorer(Scorer):
@@ -171,26 +184,11 @@ class MaskedScorer(Scorer):
 
     def __init__(self, model, tokenizer, *, masking, jit_compile=False, **options):
         super().__init__(model, tokenizer, jit_compile=jit_compile, **options)
-        self.masking, family = masking, state_of(model).family
-        guess = MaskedWords(model, rate=masking.rate if jit_compile else None)
-        specs = {
-            name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")
-        }
-
-        # Keras' variables of the masks' shapes are none of the model's, so one trace does for all shapes without XLA.
-        @tf.function(
-            input_signature=None if jit_compile else [specs, tf.TensorSpec((3, None, None))],
-            jit_compile=jit_compile or None,
-        )
-        def sums(inputs, noise):
-            inputs, targets = masking(inputs, noise)
-            logits = guess({**family.inputs(inputs), "targets": targets}, training=False)
-            losses, counts, tokens = hidden_losses(targets, logits)
-            right = counts * tf.cast(tf.argmax(logits[0], -1, tf.int32) == tokens, tf.float32)
-            row = hidden_places(targets, tf.shape(logits)[1]) // tf.shape(targets)[1]
-            return tf.math.unsorted_segment_sum(tf.stack([losses, counts, right], -1), row, tf.shape(targets)[0])
-
-        self._sums = sums
+        self.masking, door = masking, state_of(model).door
+        _, guesses = masked_words(door.ops)
+        # A bounded masking is one for a compiler of shapes.
+        guesses = guesses(model, rate=masking.rate if masking.bounded else None)
+        self._guesses = door.compiled(guesses, jit_compile=jit_compile)
 
     def sums(self, encoded, noise):
         """Of each row the sum of the losses, the number of hidden tokens, and how many of them were guessed; float32
@@ -209,5 +207,8 @@ class MaskedScorer(Scorer):
             rows, length = inputs["input_ids"].shape
             of_batch = np.ones((3, rows, length), np.float32)
             of_batch[:, : len(positions)] = noise[:, positions, :length]
-            result[positions] = self._sums(inputs, tf.constant(of_batch)).numpy()[: len(positions)]
+            inputs, targets = self.masking(inputs, tf.constant(of_batch))
+            guessed = self._guesses({**state_of(self.model).family.inputs(inputs), "targets": targets})
+            guessed = guessed[guessed[:, 1] > 0]
+            np.add.at(result, positions[guessed[:, 3].astype(np.int64)], guessed[:, :3])
         return result

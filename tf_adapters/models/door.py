@@ -36,6 +36,11 @@ that is done with models of its Keras. It has
     follow(model), forget_traces(model)     what Keras compiled goes on with what trains now; is traced anew
     compiles_shapes()                       whether each shape of a batch is compiled, whatever is chosen
     forward(model, *, jit_compile=False)    a function from a tokenizer's padded tensors to float32 logits in NumPy
+    logits_at(model, inputs, places, training=None)
+                                            `(1, places, vocabulary)` of a model with a head of masked words, at places
+                                            of a batch's flat order
+    compiled(model, *, jit_compile=False)   a function from a dict of int32 tensors `(rows, length)` to what a Keras
+                                            model answers, in NumPy
     Undo                                    what `models.transaction` needs
 """
 

@@ -15,7 +15,6 @@ from tf_adapters._keras3_internals import (
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.keras_hub.door import Called, compiles_shapes
-from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.keras_hub.site import Site
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
@@ -31,18 +30,12 @@ class Trained:
         self.model, self.kind, self.examples, self.tokenizer = model, kind, examples, tokenizer
         self.settings, self.workers = settings, workers
         self._seeds = _seed_dropout(model, settings.seed, settings.dropout)
-        self.keras_model = Called(model)
+        trained = kind.trained(model, jit_compile=settings.jit_compile)
+        self.keras_model = Called(model) if trained is model else trained
 
     @classmethod
     def checked(cls, settings, kind, strategy):
         """The settings as they act; InputError for what this Keras does not train."""
-        if kind.head not in ("classification", *HEADS):
-            raise InputError(
-                f"{{kind}}: {kind.name} needs the head {kind.head!r}, which models of KerasHub do not have here: take "
-                "{door}.",
-                kind=kind.name,
-                door="transformers",
-            )
         check_door(settings.to_dict(), "keras-hub")
         if strategy is not None:
             raise InputError("{strategy} is for {door}: leave it out.", strategy=strategy, door="transformers")

@@ -3,12 +3,10 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from tf_adapters._keras import keras
-from tf_adapters._types import PathLike
+from tf_adapters._types import Model, PathLike
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
-from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
@@ -46,7 +44,7 @@ class PretrainResult:
 
 @in_range
 def pretrain(
-    model: keras.Model,
+    model: Model,
     texts: Any,
     tokenizer: "Tokenizer",
     *,
@@ -100,14 +98,14 @@ def pretrain(
     Reference: Gururangan et al. 2020, section 4; He et al. 2021, section 3.1 (TAPT with adapters); Han et al. 2021,
     section 3 (TSP).
     """
-    only_first_door(model, "pretrain")
     refuse_workers(strategy, "pretraining")
     state, output = state_of(model), to_path(output)
     if state.family.head_of(model) != MaskedLanguageModelling.head or state.adapters:
         raise InputError('model: pretraining takes load_backbone(source, head="masked-lm"), without adapters.')
-    if tokenizer.mask_id is not None and tokenizer.mask_id >= model.config.vocab_size:
+    config = state.door.config_of(model)
+    if tokenizer.mask_id is not None and tokenizer.mask_id >= config.vocab_size:
         raise InputError(
-            f"model: its vocabulary of {model.config.vocab_size} has no place for the mask, {tokenizer.mask_id}: give "
+            f"model: its vocabulary of {config.vocab_size} has no place for the mask, {tokenizer.mask_id}: give "
             "the files that belong together."
         )
     if fit_head_steps is None:
@@ -120,7 +118,7 @@ def pretrain(
         )
     if adapter is not None:
         # Before a head is fitted for an adapter that the encoder has no place for.
-        adapter.sites(model.config.num_hidden_layers)
+        adapter.sites(config.num_hidden_layers)
     kind = MaskedLanguageModelling(rate=rate, whole_words=whole_words, head_steps=fit_head_steps)
     whole = TrainingSettings(
         steps=steps, period=save_every, keep_periods=True, learning_rate=learning_rate, seed=seed, **settings
@@ -155,7 +153,9 @@ def pretrain(
         head = {name.removeprefix("validation "): value for name, value in read_settings(folder)["metrics"].items()}
     if adapter is not None:
         add_adapters(model, adapter, seed=seed, fast=fast)
-    cast_frozen(set_trainable(model, "full" if adapter is None else "adapters", head=adapter is None))
+    set_trainable(model, "full" if adapter is None else "adapters", head=adapter is None)
+    if state.door.NAME == "transformers":
+        cast_frozen(model)
     begun = resume and (output / RESUME_FOLDER).is_dir()
     run = fit(model, texts, tokenizer, output, whole, kind=kind, resume=begun, reporter=reporter, strategy=strategy)
     return PretrainResult(head, run)

@@ -23,6 +23,8 @@ and, for losses of logits `(rows, labels)` and for schedules,
     choose(condition, where, otherwise), maximum(values, others)
     of_label(values, labels)     each row's value of its label, `(rows,)`
     flat_labels(labels)          `(rows,)` int32
+    largest(values, count)       where the largest of one axis stand, `(count,)`, those of equal ones from the front
+    reshape, shape, argmax       as of each Keras
     binary_crossentropy(logits, targets)
 """
 

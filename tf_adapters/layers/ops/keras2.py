@@ -16,6 +16,7 @@ matmul, cast, einsum, stop_gradient = tf.matmul, tf.cast, tf.einsum, tf.stop_gra
 bias_add, softmax = tf.nn.bias_add, tf.nn.softmax
 value, stack, scope = tf.convert_to_tensor, tf.stack, tf.name_scope
 take, choose, maximum = tf.gather, tf.where, tf.maximum
+reshape, shape, argmax = tf.reshape, tf.shape, tf.argmax
 Adam, AdamW = one_pass(keras.optimizers.Adam), one_pass(keras.optimizers.AdamW)
 
 # Keras spells these otherwise, or leaves the choice to a default argument.
@@ -94,6 +95,10 @@ def sums(values):
 
 def before(ends, rows):
     return tf.sequence_mask(ends, tf.shape(rows)[1])
+
+
+def largest(values, count):
+    return tf.math.top_k(values, count).indices
 
 
 def binary_crossentropy(logits, targets):

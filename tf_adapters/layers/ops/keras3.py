@@ -11,6 +11,7 @@ from keras import ops
 float32 = "float32"
 cast, einsum, stop_gradient, stack = ops.cast, ops.einsum, ops.stop_gradient, ops.stack
 value, choose, maximum = ops.convert_to_tensor, ops.where, ops.maximum
+reshape, shape, argmax = ops.reshape, ops.shape, ops.argmax
 Adam, AdamW = keras.optimizers.Adam, keras.optimizers.AdamW
 
 
@@ -129,6 +130,11 @@ def sums(values):
 
 def before(ends, rows):
     return ops.arange(ops.shape(rows)[1], dtype="int32") < ends[:, None]
+
+
+def largest(values, count):
+    # TensorFlow alone has results whose shape a tensor decides.
+    return ops.top_k(values, count if keras.backend.backend() == "tensorflow" else int(count))[1]
 
 
 def binary_crossentropy(logits, targets):

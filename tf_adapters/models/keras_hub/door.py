@@ -25,7 +25,7 @@ from tf_adapters.models.heads import Head, HeadShape
 from tf_adapters.models.keras_files import refuse
 from tf_adapters.models.keras_hub.families import family_of
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
-from tf_adapters.models.keras_hub.heads import HEADS
+from tf_adapters.models.keras_hub.heads import HEADS, states_of
 from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
 from tf_adapters.models.state import mark_of, state_of
 from tf_adapters.models.storage import is_cast
@@ -329,22 +329,32 @@ def compiles_shapes():
 
 def forward(model, *, jit_compile=False):
     """Function of the tensors that a tokenizer makes, which returns float32 logits as a NumPy array."""
-    called, family = Called(model), family_of(model)
+    called, family = compiled(Called(model), jit_compile=jit_compile), family_of(model)
     # Where a row has choices, each row given is the only one of a text.
     alone = family.head_of(model) == "multiple-choice"
-    called.jit_compile = jit_compile or compiles_shapes()
-    if called.jit_compile:
-        let_compiler_recurse()
 
     def logits(inputs):
-        inputs = {name: np.asarray(value) for name, value in family.inputs(inputs).items()}
-        inputs = {name: value[:, None] for name, value in inputs.items()} if alone else inputs
-        outputs = called.predict_on_batch(inputs)
+        inputs = family.inputs(inputs)
+        outputs = called({name: value[:, None] for name, value in inputs.items()} if alone else inputs)
         if isinstance(outputs, dict):  # which JAX sorts
             outputs = np.stack([outputs[name] for name in ("start_logits", "end_logits")], -1)
         return np.asarray(outputs, np.float32)
 
     return logits
+
+
+def logits_at(model, inputs, places, training=None):
+    backbone = backbone_of(model)
+    states = states_of(backbone({name: inputs[name] for name in backbone.input}, training=training))
+    states = ops.take(ops.reshape(states, (-1, backbone.hidden_dim)), places)[None]
+    return model.masked_lm_head(states, keras.ops.arange(ops.shape(places)[0], dtype="int32")[None])
+
+
+def compiled(model, *, jit_compile=False):
+    model.jit_compile = jit_compile or compiles_shapes()
+    if model.jit_compile:
+        let_compiler_recurse()
+    return lambda inputs: model.predict_on_batch({name: np.asarray(value) for name, value in inputs.items()})
 
 
 # Eight bits

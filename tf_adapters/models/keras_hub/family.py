@@ -156,7 +156,7 @@ class Family:
     def inputs(self, encoded):
         """What models of KerasHub take of the tensors that a tokenizer makes; a dict, of which each model takes the
         names that it knows."""
-        return {_INPUTS[name]: value for name, value in encoded.items()}
+        return {_INPUTS.get(name, name): value for name, value in encoded.items()}
 
     def positions(self, config):
         """The most tokens of a row."""

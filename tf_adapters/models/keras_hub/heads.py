@@ -54,7 +54,8 @@ def _rate(config, keys, usual):
     return next((config[key] for key in keys if config.get(key) is not None), usual)
 
 
-def _states(outputs):
+def states_of(outputs):
+    """The hidden states among a backbone's outputs, `(batch, length, hidden)`."""
     return outputs["sequence_output"] if isinstance(outputs, dict) else outputs
 
 
@@ -71,7 +72,7 @@ class OnTokens(HeadModel):
     """
 
     def __init__(self, backbone, num_classes, dropout=0.0, **settings):
-        hidden = keras.layers.Dropout(dropout, name="dropout")(_states(backbone(backbone.input)))
+        hidden = keras.layers.Dropout(dropout, name="dropout")(states_of(backbone(backbone.input)))
         dense = keras.layers.Dense(num_classes, name="output_dense", dtype="float32")
         super().__init__(
             backbone, backbone.input, self.outputs_of(dense(hidden)), {"output_dense": dense},
@@ -150,7 +151,7 @@ class ChoiceClassifier(HeadModel):
                         backbone.pooled_dense = dense
             if not in_encoder:
                 layers["pooled_dense"] = dense
-            pooled = dense(keras.layers.Dropout(pooled_dropout, name="pooled_dropout")(_states(outputs)[:, 0]))
+            pooled = dense(keras.layers.Dropout(pooled_dropout, name="pooled_dropout")(states_of(outputs)[:, 0]))
         logits = layers["output_dense"](keras.layers.Dropout(dropout, name="dropout")(pooled))
         logits = _OfTexts(name="of_texts", dtype="float32")(logits, inputs["token_ids"])
         arguments = {

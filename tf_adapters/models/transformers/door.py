@@ -1,5 +1,7 @@
 """How adapters come into a model of transformers; what `models.door` asks of a door."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -25,7 +27,7 @@ from tf_adapters.models.transformers import names
 from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, logits_of_rows, new_head
-from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop
+from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop, replaced
 
 __all__ = ["Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops"]
 
@@ -262,6 +264,31 @@ def forward(model, *, jit_compile=False):
 
     traced = traced_once(logits)
     return lambda inputs: traced(inputs).numpy()
+
+
+def logits_at(model, inputs, places, training=None):
+    name = model.base_model_prefix
+    encoder = vars(model)[name]
+
+    def encode(*arguments, **options):
+        outputs = encoder(*arguments, **options)
+        states = outputs[0]
+        flat = tf.reshape(states, [-1, states.shape[-1]])
+        return type(outputs)(last_hidden_state=tf.gather(flat, places)[tf.newaxis])
+
+    with replaced([(model, name, encode)]):
+        return model(inputs, training=training).logits
+
+
+def compiled(model, *, jit_compile=False):
+    @functools.cache
+    def traced(*names):
+        # XLA needs shapes; without it one trace does for all.
+        specs = None if jit_compile else [{name: tf.TensorSpec((None, None), tf.int32) for name in names}]
+        call = functools.partial(model, training=False)
+        return tf.function(call, input_signature=specs, jit_compile=jit_compile or None)
+
+    return lambda inputs: traced(*inputs)(inputs).numpy()
 
 
 # Transactions
