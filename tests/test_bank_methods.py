@@ -97,8 +97,13 @@ def test_rows_of_several_methods_share_a_batch(tmp_path):
     answered("bert", tmp_path, ["unshared", "lora", "ia3", "pfeiffer"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=pytest.mark.slow if family in ("bert", "deberta-v2") else pytest.mark.nightly)
+        for family in FAMILIES
+    ],
+)
 def test_every_family_answers_by_every_method(family, tmp_path):
     refused = {"fusion"} | (SHARED_DISTANCES if family == "deberta-v2" else set())
     methods = [name for name in (METHODS if family == "bert" else PLACED) if name not in refused]
