@@ -27,6 +27,7 @@ RATIOS = (
         for other in ("full", "lora")
     ),
     ("tensorflow-hub-fast", "fast"), ("torch-adapters", "tensorflow-hub-fast"), ("routed", "forward-adapters"),
+    ("routed-lora", "forward-plain"), ("torch-routed-lora", "routed-lora"),
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ class MethodConfig:
     is_bottleneck = False
 
     def why_not_banked(self):
-        """Why an `AdapterBank` does not compute it, as the end of a sentence; None if it does."""
+        """Why `layers.bank` has no pool of a method, as the end of a sentence."""
         return f"was trained by the method {self.method!r}, which a bank does not compute"
 
     def sites(self, depth):

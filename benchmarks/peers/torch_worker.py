@@ -11,22 +11,27 @@ import contextlib
 import numpy as np
 import torch
 
+from benchmarks.peers.lora_tasks import ALPHA, RANK, TARGETS, TASKS, names_of, task_weights
 from benchmarks.peers.worker_protocol import serve
 from benchmarks.provenance import installed_versions
 
 
 class TorchArm:
-    """`torch-adapters`, `torch-full`, `torch-lora`, or `torch-forward-adapters`."""
+    """`torch-adapters`, `torch-full`, `torch-lora`, `torch-forward-adapters`, or `torch-routed-lora`."""
 
     def __init__(self, settings):
         self.name = settings["arm"]
-        self.trains = not self.name.startswith("torch-forward")
+        self.trains = not self.name.startswith(("torch-forward", "torch-routed"))
         torch.set_num_threads(settings["threads"])
         torch.manual_seed(settings["seed"])
         self.model = _build(self.name, settings)
         self.model.train(self.trains)
         self.batches = _read_batches(settings["batches"])
         self.batch_count = len(self.batches)
+        if self.name == "torch-routed-lora":
+            # PEFT computes each adapter's rows by themselves.
+            for inputs, labels in self.batches:
+                inputs["adapter_names"] = names_of(len(labels))
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.trained_parameters = sum(parameter.numel() for parameter in trained) if self.trains else 0
         self.optimizer = torch.optim.Adam(trained, lr=settings["learning_rate"]) if self.trains else None
@@ -35,12 +40,13 @@ class TorchArm:
             "versions": installed_versions("torch", "adapters", "peft", "transformers", "numpy"),
             "attention": getattr(self.model.config, "_attn_implementation", None),
         }
+        if self.name == "torch-routed-lora":
+            self.details |= {"resident": TASKS, "logits": self._logits(0).tolist()}
 
     def step(self, index):
         inputs, labels = self.batches[index]
         if not self.trains:
-            with torch.inference_mode(), self._precision():
-                self.model(**inputs).logits.float().numpy()
+            self._logits(index)
             return
         with self._precision():
             logits = self.model(**inputs).logits
@@ -49,6 +55,10 @@ class TorchArm:
         loss.backward()
         self.optimizer.step()
         loss.item()
+
+    def _logits(self, index):
+        with torch.inference_mode(), self._precision():
+            return self.model(**self.batches[index][0]).logits.float().numpy()
 
     def save(self, directory):
         if self.name == "torch-adapters":
@@ -81,13 +91,40 @@ def _build(name, settings):
     elif name == "torch-lora":
         import peft
 
-        config = peft.LoraConfig(
-            task_type="SEQ_CLS", r=8, lora_alpha=16, lora_dropout=0.0, target_modules=["query", "value"]
-        )
-        model = peft.get_peft_model(model, config)
+        model = peft.get_peft_model(model, _lora_config())
+    elif name == "torch-routed-lora":
+        import peft
+
+        names = names_of(TASKS)
+        model = peft.get_peft_model(model, _lora_config(), adapter_name=names[0])
+        for number, task in enumerate(names):
+            if number:
+                model.add_adapter(task, _lora_config())
+            _assign(bert, model.base_model.model.classifier, task, number)
     if name in ("torch-adapters", "torch-lora") and pooler_is_untrained:
         bert.pooler.requires_grad_(True)
     return model
+
+
+def _lora_config():
+    import peft
+
+    return peft.LoraConfig(
+        task_type="SEQ_CLS", r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, target_modules=list(TARGETS)
+    )
+
+
+@torch.no_grad()
+def _assign(bert, classifier, name, number):
+    """Give the LoRA of a name, and its classifier, the weights of a task."""
+    sites, (kernel, bias) = task_weights(number, bert.config.num_hidden_layers, bert.config.hidden_size)
+    for (block, target), factors in sites.items():
+        layer = getattr(bert.encoder.layer[block].attention.self, target)
+        for matrices, values in zip((layer.lora_A, layer.lora_B), factors):
+            matrices[name].weight.copy_(torch.from_numpy(values.T))
+    own = classifier.modules_to_save[name]
+    own.weight.copy_(torch.from_numpy(kernel.T))
+    own.bias.copy_(torch.from_numpy(bias))
 
 
 def _read_batches(path):

@@ -10,6 +10,7 @@ import tempfile
 import time
 
 from benchmarks.pairing import BEFORE, paired_ratios, summarise_steps
+from benchmarks.peers.lora_tasks import check_same
 from benchmarks.peers.worker_protocol import Worker, WorkerError
 from benchmarks.provenance import available_memory_gib, busy_cores, git_state, log, provenance, usable_cores
 from benchmarks.result_file import RESULTS, at_least_1, with_link, write_result
@@ -19,13 +20,14 @@ from benchmarks.steps.step_table import table
 TF_ARMS = (
     "adapters", "full", "checkpointed-adapters", "checkpointed-full", "checkpointed-fast", "fast", "lora", "fast-lora",
     "forward-plain", "forward-adapters", "forward-fast", "routed",
+    "routed-lora",
 )  # fmt: skip
 HUB_ARMS = tuple(
     f"{backend}-hub-{what}"
     for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
     for what in ("adapters", "full", "lora")
 ) + ("tensorflow-hub-fast",)
-TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters")
+TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters", "torch-routed-lora")
 ARMS = (*TF_ARMS, *HUB_ARMS, *TORCH_ARMS)
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
 PRECISIONS = ("float32", "mixed_bfloat16")
@@ -125,6 +127,9 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
                     f"{arms[arm]['first_step_s']:.1f} s, peak {arms[arm]['peak_rss_mib']:,.0f} MiB; "
                     f"{available_memory_gib():.1f} GiB left for the others"
                 )
+            answers = {arm: row.pop("logits") for arm, row in arms.items() if "logits" in row}
+            if len(answers) > 1 and settings["precision"] == "float32":
+                result["largest_difference"] = check_same(answers)
             turns, others = alternate(workers, rounds=settings["rounds"], steps=settings["steps"], log=log)
             for arm, worker in workers.items():
                 arms[arm] |= worker.ask("finish")

@@ -32,6 +32,8 @@ ARMS = {
     "torch-forward-adapters": "forward only, PyTorch `adapters`",
     "routed": "forward only, **bank of {} adapters, each row its own task**",
     "routed-single": "the same, one row at a time",
+    "routed-lora": "forward only, **bank of {} LoRAs, each row its own task**",
+    "torch-routed-lora": "forward only, PyTorch `peft`, {} LoRAs, each row its own task (`adapter_names`)",
     "torch-switch": "forward only, PyTorch `adapters`, one row at a time, adapters switched",
 }
 
@@ -122,7 +124,7 @@ def row_number(row):
 def _shown_as(arm):
     """The entry of ARMS that an arm is shown as."""
     kind = arm.removeprefix(BEFORE).partition("@")[0]
-    if not kind.startswith("routed"):
+    if kind in ARMS or not kind.startswith("routed"):
         return kind
     return "routed-single" if kind.endswith("single") else "routed"
 

@@ -11,10 +11,9 @@ import tempfile
 
 import numpy as np
 
+from benchmarks.peers.lora_tasks import ALPHA, RANK, TARGETS, TASKS, names_of, task_weights
 from benchmarks.peers.worker_protocol import serve
 from benchmarks.provenance import installed_versions
-
-TASKS = 32  # of a bank
 
 
 class TrainingArm:
@@ -80,7 +79,7 @@ class ForwardArm:
 
 
 class RoutedArm:
-    """`routed`: the logits of one batch from an `AdapterBank` of 32 tasks, each row of another one."""
+    """`routed` or `routed-lora`: the logits of one batch from an `AdapterBank` of 32 tasks, each row of another one."""
 
     trained_parameters = 0
 
@@ -89,19 +88,24 @@ class RoutedArm:
 
         import tf_adapters
 
-        model, self.details = _build({**settings, "arm": "adapters"}, adapters=True)
+        lora = settings["arm"] == "routed-lora"
+        model, self.details = _build({**settings, "arm": "lora" if lora else "adapters"}, adapters=True)
         wordpiece = tf_adapters.WordPiece.from_directory(settings["directory"], max_length=128)
         self.bank = tf_adapters.AdapterBank(settings["directory"])
         with tempfile.TemporaryDirectory() as folder:
             task = {"kind": "classification", "text_pairs": False}
-            tf_adapters.save_adapter(model, f"{folder}/task", text=wordpiece, task=task)
-            for number in range(TASKS):
-                self.bank.add(f"task {number}", f"{folder}/task")
-        names = [f"task {number}" for number in range(TASKS)]
+            for number, name in enumerate(names_of(TASKS)):
+                if lora:
+                    _assign(model, *task_weights(number, model.config.num_hidden_layers, model.config.hidden_size))
+                if lora or number == 0:
+                    tf_adapters.save_adapter(model, f"{folder}/task", text=wordpiece, task=task)
+                self.bank.add(name, f"{folder}/task")
         self.batches = [
-            {**inputs, "task": tf.constant(np.resize(names, len(inputs["input_ids"])))}
+            {**inputs, "task": tf.constant(names_of(len(inputs["input_ids"])))}
             for inputs, _ in _read_batches(settings["batches"])
         ]
+        if lora:
+            self.details["logits"] = self.bank(self.batches[0])["logits"].numpy().tolist()
         self.batch_count = len(self.batches)
         self.details["resident"] = TASKS
 
@@ -126,6 +130,16 @@ def make_arm(settings):
     return kinds.get(settings["arm"].partition("-")[0], TrainingArm)(settings)
 
 
+def _assign(model, sites, classifier):
+    """Give a model with LoRA, and its classifier, the weights of a task."""
+    named = {variable.name.partition(":")[0]: variable for variable in model.trainable_variables}
+    for (block, target), factors in sites.items():
+        for part, values in zip("ab", factors):
+            (variable,) = (named[name] for name in named if name.endswith(f"layer.{block}.{target}/{part}"))
+            variable.assign(values)
+    model.classifier.set_weights(classifier)
+
+
 def _build(settings, *, adapters):
     import tf_adapters
     from tf_adapters.training.step import seed_dropout
@@ -134,7 +148,7 @@ def _build(settings, *, adapters):
     if adapters:
         config = tf_adapters.AdapterConfig(bottleneck_size=settings["bottleneck"], train_layer_norm="encoder")
         if settings["arm"].endswith("lora"):
-            config = tf_adapters.LoraConfig(rank=8, alpha=16, targets=("query", "value"))
+            config = tf_adapters.LoraConfig(rank=RANK, alpha=ALPHA, targets=TARGETS)
         tf_adapters.add_adapters(model, config, seed=settings["seed"], fast="fast" in settings["arm"])
     if settings["arm"].startswith("checkpointed"):
         seed_dropout(model, settings["seed"])

@@ -1,4 +1,4 @@
-"""Many adapters in a few variables, of which each example of a batch takes its own."""
+"""Many adapters of any method in a few variables, of which each example of a batch takes its own."""
 
 import copy
 
@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
+from tf_adapters.layers.method import INNER_NORM_EPSILON
 from tf_adapters.layers.ops import keras2
 
 
@@ -127,59 +128,219 @@ class _Pool:
         return other
 
 
-class AdapterPool(_Pool):
-    """Bottleneck adapters of one size and activation; row 0 is the identity.
+class MethodPool(_Pool):
+    """The weights of one method and one size, of which each row of a batch takes its own; row 0 changes nothing.
+
+    A subclass says how it is called, and, of a config, a place and the `(inputs, outputs)` of what stands there:
+    `size_of`, by which tasks share a pool; `saved`, the shapes of a directory's parts by their names; and `row`, what
+    is stored of them.
 
     Args:
-        hidden_size, bottleneck_size: ints.
-        activation: str, as in `AdapterLayer`.
+        size: tuple, as of `size_of`.
+        shapes: dict from a name to the shape of what a row has of it. Row 0 is zero.
         dtype: of the stored weights.
 
-    Reference: Houlsby et al. 2019, section 2.1.
+    Attributes:
+        side: `"outputs"`, or `"inputs"` of a pool that changes what a dense layer reads.
+        insertion: what a bottleneck reads, as of `AdapterConfig`.
+        elementwise: bool, whether it costs so little that rows of others take part.
+
+    Call arguments:
+        rows: int32 tensor, `(batch,)`.
+        states: float tensor, `(batch, length, units)`, what is changed.
+        inputs: float tensor, `(batch, length, inputs)`, what the method reads.
+
+    Returns: as `states`.
     """
 
-    def __init__(self, hidden_size, bottleneck_size, activation, *, dtype="float32"):
-        self.bottleneck_size, self.activation = bottleneck_size, activation
-        self._activation_function = keras2.activation(activation)
-        shapes = {
-            "down_kernel": (hidden_size, bottleneck_size), "down_bias": (bottleneck_size,),
-            "up_kernel": (bottleneck_size, hidden_size), "up_bias": (hidden_size,),
-        }  # fmt: skip
-        name = f"adapters_{bottleneck_size}_{activation}"
+    side, insertion, elementwise = "outputs", None, False
+
+    def __init__(self, size, shapes, *, dtype="float32"):
+        self.size, self.parts = size, tuple(shapes)
+        name = "_".join(map(str, (type(self).__name__, *size)))
         self.table = RowTable(
             [RowStore(tf.zeros((1, *shape)), dtype=dtype, name=f"{name}_{part}") for part, shape in shapes.items()]
         )
 
-    def put(self, adapters):
-        """Store adapters, a list of tuples of kernel and bias of the down- and the up-projection; their rows, a list of
-        int."""
-        return self.table.put(*(np.stack(parts) for parts in zip(*adapters)))
+    def put(self, rows):
+        """Store a list of rows, as of `row`; their places, a list of int."""
+        return self.table.put(*(np.stack([row[part] for row in rows]) for part in self.parts))
 
-    def __call__(self, hidden_states, rows):
-        """`h + W_up f(W_down h + b_down) + b_up` with weights of each example's own.
+    def weights(self, rows, dtype):
+        """Each row's weights by their names; vectors as `(batch, 1, units)`."""
+        found = [store.gather(rows, dtype) for store in self.table.stores]
+        return {part: each if each.shape.rank == 3 else each[:, tf.newaxis] for part, each in zip(self.parts, found)}
 
-        Args:
-            hidden_states: float tensor, `(batch, length, hidden_size)`.
-            rows: int32 tensor, `(batch,)`; 0 returns the hidden states bit for bit.
 
-        Returns: as `hidden_states`.
-        """
-        down, down_bias, up, up_bias = (store.gather(rows, hidden_states.dtype) for store in self.table.stores)
-        inner = self._activation_function(tf.matmul(hidden_states, down) + down_bias[:, tf.newaxis])
-        return hidden_states + (tf.matmul(inner, up) + up_bias[:, tf.newaxis])
+class AdapterPool(MethodPool):
+    """Bottleneck adapters: `h + A(x)` or `h * (1 + A(x))`. The factor on `A(x)` is in the up-projection.
+
+    Reference: Houlsby et al. 2019, sections 2.1 and 3.6.
+    """
+
+    def __init__(self, size, *, dtype="float32"):
+        _, _, activation, self.insertion, self.layers, self.inner_norm, self.interaction = size
+        super().__init__(size, self._shapes(*size), dtype=dtype)
+        self._activation_function = keras2.activation(activation)
+
+    @staticmethod
+    def _shapes(hidden_size, m, activation, insertion, layers, inner_norm, interaction):
+        widths = {"down": (hidden_size, m), "up": (m, hidden_size)}
+        widths |= {f"hidden_{number}": (m, m) for number in range(1, layers)}
+        shapes = {f"{name}.kernel": shape for name, shape in widths.items()}
+        shapes |= {f"{name}.bias": shape[1:] for name, shape in widths.items()}
+        return shapes | ({} if inner_norm == "none" else dict.fromkeys(("norm.gamma", "norm.beta"), (hidden_size,)))
+
+    @staticmethod
+    def size_of(config, place, shape):
+        names = ("bottleneck_size", "activation", "insertion", "hidden_layers", "inner_norm", "interaction")
+        return (shape[0], *(getattr(config, name) for name in names))
+
+    @classmethod
+    def saved(cls, config, place, shape):
+        learned = {"learned.scaling": ()} if config.scaling == "learned" else {}
+        return cls._shapes(*cls.size_of(config, place, shape)) | learned
+
+    @staticmethod
+    def row(config, arrays, dense):
+        factor = arrays.pop("learned.scaling") if config.scaling == "learned" else config.scaling
+        scaled = {part: np.float32(factor) * arrays[part] for part in ("up.kernel", "up.bias")}
+        return {**arrays, **scaled}
+
+    def __call__(self, rows, states, inputs):
+        weights = self.weights(rows, states.dtype)
+
+        def project(states, name):
+            return tf.matmul(states, weights[f"{name}.kernel"]) + weights[f"{name}.bias"]
+
+        def normalise(states):
+            return layer_norm(states, weights["norm.gamma"], weights["norm.beta"], INNER_NORM_EPSILON)
+
+        inner = normalise(inputs) if self.inner_norm == "before" else inputs
+        for name in ("down", *(f"hidden_{number}" for number in range(1, self.layers))):
+            inner = self._activation_function(project(inner, name))
+        update = project(inner, "up")
+        update = normalise(update) if self.inner_norm == "after" else update
+        return states + (states * update if self.interaction == "multiply" else update)
+
+
+class LoraPool(MethodPool):
+    """Low-rank updates of dense layers: `y + x A B`. The scale is in `B`.
+
+    One product with factors that are gathered for each row is never slower than a product over the ranks of all tasks,
+    of which a row keeps its own, and does not grow with the number of tasks.
+
+    Reference: Hu et al. 2022, section 4.1.
+    """
+
+    def __init__(self, size, *, dtype="float32"):
+        super().__init__(size, self._shapes(*size), dtype=dtype)
+
+    @staticmethod
+    def _shapes(inputs, units, rank):
+        return {"a": (inputs, rank), "b": (rank, units)}
+
+    @staticmethod
+    def size_of(config, place, shape):
+        return (*shape, config.rank)
+
+    @classmethod
+    def saved(cls, config, place, shape):
+        return LoraPool._shapes(*shape, config.rank)
+
+    @staticmethod
+    def row(config, arrays, dense):
+        return {**arrays, "b": np.float32(config.alpha / config.rank) * arrays["b"]}
+
+    def __call__(self, rows, states, inputs):
+        weights = self.weights(rows, states.dtype)
+        return states + tf.matmul(tf.matmul(inputs, weights["a"]), weights["b"])
+
+
+class DoraPool(LoraPool):
+    """Low-rank updates beside a magnitude: `y + (y - bias) e + x A B`, where `e` and the scale of `B` follow from the
+    lengths of the kernel's columns with the update and without it.
+
+    Reference: Liu et al. 2024, section 4.1.
+    """
+
+    @staticmethod
+    def _shapes(inputs, units, rank):
+        return {**LoraPool._shapes(inputs, units, rank), "excess": (units,), "shift": (units,)}
+
+    @classmethod
+    def saved(cls, config, place, shape):
+        return {**super().saved(config, place, shape), "magnitude": shape[1:]}
+
+    @staticmethod
+    def row(config, arrays, dense):
+        kernel, a, b = (values.astype(np.float64) for values in (dense.kernel.numpy(), arrays["a"], arrays["b"]))
+        scaling = config.alpha / config.rank
+        before, after = (np.linalg.norm(values, axis=0) for values in (kernel, kernel + scaling * a @ b))
+        factor = arrays["magnitude"] * before / after
+        row = {"a": a, "b": scaling * b * factor, "excess": factor - 1, "shift": (1 - factor) * dense.bias.numpy()}
+        return {part: values.astype(np.float32) for part, values in row.items()}
+
+    def __call__(self, rows, states, inputs):
+        weights = self.weights(rows, states.dtype)
+        update = tf.matmul(tf.matmul(inputs, weights["a"]), weights["b"])
+        return states + states * weights["excess"] + weights["shift"] + update
+
+
+class ScalePool(MethodPool):
+    """(IA)^3: what goes into a dense layer, or comes out of it, is scaled: `x (1 + e)`.
+
+    Reference: Liu et al. 2022, section 3.3.
+    """
+
+    elementwise = True
+
+    def __init__(self, size, *, dtype="float32"):
+        super().__init__(size, {"excess": size[:1]}, dtype=dtype)
+        self.side = size[1]
+
+    @staticmethod
+    def size_of(config, place, shape):
+        side = config.side(place)
+        return shape[side == "outputs"], side
+
+    @classmethod
+    def saved(cls, config, place, shape):
+        return {"scale": cls.size_of(config, place, shape)[:1]}
+
+    @staticmethod
+    def row(config, arrays, dense):
+        return {"excess": arrays["scale"] - 1}
+
+    def __call__(self, rows, states, inputs):
+        return states * (1 + self.weights(rows, states.dtype)["excess"])
+
+
+# `method` of a config -> what computes it for rows of many tasks.
+POOLS = {"bottleneck": AdapterPool, "lora": LoraPool, "dora": DoraPool, "ia3": ScalePool}
+
+
+def layer_norm(states, gamma, beta, epsilon):
+    """A LayerNorm over the last axis, in float32, whose gamma and beta may be each row's own, `(batch, 1, units)`."""
+    wide = tf.cast(states, tf.float32)
+    mean, variance = tf.nn.moments(wide, [-1], keepdims=True)
+    gamma, beta = (tf.cast(values, tf.float32) for values in (gamma, beta))
+    return tf.cast(tf.nn.batch_normalization(wide, mean, variance, beta, gamma, epsilon), states.dtype)
 
 
 class HeadPool(_Pool):
-    """Classifiers of one size: one dense layer, or two with tanh between them.
+    """Classifiers of one size: one dense layer, or two with an activation between them.
 
     Args:
         hidden_size: int.
         width: int, the most outputs that a head of this pool has.
         layers: 1 or 2.
+        activation: str, a name of Keras.
     """
 
-    def __init__(self, hidden_size, width, layers):
+    def __init__(self, hidden_size, width, layers, activation="tanh"):
         self.width, self.layers = width, layers
+        self._activation_function = keras2.activation(activation)
         shapes = [(hidden_size, hidden_size), (hidden_size,)] * (layers - 1) + [(hidden_size, width), (width,)]
         name = f"heads_{layers}_{width}"
         self.table = RowTable(
@@ -200,5 +361,5 @@ class HeadPool(_Pool):
         for place in range(0, len(weights), 2):
             pooled = tf.squeeze(tf.matmul(pooled[:, tf.newaxis], weights[place]), 1) + weights[place + 1]
             if place + 2 < len(weights):
-                pooled = tf.tanh(pooled)
+                pooled = self._activation_function(pooled)
         return pooled

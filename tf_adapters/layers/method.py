@@ -2,6 +2,9 @@
 
 from tf_adapters.errors import InputError
 
+# Of a LayerNorm inside an adapter: PyTorch's default, which AdapterHub's adapters have.
+INNER_NORM_EPSILON = 1e-5
+
 
 def in_keras2(**mixins):
     """A module's `__getattr__`, by which a name is the layer of `tf_keras` that computes what a mixin says."""

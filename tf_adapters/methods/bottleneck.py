@@ -6,7 +6,7 @@ from typing import Optional, Tuple, Union
 from tf_adapters.activations import FUSED, check_activation
 from tf_adapters.config import MethodConfig, check_scaling, check_sharing, read_blocks
 from tf_adapters.errors import InputError
-from tf_adapters.layers.method import MethodLayer, in_keras2
+from tf_adapters.layers.method import INNER_NORM_EPSILON, MethodLayer, in_keras2
 from tf_adapters.ranges import check_choice, check_fields, choice, in_range, is_int, number_or_word
 
 PLACEMENTS = ("both", "attention", "ffn")
@@ -14,8 +14,6 @@ INSERTIONS = ("sequential", "after-norm", "parallel")
 INNER_NORMS = ("none", "before", "after")
 INTERACTIONS = ("add", "multiply")
 INIT_DISTRIBUTIONS = ("truncated", "normal")
-# PyTorch's default, which AdapterHub's adapters have.
-INNER_NORM_EPSILON = 1e-5
 _DETAIL = "Adapter in detail"
 
 
@@ -120,13 +118,6 @@ class AdapterConfig(MethodConfig):
 
     method = "bottleneck"
     is_bottleneck = True
-
-    def why_not_banked(self):
-        """As of `MethodConfig`."""
-        for field in ("insertion", "hidden_layers", "inner_norm", "scaling", "interaction"):
-            if getattr(self, field) != getattr(AdapterConfig, field):
-                return f"has adapters with {field}={getattr(self, field)!r}, which a bank does not compute"
-        return None
 
     def __post_init__(self):
         check_fields(self)

@@ -71,6 +71,12 @@ class FusionConfig(MethodConfig):
         """As of `AdapterConfig`, the same for all."""
         return next(iter(self.adapters.values())).blocks
 
+    def why_not_banked(self):
+        """As of `MethodConfig`."""
+        return (
+            "fuses adapters by three matrices of the hidden size at each place, too much for each row to bring its own"
+        )
+
     def sites(self, depth):
         """As of `MethodConfig`."""
         return next(iter(self.adapters.values())).sites(depth)

@@ -38,9 +38,13 @@ class IA3Config(MethodConfig):
         """As of `MethodConfig`; keys such as `layer.3.key`."""
         return {(block, place): f"layer.{block}.{place}" for block in self._adapted_blocks(depth) for place in _SIDES}
 
+    def side(self, place):
+        """Whether the `"inputs"` or the `"outputs"` of a dense layer are scaled."""
+        return _SIDES[place]
+
     def layer(self, place, shape, *, ops, seed, **settings):
         """As of `MethodConfig`; nothing is random."""
-        side = _SIDES[place]
+        side = self.side(place)
         return ops.layer(IA3)(shape[side == "outputs"], side=side, **settings)
 
     def parameters(self, depth, hidden_size, intermediate_size):

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import threading
+import warnings
 from typing import Any, Dict, Optional, Union
 
 import numpy as np
@@ -11,9 +12,10 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
-from tf_adapters.layers.bank import AdapterPool, HeadPool, RowStore, RowTable
+from tf_adapters.layers.bank import HeadPool, RowStore, RowTable
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.loading import load_backbone
+from tf_adapters.models.transformers.routing import make_routable
 from tf_adapters.models.weight_files import check_finite
 from tf_adapters.serving.bank_graph import INPUTS, BankedTask, BankGraph, BankTasks, Rows
 from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
@@ -24,8 +26,8 @@ from tf_adapters.text.tokenizer import Tokenizer
 class AdapterBank(keras.Model):
     """A pretrained encoder with many tasks' adapters, LayerNorms and heads, chosen per row of a batch.
 
-    Adapters of any sharing, placement and blocks are kept once each, in one pool for each pair of bottleneck size
-    and activation, and heads in one for each size (a power of two of outputs). An adapter of a size that is there is
+    What methods train is kept once each, in one pool for each method and size, and heads in one for each size (a power
+    of two of outputs). Rows of different methods share a batch. An adapter of a size that is there is
     added, replaced and removed without a new trace; a new size costs one, and so does one that goes.
 
     Calls and changes may come from several threads. A call answers by the tasks as they were when it began, and changes
@@ -66,24 +68,26 @@ class AdapterBank(keras.Model):
         if storage not in ("float32", "bfloat16", "float16"):
             raise InputError("{storage} is unknown: use 'float32', 'bfloat16' or 'float16'.", storage=storage)
         self.storage = storage
-        self.backbone = load_backbone(backbone, head="none")
-        family = state_of(self.backbone).family
-        if family.model_type != "bert":
-            raise InputError(
-                f"{{backbone}} has model_type={self.backbone.config.model_type!r}: a bank is for bert alone.",
-                backbone=str(backbone),
-            )
+        with warnings.catch_warnings():
+            # What a head needs of a pooler is in its directory.
+            warnings.filterwarnings("ignore", message=".*no pooler weights")
+            self.backbone = load_backbone(backbone, head="none")
+        make_routable(state_of(self.backbone).family, self.backbone)
         # Each batch of `predict` is a call, and its graph is the bank's.
         self.run_eagerly = True
         self._encoder = Encoder.of(self.backbone)
         self._lock = threading.RLock()
-        pooler = zip(("pooler_kernel", "pooler_bias"), family.pooler(self.backbone).dense.weights)
+        pooler = [
+            RowStore(variable[tf.newaxis], name=name)
+            for name, variable in zip(("pooler_kernel", "pooler_bias"), self._encoder.pooler)
+        ]
+        norms = self._encoder.stacked(self._encoder.norms)
         graph = BankGraph(
             backbone=self.backbone,
             tokenizer=None,
             lock=self._lock,
-            norms=RowTable([RowStore(self._encoder.norms[np.newaxis], name="layer_norms")]),
-            poolers=RowTable([RowStore(variable[tf.newaxis], name=name) for name, variable in pooler]),
+            norms=RowTable([RowStore(norms[np.newaxis], name="layer_norms")]),
+            poolers=RowTable(pooler) if pooler else None,
         )
         self._become({}, graph)
 
@@ -111,7 +115,8 @@ class AdapterBank(keras.Model):
     def tables(self):
         """Every `RowTable`."""
         graph = self._now.graph
-        return [*(pool.table for pool in (*graph.pools, *graph.heads)), graph.norms, graph.poolers]
+        tables = [*(pool.table for pool in (*graph.pools, *graph.heads)), graph.norms, graph.poolers]
+        return [table for table in tables if table is not None]
 
     def add(self, name: str, directory: PathLike) -> "AdapterBank":
         """Add the adapter directory of a task.
@@ -123,8 +128,9 @@ class AdapterBank(keras.Model):
         Returns: the bank.
 
         Raises:
-            InputError: the name is taken or empty; the adapter is of another encoder or tokenizer; it
-                changed weights of the encoder itself, or answers words or spans. The bank is then as it was.
+            InputError: the name is taken or empty; the adapter is of another encoder or tokenizer; it changed weights
+                of the encoder itself, is of a method that rows cannot have of their own, or answers words or spans. The
+                bank is then as it was.
         """
         return self._put(name, directory, new=True)
 
@@ -205,7 +211,8 @@ class AdapterBank(keras.Model):
         return self._run(now, "answer_texts", [tf.TensorSpec([None], tf.string)] * 3, text, text_pair, task)
 
     def hidden_states(self, inputs):
-        """The encoder's last hidden states and the pooled first token, each row with its task's adapters.
+        """The encoder's last hidden states, and what heads read of the first token: its states, after the pooler where
+        the family's classifiers stand on it. Each row has its task's adapters.
 
         Args:
             inputs: as of a call; the task `""` is the plain encoder, bit for bit.
@@ -246,8 +253,11 @@ class AdapterBank(keras.Model):
             graph = self._now.graph
             settings, arrays = read_task(directory, self._encoder)
             parts = task_parts(settings, arrays, directory, self._encoder, graph.tokenizer)
+            stored = {key: row for key, (_, _, row) in parts.adapters.items()}
             check_finite(
-                {key: array for key, array in arrays.items() if _of_adapter(key, parts)}, directory, dtype=self.storage
+                {f"{key}.{part}": array for key, row in stored.items() for part, array in row.items()},
+                directory,
+                dtype=self.storage,
             )
             task = self._stored(parts, graph)
             graph = dataclasses.replace(graph, tokenizer=parts.tokenizer) if graph.tokenizer is None else graph
@@ -256,12 +266,16 @@ class AdapterBank(keras.Model):
 
     def _stored(self, parts, graph):
         """Put parts into free rows; returns the `BankedTask`, to which no name leads yet."""
-        rows, pool, hidden = {}, None, self.backbone.config.hidden_size
-        if parts.config is not None:
-            size = parts.config.bottleneck_size, parts.config.activation
-            known = [pool for pool in graph.pools if (pool.bottleneck_size, pool.activation) == size]
-            pool = known[0] if known else AdapterPool(hidden, *size, dtype=self.storage)
-            rows["adapters"] = Rows(pool.table, pool.put(list(parts.adapters.values())))
+        rows, pools, sites, hidden = {}, {}, {}, self.backbone.config.hidden_size
+        for kind, size in dict.fromkeys(adapter[:2] for adapter in parts.adapters.values()):
+            known = [pool for pool in graph.pools if type(pool) is kind and pool.size == size]
+            pool = known[0] if known else kind(size, dtype=self.storage)
+            mine = {key: row for key, (*of, row) in parts.adapters.items() if of == [kind, size]}
+            rows[pool] = Rows(pool.table, pool.put(list(mine.values())))
+            adapters, sites[pool] = list(mine), np.full(len(graph.sites), -1)
+            for site, key in parts.sites.items():
+                if key in mine:
+                    sites[pool][graph.sites[site]], pools[site[1]] = adapters.index(key), pool
         if parts.norms is not None:
             rows["norms"] = Rows(graph.norms, graph.norms.put(parts.norms[np.newaxis]))
         if parts.pooler is not None:
@@ -269,15 +283,20 @@ class AdapterBank(keras.Model):
         # A power of two, so that tasks of like sizes have one pool.
         size = len(parts.classifier) // 2, 1 << (parts.outputs - 1).bit_length()
         known = [heads for heads in graph.heads if (heads.layers, heads.width) == size]
-        heads = known[0] if known else HeadPool(hidden, size[1], size[0])
+        heads = known[0] if known else HeadPool(hidden, size[1], size[0], self._encoder.head_activation)
         rows["head"] = Rows(heads.table, heads.put(parts.classifier))
-        adapters, sites = list(parts.adapters), np.full(len(graph.places), -1)
-        for place, key in parts.sites.items():
-            sites[graph.places[place]] = adapters.index(key)
         labels = () if parts.kind == "regression" else parts.labels
         value_range = None if parts.value_range is None else tuple(parts.value_range)
         return BankedTask(
-            parts.kind, labels, *parts.text, parts.outputs, value_range, pool=pool, heads=heads, rows=rows, sites=sites
+            parts.kind,
+            labels,
+            *parts.text,
+            parts.outputs,
+            value_range,
+            pools=pools,
+            heads=heads,
+            rows=rows,
+            sites=sites,
         )
 
     def _check_name(self, name, new):
@@ -335,8 +354,3 @@ class BankScorer:
 def _task_and_ids(inputs, graph):
     ids = {name: value for name, value in inputs.items() if name != "task"}
     return tf.convert_to_tensor(inputs["task"], tf.string), graph.completed(ids)
-
-
-def _of_adapter(key, parts):
-    """Whether an array of a directory is one of an adapter's four."""
-    return key.rpartition(".")[0].rpartition(".")[0] in parts.adapters

@@ -10,15 +10,16 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.kinds.kind import NOT_FINITE
-from tf_adapters.layers.bank import AdapterPool, HeadPool, RowTable
+from tf_adapters.layers.bank import HeadPool, RowTable
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.routing import Routes, encode, site_places
+from tf_adapters.models.transformers.routing import PLACES, Routes, encode, sites_of
 from tf_adapters.tasks.labels import KINDS
+from tf_adapters.text.tokenizer import no_autograph
 
 NOT_UTF8 = "the text is not UTF-8"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-# What the tables say of a task, before the rows of its adapters at each site.
-_COLUMNS = ("pool", "norms", "pooler", "head_pool", "head", "kind", "outputs", "text")
+# What the tables say of a task, before the number of its pool at each of `PLACES` and its row at each site.
+_COLUMNS = ("norms", "pooler", "head_pool", "head", "kind", "outputs", "text")
 _LARGEST = np.finfo(np.float32).max
 
 
@@ -49,11 +50,12 @@ class BankedTask:
     max_length: int
     outputs: int
     value_range: Optional[tuple]
-    # Where its weights are: the pools, the rows in each, and which of the adapters stands at each site (-1: none).
-    pool: Optional[AdapterPool] = dataclasses.field(repr=False, compare=False)
+    # Where its weights are: the pool at each place, the rows by what they are of (`"norms"`, `"pooler"`, `"head"` or a
+    # pool), and which row of a pool stands at each site (-1: none).
+    pools: Dict[str, Any] = dataclasses.field(repr=False, compare=False)
     heads: HeadPool = dataclasses.field(repr=False, compare=False)
-    rows: Dict[str, Rows] = dataclasses.field(repr=False, compare=False)
-    sites: np.ndarray = dataclasses.field(repr=False, compare=False)
+    rows: Dict[Any, Rows] = dataclasses.field(repr=False, compare=False)
+    sites: Dict[Any, np.ndarray] = dataclasses.field(repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +64,12 @@ class BankGraph:
 
     Attributes:
         backbone: a plain model without a head.
-        tokenizer: `WordPiece`, or None as long as the bank is empty.
+        tokenizer: `Tokenizer`, or None as long as the bank is empty.
         lock: lock that is held while a graph is traced, since the backbone's layers are exchanged meanwhile.
-        norms, poolers: `RowTable`s; row 0 is the encoder's own.
+        norms: `RowTable`; row 0 is the encoder's own.
+        poolers: the same, or None where the classifier stands on no pooler of the encoder.
         own_poolers: bool, whether a task has a pooler of its own.
-        pools: tuple of `AdapterPool`.
+        stands: tuple of `(one of PLACES, MethodPool)`.
         heads: tuple of `HeadPool`.
         texts: tuple of `(bool, int)`, ways of cutting texts: pairs or not, and the tokens that are kept.
         functions: dict from the name of a method to its `tf.function`.
@@ -76,9 +79,9 @@ class BankGraph:
     tokenizer: Any
     lock: Any
     norms: RowTable
-    poolers: RowTable
+    poolers: Optional[RowTable]
     own_poolers: bool = False
-    pools: tuple = ()
+    stands: tuple = ()
     heads: tuple = ()
     texts: tuple = ()
     functions: Dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)
@@ -89,9 +92,19 @@ class BankGraph:
         return max([2, *(pool.width for pool in self.heads)])
 
     @property
-    def places(self):
-        """Dict from `(block, "attention" | "ffn")` to the number of a site."""
-        return {place: number for number, place in enumerate(site_places(self.backbone.config.num_hidden_layers))}
+    def pools(self):
+        """The pools, each once, a tuple."""
+        return tuple(dict.fromkeys(pool for _, pool in self.stands))
+
+    def pools_at(self, place):
+        """The pools at one of `PLACES`, in the order of their numbers there."""
+        return [pool for where, pool in self.stands if where == place]
+
+    @property
+    def sites(self):
+        """Dict from `(block, place)` to the number of a site."""
+        depth = state_of(self.backbone).family.depth(self.backbone.config)
+        return {site: number for number, site in enumerate(sites_of(depth))}
 
     def run(self, name, signature, *arguments):
         """What a method says in a graph, which is kept.
@@ -154,13 +167,15 @@ class BankGraph:
     def columns(self, slot, tables):
         """What the tables say of each row, a dict; slot 0, the plain encoder, stands for tasks that are not there."""
         found = tf.gather(tables["slots"], tf.maximum(slot, 0))
-        columns = dict(zip(_COLUMNS, tf.unstack(found[:, : len(_COLUMNS)], axis=1)))
-        return {**columns, "sites": found[:, len(_COLUMNS) :], "slot": slot}
+        first, sites = len(_COLUMNS), len(_COLUMNS) + len(PLACES)
+        columns = dict(zip(_COLUMNS, tf.unstack(found[:, :first], axis=1)))
+        return {**columns, "pool": found[:, first:sites], "sites": found[:, sites:], "slot": slot}
 
     def column_specs(self):
         """The `tf.TensorSpec`s of `columns`."""
-        sites = tf.TensorSpec([None, len(self.places)], tf.int32)
-        return {**dict.fromkeys((*_COLUMNS, "slot"), tf.TensorSpec([None], tf.int32)), "sites": sites}
+        wide = {"pool": len(PLACES), "sites": len(self.sites)}
+        wide = {name: tf.TensorSpec([None, columns], tf.int32) for name, columns in wide.items()}
+        return {**dict.fromkeys((*_COLUMNS, "slot"), tf.TensorSpec([None], tf.int32)), **wide}
 
     def _encode(self, text, text_pair, columns):
         """Texts as ids, each by its task's length and with its pair if its task has pairs; ragged."""
@@ -179,43 +194,64 @@ class BankGraph:
         """Hidden states and pooled first tokens.
 
         Args:
-            inputs: dict of `INPUTS`.
+            inputs: dict of `INPUTS`, of which it reads those that the encoder takes.
             columns: as `columns` returns them.
             whole: bool, whether each pool computes all rows, of which others' have its identity: a graph without
                 sorting.
         """
-        # The rows keep their order, on which a product's rounding depends.
-        places = [tf.where(columns["pool"] == number)[:, 0] for number in range(len(self.pools))]
-        norms = self.norms.stores[0].gather(columns["norms"])
+        norms, sites = self.norms.stores[0].gather(columns["norms"]), self.sites
+        shares = {
+            place: _Shares(self.pools_at(place), columns["pool"][:, number], whole)
+            for number, place in enumerate(PLACES)
+        }
 
-        def adapt(hidden_states, site):
+        def rows_of(site, states):
             # Without this all weights are gathered first, and have left the processor's caches when they are used.
-            with tf.control_dependencies([hidden_states]):
-                rows = columns["sites"][:, site]
-            if whole:
-                for number, pool in enumerate(self.pools):
-                    hidden_states = pool(hidden_states, tf.where(columns["pool"] == number, rows, 0))
-                return hidden_states
-            if len(self.pools) < 2:
-                return self.pools[0](hidden_states, rows) if self.pools else hidden_states
-            parts = [
-                pool(tf.gather(hidden_states, index), tf.gather(rows, index)) for pool, index in zip(self.pools, places)
-            ]
-            return tf.dynamic_stitch([tf.cast(index, tf.int32) for index in places], parts)
+            with tf.control_dependencies([states]):
+                return columns["sites"][:, sites[site]]
 
-        family = state_of(self.backbone).family
-        activation = family.pooler(self.backbone).dense.activation
+        def change(site, states, reads):
+            inputs = {pool: reads[pool.insertion]() for pool in self.pools_at(site[1]) if pool.side == "outputs"}
+            if not inputs:
+                return states
+            share = shares[site[1]]
+            if share.apart:
+                # The rows keep their order, on which a product's rounding depends.
+                rows, parts = rows_of(site, states), []
+                for pool, index in share.apart.items():
+                    values = share.of(pool, rows), states, inputs[pool]
+                    parts.append(pool(*(tf.gather(each, index) for each in values)))
+                states = tf.dynamic_stitch(list(share.apart.values()), parts)
+            for pool, read in inputs.items():
+                if pool not in share.apart:
+                    states = pool(share.of(pool, rows_of(site, states)), states, read)
+            return states
 
-        def pool(first):
-            if not self.own_poolers:
-                kernel, bias = (store.variable[0] for store in self.poolers.stores)
-                return activation(tf.matmul(first, kernel) + bias)
-            kernel, bias = (store.gather(columns["pooler"]) for store in self.poolers.stores)
-            return activation(tf.squeeze(tf.matmul(first[:, tf.newaxis], kernel), 1) + bias)
+        def before(site, inputs):
+            for pool in self.pools_at(site[1]):
+                if pool.side == "inputs":
+                    inputs = pool(shares[site[1]].of(pool, rows_of(site, inputs)), inputs, None)
+            return inputs
 
-        routes = Routes(adapt=adapt, norm=lambda number: (norms[:, number, 0], norms[:, number, 1]), pool=pool)
+        def norm(number, units):
+            gamma, beta = norms[:, number, 0, :units], norms[:, number, 1, :units]
+            return gamma[:, tf.newaxis], beta[:, tf.newaxis]
+
+        places = frozenset(place for place, _ in self.stands)
+        routes = Routes(*map(no_autograph, (change, before, norm)), places=places)
         with self.lock:
-            return encode(family, self.backbone, {name: inputs[name] for name in INPUTS}, routes)
+            hidden = encode(state_of(self.backbone).family, self.backbone, inputs, routes)
+        return hidden, self._pooled(hidden[:, 0], columns)
+
+    def _pooled(self, first, columns):
+        """What the heads read of the first token's states, `(batch, hidden)`."""
+        if self.poolers is None:
+            return first
+        if not self.own_poolers:
+            kernel, bias = (store.variable[0] for store in self.poolers.stores)
+            return tf.tanh(tf.matmul(first, kernel) + bias)
+        kernel, bias = (store.gather(columns["pooler"]) for store in self.poolers.stores)
+        return tf.tanh(tf.squeeze(tf.matmul(first[:, tf.newaxis], kernel), 1) + bias)
 
     def logits(self, inputs, columns, whole=False):
         """Logits `(batch, width)` of each row's head, zeros behind the last one; arguments as of `encoder_outputs`."""
@@ -234,6 +270,32 @@ class BankGraph:
             found = pool(tf.gather(pooled, places[:, 0]), tf.gather(columns["head"], places[:, 0]))
             logits = tf.tensor_scatter_nd_update(logits, places, tf.pad(found, missing))
         return logits
+
+
+class _Shares:
+    """Which rows of a batch are whose at a place.
+
+    Args:
+        pools: list of `MethodPool`, those of the place.
+        number: int32 `(batch,)`, which of them each row's task has; of tasks that have none it does not matter.
+        whole: bool, as of `BankGraph.encoder_outputs`.
+
+    Attributes:
+        apart: dict from the pools that compute their own rows alone to the places of these in the batch, int32.
+    """
+
+    def __init__(self, pools, number, whole):
+        self.pools, self.number, self.apart = pools, number, {}
+        apart = [pool for pool in pools if not pool.elementwise]
+        if len(apart) > 1 and not whole:
+            mine = [number == pools.index(pool) for pool in apart]
+            # The first one's identity is for rows of none.
+            mine[0] = ~tf.reduce_any(mine[1:], 0)
+            self.apart = {pool: tf.cast(tf.where(rows)[:, 0], tf.int32) for pool, rows in zip(apart, mine)}
+
+    def of(self, pool, rows):
+        """The rows of a pool, and 0 where another one's weights stand."""
+        return rows if len(self.pools) == 1 else tf.where(self.number == self.pools.index(pool), rows, 0)
 
 
 class BankTasks:
@@ -257,7 +319,7 @@ class BankTasks:
         graph = dataclasses.replace(
             before,
             own_poolers=any("pooler" in task.rows for task in tasks.values()),
-            pools=_in_order(before.pools, [task.pool for task in tasks.values() if task.pool is not None]),
+            stands=_in_order(before.stands, [stand for task in tasks.values() for stand in task.pools.items()]),
             heads=_in_order(before.heads, [task.heads for task in tasks.values()]),
             texts=texts or before.texts[:1],  # rows without a task are cut too
             functions={},
@@ -272,13 +334,13 @@ class BankTasks:
     @functools.cached_property
     def tables(self):
         graph, size = self.graph, 1 + len(self.tasks)
-        slots = np.zeros((size, len(_COLUMNS) + len(graph.places)), np.int32)
+        at, sites = {place: graph.pools_at(place) for place in PLACES}, len(_COLUMNS) + len(PLACES)
+        slots = np.zeros((size, sites + len(graph.sites)), np.int32)
         ranges = np.full((size, 2), [-_LARGEST, _LARGEST], np.float32)
         labels = np.full((size, graph.width), b"", object)
         for number, task in enumerate(self.tasks.values(), start=1):
             first = {name: rows.places[0] for name, rows in task.rows.items()}
             values = {
-                "pool": 0 if task.pool is None else graph.pools.index(task.pool),
                 "norms": first.get("norms", 0),
                 "pooler": first.get("pooler", 0),
                 "head_pool": graph.heads.index(task.heads),
@@ -287,10 +349,11 @@ class BankTasks:
                 "outputs": task.outputs,
                 "text": graph.texts.index((task.text_pairs, task.max_length)),
             }
-            slots[number, : len(_COLUMNS)] = [values[name] for name in _COLUMNS]
-            if task.pool is not None:
-                # The last one stands for -1, no adapter.
-                slots[number, len(_COLUMNS) :] = np.array([*task.rows["adapters"].places, 0])[task.sites]
+            pools = [at[place].index(task.pools[place]) if place in task.pools else 0 for place in PLACES]
+            slots[number, :sites] = [*(values[name] for name in _COLUMNS), *pools]
+            for pool, rows in task.sites.items():
+                # The last one stands for -1, none.
+                slots[number, sites:] += np.array([*task.rows[pool].places, 0])[rows]
             if task.value_range is not None:
                 ranges[number] = task.value_range
             labels[number, : len(task.labels)] = [label.encode() for label in task.labels]
@@ -308,7 +371,9 @@ class BankTasks:
         """A copy whose tables hold what the tasks have and nothing else, for an export."""
         graph = self.graph
         pools = graph.pools + graph.heads
-        held = {table: [] for table in (graph.norms, graph.poolers, *(pool.table for pool in pools))}
+        held = {
+            table: [] for table in (graph.norms, graph.poolers, *(pool.table for pool in pools)) if table is not None
+        }
         tasks, places = {}, {}
         for name, task in self.tasks.items():
             for part, rows in task.rows.items():
@@ -316,12 +381,18 @@ class BankTasks:
                 held[rows.table] += rows.places
                 places[name, part] = list(range(first, first + len(rows.places)))
         copies = {pool: pool.copy(held[pool.table]) for pool in pools}
-        tables = {table: table.copy(held[table]) for table in (graph.norms, graph.poolers)}
-        tables |= {pool.table: copied.table for pool, copied in copies.items()}
+        tables = {pool.table: copied.table for pool, copied in copies.items()}
+        tables |= {table: table.copy(rows) for table, rows in held.items() if table not in tables}
         for name, task in self.tasks.items():
             rows = {part: Rows(tables[old.table], places[name, part]) for part, old in task.rows.items()}
-            tasks[name] = dataclasses.replace(task, pool=copies.get(task.pool), heads=copies[task.heads], rows=rows)
-        before = dataclasses.replace(graph, norms=tables[graph.norms], poolers=tables[graph.poolers], functions={})
+            tasks[name] = dataclasses.replace(
+                task,
+                pools={place: copies[pool] for place, pool in task.pools.items()},
+                heads=copies[task.heads],
+                rows={copies.get(part, part): of for part, of in rows.items()},
+                sites={copies[pool]: rows for pool, rows in task.sites.items()},
+            )
+        before = dataclasses.replace(graph, norms=tables[graph.norms], poolers=tables.get(graph.poolers), functions={})
         return BankTasks(tasks, before)
 
     def numbered_logits(self, inputs):

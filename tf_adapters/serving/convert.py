@@ -117,11 +117,12 @@ def _of_bank(bank, format, quantize):
             f"The bank and its encoder take {size / 2**30:.1f} GiB, and a file holds 2: make banks of fewer tasks, or "
             "a SavedModel."
         )
-    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS]
+    names = list(state_of(bank.backbone).family.inputs(dict.fromkeys(INPUTS)))
+    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
     specs.append(tf.TensorSpec([None], tf.int32, name="task"))
     with bank.packed() as tasks:
         function = tf.function(
-            lambda *inputs: tasks.numbered_logits(dict(zip((*INPUTS, "task"), inputs))), input_signature=specs,
+            lambda *inputs: tasks.numbered_logits(dict(zip((*names, "task"), inputs))), input_signature=specs,
             autograph=False,
         )  # fmt: skip
         known = list(tasks.tasks.values())

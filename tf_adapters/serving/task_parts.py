@@ -4,14 +4,17 @@ import dataclasses
 
 import numpy as np
 
+from tf_adapters.activations import one_name
+from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
+from tf_adapters.layers.bank import POOLS
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.names import pytorch_name
 from tf_adapters.models.transformers.routing import norm_layers
 from tf_adapters.saving.directory import check_computes, read_adapter
 from tf_adapters.tasks.labels import KINDS
-from tf_adapters.text.wordpiece import WordPiece
+from tf_adapters.text.loading import load_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,45 +22,73 @@ class Encoder:
     """What adapters of a bank must agree with.
 
     Attributes:
-        digest, source, directory: of the encoder's weights, as in its state.
+        model: a plain model without a head.
+        family: its `Family`.
+        digest, source: of the encoder's weights, as adapter directories have them.
         hidden_size, depth: ints.
         norm_names: list of str, the keys of its LayerNorms in a directory.
-        norms: float32 array `(LayerNorms, 2, hidden_size)`, gamma and beta of each.
+        norms: list of float32 arrays `(2, units)`, gamma and beta of each.
+        pooler: list of kernel and bias of the pooler that the classifier stands on, variables; empty where it has none.
         computes: dict of what it computes beside its weights; see `models.door`.
     """
 
+    model: object
+    family: object
     digest: str
     source: str
-    directory: str
     hidden_size: int
     depth: int
     norm_names: list
-    norms: np.ndarray
+    norms: list
+    pooler: list
     computes: dict
 
     @classmethod
     def of(cls, model):
         """The facts of a plain model without a head."""
-        state, config = state_of(model), model.config
+        state, family, config = state_of(model), state_of(model).family, model.config
         if state.changed(model):
             raise InputError(
                 "The encoder was changed since it was loaded, and adapters were trained on it as it was: load it again."
             )
-        norms = norm_layers(state.family, model)
+        norms, origin = norm_layers(family, model), state.origin(model)
         return cls(
-            digest=state.digest(model), source=state.source, directory=state.directory, hidden_size=config.hidden_size,
-            depth=config.num_hidden_layers,
-            norm_names=[_saved_name(model, norm.gamma).rpartition(".")[0] for norm in norms],
-            norms=np.stack([[norm.gamma.numpy(), norm.beta.numpy()] for norm in norms]),
+            model=model, family=family, source=state.source, hidden_size=config.hidden_size,
+            digest=origin.digest if family.pooled_classifier else origin.digest_without_pooler,
+            depth=family.depth(config),
+            norm_names=[_saved_name(model, "backbone", norm.gamma).rpartition(".")[0] for norm in norms],
+            norms=[np.stack([norm.gamma.numpy(), norm.beta.numpy()]) for norm in norms],
+            pooler=list(family.pooler(model).weights) if family.pooled_classifier else [],
             computes=state.door.computes(model),
         )  # fmt: skip
+
+    @property
+    def head_activation(self):
+        """Name of the activation between the dense layers of the head."""
+        return one_name(self.family.head_activation(self.model.config))
+
+    def stacked(self, norms):
+        """Such a list as `norms` in one array, zeros behind the units of the narrower ones."""
+        width = max(each.shape[1] for each in norms)
+        return np.stack([np.pad(each, [(0, 0), (0, width - each.shape[1])]) for each in norms])
+
+    def dense(self, block, place):
+        """The dense layer at one of `config.DENSE_PLACES`, otherwise None."""
+        if place not in DENSE_PLACES:
+            return None
+        owner, attribute = self.family.dense(self.family.blocks(self.model)[block], place)
+        return getattr(owner, attribute)
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskParts:
-    """A task as a bank stores it."""
+    """A task as a bank stores it.
 
-    config: object
+    Attributes:
+        sites: dict from `(block, place)` to the key of what stands there.
+        adapters: dict from key to `(class of layers.bank.POOLS, size, row)`.
+    """
+
     sites: dict
     adapters: dict
     norms: object
@@ -101,21 +132,21 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         settings, arrays: as `read_task` returns them.
         directory: path, for messages.
         encoder: `Encoder`.
-        tokenizer: the bank's `WordPiece`, or None for the one that the settings ask for.
+        tokenizer: the bank's `Tokenizer`, or None for the one that the settings ask for.
 
     Returns: `TaskParts`.
     """
     text, task, head = settings["text"], settings["task"] or {}, settings["head"]
     if tokenizer is None:
-        tokenizer = WordPiece.from_directory(encoder.directory, max_length=text["max_length"])
+        tokenizer = load_tokenizer(encoder.model, max_length=text["max_length"])
     for key, value in tokenizer.settings().items():
         if key != "max_length" and text.get(key) != value:
             raise InputError(
                 f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}."
             )
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
-    if config is not None and (problem := config.why_not_banked()) is not None:
-        raise InputError(f"{directory} {problem}: export it by itself.")
+    if config is not None and config.method not in POOLS:
+        raise InputError(f"{directory} {config.why_not_banked()}: export it by itself.")
     sites = {} if config is None else config.sites(encoder.depth)
 
     def take(key, shape, transpose=False):
@@ -128,27 +159,37 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
 
     hidden = encoder.hidden_size
     adapters = {}
-    if config is not None:
-        m = config.bottleneck_size
-        for key in set(sites.values()):
-            shapes = {"down.kernel": (hidden, m), "down.bias": (m,), "up.kernel": (m, hidden), "up.bias": (hidden,)}
-            adapters[key] = tuple(take(f"{key}.{part}", shape) for part, shape in shapes.items())
+    for (block, place), key in sites.items():
+        if key in adapters:
+            continue
+        dense, pool = encoder.dense(block, place), POOLS[config.method]
+        if dense is not None and place not in encoder.family.row_places(encoder.model.config):
+            raise InputError(
+                f"{directory} changes the dense layer {place!r}, which in a {encoder.family.model_type} encoder also "
+                "reads the embeddings of distances, and all rows of a batch share those: export it by itself."
+            )
+        shape = (hidden, hidden) if dense is None else tuple(dense.kernel.shape)
+        saved = {part: take(f"{key}.{part}", wanted) for part, wanted in pool.saved(config, place, shape).items()}
+        adapters[key] = pool, pool.size_of(config, place, shape), pool.row(config, saved, dense)
     norms = None
     if any(f"{name}.weight" in arrays for name in encoder.norm_names):
-        norms = encoder.norms.copy()
+        norms = list(encoder.norms)
         for number, name in enumerate(encoder.norm_names):
             if f"{name}.weight" in arrays:
-                norms[number] = take(f"{name}.weight", (hidden,)), take(f"{name}.bias", (hidden,))
+                shape = norms[number].shape[1:]
+                norms[number] = np.stack([take(f"{name}.{part}", shape) for part in ("weight", "bias")])
+        norms = encoder.stacked(norms)
     pooler = None
-    if head["pooler"]:
-        pooler = take("head.pooler.dense.weight", (hidden, hidden), True), take("head.pooler.dense.bias", (hidden,))
+    if head["pooler"] and encoder.pooler:
+        kernel, bias = (_saved_name(encoder.model, "head", variable) for variable in encoder.pooler)
+        pooler = take(kernel, (hidden, hidden), True), take(bias, (hidden,))
     outputs = head["num_labels"]
-    names = ("hidden", "output") if head["layers"] == 2 else (None,)
+    layers = encoder.family.classifier
+    layers = [f"{layers[0]}.{name}" for name in ("hidden", "output")] if head["layers"] == 2 else layers
     classifier = []
-    for layer in names:
-        prefix = "head.classifier" + (f".{layer}" if layer else "")
-        width = hidden if layer == "hidden" else outputs
-        classifier += [take(f"{prefix}.weight", (hidden, width), True), take(f"{prefix}.bias", (width,))]
+    for layer in layers:
+        width = outputs if layer == layers[-1] else hidden
+        classifier += [take(f"head.{layer}.weight", (hidden, width), True), take(f"head.{layer}.bias", (width,))]
     value_range = task.get("value_range")
     if value_range is not None and not _is_range(value_range):
         raise InputError(
@@ -161,7 +202,7 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
             f"{directory} names the labels {labels!r} of a head of {outputs} outputs: it must be one string each."
         )
     return TaskParts(
-        config=config, sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier,
+        sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier,
         outputs=outputs,
         kind=task.get("kind", "classification"), labels=tuple(labels),
         value_range=value_range, text=(bool(task.get("text_pairs")), text["max_length"]), tokenizer=tokenizer,
@@ -184,7 +225,7 @@ def is_encodable(text):
     return True
 
 
-def _saved_name(model, variable):
-    """The key that an adapter directory has for a weight of the encoder."""
+def _saved_name(model, part, variable):
+    """The key that an adapter directory has for a weight of the encoder, which is `part`, "backbone" or "head"."""
     name, _ = pytorch_name(variable.name, variable.shape)
-    return "backbone." + name.removeprefix(model.base_model_prefix + ".")
+    return f"{part}." + name.removeprefix(model.base_model_prefix + ".")

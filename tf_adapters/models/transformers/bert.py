@@ -79,5 +79,6 @@ FAMILY = Family(
     },
     first_token_heads=("classification", "multiple-choice", "next-sentence"),
     pooled_classifier=True,
+    classifier=("classifier",),
     parameters=_parameters,
 )

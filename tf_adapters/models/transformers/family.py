@@ -6,6 +6,7 @@ import importlib
 from typing import Callable, Dict, Optional, Tuple
 
 from tf_adapters._keras import keras
+from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
 from tf_adapters.models.transformers.site import replace_layer
 
@@ -47,6 +48,10 @@ class Family:
             pooled output.
         head_activation: function from a configuration to the name of what stands between the dense layers of the
             sequence classification head, the pooler that it reads among them.
+        classifier: PyTorch's names of the dense layers of the sequence classification head, without a pooler of the
+            encoder's own.
+        row_places: function from a configuration to those of `config.DENSE_PLACES` whose layers read the rows of a
+            batch and nothing else.
         token_types: bool, whether the encoder takes `token_type_ids`.
         tokenizer: str, a key of `text.loading`: what cuts texts.
         on_adapterhub: bool, whether `adapters` has the family.
@@ -69,6 +74,8 @@ class Family:
     first_token_heads: Tuple[str, ...] = ()
     pooled_classifier: bool = False
     head_activation: Callable = lambda config: "tanh"
+    classifier: Tuple[str, ...] = ("classifier.dense", "classifier.out_proj")
+    row_places: Callable = lambda config: DENSE_PLACES
     token_types: bool = True
     tokenizer: str = "wordpiece"
     denses: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_DENSES)

@@ -15,6 +15,7 @@ from transformers.models.distilbert.modeling_tf_distilbert import TFTransformerB
 from transformers.models.mpnet.modeling_tf_mpnet import TFMPNetAttention, TFMPNetLayer, TFMPNetOutput
 from transformers.tf_utils import stable_softmax
 
+from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
 from tf_adapters.models.transformers.family import BERT_DENSES, KERAS_DROPOUT, Family, encoder_parameters, heads_of
 from tf_adapters.models.transformers.site import AdaptedBlock, AdapterBlock, AdapterSite, NormSite
@@ -74,6 +75,7 @@ DISTILBERT = _DistilBert(
     block_class=TFDistilBertAdapterBlock,
     heads=heads_of("TFDistilBert"),
     head_activation=lambda config: "relu",
+    classifier=("pre_classifier", "classifier"),
     parameters=_distilbert_parameters,
     token_types=False,
     denses={
@@ -203,6 +205,12 @@ def _deberta_parameters(config):
     return encoder_parameters(config, embeddings, others=others)
 
 
+def _deberta_row_places(config):
+    # With one matrix for both, queries and keys are made of the embeddings of distances too, which all rows share.
+    shared = getattr(config, "share_att_key", False) and config.relative_attention
+    return [place for place in DENSE_PLACES if not (shared and place in ("query", "key"))]
+
+
 class _DebertaV2(Family):
     def beside_lowest(self, model):
         # A convolution, or None.
@@ -217,6 +225,8 @@ DEBERTA_V2 = _DebertaV2(
     denses={**BERT_DENSES, **{place: f"attention.self.{place}_proj" for place in ("query", "key", "value")}},
     dropouts={**KERAS_DROPOUT, TFDebertaV2StableDropout: "drop_prob"},
     head_activation=lambda config: config.pooler_hidden_act,
+    classifier=("pooler.dense", "classifier"),
+    row_places=_deberta_row_places,
     tokenizer="deberta-v2-sentencepiece",
     config_keys={
         "embedding_size": 768,
@@ -338,6 +348,7 @@ ALBERT = _Albert(
     block_class=TFAlbertAdapterLayer,
     heads=heads_of("TFAlbert", pretraining=transformers.TFAlbertForPreTraining),
     pooled_classifier=True,
+    classifier=("classifier",),
     adapterhub_attention=False,
     denses={
         "query": "attention.query",

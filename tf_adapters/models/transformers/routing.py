@@ -1,31 +1,47 @@
-"""An encoder in which each example of a batch has adapters and LayerNorms of its own."""
+"""An encoder in which each example of a batch has adapters, updates of dense layers and LayerNorms of its own."""
 
 import dataclasses
 from typing import Callable
 
 import tensorflow as tf
 
+from tf_adapters.config import DENSE_PLACES
+from tf_adapters.layers.bank import layer_norm
 from tf_adapters.models.transformers.site import replaced
+
+# Behind the two sub-layers of a block, and around its dense layers.
+PLACES = ("attention", "ffn", *DENSE_PLACES)
 
 
 @dataclasses.dataclass
 class Routes:
     """What each example of a batch takes, as functions that a graph is traced with.
 
+    A site is `(block, one of PLACES)`. `inputs` of the first two is what an adapter reads, by its insertion: a dict of
+    functions that return it.
+
     Attributes:
-        adapt: function of hidden states `(batch, length, hidden)` and a site's number that returns their like.
-        norm: function of a LayerNorm's number that returns its gamma and beta, each `(batch, hidden)`.
-        pool: function of the first token's states, `(batch, hidden)`, that returns them pooled.
+        change: function of a site, of what comes out of it, `(batch, length, units)`, and of its inputs, that returns
+            the former's like.
+        before: function of a dense layer's site and its inputs, `(batch, length, units)`, that returns their like.
+        norm: function of a LayerNorm's number and units that returns its gamma and beta, each `(batch, 1, units)`.
+        places: those of `PLACES` where `change` or `before` does something.
     """
 
-    adapt: Callable
+    change: Callable
+    before: Callable
     norm: Callable
-    pool: Callable
+    places: frozenset
 
 
-def site_places(depth):
-    """The sites of an encoder in the order of their numbers: `(block, "attention" | "ffn")`."""
-    return [(block, place) for block in range(depth) for place in ("attention", "ffn")]
+def make_routable(family, model):
+    """Let the blocks of a plain model compute through sites, as a model with adapters does; they compute the same."""
+    family.set_blocks(model, [family.block_class.adopt(block) for block in family.blocks(model)])
+
+
+def sites_of(depth):
+    """The sites of an encoder in the order of their numbers."""
+    return [(block, place) for block in range(depth) for place in PLACES]
 
 
 def norm_layers(family, model):
@@ -34,56 +50,72 @@ def norm_layers(family, model):
 
 
 def encode(family, model, inputs, routes):
-    """Run the encoder with `routes` in place of the model's own adapters, LayerNorms and pooler.
+    """Run the encoder with `routes` in place of the model's own adapters and LayerNorms.
 
     The model stays what it is: its layers are exchanged for the time of the trace alone.
 
     Args:
         family: `Family` of the model.
-        model: a plain model without a head.
+        model: a plain model without a head, after `make_routable`.
         inputs: dict of `input_ids`, `attention_mask` and `token_type_ids`, int32 `(batch, length)`.
         routes: `Routes`.
 
-    Returns: `(hidden states, pooled)`, `(batch, length, hidden)` and `(batch, hidden)`.
+    Returns: hidden states, `(batch, length, hidden)`.
     """
     main, changes = family.main_layer(model), []
-    for number, (block, place) in enumerate(site_places(len(family.blocks(model)))):
-        owner, attribute = family.output_half(family.blocks(model)[block], place)
-        changes.append((owner, attribute, _Half(vars(owner)[attribute], number, routes)))
-    embeddings = main.embeddings
-    changes.append((embeddings, "LayerNorm", _Norm(embeddings.LayerNorm, len(norm_layers(family, model)) - 1, routes)))
-    changes.append((main, "pooler", _Pooler(routes)))
+    names = family.inputs(dict.fromkeys(("input_ids", "attention_mask", "token_type_ids")))
+    taken = {name: inputs[name] for name in names}
+    norms = {id(layer): _Norm(layer, number, routes) for number, layer in enumerate(norm_layers(family, model))}
+    for number, block in enumerate(family.blocks(model)):
+        for place, site in block.sites.items():
+            changes.append((site, "finish", _Finish(norms[id(site.LayerNorm)], (number, place), routes)))
+        for place in routes.places.intersection(DENSE_PLACES):
+            owner, attribute = family.dense(block, place)
+            changes.append((owner, attribute, _Dense(vars(owner)[attribute], (number, place), routes)))
+    changes.append((main.embeddings, "LayerNorm", norms[id(main.embeddings.LayerNorm)]))
+    if family.pooler(model) is not None:
+        changes.append((main, "pooler", lambda *_, **__: None))  # each row's own follows
+
+    def run():
+        return model(taken, training=False).last_hidden_state
+
     with replaced(changes):
-        outputs = model(inputs, training=False)
-    return outputs.last_hidden_state, outputs.pooler_output
+        return tf.function(run, autograph=True)() if family.autograph else run()
 
 
-class _Half:
-    """Stands for the output half of a sub-layer: dense, adapter, LayerNorm(... + input)."""
+class _Finish:
+    """Stands for `AdapterSite.finish`."""
 
-    def __init__(self, original, number, routes):
-        self.dense, self.norm = original.dense, _Norm(original.LayerNorm, number, routes)
-        self.number, self.routes = number, routes
+    def __init__(self, norm, site, routes):
+        self.norm, self.site, self.routes = norm, site, routes
 
     def __call__(self, hidden_states, input_tensor, training=False):
-        hidden_states = self.routes.adapt(self.dense(inputs=hidden_states), self.number)
-        return self.norm(hidden_states + input_tensor)
+        reads = {
+            "sequential": lambda: hidden_states,
+            "parallel": lambda: input_tensor,
+            "after-norm": lambda: self.norm(hidden_states + input_tensor),
+        }
+        return self.norm(self.routes.change(self.site, hidden_states, reads) + input_tensor)
+
+
+class _Dense:
+    """Stands for a dense layer."""
+
+    def __init__(self, original, site, routes):
+        self.original, self.site, self.routes = original, site, routes
+
+    def __call__(self, inputs):
+        outputs = self.original(self.routes.before(self.site, inputs))
+        return self.routes.change(self.site, outputs, {None: lambda: inputs})
 
 
 class _Norm:
+    """Stands for a LayerNorm."""
+
     def __init__(self, original, number, routes):
-        self.epsilon, self.number, self.routes = original.epsilon, number, routes
+        self.epsilon, self.units, self.number, self.routes = (
+            original.epsilon, original.gamma.shape[0], number, routes,
+        )  # fmt: skip
 
     def __call__(self, inputs):
-        gamma, beta = (values[:, tf.newaxis] for values in self.routes.norm(self.number))
-        states = tf.cast(inputs, tf.float32)
-        mean, variance = tf.nn.moments(states, [-1], keepdims=True)
-        return tf.cast(tf.nn.batch_normalization(states, mean, variance, beta, gamma, self.epsilon), inputs.dtype)
-
-
-class _Pooler:
-    def __init__(self, routes):
-        self.routes = routes
-
-    def __call__(self, hidden_states):
-        return self.routes.pool(hidden_states[:, 0])
+        return layer_norm(inputs, *self.routes.norm(self.number, self.units), self.epsilon)

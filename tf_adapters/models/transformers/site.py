@@ -10,6 +10,9 @@ from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.fused import layer_norm
 from tf_adapters.models.keras_files import KeptInDirectories, SiteInFiles, refuse
 
+# An attribute that the object itself has not.
+_CLASS = object()
+
 
 class RandomDrop(AutoTrackable):
     """How many of the lowest adapted blocks do without their adapters in a training step.
@@ -84,21 +87,24 @@ class Switch(AutoTrackable):
 
 @contextlib.contextmanager
 def replaced(changes):
-    """While a graph is traced, attributes of layers have other values.
+    """While a graph is traced, attributes of layers, or what they have from their class, have other values.
 
     Keras' own bookkeeping is passed by: the layers' weights and sub-layers are the same before and after.
 
     Args:
         changes: list of `(layer, name of an attribute, value)`.
     """
-    before = [vars(layer)[name] for layer, name, _ in changes]
+    before = [vars(layer).get(name, _CLASS) for layer, name, _ in changes]
     try:
         for layer, name, value in changes:
             vars(layer)[name] = value
         yield
     finally:
         for (layer, name, _), value in zip(changes, before):
-            vars(layer)[name] = value
+            if value is _CLASS:
+                vars(layer).pop(name, None)
+            else:
+                vars(layer)[name] = value
 
 
 class Site(SiteInFiles):

@@ -1,0 +1,136 @@
+"""A bank holds adapters of every method on every family, and answers each row as its own model; so do its files."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import tokenizers
+from tests.families import FAMILIES, family_model, write_family_checkpoint
+from tf_adapters import (
+    AdapterBank,
+    AdapterConfig,
+    FusionConfig,
+    IA3Config,
+    InputError,
+    LoraConfig,
+    add_adapters,
+    export_bank,
+    load_backbone,
+    load_tokenizer,
+    save_adapter,
+    set_trainable,
+)
+from tf_adapters.config import DENSE_PLACES
+from tf_adapters.methods.dora import DoraConfig
+from tf_adapters.models.transformers.heads import logits_of_rows
+
+TEXTS = ["a great film", "dull plot, it is bad and not fun at all", "great"]
+# For encoders of two blocks.
+METHODS = {
+    "unshared": AdapterConfig(bottleneck_size=5),
+    "lora": LoraConfig(rank=3, alpha=5),
+    "ia3": IA3Config(),
+    "pfeiffer": AdapterConfig(bottleneck_size=5, insertion="after-norm", placement="ffn", train_layer_norm="none"),
+    "dora": DoraConfig(rank=2, alpha=3, targets=("value", "output")),
+    "parallel": AdapterConfig(bottleneck_size=5, insertion="parallel", scaling=4.0, train_layer_norm="none"),
+    "one": AdapterConfig(bottleneck_size=5, sharing="layer", activation="relu"),
+    "blocks": AdapterConfig(bottleneck_size=5, sharing=2),
+    "lora-everywhere": LoraConfig(rank=2, targets=DENSE_PLACES, train_layer_norm="encoder", blocks=(1,)),
+    "lora-inner": LoraConfig(rank=3, alpha=5, targets=("value", "intermediate", "output")),
+    "variant": AdapterConfig(
+        bottleneck_size=5, hidden_layers=2, inner_norm="after", scaling="learned", interaction="multiply"
+    ),
+    "fusion": FusionConfig({name: AdapterConfig(bottleneck_size=5) for name in "ab"}),
+    "normed": AdapterConfig(bottleneck_size=5, hidden_layers=3, inner_norm="before", scaling=0.5, activation="tanh"),
+}
+# What differs between families is where methods stand, not what they compute.
+PLACED = ["unshared", "lora", "ia3", "pfeiffer", "dora", "lora-inner"]
+# Of this one, queries and keys are made of what all rows share too.
+SHARED_DISTANCES = {"lora", "ia3", "lora-everywhere"}
+
+
+def made(family, folder, methods):
+    """A bank of a task for each method, and what each task's model answers, by name."""
+    of = {"electra": "bert", "distilbert": "bert"}.get(family, family)
+    blocks = {"n_layers": 2} if family == "distilbert" else {"num_hidden_layers": 2}
+    blocks |= {"num_hidden_groups": 2} if family == "albert" else {}
+    write_family_checkpoint(family_model(family, vocab_size=500, **blocks), folder / "encoder", bare=True)
+    for file in tokenizers.directory(of).iterdir():
+        shutil.copy(file, folder / "encoder")
+    model, random = load_backbone(folder / "encoder"), np.random.default_rng(0)
+    tokenizer, bank, expected = load_tokenizer(model, max_length=16), AdapterBank(folder / "encoder"), {}
+    for name in methods:
+        add_adapters(model, METHODS[name], name=name, num_labels=3 if name == "parallel" else None)
+        set_trainable(model, "adapters")
+        for variable in model.trainable_variables:
+            variable.assign_add(random.normal(0, 0.2, variable.shape))
+        expected[name] = logits_of_rows(model, tokenizer(TEXTS)).numpy()
+        save_adapter(model, folder / name, text=tokenizer, task={"kind": "classification"})
+    return bank, expected
+
+
+def check(answer, names, expected):
+    logits = np.asarray(answer["logits"])
+    assert not any(np.asarray(answer["error"]))
+    for row, name in enumerate(names):
+        np.testing.assert_allclose(logits[row, : expected[name].shape[1]], expected[name][row % 3], atol=1e-5)
+
+
+def answered(family, folder, methods, whole=False):
+    """Compare each row of a mixed batch with its own model."""
+    bank, expected = made(family, folder, methods)
+    for name in methods:
+        bank.add(name, folder / name)
+    # Neighbours have other tasks.
+    texts, names = np.repeat(TEXTS, len(methods)), list(methods) * 3
+    order = np.arange(len(names)).reshape(3, -1).T.ravel()
+    texts, names = texts[order], [names[place] for place in order]
+    check(bank.answer(texts, names), names, expected)
+    spread = np.std([values[:, :2] for values in expected.values()], 0).min()
+    assert spread > 1e-3, "the tasks differ"
+    return bank, expected, texts, names
+
+
+def test_rows_of_several_methods_share_a_batch(tmp_path):
+    answered("bert", tmp_path, ["unshared", "lora", "ia3", "pfeiffer"])
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=pytest.mark.slow if family in ("bert", "deberta-v2") else pytest.mark.nightly)
+        for family in FAMILIES
+    ],
+)
+def test_every_family_answers_by_every_method(family, tmp_path):
+    refused = {"fusion"} | (SHARED_DISTANCES if family == "deberta-v2" else set())
+    methods = [name for name in (METHODS if family == "bert" else PLACED) if name not in refused]
+    bank, expected, texts, names = answered(family, tmp_path, methods)
+    if family in ("bert", "deberta-v2", "roberta"):
+        export_bank(bank, tmp_path / "all" / "1")
+        served = tf.saved_model.load(str(tmp_path / "all" / "1")).signatures["serving_default"]
+        check(served(text=tf.constant(texts), task=tf.constant(names)), names, expected)
+    if family != "deberta-v2":
+        # As files for other runtimes have it: every pool computes all rows.
+        numbers = [list(bank.tasks).index(name) for name in names]
+        inputs = {**bank.tokenizer(texts), "task": tf.constant(numbers)}
+        found = tf.function(bank._now.numbered_logits, autograph=False)(inputs)
+        check({**found, "error": []}, names, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "family, name, message",
+    [
+        ("deberta-v2", "lora", "dense layer 'query', which in a deberta-v2 encoder also reads"),
+        ("deberta-v2", "ia3", "dense layer 'key', which in a deberta-v2 encoder also reads"),
+        ("bert", "fusion", "fuses adapters by three matrices .*: export it by itself"),
+    ],
+)
+def test_what_has_no_routed_form_is_refused_with_the_reason(family, name, message, tmp_path):
+    bank, _ = made(family, tmp_path, [name])
+    with pytest.raises(InputError, match=message):
+        bank.add(name, tmp_path / name)
+    assert not bank.tasks and all(table.used == 1 for table in bank.tables)
