@@ -113,7 +113,7 @@ def _int32(names, ids):
 
 
 def _pooler_and_ends(model):
-    """Variables of the pooler, and of the first and the last of more than two blocks, where eight bits lose most."""
+    """Variables of the pooler, and of the first and the last of more than two blocks, which eight bits leave out."""
     family = state_of(model).family
     blocks, pooler = family.blocks(model), family.pooler(model)
     layers = [layer for block in (blocks[0], blocks[-1]) for layer in block.submodules] if len(blocks) > 2 else []
