@@ -69,7 +69,18 @@ def runner_of(path):
     session = pytest.importorskip("onnxruntime").InferenceSession(str(path))
     names = [value.name for value in session.get_inputs()]
     outputs = [value.name for value in session.get_outputs()]
-    return lambda inputs: dict(zip(outputs, session.run(outputs, {name: inputs[name] for name in names})))
+    return lambda inputs: dict(zip(outputs, session.run(outputs, {name: np.int64(inputs[name]) for name in names})))
+
+
+def shapes(values):
+    """`(type, *sizes)` by the name of each input or output of an ONNX graph."""
+    from onnx import TensorProto
+
+    tensors, kind = {value.name: value.type.tensor_type for value in values}, TensorProto.DataType.Name
+    return {
+        name: (kind(tensor.elem_type), *(size.dim_param or size.dim_value for size in tensor.shape.dim))
+        for name, tensor in tensors.items()
+    }
 
 
 def outputs_of(model, inputs):
@@ -98,9 +109,8 @@ def test_another_runtime_computes_the_same_for_any_size(checkpoint, wordpiece, t
         # Three blocks with two LayerNorms, two adapters and a GELU between them each, and the embeddings' LayerNorm.
         operations = collections.Counter(node.op_type for node in loaded.graph.node)
         assert (operations["LayerNormalization"], operations["Gelu"], operations["Erf"]) == (7, 9, 0)
-        shapes = {value.name: value.type.tensor_type.shape.dim for value in loaded.graph.input}
-        sizes = {name: [size.dim_param for size in shape] for name, shape in shapes.items()}
-        assert sizes == dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ["batch", "length"])
+        ids = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ("INT64", "batch", "length"))
+        assert shapes(loaded.graph.input) == ids
 
 
 @pytest.mark.nightly
@@ -116,10 +126,12 @@ def test_openvino_reads_onnx_and_computes_new_shapes_right(checkpoint, banked, t
         )
     )
     for batch, length in ((3, 10), (1, 5), (4, 12), (3, 10), (2, 7)):
-        inputs, places = numpy_inputs(batch, length), np.arange(batch, dtype=np.int32)
-        np.testing.assert_allclose(one(inputs)["logits"], model(inputs).logits, atol=5e-6)
+        inputs = numpy_inputs(batch, length)
+        ids = {name: np.int64(values) for name, values in inputs.items()}
+        np.testing.assert_allclose(one(ids)["logits"], model(inputs).logits, atol=5e-6)
         expected = banked({**inputs, "task": tf.constant(list(BANKED)[:batch])})
-        np.testing.assert_allclose(several({**inputs, "task": places})["logits"], expected["logits"], atol=5e-6)
+        found = several({**ids, "task": np.arange(batch)})["logits"]
+        np.testing.assert_allclose(found, expected["logits"], atol=5e-6)
 
 
 @pytest.mark.nightly
@@ -153,8 +165,14 @@ def test_a_bank_in_another_runtime_answers_each_row_by_its_task(banked, tmp_path
     np.testing.assert_array_equal(found["outputs"], expected["outputs"])
     assert len(set(found["outputs"].tolist())) > 2 and np.abs(found["logits"]).max() > 0.01
     if format == "onnx":
-        properties = pytest.importorskip("onnx").load(str(tmp_path / "bank.onnx")).metadata_props
-        about = {entry.key: json.loads(entry.value) for entry in properties if entry.key[0] != "b"}
+        loaded = pytest.importorskip("onnx").load(str(tmp_path / "bank.onnx"))
+        ids = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ("INT64", "batch", "length"))
+        assert shapes(loaded.graph.input) == {**ids, "task": ("INT64", "batch")}
+        assert shapes(loaded.graph.output) == {"logits": ("FLOAT", "batch", 8), "outputs": ("INT32", "batch")}
+        # Of each row its own, with the same statistics.
+        operations = collections.Counter(node.op_type for node in loaded.graph.node)
+        assert (operations["LayerNormalization"], operations["Gelu"], operations["Sqrt"]) == (7, 9, 0)
+        about = {entry.key: json.loads(entry.value) for entry in loaded.metadata_props if entry.key[0] != "b"}
         upper = about["tasks"].index("upper")
         assert about["tasks"] == list(BANKED) and about["labels"][upper] == list("abcde")
         assert about["kinds"][upper] == "multi-label"
@@ -175,10 +193,11 @@ def test_products_in_eight_bits_are_near_and_of_each_row_alone(checkpoint, tmp_p
         np.testing.assert_allclose(alone, found[row : row + 1], atol=1e-6)
     graph = onnx.load(str(path)).graph
     operations = collections.Counter(node.op_type for node in graph.node)
-    # Three blocks with query, key, value, output and two of the feed-forward part; the rest is as it was.
-    assert operations["MatMulInteger"] == 18
+    # The second of three blocks has query, key, value, output and two of the feed-forward part; the rest is as it was.
+    assert operations["MatMulInteger"] == 6
     kept = {onnx.numpy_helper.to_array(tensor).tobytes() for tensor in graph.initializer}
-    for variable in state_of(model).adapter_variables():
+    blocks = state_of(model).family.blocks(model)
+    for variable in (*state_of(model).adapter_variables(), *blocks[0].weights, *blocks[2].weights):
         assert variable.shape.rank != 2 or variable.numpy().tobytes() in kept
 
 
@@ -214,6 +233,28 @@ def test_an_export_is_checked_on_labelled_rows(cli, adapter_directory, sentences
         done = cli("export", adapter_directory, "--format", format, "--output", tmp_path / name, "--check", rows, *more)
         assert done.status == 0 and "labels are others; logits are at most" in done.out, done.err
         assert ("Checked on" in done.out) and "validation.csv" in done.out
+
+
+@pytest.mark.slow
+def test_eight_bits_that_nothing_measured_are_said_to_be_so(cli, adapter_directory, tmp_path):
+    given = ("--format", "onnx", "--quantize", "int8", "--output", tmp_path / "a.onnx")
+    done = cli("export", adapter_directory, *given)
+    assert done.status == 0 and "loses was not measured: give labelled rows by --check FILE" in done.out, done.err
+
+
+def test_a_named_task_without_its_data_is_exported_unmeasured(adapter_directory, monkeypatch, tmp_path):
+    from tf_adapters.cli.export import _rows_to_check
+    from tf_adapters.saving import settings
+
+    def missing(*args, **options):
+        raise InputError("It is not there.")
+
+    monkeypatch.setattr("tf_adapters.pipeline.labelled_rows", missing)
+    known = settings.read_settings(adapter_directory)
+    monkeypatch.setattr(settings, "read_settings", lambda directory: {**known, "task": {"name": "glue/sst2"}})
+    assert _rows_to_check(adapter_directory, None, "int8", None) is None
+    with pytest.raises(InputError, match="not there"):
+        _rows_to_check(adapter_directory, None, "int8", tmp_path)
 
 
 def test_a_check_compares_scores_labels_and_logits(checkpoint, wordpiece):
@@ -283,7 +324,6 @@ def test_what_no_file_can_hold_is_named(cli, adapter_directory, checkpoint, tmp_
         ((*onnx, *new, "--storage", "float16"), "leave out --storage and --adapter-storage"),
         (("--quantize", "int4", *new), "--quantize int4 is unknown: use one of none, int8"),
         (("--quantize", "int8", *new), "--quantize int8 is for --format onnx: add it"),
-        (("--quantize", "int8", *onnx, *new), "was trained on files: give labelled rows by --check FILE"),
         (("--check", tmp_path / "none.csv", *new), "none.csv"),
         (("--adapters", "--check", tmp_path / "there", *new), "are for one task: leave out --adapters"),
     ):

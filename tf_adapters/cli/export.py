@@ -60,8 +60,8 @@ def export(
     adapter_storage: option(str, "With `--adapters`: how adapters are stored, likewise.", values=STORAGES) = "float32",
     quantize: option(
         str,
-        "`int8`: an ONNX file whose products and embeddings are in eight bits, but for adapters and head. It is "
-        "checked on labelled rows: `--check`, or the task's own.",
+        "`int8`: an ONNX file whose products and embeddings are in eight bits, but for adapters, head, and the first "
+        "and the last block. What that loses is measured on the rows of `--check`, or a named task's own.",
         values=QUANTIZED,
     ) = "none",
     check: option(
@@ -126,20 +126,20 @@ def _rows_to_check(directory, file, quantize, data_dir):
     from tf_adapters.saving.settings import read_settings
 
     settings = read_settings(directory)
-    if file is None and quantize == "none":
-        return None
     named = (settings["task"] or {}).get("name") not in (None, "files")
-    if file is None and not named:
-        raise InputError(
-            f"--quantize {quantize} loses something, and {directory} was trained on files: give labelled rows by "
-            "--check FILE, on which it is measured."
-        )
+    if file is None and (quantize == "none" or not named):
+        return None
     start(terminal())
     from tf_adapters.pipeline import labelled_rows
     from tf_adapters.tasks.own_files import rows_from_file
 
     if file is None:
-        return labelled_rows(directory, data_dir=data_dir)
+        try:
+            return labelled_rows(directory, data_dir=data_dir)
+        except InputError:
+            if data_dir is not None:
+                raise
+            return None  # the export says that nothing was measured
     kind, labels = task_of(settings)
     return file.name, rows_from_file(file, kind=kind, labels=labels)
 
@@ -178,6 +178,8 @@ def _export_one(directory, output, format, storage, quantize, rows, model):
         console.print(f"Written to {output} ({output.stat().st_size / 1e6:.1f} MB): ids in, logits out.")
     if rows is not None:
         _say_check(console, scorer, settings, rows, output, format)
+    elif quantize != "none":
+        console.print(f"What --quantize {quantize} loses was not measured: give labelled rows by --check FILE.")
 
 
 def _say_check(console, scorer, settings, named_rows, output, format):

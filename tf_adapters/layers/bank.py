@@ -236,8 +236,8 @@ class LoraPool(MethodPool):
     def __init__(self, size, *, dtype="float32"):
         super().__init__(size, self._shapes(*size), dtype=dtype)
 
-    @staticmethod
-    def _shapes(inputs, units, rank):
+    @classmethod
+    def _shapes(cls, inputs, units, rank):
         return {"a": (inputs, rank), "b": (rank, units)}
 
     @staticmethod
@@ -264,9 +264,9 @@ class DoraPool(LoraPool):
     Reference: Liu et al. 2024, section 4.1.
     """
 
-    @staticmethod
-    def _shapes(inputs, units, rank):
-        return {**LoraPool._shapes(inputs, units, rank), "excess": (units,), "shift": (units,)}
+    @classmethod
+    def _shapes(cls, inputs, units, rank):
+        return {**super()._shapes(inputs, units, rank), "excess": (units,), "shift": (units,)}
 
     @classmethod
     def saved(cls, config, place, shape):

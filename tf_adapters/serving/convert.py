@@ -27,19 +27,22 @@ from tf_adapters.tasks.readers import get_reader
 
 # The newest set of operations that tf2onnx writes.
 ONNX_OPSET = 18
+_IDS = {"onnx": tf.int64, "litert": tf.int32}
 _MOST_BYTES = 2**31 - 2**20  # of a file's message
 
 
 def export_file(model, path, *, format, text=None, task=None, quantize="none"):
     """Write one file that another runtime loads.
 
-    Its inputs are `input_ids`, `attention_mask` and, if the encoder has them, `token_type_ids`, int32 `(batch, length)`
-    of any size; its outputs are float32 `logits`, or `start_logits` and `end_logits` of question answering. Text has to
-    be cut into ids outside: neither runtime has BERT's tokenizer among its operations. An ONNX file has the labels and
-    the text settings in its metadata.
+    Its inputs are `input_ids`, `attention_mask` and, if the encoder has them, `token_type_ids`, integers
+    `(batch, length)` of any size: int64 of ONNX, as tokenizers give them, and int32 of LiteRT. Its outputs are float32
+    `logits`, or `start_logits` and `end_logits` of question answering. Text has to be cut into ids outside: neither
+    runtime has BERT's tokenizer among its operations. An ONNX file has the labels and the text settings in its
+    metadata.
 
-    Of an `AdapterBank` each row names its task: `task`, int32 `(batch,)`, is its place in the metadata's `tasks`. The
-    outputs are `logits`, float32 `(batch, widest)`, and `outputs`, int32 `(batch,)`, how many of them are the task's.
+    Of an `AdapterBank` each row names its task: `task`, such integers `(batch,)`, is its place in the metadata's
+    `tasks`. The outputs are `logits`, float32 `(batch, widest)`, and `outputs`, int32 `(batch,)`, how many of them are
+    the task's.
 
     Args:
         model: a model with a head, its active adapter included, of plain blocks (`fast=False`); or an `AdapterBank`.
@@ -48,7 +51,8 @@ def export_file(model, path, *, format, text=None, task=None, quantize="none"):
         text: `WordPiece` of training, whose settings are kept, or None.
         task: as in `export_saved_model`.
         quantize: `"int8"` for an ONNX file whose products and embeddings are in eight bits (see `onnx_graph`), but for
-            the adapters, the head and the pooler; or `"none"`. `check_export` says what that loses.
+            the adapters, the head, the pooler and, of more than two blocks, the first and the last; or `"none"`.
+            `check_export` says what that loses.
 
     Returns: the path.
 
@@ -81,11 +85,11 @@ def _of_model(model, format, text, task, quantize):
     kind = get_kind((task or {}).get("kind", "classification"))
     kind.check_model(model, f"task={task!r}")
     names = list(state_of(model).family.inputs(dict.fromkeys(INPUTS)))
-    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
+    specs = [tf.TensorSpec([None, None], _IDS[format], name=name) for name in names]
 
     @tf.function(input_signature=specs, autograph=state_of(model).family.autograph)
     def function(*ids):
-        inputs = dict(zip(names, ids))
+        inputs = _int32(names, ids)
         logits = tf.cast(logits_of_rows(model, inputs), tf.float32)
         if kind.name == "question-answering":
             return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
@@ -99,13 +103,21 @@ def _of_model(model, format, text, task, quantize):
         "backbone_sha256": state_of(model).digest(model),
     }
     state = state_of(model)
-    kept = [*state.adapter_variables(), *state.head_variables(model), *_pooler(state.family, model)]
     with merged(model):
+        kept = [*state.adapter_variables(), *state.head_variables(model), *_pooler_and_ends(model)]
         return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
 
 
-def _pooler(family, model):
-    return [] if family.pooler(model) is None else family.pooler(model).weights
+def _int32(names, ids):
+    return {name: tf.cast(values, tf.int32) for name, values in zip(names, ids)}
+
+
+def _pooler_and_ends(model):
+    """Variables of the pooler, and of the first and the last of more than two blocks, which eight bits leave out."""
+    family = state_of(model).family
+    blocks, pooler = family.blocks(model), family.pooler(model)
+    layers = [layer for block in (blocks[0], blocks[-1]) for layer in block.submodules] if len(blocks) > 2 else []
+    return [variable for layer in (*layers, *([] if pooler is None else [pooler])) for variable in layer.variables]
 
 
 def _of_bank(bank, format, quantize):
@@ -118,11 +130,11 @@ def _of_bank(bank, format, quantize):
             "a SavedModel."
         )
     names = list(state_of(bank.backbone).family.inputs(dict.fromkeys(INPUTS)))
-    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
-    specs.append(tf.TensorSpec([None], tf.int32, name="task"))
+    specs = [tf.TensorSpec([None, None], _IDS[format], name=name) for name in names]
+    specs.append(tf.TensorSpec([None], _IDS[format], name="task"))
     with bank.packed() as tasks:
         function = tf.function(
-            lambda *inputs: tasks.numbered_logits(dict(zip((*names, "task"), inputs))), input_signature=specs,
+            lambda *inputs: tasks.numbered_logits(_int32((*names, "task"), inputs)), input_signature=specs,
             autograph=False,
         )  # fmt: skip
         known = list(tasks.tasks.values())
@@ -135,7 +147,7 @@ def _of_bank(bank, format, quantize):
             "text": json.dumps(bank.tokenizer.settings()),
             "backbone_sha256": bank.digest,
         }
-        kept = _pooler(state_of(bank.backbone).family, bank.backbone)
+        kept = _pooler_and_ends(bank.backbone)
         return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
 
 
@@ -321,7 +333,7 @@ def _session(path):
     names = [value.name for value in session.get_inputs()]
     outputs = [value.name for value in session.get_outputs()]
     return lambda inputs: _logits(
-        dict(zip(outputs, session.run(outputs, {name: np.asarray(inputs[name]) for name in names})))
+        dict(zip(outputs, session.run(outputs, {name: np.asarray(inputs[name], np.int64) for name in names})))
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx.version_converter
 from onnx import TensorProto, helper, numpy_helper
+from onnxscript import ir
 from onnxscript.rewriter import pattern, rewrite
 
 # The first set of operations that has Gelu.
@@ -70,17 +71,29 @@ class _LayerNorm(pattern.RewriteRuleClassBase):
 
     def check(self, context, x, axes, axes_of_variance, epsilon, gamma, beta):
         found = pattern.MatchResult()
-        values = [value.const_value for value in (axes, axes_of_variance, epsilon, gamma, beta)]
+        values = [value.const_value for value in (axes, axes_of_variance, epsilon)]
         if any(value is None for value in values):
             return found.fail("Something of it is no constant.")
-        axes, others, epsilon, gamma, beta = (value.numpy() for value in values)
-        # Gamma has the size of the last axis, and so that is the one.
-        if axes.size != 1 or not (axes == others).all() or epsilon.size != 1 or gamma.ndim != 1 or beta.ndim != 1:
+        axes, others, epsilon = (value.numpy() for value in values)
+        if axes.size != 1 or not (axes == others).all() or epsilon.size != 1:
             return found.fail("It normalises other axes.")
+        if _is_vector(gamma) and _is_vector(beta):
+            return found  # Gamma has the size of the last axis, and so that is the one.
+        if x.shape is None or not isinstance(x.shape[-1], int) or axes.item() not in (-1, len(x.shape) - 1):
+            return found.fail("The size that it normalises is unknown.")
         return found
 
     def rewrite(self, op, x, axes, axes_of_variance, epsilon, gamma, beta):
-        return op.LayerNormalization(x, gamma, beta, axis=-1, epsilon=float(epsilon.const_value.numpy().item()))
+        how = {"axis": -1, "epsilon": float(epsilon.const_value.numpy().item())}
+        if _is_vector(gamma) and _is_vector(beta):
+            return op.LayerNormalization(x, gamma, beta, **how)
+        # Each row of a bank has its own.
+        ones = op.Constant(value=ir.tensor(np.ones(x.shape[-1], np.float32)))
+        return op.Add(op.Mul(op.LayerNormalization(x, ones, **how), gamma), beta)
+
+
+def _is_vector(value):
+    return value.const_value is not None and value.const_value.numpy().ndim == 1
 
 
 class _Gelu(pattern.RewriteRuleClassBase):
