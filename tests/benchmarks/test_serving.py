@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from benchmarks.peers.serving import Generations, load, summary, table
-from tests.benchmarks.support import result_of, run_script
+from benchmarks.peers.serving import Generations, load, summary
+from tests.benchmarks.support import run_script
 from tests.conftest import write_checkpoint
 
 EXPECTED = {"old": {"a": [0.25, 0.75]}, "new": {"a": [0.5, 0.5]}}
@@ -75,18 +75,6 @@ def test_percentiles_are_the_shortest_time_within_which_so_many_were_answered():
     found = summary([number / 1000 for number in range(100, 0, -1)], 2.0)
     assert found == pytest.approx({"requests_per_second": 50, "p50_ms": 50, "p95_ms": 95, "p99_ms": 99})
     assert summary([0.003], 1.0)["p99_ms"] == 3
-
-
-def test_the_table_has_medians_over_rounds_and_sums_of_wrong_answers():
-    rounds = [
-        {"requests_per_second": rate, "p50_ms": 1, "p95_ms": 2, "p99_ms": rate, "wrong": 1} for rate in (10, 30, 20)
-    ]
-    arms = {"separate": {"memory_mib": [1000, 3000, 2000], "clients": {"8": rounds}}}
-    settings = {"tasks": 32, "model": "minilm", "rounds": 3, "requests": 7, "replicas": 1}
-    changing = {"requests": 20_000, "changes": 9, "wrong": 0}
-    text = table(result_of("serving", settings, arms=arms, changing=changing))
-    assert "| a deployment for each task | 2,000 | 8 | 20.0 | 1.0 | 2.0 | 20.0 | 3 |" in text
-    assert "tasks changed 9 times, 32 clients made 20,000 requests, of which 0 were" in text
 
 
 @pytest.mark.nightly
