@@ -241,7 +241,6 @@ MUTATIONS = [
     ("text/windows.py", "tf.where(is_last, reaching_back, start)", "start", "token_classification:window"),
     ("serving/export.py", "tf.boolean_mask(lengths, lengths >= longest)", "lengths", "export:answered"),
     ("serving/convert.py", '"onnx": tf.int64', '"onnx": tf.int32', "runtimes:another_runtime"),
-    ("serving/convert.py", "if len(blocks) > 2 else []", "if False else []", "runtimes:are_near"),
     ("serving/onnx_graph.py", "op.LayerNormalization(x, ones, **how), gamma), beta)",
      "op.LayerNormalization(x, ones, **how), beta), gamma)", "runtimes:a_bank_in"),
     ("cli/export.py", 'elif quantize != "none":', "elif False:", "runtimes:nothing_measured"),

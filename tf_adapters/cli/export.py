@@ -60,8 +60,8 @@ def export(
     adapter_storage: option(str, "With `--adapters`: how adapters are stored, likewise.", values=STORAGES) = "float32",
     quantize: option(
         str,
-        "`int8`: an ONNX file whose products and embeddings are in eight bits, but for adapters, head, and the first "
-        "and the last block. What that loses is measured on the rows of `--check`, or a named task's own.",
+        "`int8`: an ONNX file whose products and embeddings are in eight bits, but for adapters and head. What that "
+        "loses is measured on the rows of `--check`, or a named task's own.",
         values=QUANTIZED,
     ) = "none",
     check: option(

@@ -51,8 +51,7 @@ def export_file(model, path, *, format, text=None, task=None, quantize="none"):
         text: `WordPiece` of training, whose settings are kept, or None.
         task: as in `export_saved_model`.
         quantize: `"int8"` for an ONNX file whose products and embeddings are in eight bits (see `onnx_graph`), but for
-            the adapters, the head, the pooler and, of more than two blocks, the first and the last; or `"none"`.
-            `check_export` says what that loses.
+            the adapters, the head and the pooler; or `"none"`. `check_export` says what that loses.
 
     Returns: the path.
 
@@ -104,7 +103,7 @@ def _of_model(model, format, text, task, quantize):
     }
     state = state_of(model)
     with merged(model):
-        kept = [*state.adapter_variables(), *state.head_variables(model), *_pooler_and_ends(model)]
+        kept = [*state.adapter_variables(), *state.head_variables(model), *_pooler(model)]
         return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
 
 
@@ -112,12 +111,9 @@ def _int32(names, ids):
     return {name: tf.cast(values, tf.int32) for name, values in zip(names, ids)}
 
 
-def _pooler_and_ends(model):
-    """Variables of the pooler, and of the first and the last of more than two blocks, which eight bits leave out."""
-    family = state_of(model).family
-    blocks, pooler = family.blocks(model), family.pooler(model)
-    layers = [layer for block in (blocks[0], blocks[-1]) for layer in block.submodules] if len(blocks) > 2 else []
-    return [variable for layer in (*layers, *([] if pooler is None else [pooler])) for variable in layer.variables]
+def _pooler(model):
+    pooler = state_of(model).family.pooler(model)
+    return [] if pooler is None else pooler.weights
 
 
 def _of_bank(bank, format, quantize):
@@ -147,7 +143,7 @@ def _of_bank(bank, format, quantize):
             "text": json.dumps(bank.tokenizer.settings()),
             "backbone_sha256": bank.digest,
         }
-        kept = _pooler_and_ends(bank.backbone)
+        kept = _pooler(bank.backbone)
         return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
 
 
