@@ -356,7 +356,7 @@ def test_questions_are_answered_as_by_predict_whatever_the_length(wordpiece, ask
     outputs, found = model(inputs), call(loaded, "tokens", **inputs)
     for name in ("start_logits", "end_logits"):
         np.testing.assert_allclose(found[name], outputs[name], atol=2e-6)
-    assert set(loaded.signatures) == {"serving_default", "serving_jit", "tokens"}
+    assert set(loaded.signatures) == {"serving_default", "serving_jit", "tokens", "tokens_int64"}
     long = "\u00c9t\u00e9 " * 3 + "the cast was fun and good !" * 9
     contexts = ["the film was great , but the plot was dull .", "", long, "a"]
     questions = ["was it fun ?", "what ?", "was the cast good " * 9, ""]
