@@ -166,7 +166,8 @@ def test_python_blocks_of_a_page_run(folder, page):
 def run_shell(example):
     """Those of a block's lines that have a command of this package; the README's first line is .ci/run's."""
     lines = example.parsed.replace("\\\n", " ").splitlines()
-    lines = [line for line in lines if "tf-adapters" in line and "venv" not in line]
+    # The demo waits for its user.
+    lines = [line for line in lines if "tf-adapters" in line and "venv" not in line and "demo" not in line]
     if "tf-adapters train" in lines:
         shutil.rmtree("adapters/rotten-tomatoes")
     python = shlex.quote(sys.executable)
