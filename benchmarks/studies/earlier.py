@@ -1,6 +1,6 @@
 """Tables of what earlier commands recorded, which `tf-adapters tune` and `tf-adapters study pretraining` now do."""
 
-from benchmarks.table_parts import Table, mean_and_sd, of_settings, origin, short_difference
+from benchmarks.table_parts import Table, in_notes, mean_and_sd, of_settings, origin, short_difference
 
 
 def search(result):
@@ -53,5 +53,5 @@ def pretraining(result):
     return "\n".join([*lines, "", origin(result, what)])
 
 
-SEARCH = Table(search, of_settings("task", "model", "rows", "epochs"))
-PRETRAINING = Table(pretraining, of_settings("model", "rows", "epochs", "steps"))
+SEARCH = Table(search, of_settings("task", "model", "rows", "epochs"), in_notes)
+PRETRAINING = Table(pretraining, of_settings("model", "rows", "epochs", "steps"), in_notes)

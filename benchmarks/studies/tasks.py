@@ -168,7 +168,7 @@ def _methods(result):
 TABLE = Table(
     table,
     lambda result: (*of_settings("model", "rows", "epochs")(result), *_methods(result)),
-    lambda result: NOTES if set(VARIANTS) & set(_methods(result)) else RESULTS_PAGE,
+    lambda result: RESULTS_PAGE if set(TASKS) <= {*result["tasks"], *result["passed_over"]} else NOTES,
 )
 
 
