@@ -6,9 +6,8 @@ import subprocess
 import sys
 
 from benchmarks.pairing import mean_and_spread, paired_difference
-from benchmarks.provenance import log
-from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
-from benchmarks.table_parts import Table, in_points, of_settings, origin, short_difference
+from benchmarks.result import at_least_1, finish, log, make_parser, parse_arguments
+from benchmarks.table_parts import Table, in_points, markdown, of_settings, origin, short_difference
 
 # Of the first all others are subtracted.
 ARMS = {
@@ -52,20 +51,16 @@ def run(options):
 
 def table(result):
     """Markdown of one result of doors.py."""
-    settings, arms = result["settings"], result["arms"]
+    settings, arms, rows = result["settings"], result["arms"], []
     first, metric = next(iter(arms)), next(iter(arms.values()))["metric"]
-    lines = [
-        "**The README's task through each door**",
-        "",
-        f"| door, backend | test {metric} | minus {first}, points (95 %) |",
-        "|---|---|---|",
-    ]
     for arm, found in arms.items():
         spread = "" if found["sd"] is None else f" ± {in_points(found['sd'])}"
-        difference = short_difference(found.get("minus_first"))
-        lines.append(f"| {arm} | {in_points(found['mean'])}{spread} | {difference} |")
+        rows.append((arm, in_points(found["mean"]) + spread, short_difference(found.get("minus_first"))))
     further = f", `{settings['options']}`" if settings["options"] else ""
-    return "\n".join([*lines, "", origin(result, f"`tf-adapters train`{further}, {settings['seeds']} seeds")])
+    return markdown(
+        "The README's task through each door", f"| door, backend | test {metric} | minus {first}, points (95 %) |",
+        "lll", rows, origin(result, f"`tf-adapters train`{further}, {settings['seeds']} seeds"),
+    )  # fmt: skip
 
 
 TABLE = Table(table, of_settings("options", "seeds"))

@@ -1,13 +1,12 @@
 """ONNX files in eight bits beside float32 and ONNX Runtime's own dynamic quantisation: score, labels, size, time."""
 
 import pathlib
-import statistics
 import tempfile
 import time
 
-from benchmarks.provenance import log
-from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
-from benchmarks.table_parts import Table, in_notes, origin
+from benchmarks.pairing import in_turn, spread
+from benchmarks.result import at_least_1, finish, log, make_parser, parse_arguments
+from benchmarks.table_parts import Table, in_notes, markdown, origin
 
 WAYS = {"float32": "float32", "int8": "int8, this package", "dynamic": "int8, ONNX Runtime's dynamic"}
 
@@ -25,22 +24,20 @@ def parse(arguments=None):
 
 def table(result):
     """Markdown of one result of int8.py."""
-    lines = [
-        "**ONNX files in eight bits**",
-        "",
-        "| task | file | MB | score | points lost | labels changed | logits at most apart | time over float32 |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    rows = []
     for task, ways in result["tasks"].items():
         for way, found in ways.items():
             low, high = found["ratio"]["min"], found["ratio"]["max"]
-            ratio = "1" if way == "float32" else f"{found['ratio']['median']:.2f} ({low:.2f} to {high:.2f})"
-            changed = "" if found["changed"] is None else f"{found['changed']} of {found['rows']:,}"
-            lines.append(
-                f"| {task}, {found['metric']} | {WAYS[way]} | {found['bytes'] / 1e6:.0f} | {100 * found['score']:.2f} "
-                f"| {100 * found['lost']:+.2f} | {changed} | {found['largest_difference']:.2g} | {ratio} |"
-            )
-    return "\n".join([*lines, "", origin(result, f"{result['settings']['rounds']} rounds; ONNX Runtime, all cores")])
+            rows.append((
+                f"{task}, {found['metric']}", WAYS[way], f"{found['bytes'] / 1e6:.0f}", f"{100 * found['score']:.2f}",
+                f"{100 * found['lost']:+.2f}",
+                "" if found["changed"] is None else f"{found['changed']} of {found['rows']:,}",
+                f"{found['largest_difference']:.2g}",
+                "1" if way == "float32" else f"{found['ratio']['median']:.2f} ({low:.2f} to {high:.2f})",
+            ))  # fmt: skip
+    head = "| task | file | MB | score | points lost | labels changed | logits at most apart | time over float32 |"
+    what = f"{result['settings']['rounds']} rounds; ONNX Runtime, all cores"
+    return markdown("ONNX files in eight bits", head, "llrrrrrr", rows, origin(result, what))
 
 
 TABLE = Table(table, lambda result: (), in_notes)
@@ -57,17 +54,15 @@ def measure(directory, folder, options):
     """`(task, dict from a way to what was found)` of a directory."""
     from tf_adapters.pipeline import labelled_rows, load_pipeline
     from tf_adapters.saving.settings import task_of
-    from tf_adapters.serving.convert import check_export
+    from tf_adapters.serving.convert import check_export, runner_of
     from tf_adapters.tasks.readers import metric_of
 
     scorer, settings = load_pipeline(directory)
-    (kind, labels), (name, rows) = (
-        task_of(settings),
-        labelled_rows(directory, split="validation", data_dir=options.data_dir),
-    )
+    kind, labels = task_of(settings)
+    name, rows = labelled_rows(directory, split="validation", data_dir=options.data_dir)
     metric = metric_of(kind, settings["task"].get("metric"), labels)
     files = _files(scorer, settings, folder)
-    runs, batches = {way: _session(content) for way, content in files.items()}, []
+    runs, batches = {way: runner_of(content, "onnx") for way, content in files.items()}, []
     found = {}
     for way, run in runs.items():
 
@@ -82,16 +77,15 @@ def measure(directory, folder, options):
             "rows": check.rows, "largest_difference": check.largest_difference, "bytes": len(files[way]),
         }  # fmt: skip
     seconds = {way: [] for way in runs}
-    for _ in range(options.rounds):
-        for way, run in runs.items():
+    for number in range(options.rounds):
+        for way in in_turn(runs, number):
             begun = time.perf_counter()
             for inputs in batches:
-                run(inputs)
+                runs[way](inputs)
             seconds[way].append(time.perf_counter() - begun)
         log(f"{name}: { ({way: round(values[-1], 2) for way, values in seconds.items()}) }")
     for way in runs:
-        ratios = [value / base for value, base in zip(seconds[way], seconds["float32"])]
-        found[way]["ratio"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+        found[way]["ratio"] = spread([one / base for one, base in zip(seconds[way], seconds["float32"])])
         found[way]["seconds"] = seconds[way]
     return name, found
 
@@ -110,9 +104,3 @@ def _files(scorer, settings, folder):
     paths["dynamic"] = folder / "dynamic.onnx"
     quantize_dynamic(str(paths["float32"]), str(paths["dynamic"]), weight_type=QuantType.QInt8)
     return {way: path.read_bytes() for way, path in paths.items()}
-
-
-def _session(content):
-    from tf_adapters.serving.convert import runner_of
-
-    return runner_of(content, "onnx")

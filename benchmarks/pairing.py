@@ -15,16 +15,12 @@ RATIOS = (
     ("torch-forward-adapters", "forward-fast"), ("checkpointed-adapters", "adapters"), ("checkpointed-full", "full"),
     ("checkpointed-fast", "fast"),
     *(
-        (f"{backend}-hub-{what}", other)
+        (f"{backend}-hub-{what}", other.format(backend))
         for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
         for what, other in (
             ("adapters", "adapters"), ("adapters", "fast"), ("adapters", "torch-adapters"), ("full", "full"),
+            ("full", "{}-hub-adapters"), ("lora", "{}-hub-adapters"),
         )
-    ),
-    *(
-        (f"{backend}-hub-{other}", f"{backend}-hub-adapters")
-        for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
-        for other in ("full", "lora")
     ),
     ("tensorflow-hub-fast", "fast"), ("torch-adapters", "tensorflow-hub-fast"), ("routed", "forward-adapters"),
     ("routed-lora", "forward-plain"), ("torch-routed-lora", "routed-lora"),
@@ -32,42 +28,32 @@ RATIOS = (
 
 
 def summarise_steps(turns, batch_size):
-    """Summary of one arm.
+    """Summary of one arm, of a list over the rounds of lists of step times in ms: `step_ms`, of the mean steps of the
+    rounds, and `examples_per_second`, of their median."""
+    times = spread([statistics.fmean(turn) for turn in turns])
+    return {"step_ms": times, "examples_per_second": batch_size * 1e3 / times["median"]}
 
-    Args:
-        turns: list over the rounds of lists of step times in ms.
-        batch_size: int, examples in a step.
 
-    Returns: dict with `step_ms` (median, min and max over the rounds of the mean step in a
-        round) and `examples_per_second`, of the median.
-    """
-    means = [statistics.fmean(turn) for turn in turns]
-    median = statistics.median(means)
-    return {
-        "step_ms": {"median": median, "min": min(means), "max": max(means)},
-        "examples_per_second": batch_size * 1e3 / median,
-    }
+def spread(values):
+    """Dict of `median`, `min` and `max`."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def in_turn(arms, number):
+    """The arms of a round: every second one goes backwards, so that a slow drift of the machine favours none."""
+    return list(arms)[:: -1 if number % 2 else 1]
 
 
 def tracing_seconds(row, batches):
-    """What an arm's first pass over the batches took beyond as many usual steps: tracing and compiling.
-
-    Args:
-        row: dict of the arm, with `warm_up_s` and `step_ms`.
-        batches: int, how many there are.
-    """
+    """What an arm's first pass over so many batches took beyond as many usual steps: tracing and compiling."""
     return max(0.0, row["warm_up_s"] - batches * row["step_ms"]["median"] / 1e3)
 
 
 def paired_ratio(numerator, denominator, *, samples=2000, seed=0):
-    """Ratio of two arms' step times, taken within each round, since a machine drifts between rounds.
+    """Ratio of two arms' step times, lists over rounds of lists, taken within each round, since a machine drifts.
 
-    Args:
-        numerator, denominator: lists over the same rounds of lists of step times.
-        samples, seed: of the bootstrap.
-
-    Returns: dict: `rounds` (the ratios), `median`, `min`, `max`, and `interval`, the 95 %
-        percentile bootstrap interval of the median over rounds, None for fewer than 5.
+    Returns: dict: `rounds` (the ratios), `median`, `min`, `max`, and `interval`, the 95 % percentile bootstrap
+        interval of the median over rounds, None for fewer than 5.
     """
     if len(numerator) != len(denominator):
         raise ValueError(f"{len(numerator)} and {len(denominator)} rounds cannot be paired.")
@@ -77,20 +63,11 @@ def paired_ratio(numerator, denominator, *, samples=2000, seed=0):
         draw = random.Random(seed)
         medians = sorted(statistics.median(draw.choices(rounds, k=len(rounds))) for _ in range(samples))
         interval = [medians[int(0.025 * samples)], medians[math.ceil(0.975 * samples) - 1]]
-    return {
-        "rounds": rounds,
-        "median": statistics.median(rounds),
-        "min": min(rounds),
-        "max": max(rounds),
-        "interval": interval,
-    }
+    return {"rounds": rounds, **spread(rounds), "interval": interval}
 
 
 def paired_ratios(turns):
-    """Every ratio of `RATIOS` whose two arms ran, at any precision, and of each arm before a change to the arm now.
-
-    `turns` is a dict from arm to its turns.
-    """
+    """Every ratio of `RATIOS` whose two arms ran, at any precision, and of each arm before a change to the arm now."""
     kinds = {arm: arm.partition("@")[0] for arm in turns}
     pairs = [
         (top, bottom) for pair in RATIOS for top in turns for bottom in turns if (kinds[top], kinds[bottom]) == pair
@@ -101,21 +78,12 @@ def paired_ratios(turns):
 
 def mean_and_spread(values):
     """Dict of `mean`, `sd` and `sem` (None for a single value) and `n`."""
-    sd = statistics.stdev(values) if len(values) > 1 else None
-    return {
-        "mean": statistics.fmean(values),
-        "sd": sd,
-        "sem": None if sd is None else sd / math.sqrt(len(values)),
-        "n": len(values),
-    }
+    sd, n = statistics.stdev(values) if len(values) > 1 else None, len(values)
+    return {"mean": statistics.fmean(values), "sd": sd, "sem": None if sd is None else sd / math.sqrt(n), "n": n}
 
 
 def paired_difference(first, second, *, confidence=0.95):
-    """Mean of `first - second`, pair by pair, with Student's t interval.
-
-    Returns: `mean_and_spread` of the differences, and `differences` and `interval` (None
-        for a single pair).
-    """
+    """`mean_and_spread` of `first - second`, pair by pair, `differences`, and Student's t `interval` (None for one)."""
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} values cannot be paired.")
     differences = [a - b for a, b in zip(first, second)]

@@ -1,19 +1,16 @@
-"""What the benchmarks' tables have in common; each benchmark makes its own, and table.py collects them."""
+"""What the benchmarks' tables have in common; each benchmark makes its own, and tables.py collects them."""
 
 from typing import Callable, NamedTuple
 
 RESULTS_PAGE, NOTES = "docs/results.md", "benchmarks/README.md"
 METHOD_TITLES = {
-    "adapters": "**adapters**",
-    "full": "full fine-tuning",
-    "fast": "adapters, fast, bfloat16",
+    "adapters": "**adapters**", "full": "full fine-tuning", "fast": "adapters, fast, bfloat16",
     "unsorted": "adapters, batches of random rows",
-}
+}  # fmt: skip
 MODEL_TITLES = {
-    "minilm": "MiniLM (6 x 384)",
-    "bert-base": "BERT-base (12 x 768)",
+    "minilm": "MiniLM (6 x 384)", "bert-base": "BERT-base (12 x 768)",
     "granite-embedding-30m-english": "granite-embedding-30m-english (RoBERTa, 6 x 384)",
-}
+}  # fmt: skip
 
 
 class Table(NamedTuple):
@@ -33,6 +30,23 @@ def of_settings(*names):
 def in_notes(result):
     """A table's place: the notes beside the benchmarks."""
     return NOTES
+
+
+def titled(settings):
+    """The model of settings in words."""
+    return MODEL_TITLES.get(settings["model"], settings["model"])
+
+
+def listed(seeds):
+    """Seeds in words."""
+    return f"seeds {', '.join(map(str, seeds))}"
+
+
+def markdown(title, head, sides, rows, *below):
+    """A table below its title: its first line, `l` or `r` for each column, rows of cells, and paragraphs below."""
+    rule = "".join("---:|" if side == "r" else "---|" for side in sides)
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in rows]
+    return "\n\n".join([f"**{title}**", "\n".join([head, f"|{rule}", *lines]), *below])
 
 
 def mean_and_sd(numbers, missing=""):

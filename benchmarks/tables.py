@@ -8,8 +8,7 @@ import sys
 
 from benchmarks import doors, int8
 from benchmarks.peers import adapterhub_parity, serving
-from benchmarks.provenance import ROOT, log
-from benchmarks.result_file import RESULTS
+from benchmarks.result import RESULTS, ROOT, log
 from benchmarks.steps import step_table
 from benchmarks.studies import claims, earlier, methods, quality, tasks
 from benchmarks.table_parts import NOTES, RESULTS_PAGE

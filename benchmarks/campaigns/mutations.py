@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from benchmarks.provenance import ROOT
+from benchmarks.result import ROOT
 
 #: File of `tf_adapters`, a piece of it, what stands in its place, and the tests: names of files, perhaps with pytest's
 #: `-k` behind a colon.

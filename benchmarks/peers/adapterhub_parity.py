@@ -8,9 +8,10 @@ import sys
 import tempfile
 
 from benchmarks.peers.adapterhub_torch import PEFT, compared, of_choices
-from benchmarks.result_file import finish, make_parser, parse_arguments
+from benchmarks.peers.torch_environment import torch_python
+from benchmarks.result import finish, make_parser, parse_arguments
 from benchmarks.start import command
-from benchmarks.table_parts import Table, in_notes, of_settings, origin
+from benchmarks.table_parts import Table, in_notes, markdown, of_settings, origin
 
 
 def parse(arguments=None):
@@ -39,18 +40,13 @@ def table(result):
         found = [result[direction][name] for direction in ("imported", "exported") if name in result[direction]]
         return ", ".join(f"{max(differences.values()):.0e}" for differences in found)
 
-    return "\n".join(
-        [
-            "**Greatest difference from `adapters` and PEFT on PyTorch, hidden states and logits: their file imported "
-            "here, ours exported there**",
-            "",
-            f"| | {' | '.join(families)} |",
-            "|---|" + "---:|" * len(families),
-            *(f"| {name} | {' | '.join(cell(f'{family}/{name}') for family in families)} |" for name in names),
-            "",
-            origin(result, "tiny random encoders, float32"),
-        ]
-    )
+    return markdown(
+        "Greatest difference from `adapters` and PEFT on PyTorch, hidden states and logits: their file imported here, "
+        "ours exported there",
+        f"| | {' | '.join(families)} |", "l" + "r" * len(families),
+        [(name, *(cell(f"{family}/{name}") for family in families)) for name in names],
+        origin(result, "tiny random encoders, float32"),
+    )  # fmt: skip
 
 
 TABLE = Table(table, of_settings(), in_notes)
@@ -58,22 +54,16 @@ TABLE = Table(table, of_settings(), in_notes)
 
 def main():
     options = parse()
-    torch_python = options.torch_python
-    if torch_python is None:
-        from benchmarks.peers.torch_environment import torch_python as make_environment
-
-        torch_python = make_environment()
     with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        _run(command("peers.adapterhub_torch", "make", folder, python=torch_python))
-        imported = import_all(folder)
-        exported = json.loads(
-            _run(command("peers.adapterhub_torch", "check", folder, python=torch_python)).splitlines()[-1]
-        )
+        python = torch_python(options.torch_python)
+        _on_torch("make", folder, python)
+        imported = import_all(pathlib.Path(folder))
+        exported = json.loads(_on_torch("check", folder, python).splitlines()[-1])
     finish("adapterhub-parity", options, (), {"imported": imported, "exported": exported}, table)
 
 
-def _run(words):
+def _on_torch(do, folder, python):
+    words = command("peers.adapterhub_torch", do, folder, python=python)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit("\n".join(done.stderr.splitlines()[-8:]))
@@ -95,11 +85,9 @@ def import_all(folder):
         try:
             head = describe_head(directory)
             # Without a head of its own it stands on the encoder's.
-            arguments = (
-                {"num_labels": 3}
-                if head is None
-                else {"head": head.head, "labels": head.labels, "head_layers": head.head_layers}
-            )
+            arguments = {"num_labels": 3}
+            if head is not None:
+                arguments = {"head": head.head, "labels": head.labels, "head_layers": head.head_layers}
             model = tf_adapters.load_backbone(folder / family / "model", **arguments)
             adapterhub.import_adapter(model, directory)
         except tf_adapters.InputError as error:

@@ -22,11 +22,11 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from benchmarks.pairing import in_turn
 from benchmarks.peers.torch_environment import torch_python
-from benchmarks.provenance import ROOT, installed_versions, log
-from benchmarks.result_file import at_least_1, finish, make_parser, parse_arguments
+from benchmarks.result import ROOT, at_least_1, finish, installed_versions, log, make_parser, parse_arguments
 from benchmarks.start import command
-from benchmarks.table_parts import Table, in_notes, of_settings, origin
+from benchmarks.table_parts import Table, in_notes, markdown, of_settings, origin
 
 ARMS = {
     "bank": "a bank of all tasks",
@@ -243,7 +243,7 @@ def _words(arm, options, folder, encoder, names):
     if arm == "torch-adapters":
         about = {"encoder": str(encoder), "tasks": len(names), **vars(options)}
         about = {name: about[name] for name in ("encoder", "tasks", "bottleneck", "replicas")}
-        return command("torch_server", json.dumps(about), python=options.torch_python or torch_python())
+        return command("torch_server", json.dumps(about), python=torch_python(options.torch_python))
     more = {"separate": "--separate", "wide-bank": f"--replicas={len(names)}"}
     tasks = [f"{name}={folder / name}" for name in names]
     return serve_words(*tasks, more.get(arm, f"--replicas={options.replicas}"))
@@ -255,7 +255,7 @@ def measure(options, folder, encoder, names, draw, generations):
     cores = json.dumps({"CPU": max(len(names), options.replicas, os.cpu_count())})
     arms = {arm: {"memory_mib": [], "clients": {str(one): [] for one in options.clients}} for arm in options.arms}
     for number in range(options.rounds):
-        for arm in options.arms[:: -1 if number % 2 else 1]:
+        for arm in in_turn(options.arms, number):
             words = _words(arm, options, folder, encoder, names)
             wrong = generations.wrong
             if arm == "torch-adapters":
@@ -310,30 +310,21 @@ def answers_while_tasks_change(options, folder, names, draw, expected):
 
 def table(result):
     """Markdown of one result of serving.py."""
-    settings = result["settings"]
-    lines = [
-        f"**Ray Serve, {settings['tasks']} tasks, {settings['model']}**", "",
-        "| server | memory, MiB | clients | requests/s | p50, ms | p95, ms | p99, ms | wrong |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]  # fmt: skip
+    settings, changing, rows = result["settings"], result["changing"], []
     for arm, found in result["arms"].items():
         for clients, rounds in found["clients"].items():
-            rate, *times = (
-                statistics.median(one[key] for one in rounds)
-                for key in ("requests_per_second", "p50_ms", "p95_ms", "p99_ms")
-            )
-            times = " | ".join(f"{one:.1f}" for one in times)
-            lines.append(
-                f"| {ARMS[arm]} | {statistics.median(found['memory_mib']):,.0f} | {clients} | {rate:.1f} | {times} "
-                f"| {sum(one['wrong'] for one in rounds)} |"
-            )
-    changing = result["changing"]
+            names = ("requests_per_second", "p50_ms", "p95_ms", "p99_ms")
+            figures = [f"{statistics.median(one[name] for one in rounds):.1f}" for name in names]
+            memory, wrong = statistics.median(found["memory_mib"]), sum(one["wrong"] for one in rounds)
+            rows.append((ARMS[arm], f"{memory:,.0f}", clients, *figures, wrong))
     what = (
         f"While tasks changed {changing['changes']} times, 32 clients made {changing['requests']:,} requests, of which "
         f"{changing['wrong']} were answered wrongly. Medians of {settings['rounds']} rounds of {settings['requests']} "
         f"requests of one row; {settings['replicas']} replicas where nothing else is said"
     )
-    return "\n".join([*lines, "", origin(result, what)])
+    title = f"Ray Serve, {settings['tasks']} tasks, {settings['model']}"
+    head = "| server | memory, MiB | clients | requests/s | p50, ms | p95, ms | p99, ms | wrong |"
+    return markdown(title, head, "lrrrrrrr", rows, origin(result, what))
 
 
 TABLE = Table(table, of_settings("model", "tasks", "replicas", "bottleneck"), in_notes)

@@ -1,7 +1,6 @@
 """Makes, once, the environment in which the PyTorch peers run: PyTorch, AdapterHub's `adapters` and PEFT.
 
-The package itself never needs PyTorch, so its peers live in a virtual environment of
-their own: `.benchmark-env/` in the repository's root, which git ignores.
+The package itself never needs PyTorch: it is in `.benchmark-env/` in the repository's root, which git ignores.
 """
 
 import argparse
@@ -10,41 +9,26 @@ import pathlib
 import subprocess
 import sys
 import time
-import venv
 
-from benchmarks.provenance import ROOT, log
+from benchmarks.result import ROOT, log
 
 FOLDER = ROOT / ".benchmark-env"
 REQUIREMENTS = ("torch==2.13.0", "adapters==1.3.0", "peft==0.21.2", "safetensors", "numpy", "ray[serve]==2.60.0")
 STAMP = "tf_adapters_benchmark.json"
 
 
-def torch_python(folder=FOLDER, *, python=sys.executable, log=log):
-    """Path of the Python interpreter that has the peers; makes the environment if need be.
-
-    Args:
-        folder: path of the virtual environment.
-        python: the interpreter that it is made with.
-        log: function that is told of progress, one line each.
-
-    Returns: `pathlib.Path`.
-
-    Raises:
-        RuntimeError: pip failed, or the peers cannot be imported; the message has pip's last lines.
-    """
-    folder = pathlib.Path(folder)
-    interpreter = folder / "bin" / "python"
-    stamp = folder / STAMP
-    wanted = {"requirements": list(REQUIREMENTS)}
+def torch_python(given=None, *, folder=FOLDER, python=sys.executable, log=log):
+    """Path of the Python that has the peers: the given one, or that of the virtual environment in `folder`, which the
+    interpreter `python` makes if need be. RuntimeError with pip's last lines where it or an import fails."""
+    if given:
+        return given
+    interpreter, stamp, wanted = folder / "bin" / "python", folder / STAMP, {"requirements": list(REQUIREMENTS)}
     # The stamp is written last, so an interrupted installation is taken up again.
     if interpreter.exists() and stamp.exists() and json.loads(stamp.read_text()) == wanted:
         return interpreter
     if not interpreter.exists():
         log(f"Making a virtual environment for the PyTorch peers in {folder}")
-        if pathlib.Path(python) == pathlib.Path(sys.executable):
-            venv.EnvBuilder(with_pip=True).create(folder)
-        else:
-            _run([python, "-m", "venv", str(folder)], log)
+        _run([python, "-m", "venv", str(folder)], log)
     log(f"Installing {', '.join(REQUIREMENTS)}; the wheels are large, this takes minutes")
     started = time.monotonic()
     _run([str(interpreter), "-m", "pip", "install", "--progress-bar", "off", *REQUIREMENTS], log)
@@ -76,7 +60,6 @@ def main():
     parser.add_argument("--python", default=sys.executable, help="interpreter to make it with (3.10 to 3.12)")
     arguments = parser.parse_args()
     try:
-        path = torch_python(arguments.folder, python=arguments.python)
+        print(torch_python(folder=arguments.folder, python=arguments.python))
     except RuntimeError as error:
         sys.exit(str(error))
-    print(path)

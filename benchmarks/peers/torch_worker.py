@@ -1,22 +1,20 @@
 """The arms that run on PyTorch: AdapterHub's `adapters`, full fine-tuning, PEFT's LoRA; started by step.py.
 
-It imports nothing of tf_adapters. What trains is made equal to the TensorFlow arms:
-two adapters per block at the same bottleneck with exact GELU, the blocks' LayerNorms
-and the classifier, and the pooler where pretraining left it untrained, as in
-`tf_adapters.models.state.untrained_layers`. LoRA has its matrices in place of adapters and LayerNorms.
+It imports nothing of tf_adapters. What trains is made equal to the TensorFlow arms: two adapters per block at the same
+bottleneck with exact GELU, the blocks' LayerNorms and the classifier, and the pooler where pretraining left it
+untrained. LoRA has its matrices in place of adapters and LayerNorms.
 """
 
 import contextlib
 
-import numpy as np
 import torch
 
-from benchmarks.peers.lora_tasks import ALPHA, RANK, TARGETS, TASKS, names_of, task_weights
-from benchmarks.peers.worker_protocol import serve
-from benchmarks.provenance import installed_versions
+from benchmarks.peers import worker_protocol
+from benchmarks.peers.worker_protocol import ALPHA, RANK, TARGETS, TASKS, names_of
+from benchmarks.result import installed_versions
 
 
-class TorchArm:
+class TorchArm(worker_protocol.Arm):
     """`torch-adapters`, `torch-full`, `torch-lora`, `torch-forward-adapters`, or `torch-routed-lora`."""
 
     def __init__(self, settings):
@@ -80,9 +78,8 @@ def _build(name, settings):
         import adapters
 
         adapters.init(model)
-        config = adapters.DoubleSeqBnConfig(
-            reduction_factor=model.config.hidden_size / settings["bottleneck"], non_linearity="gelu"
-        )
+        factor = model.config.hidden_size / settings["bottleneck"]
+        config = adapters.DoubleSeqBnConfig(reduction_factor=factor, non_linearity="gelu")
         model.add_adapter("benchmark", config=config)
         model.train_adapter("benchmark")
         for key, parameter in model.named_parameters():
@@ -109,15 +106,14 @@ def _build(name, settings):
 def _lora_config():
     import peft
 
-    return peft.LoraConfig(
-        task_type="SEQ_CLS", r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, target_modules=list(TARGETS)
-    )
+    settings = {"r": RANK, "lora_alpha": ALPHA, "lora_dropout": 0.0, "target_modules": list(TARGETS)}
+    return peft.LoraConfig(task_type="SEQ_CLS", **settings)
 
 
 @torch.no_grad()
 def _assign(bert, classifier, name, number):
     """Give the LoRA of a name, and its classifier, the weights of a task."""
-    sites, (kernel, bias) = task_weights(number, bert.config.num_hidden_layers, bert.config.hidden_size)
+    sites, (kernel, bias) = worker_protocol.task_weights(number, bert.config.num_hidden_layers, bert.config.hidden_size)
     for (block, target), factors in sites.items():
         layer = getattr(bert.encoder.layer[block].attention.self, target)
         for matrices, values in zip((layer.lora_A, layer.lora_B), factors):
@@ -129,14 +125,11 @@ def _assign(bert, classifier, name, number):
 
 def _read_batches(path):
     batches = []
-    with np.load(path) as arrays:
-        for index in range(len(arrays.files) // 3):
-            ids = torch.from_numpy(arrays[f"input_ids_{index}"]).long()
-            mask = torch.from_numpy(arrays[f"attention_mask_{index}"]).long()
-            inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-            batches.append((inputs, torch.from_numpy(arrays[f"labels_{index}"]).long()))
+    for arrays in worker_protocol.read_batches(path):
+        ids, mask, labels = (torch.from_numpy(array).long() for array in arrays)
+        batches.append(({"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}, labels))
     return batches
 
 
 def main():
-    serve(TorchArm)
+    worker_protocol.serve(TorchArm)

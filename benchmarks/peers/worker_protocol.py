@@ -1,11 +1,10 @@
-"""One arm of a benchmark in a process of its own, told what to do by JSON lines.
+"""One arm of a benchmark in a process of its own, told what to do by JSON lines, and what all arms compute on.
 
-The driver writes a request to the worker's standard input and waits for one line of
-answer, so that of all workers only one computes at a time. Neither side imports
-anything heavy here: PyTorch's and TensorFlow's workers share this file.
+The driver writes a request to the worker's standard input and waits for one line of answer, so that of all workers only
+one computes at a time. Neither side imports anything heavy here: PyTorch's and TensorFlow's workers share this file.
 
-Requests: {"do": "build", ...settings}, {"do": "warm-up"}, {"do": "steps", "count": n},
-{"do": "finish"}. Answers: {"ok": {...}} or {"error": "..."}.
+Requests: {"do": "build", ...settings}, {"do": "warm-up"}, {"do": "steps", "count": n}, {"do": "finish"}.
+Answers: {"ok": {...}} or {"error": "..."}.
 """
 
 import json
@@ -17,33 +16,26 @@ import tempfile
 import time
 import traceback
 
+import numpy as np
+
+# Of the banks of LoRA: the same tasks for this package and for PEFT.
+TASKS, RANK, ALPHA, TARGETS = 32, 8, 16, ("query", "value")
+
 
 class WorkerError(RuntimeError):
     """A worker reported an error or died; the message has what it last said."""
 
 
 class Worker:
-    """The driver's end of one worker process.
-
-    Args:
-        name: the arm's name.
-        command: list of str that starts the process.
-        environment: dict of environment variables added to this process's.
-        log: path of a file for what the worker's libraries print.
-    """
+    """The driver's end of the process of an arm, which a command, a list of str, starts with these variables beside
+    this process's. What its libraries print goes to the file `log`."""
 
     def __init__(self, name, command, *, environment=None, log):
         self.name = name
         self.log = pathlib.Path(log)
         with open(self.log, "wb") as file:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-                env={**os.environ, **(environment or {})},
-            )
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": file}
+            self.process = subprocess.Popen(command, **pipes, text=True, env={**os.environ, **(environment or {})})
 
     def ask(self, do, **values):
         """Send one request and return its answer; raises WorkerError."""
@@ -79,15 +71,20 @@ class Worker:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
 
-def serve(make_arm):
-    """Answer requests until "finish"; the worker's end.
+class Arm:
+    """What a worker computes: `step(index)` trains on batch `index`, or scores it, and returns when that is done.
 
-    Args:
-        make_arm: function of the settings that returns an arm: an object with
-            `trained_parameters` (int), `details` (dict), `step(index)`, which trains on or
-            scores batch `index` and returns when that is done, `batch_count`, and
-            `save(directory)`, which may do nothing, and may return a dict of what it measured.
+    It has `batch_count`, and `details`, a dict for its row of the result. `save` writes what was trained.
     """
+
+    trained_parameters = 0
+
+    def save(self, directory):
+        pass
+
+
+def serve(make_arm):
+    """Answer requests until "finish", by the arm that a function of the settings makes; the worker's end."""
     # Libraries print to standard output too; the answers keep the real one for themselves.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -99,12 +96,9 @@ def serve(make_arm):
             if do == "build":
                 started = time.perf_counter()
                 arm = make_arm(request)
-                answer = {
-                    "build_s": time.perf_counter() - started,
-                    "trained_parameters": arm.trained_parameters,
-                    "built_rss_mib": peak_rss_mib(),
-                    **arm.details,
-                }
+                seconds, memory = time.perf_counter() - started, peak_rss_mib()
+                about = {"trained_parameters": arm.trained_parameters, **arm.details}
+                answer = {"build_s": seconds, "built_rss_mib": memory, **about}
             elif do == "warm-up":
                 times = [_timed(arm, index) for index in range(arm.batch_count)]
                 answer = {"first_step_s": times[0] / 1e3, "warm_up_s": sum(times) / 1e3, "peak_rss_mib": peak_rss_mib()}
@@ -116,34 +110,25 @@ def serve(make_arm):
                 answer = {"peak_rss_mib": peak_rss_mib(), **_saved(arm)}
             else:
                 raise ValueError(f"unknown request {do!r}")
+            answer = {"ok": answer}
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
             traceback.print_exc()
-            answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
-            answers.flush()
-            continue
-        answers.write(json.dumps({"ok": answer}) + "\n")
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
-        if do == "finish":
+        if do == "finish" and "ok" in answer:
             break
     # Nothing left to do, and interpreters with two runtimes take seconds to end.
     os._exit(0)
 
 
 def peak_rss_mib():
-    """Highest resident memory of this process, MiB.
-
-    Not `getrusage`: its number survives `exec`, so a child starts with the peak of
-    the process that started it.
-    """
+    """Highest resident memory of this process, MiB. Not `getrusage`, whose number survives `exec`: a child starts with
+    the peak of the process that started it."""
     for line in pathlib.Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
     raise RuntimeError("/proc/self/status has no VmHWM: peak memory needs Linux.")
-
-
-def directory_bytes(directory):
-    """Bytes of all files below a directory."""
-    return sum(path.stat().st_size for path in pathlib.Path(directory).rglob("*") if path.is_file())
 
 
 def _timed(arm, index):
@@ -154,5 +139,42 @@ def _timed(arm, index):
 
 def _saved(arm):
     with tempfile.TemporaryDirectory() as directory:
-        measured = arm.save(directory) or {}
-        return {"saved_bytes": directory_bytes(directory) or None, **measured}
+        arm.save(directory)
+        size = sum(path.stat().st_size for path in pathlib.Path(directory).rglob("*") if path.is_file())
+        return {"saved_bytes": size or None}
+
+
+def read_batches(path):
+    """The batches that batches.py wrote: a list of token ids and masks, `(rows, length)`, and labels."""
+    with np.load(path) as arrays:
+        names, count = ("input_ids", "attention_mask", "labels"), len(arrays.files) // 3
+        return [[arrays[f"{name}_{index}"] for name in names] for index in range(count)]
+
+
+def names_of(rows):
+    """The task of each row of a batch, a list of str."""
+    return [f"task{number % TASKS}" for number in range(rows)]
+
+
+def task_weights(number, depth, hidden_size):
+    """Trained weights of the task of a number, float32 arrays: a dict from `(block, target)` to `A`, `(hidden_size,
+    RANK)`, and `B`, `(RANK, hidden_size)`; and the classifier's kernel, `(hidden_size, 2)`, and bias, `(2,)`."""
+    random = np.random.default_rng(number)
+
+    def draw(*shape):
+        return (random.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+
+    sites = [(block, target) for block in range(depth) for target in TARGETS]
+    return {site: (draw(hidden_size, RANK), draw(RANK, hidden_size)) for site in sites}, (draw(hidden_size, 2), draw(2))
+
+
+def check_same(answers, tolerance=1e-3):
+    """Raise RuntimeError unless arms answered the same: `answers` has the logits of each one's first batch.
+
+    Returns: the greatest difference, a float.
+    """
+    values = np.asarray(list(answers.values()))
+    difference = float(np.ptp(values, axis=0).max(initial=0.0))
+    if not difference <= tolerance:
+        raise RuntimeError(f"{' and '.join(answers)} answer otherwise, by {difference:.1g}: they compute other things.")
+    return difference

@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from benchmarks.provenance import installed_versions, log, provenance
+from benchmarks.result import installed_versions, log, provenance
 from benchmarks.start import command
 
 ARMS = ("adapters", "full")

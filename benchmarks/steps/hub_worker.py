@@ -6,15 +6,15 @@ them.
 
 import numpy as np
 
-from benchmarks.peers.worker_protocol import serve
-from benchmarks.provenance import installed_versions
+from benchmarks.peers.worker_protocol import Arm, read_batches, serve
+from benchmarks.result import installed_versions
+from benchmarks.steps.tf_worker import set_threads
 
-BACKENDS = ("tensorflow", "jax", "torch")
 # KerasHub's own LoRA trains four matrices of each block: rank 8 of query and value.
 _LORA_RANK = 8
 
 
-class HubArm:
+class HubArm(Arm):
     """Adapters, full fine-tuning or KerasHub's own LoRA: one optimiser step on one batch."""
 
     def __init__(self, settings):
@@ -25,8 +25,7 @@ class HubArm:
         from tf_adapters.models.keras_hub.door import Called
 
         what = settings["arm"].rpartition("-")[2]
-        fast = what == "fast"
-        what = "adapters" if fast else what
+        what, fast = ("adapters", True) if what == "fast" else (what, False)
         model = tf_adapters.load_backbone(settings["directory"], num_labels=2, door="keras-hub")
         if what == "adapters":
             config = tf_adapters.AdapterConfig(bottleneck_size=settings["bottleneck"], train_layer_norm="encoder")
@@ -42,18 +41,10 @@ class HubArm:
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile="-jit-" in settings["arm"] or keras.backend.backend() == "jax",
         )
-        with np.load(settings["batches"]) as arrays:
-            self.batches = [
-                (
-                    {
-                        "token_ids": arrays[f"input_ids_{index}"],
-                        "padding_mask": arrays[f"attention_mask_{index}"],
-                        "segment_ids": np.zeros_like(arrays[f"input_ids_{index}"]),
-                    },
-                    arrays[f"labels_{index}"],
-                )
-                for index in range(len(arrays.files) // 3)
-            ]
+        self.batches = [
+            ({"token_ids": ids, "padding_mask": mask, "segment_ids": np.zeros_like(ids)}, labels)
+            for ids, mask, labels in read_batches(settings["batches"])
+        ]
         self.batch_count = len(self.batches)
         self.trained_parameters = int(sum(np.prod(weight.shape) for weight in model.trainable_variables))
         names = ("keras", "keras-hub", keras.backend.backend(), "numpy", "tf_adapters")
@@ -79,10 +70,7 @@ def make_arm(settings):
 
         torch.set_num_threads(settings["threads"])
     else:
-        import tensorflow as tf
-
-        tf.config.threading.set_intra_op_parallelism_threads(settings["threads"])
-        tf.config.threading.set_inter_op_parallelism_threads(settings["threads"])
+        set_threads(settings["threads"])
     keras.utils.set_random_seed(settings["seed"])
     keras.config.set_dtype_policy(settings["precision"])
     return HubArm(settings)

@@ -7,13 +7,11 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 
-from benchmarks.pairing import BEFORE, paired_ratios, summarise_steps
-from benchmarks.peers.lora_tasks import check_same
-from benchmarks.peers.worker_protocol import Worker, WorkerError
-from benchmarks.provenance import available_memory_gib, busy_cores, git_state, log, provenance, usable_cores
-from benchmarks.result_file import RESULTS, at_least_1, with_link, write_result
+from benchmarks.pairing import BEFORE, in_turn, paired_ratios, summarise_steps
+from benchmarks.peers.torch_environment import torch_python
+from benchmarks.peers.worker_protocol import Worker, WorkerError, check_same
+from benchmarks.result import at_least_1, busy_cores, git_state, log, make_parser, parse_arguments, provenance, show
 from benchmarks.start import command
 from benchmarks.steps.step_table import table
 
@@ -37,25 +35,15 @@ PAUSE_S = 0.3  # lets the spinning threads of the last worker fall asleep
 
 
 def alternate(workers, *, rounds, steps, log=print, pause=PAUSE_S, busy=busy_cores):
-    """Let the workers compute in turns.
+    """Let the workers, a dict from arm to Worker, compute in turns of so many steps, with a pause of so many seconds
+    before each. `busy` waits so long and returns how many cores were busy meanwhile.
 
-    Every round gives each worker one turn of `steps` steps; the order is reversed in
-    every second round, so that a slow drift of the machine favours none.
-
-    Args:
-        workers: dict from arm to Worker, warmed up.
-        rounds, steps: ints.
-        log: function for progress lines.
-        pause: float, seconds before each turn, in which no worker computes.
-        busy: function that waits so long and returns how many cores were busy meanwhile.
-
-    Returns: dict from arm to its turns, lists of step times in ms, and the mean of busy
-        cores in the pauses, which should be nearly 0.
+    Returns: dict from arm to its turns, lists of step times in ms, and the mean of busy cores in the pauses, which
+        should be nearly 0.
     """
     turns, others = {arm: [] for arm in workers}, []
     for number in range(rounds):
-        order = list(workers) if number % 2 == 0 else list(reversed(workers))
-        for arm in order:
+        for arm in in_turn(workers, number):
             others.append(busy(pause))
             turns[arm].append(workers[arm].ask("steps", count=steps)["step_ms"])
         means = ", ".join(f"{arm} {sum(turns[arm][-1]) / steps:.0f}" for arm in workers)
@@ -82,11 +70,9 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
     """Run the whole comparison and return the result, a dict for JSON.
 
     Args:
-        settings: dict: model, batches, batch_size, bottleneck, rounds, steps, arms, precision,
-            threads, seed, learning_rate, xla.
+        settings: dict of what the result keeps of the options.
         torch_python: path of the Python that has the peers, or None without PyTorch arms.
         data_dir, split: where the sentences come from; see batches.py.
-        log: function for progress lines.
         before: path of another checkout, which computes the arms whose names start with `before:`.
     """
     result = {"kind": "step", **provenance(), "settings": settings}
@@ -96,26 +82,20 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
         result["batches"] = {key: value for key, value in about.items() if key not in ("directory", "weights")}
         result["weights"] = about["weights"]
         environment = {
-            "CUDA_VISIBLE_DEVICES": "-1",
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": str(settings["threads"]),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "TF_USE_LEGACY_KERAS": "1",
-        }
+            "CUDA_VISIBLE_DEVICES": "-1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(settings["threads"]),
+            "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1",
+        }  # fmt: skip
         workers, arms = {}, {}
         try:
             for arm in settings["arms"]:
                 kind, precision = split_arm(arm, settings["precision"])
-                own = dict(environment)
-                if kind in TORCH_ARMS:
-                    words = command("peers.torch_worker", python=torch_python)
-                elif kind in HUB_ARMS:
-                    backend = own["KERAS_BACKEND"] = kind.partition("-")[0]
-                    words = command("steps.hub_worker", python=torch_python if backend == "torch" else sys.executable)
-                elif arm.startswith(BEFORE):
-                    words = command("steps.tf_worker", checkout=before)
-                else:
-                    words = command("steps.tf_worker")
+                own, where = dict(environment), {"python": torch_python} if kind.startswith("torch") else {}
+                if arm.startswith(BEFORE):
+                    where["checkout"] = before
+                if kind in HUB_ARMS:
+                    own["KERAS_BACKEND"] = kind.partition("-")[0]
+                worker = "steps.hub_worker" if kind in HUB_ARMS else "steps.tf_worker"
+                words = command("peers.torch_worker" if kind in TORCH_ARMS else worker, **where)
                 workers[arm] = Worker(arm, words, environment=own, log=folder / f"{arm}.log")
                 log(f"{arm}: building ...")
                 given = {"directory": about["directory"], "batches": str(folder / "batches.npz")}
@@ -124,8 +104,7 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
                 arms[arm] |= workers[arm].ask("warm-up")
                 log(
                     f"{arm}: {arms[arm]['trained_parameters']:,} parameters train, first step "
-                    f"{arms[arm]['first_step_s']:.1f} s, peak {arms[arm]['peak_rss_mib']:,.0f} MiB; "
-                    f"{available_memory_gib():.1f} GiB left for the others"
+                    f"{arms[arm]['first_step_s']:.1f} s, peak {arms[arm]['peak_rss_mib']:,.0f} MiB"
                 )
             answers = {arm: row.pop("logits") for arm, row in arms.items() if "logits" in row}
             if len(answers) > 1 and settings["precision"] == "float32":
@@ -141,10 +120,9 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
         kind, _ = split_arm(arm)
         where = f"keras on {kind.partition('-')[0]}" if kind in HUB_ARMS else "tensorflow"
         versions["torch" if kind in TORCH_ARMS else where] = row.pop("versions")
-        row |= {**summarise_steps(turns[arm], settings["batch_size"]), "turns_ms": _rounded(turns[arm])}
-    result["versions"] = versions
-    result["arms"] = arms
-    result["ratios"] = paired_ratios(turns)
+        rounded = [[round(value, 3) for value in turn] for turn in turns[arm]]
+        row |= {**summarise_steps(turns[arm], settings["batch_size"]), "turns_ms": rounded}
+    result |= {"versions": versions, "arms": arms, "ratios": paired_ratios(turns)}
     result["busy_cores_in_pauses"] = round(others, 2)
     if others > BUSY:
         log(f"Something else used {others:.1f} cores during the run: do not trust these times.")
@@ -173,21 +151,17 @@ def _write_batches(folder, settings, data_dir, split, log):
     return about
 
 
-def _rounded(turns):
-    return [[round(value, 3) for value in turn] for turn in turns]
-
-
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__ + " Each arm is a process of its own with a memory peak of its own, and only one computes "
-        "at a time. The result is a new JSON file. Run it on an otherwise idle machine.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = make_parser(
+        __doc__ + " Each arm is a process of its own with a memory peak of its own, and only one computes at a time. "
+        "The result is a new JSON file. Run it on an otherwise idle machine.",
+        smoke="batches of 2 rows, one round",
+        data="folder with tfds glue/sst2; without it, Rotten Tomatoes sentences",
+    )  # fmt: skip
     help = "minilm; bert-base, which is BERT-base's configuration with random weights; or a checkpoint directory"
     parser.add_argument("--model", default="minilm", help=help)
     help = "t128: rows packed to 128 tokens, no padding; short: sentences sorted by length"
     parser.add_argument("--batches", choices=sorted(BATCH_COUNTS), default="t128", help=help)
-    parser.add_argument("--data-dir", help="folder with tfds glue/sst2; without it, Rotten Tomatoes sentences")
     parser.add_argument("--split", default="validation", help="rows of that split; SST-2's train rows are phrases")
     parser.add_argument("--batch-size", type=at_least_1, help="default: 16 for bert-base with t128, 32 otherwise")
     parser.add_argument("--bottleneck", type=at_least_1, default=64, help="units of an adapter")
@@ -199,14 +173,10 @@ def parse(arguments=None):
     parser.add_argument("--before", type=pathlib.Path, metavar="CHECKOUT", help=help)
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the arms")
     parser.add_argument("--xla", action="store_true", help="compile the TensorFlow arms with XLA")
-    parser.add_argument("--threads", type=at_least_1, default=usable_cores(), help="of each worker")
+    parser.add_argument("--threads", type=at_least_1, default=len(os.sched_getaffinity(0)), help="of each worker")
     parser.add_argument("--seed", type=int, default=0, help="chooses the sentences and initial weights")
     parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")
-    parser.add_argument("--output", type=pathlib.Path, help="new JSON file; default: dated, in benchmarks/results")
-    parser.add_argument("--smoke", action="store_true", help="batches of 2 rows, one round, nothing kept: does it run?")
-    options = parser.parse_args(arguments)
-    if options.smoke:
-        options.rounds, options.batch_size = 1, 2
+    options = parse_arguments(parser, arguments, _name, rounds=1, batch_size=2)
     if options.batch_size is None:
         options.batch_size = 16 if options.model == "bert-base" and options.batches == "t128" else 32
     count = BATCH_COUNTS[options.batches]
@@ -216,30 +186,30 @@ def parse(arguments=None):
         parser.error(f"--steps {options.steps} must be a multiple of the {count} batches, so that turns are alike.")
     if len(set(options.arms)) != len(options.arms):
         parser.error("--arms names an arm twice.")
+    kinds = {split_arm(arm)[0] for arm in options.arms}
+    if options.torch_python is None and any(kind.startswith("torch-hub") for kind in kinds):
+        parser.error("torch-hub arms need --torch-python, a Python that has PyTorch beside this package.")
     if options.before:
         if not (options.before / "benchmarks" / "start.py").is_file():
             parser.error(f"--before {options.before} is no checkout of this project with a benchmarks/start.py.")
         options.arms += [BEFORE + arm for arm in options.arms if split_arm(arm)[0] not in TORCH_ARMS]
-    return parser, options
+    return options
+
+
+def _model(options):
+    return pathlib.Path(options.model).resolve().name
+
+
+def _name(options):
+    return f"{_model(options)}-{options.batches}-{options.precision}{'-xla' if options.xla else ''}"
 
 
 def main():
-    parser, options = parse()
-    name = pathlib.Path(options.model).resolve().name
-    output = options.output
-    if output is None and not options.smoke:
-        kind = f"{options.batches}-{options.precision}" + ("-xla" if options.xla else "")
-        output = RESULTS / f"{name}-{kind}-{time.strftime('%Y-%m-%d')}.json"
-    if output is not None and output.exists():
-        parser.error(f"{output} exists, and results are added, never edited: give another --output.")
-    settings = {
-        "model": name,
-        "model_source": options.model,
-        **{key: getattr(options, key) for key in ("batches", "batch_size", "bottleneck", "rounds", "steps", "arms")},
-        **{key: getattr(options, key) for key in ("precision", "xla", "threads", "seed")},
-        # The rate does not change the time of a step; small, so that no arm diverges.
-        "learning_rate": 1e-5,
-    }
+    options = parse()
+    kept = "batches batch_size bottleneck rounds steps arms precision xla threads seed"
+    # The rate does not change the time of a step; small, so that no arm diverges.
+    settings = {"model": _model(options), "model_source": options.model, "learning_rate": 1e-5}
+    settings |= {name: getattr(options, name) for name in kept.split()}
     if options.before:
         settings["before"] = git_state(options.before)["commit"]
     others = busy_cores(1.0)
@@ -248,19 +218,11 @@ def main():
     if git_state()["dirty"]:
         log("Tracked files differ from the commit; the result will say so.")
     try:
-        torch_python = options.torch_python
-        kinds = {split_arm(arm)[0] for arm in options.arms}
-        if torch_python is None and any(kind.startswith("torch-hub") for kind in kinds):
-            parser.error("torch-hub arms need --torch-python, a Python that has PyTorch beside this package.")
-        if torch_python is None and kinds & set(TORCH_ARMS):
-            from benchmarks.peers.torch_environment import torch_python as make_environment
-
-            torch_python = make_environment()
+        python = options.torch_python
+        if {split_arm(arm)[0] for arm in options.arms} & set(TORCH_ARMS):
+            python = torch_python(options.torch_python)
         where = {"data_dir": options.data_dir, "split": options.split, "before": options.before}
-        result = measure(settings, torch_python=torch_python, log=log, **where)
+        result = measure(settings, torch_python=python, log=log, **where)
     except (WorkerError, RuntimeError) as error:
         sys.exit(str(error))
-    print(table(with_link(result, output or "not kept")))
-    if output is not None:
-        write_result(output, result)
-        print(f"Written to {os.path.relpath(output)}")
+    show(result, options.output, table)

@@ -1,7 +1,7 @@
 """The tables of step.py's results."""
 
 from benchmarks.pairing import BEFORE, tracing_seconds
-from benchmarks.table_parts import MODEL_TITLES, NOTES, Table, in_notes, of_settings, origin
+from benchmarks.table_parts import NOTES, Table, in_notes, markdown, of_settings, origin, titled
 
 _HUB_ARMS = {"adapters": "**adapters**", "full": "full fine-tuning", "lora": "KerasHub's own LoRA r=8"}
 _HUB_BACKENDS = {"tensorflow": "TensorFlow", "tensorflow-jit": "TensorFlow, XLA", "jax": "JAX", "torch": "PyTorch"}
@@ -57,63 +57,53 @@ def overview(results):
         shown = [result["ratios"].get(name) for name in RATIOS]
         if any(shown) and not any(_kinds(result)[:4]):  # doors have columns of their own
             cells = [f"{ratio['median']:.2f}" if ratio else "" for ratio in shown]
-            milliseconds = result["arms"]["adapters"]["step_ms"]["median"]
-            rows.append(f"| {_title(result)} | {milliseconds:.0f} | {' | '.join(cells)} |")
-    if not rows:
-        return ""
-    head = f"| | adapters, ms | {' | '.join(RATIOS.values())} |\n|---|---:|{'---:|' * len(RATIOS)}"
+            rows.append((_title(result), f"{result['arms']['adapters']['step_ms']['median']:.0f}", *cells))
     note = f"Medians, paired by round. [{NOTES}](../{NOTES}#further-results) has their intervals, memory and machines."
-    return "\n".join(["**How long a training step takes**", "", head, *rows, "", f"<sub>{note}</sub>"])
+    head = f"| | adapters, ms | {' | '.join(RATIOS.values())} |"
+    sides = "lr" + "r" * len(RATIOS)
+    return markdown("How long a training step takes", head, sides, rows, f"<sub>{note}</sub>") if rows else ""
 
 
 def _title(result):
     settings, lengths = result["settings"], result["batches"]["lengths"]
     length = f"{lengths[0]}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
-    model = MODEL_TITLES.get(settings["model"], settings["model"])
     weights = ", random weights" if result["weights"] == "random" else ""
     bottleneck = "" if settings["bottleneck"] == 64 else f", bottleneck of {settings['bottleneck']}"
     return (
-        f"{model}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
+        f"{titled(settings)}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
         f"{', XLA' if settings['xla'] else ''}{bottleneck}"
     )
 
 
 def table(result):
     """Markdown of one result of step.py."""
-    settings, batches = result["settings"], result["batches"]
-    lengths = batches["lengths"]
-    lines = [
-        f"**{_title(result)}**",
-        "",
-        "| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters "
-        "| saved, MB |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    places = list(ARMS)
+    settings, batches, places, rows = result["settings"], result["batches"], list(ARMS), []
     for arm, row in sorted(
         result["arms"].items(),
         key=lambda item: (places.index(_shown_as(item[0])), row_number(item[1]), item[0].startswith(BEFORE), item[0]),
     ):
         _, _, precision = arm.partition("@")
         title = ARMS[_shown_as(arm)].format(f"{row_number(row):,}")
-        if arm.startswith(BEFORE):
-            title += f", at {settings['before'][:7]}"
-        step, tracing = row["step_ms"], tracing_seconds(row, len(lengths))
-        trained = f"{row['trained_parameters']:,}" if row["trained_parameters"] else ""
-        saved = f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else ""
-        lines.append(
-            f"| {title}{precision and ', ' + precision} | {step['median']:.0f} ({step['min']:.0f} to "
-            f"{step['max']:.0f}) | {row['examples_per_second']:.1f} | {tracing:.1f} | {row['peak_rss_mib']:,.0f} | "
-            f"{trained} | {saved} |"
-        )
-    if result["ratios"]:
-        lines += ["", "| step time, paired by round | median | interval |", "|---|---:|---:|"]
+        title += f", at {settings['before'][:7]}" if arm.startswith(BEFORE) else ""
+        step = row["step_ms"]
+        rows.append((
+            title + (precision and f", {precision}"),
+            f"{step['median']:.0f} ({step['min']:.0f} to {step['max']:.0f})", f"{row['examples_per_second']:.1f}",
+            f"{tracing_seconds(row, len(batches['lengths'])):.1f}", f"{row['peak_rss_mib']:,.0f}",
+            f"{row['trained_parameters']:,}" if row["trained_parameters"] else "",
+            f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else "",
+        ))  # fmt: skip
+    ratios = [] if not result["ratios"] else ["| step time, paired by round | median | interval |", "|---|---:|---:|"]
     for name, ratio in result["ratios"].items():
         low, high = ratio["interval"] or (ratio["min"], ratio["max"])
         kind = "" if ratio["interval"] else " (range)"
-        lines.append(f"| {name} | {ratio['median']:.2f} | {low:.2f} to {high:.2f}{kind} |")
-    lines += ["", origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")]
-    return "\n".join(lines)
+        ratios.append(f"| {name} | {ratio['median']:.2f} | {low:.2f} to {high:.2f}{kind} |")
+    head = (
+        "| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters "
+        "| saved, MB |"
+    )
+    below = origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")
+    return markdown(_title(result), head, "lrrrrrr", rows, *filter(None, ["\n".join(ratios)]), below)
 
 
 def row_number(row):

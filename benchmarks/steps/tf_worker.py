@@ -1,28 +1,24 @@
 """The arms that run on TensorFlow, by the package's public functions; started by step.py.
 
-A training step is the function that `model.fit` calls for each batch
-(`make_train_function`, from an iterator over a dataset), without fit's callbacks.
-`train_on_batch` would wrap each batch in a new dataset of its own, which costs
+A training step is the function that `model.fit` calls for each batch (`make_train_function`, from an iterator over a
+dataset), without fit's callbacks. `train_on_batch` would wrap each batch in a new dataset of its own, which costs
 milliseconds that no training pays.
 """
 
 import functools
 import tempfile
 
-import numpy as np
-
-from benchmarks.peers.lora_tasks import ALPHA, RANK, TARGETS, TASKS, names_of, task_weights
-from benchmarks.peers.worker_protocol import serve
-from benchmarks.provenance import installed_versions
+from benchmarks.peers import worker_protocol
+from benchmarks.peers.worker_protocol import ALPHA, RANK, TARGETS, TASKS, Arm, names_of
+from benchmarks.result import installed_versions
 
 
-class TrainingArm:
+class TrainingArm(Arm):
     """`adapters`, `full`, `fast`, these as `checkpointed-...`, `lora` or `fast-lora`: one optimiser step."""
 
     def __init__(self, settings):
         import tensorflow as tf
 
-        from tf_adapters import save_adapter
         from tf_adapters._keras import keras
         from tf_adapters.layers.ops import keras2
         from tf_adapters.training.step import GradientCheckpointing, TrainingStep
@@ -30,9 +26,8 @@ class TrainingArm:
         self.whole, self.details = _build(settings, adapters=not settings["arm"].endswith("full"))
         batches = _read_batches(settings["batches"])
         self.batch_count = len(batches)
-        self.model = TrainingStep(
-            self.whole, [GradientCheckpointing(self.whole)] if settings["arm"].startswith("checkpointed") else []
-        )
+        changes = [GradientCheckpointing(self.whole)] if settings["arm"].startswith("checkpointed") else []
+        self.model = TrainingStep(self.whole, changes)
         self.model.compile(
             optimizer=keras2.Adam(settings["learning_rate"]),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -41,20 +36,19 @@ class TrainingArm:
         datasets = [tf.data.Dataset.from_tensors(batch) for batch in batches]
         self.iterator = iter(functools.reduce(lambda a, b: a.concatenate(b), datasets).repeat())
         self.train = self.model.make_train_function()
-        self.trained_parameters = _count(self.model.trainable_variables)
-        self._save_adapter = save_adapter
+        self.trained_parameters = sum(variable.shape.num_elements() for variable in self.model.trainable_variables)
 
     def step(self, index):
         float(self.train(self.iterator)["loss"])  # reading the loss waits for the step
 
     def save(self, directory):
-        self._save_adapter(self.whole, directory)
+        import tf_adapters
+
+        tf_adapters.save_adapter(self.whole, directory)
 
 
-class ForwardArm:
+class ForwardArm(Arm):
     """`forward-plain`, `forward-adapters` or `forward-fast`: the logits of one batch."""
-
-    trained_parameters = 0
 
     def __init__(self, settings):
         import tensorflow as tf
@@ -74,14 +68,9 @@ class ForwardArm:
     def step(self, index):
         self.forward(self.batches[index]).numpy()
 
-    def save(self, directory):
-        pass
 
-
-class RoutedArm:
+class RoutedArm(Arm):
     """`routed` or `routed-lora`: the logits of one batch from an `AdapterBank` of 32 tasks, each row of another one."""
-
-    trained_parameters = 0
 
     def __init__(self, settings):
         import tensorflow as tf
@@ -96,7 +85,10 @@ class RoutedArm:
             task = {"kind": "classification", "text_pairs": False}
             for number, name in enumerate(names_of(TASKS)):
                 if lora:
-                    _assign(model, *task_weights(number, model.config.num_hidden_layers, model.config.hidden_size))
+                    _assign(
+                        model,
+                        *worker_protocol.task_weights(number, model.config.num_hidden_layers, model.config.hidden_size),
+                    )
                 if lora or number == 0:
                     tf_adapters.save_adapter(model, f"{folder}/task", text=wordpiece, task=task)
                 self.bank.add(name, f"{folder}/task")
@@ -112,22 +104,24 @@ class RoutedArm:
     def step(self, index):
         self.bank(self.batches[index])["logits"].numpy()
 
-    def save(self, directory):
-        pass
-
 
 def make_arm(settings):
     """The arm that `settings["arm"]` names."""
-    import tensorflow as tf
-
     from tf_adapters._keras import keras
 
-    tf.config.threading.set_intra_op_parallelism_threads(settings["threads"])
-    tf.config.threading.set_inter_op_parallelism_threads(settings["threads"])
+    set_threads(settings["threads"])
     keras.utils.set_random_seed(settings["seed"])
     keras.mixed_precision.set_global_policy(settings["precision"])
     kinds = {"forward": ForwardArm, "routed": RoutedArm}
     return kinds.get(settings["arm"].partition("-")[0], TrainingArm)(settings)
+
+
+def set_threads(count):
+    """Let TensorFlow compute by so many threads."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(count)
+    tf.config.threading.set_inter_op_parallelism_threads(count)
 
 
 def _assign(model, sites, classifier):
@@ -158,29 +152,19 @@ def _build(settings, *, adapters):
         tf_adapters.set_trainable(model, "adapters" if adapters else "full")
     if "fast" in settings["arm"]:
         tf_adapters.cast_frozen(model)
-    versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
-    return model, {"versions": versions}
+    names = ("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
+    return model, {"versions": installed_versions(*names)}
 
 
 def _read_batches(path):
     import tensorflow as tf
 
     batches = []
-    with np.load(path) as arrays:
-        for index in range(len(arrays.files) // 3):
-            ids = tf.constant(arrays[f"input_ids_{index}"])
-            inputs = {
-                "input_ids": ids,
-                "attention_mask": tf.constant(arrays[f"attention_mask_{index}"]),
-                "token_type_ids": tf.zeros_like(ids),
-            }
-            batches.append((inputs, tf.constant(arrays[f"labels_{index}"])))
+    for arrays in worker_protocol.read_batches(path):
+        ids, mask, labels = map(tf.constant, arrays)
+        batches.append(({"input_ids": ids, "attention_mask": mask, "token_type_ids": tf.zeros_like(ids)}, labels))
     return batches
 
 
-def _count(variables):
-    return int(sum(variable.shape.num_elements() for variable in variables))
-
-
 def main():
-    serve(make_arm)
+    worker_protocol.serve(make_arm)

@@ -2,10 +2,10 @@
 rate."""
 
 from benchmarks.pairing import mean_and_spread, paired_difference
-from benchmarks.result_file import RESULTS
+from benchmarks.result import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs
-from benchmarks.table_parts import MODEL_TITLES, Table, mean_and_sd, of_settings, origin, short_difference
+from benchmarks.table_parts import Table, listed, markdown, mean_and_sd, of_settings, origin, short_difference, titled
 from tf_adapters.studies.numbers import at_edge
 
 # Method -> the config's name, the field that is its size, and what else it has. LayerNorms train where the paper's do.
@@ -101,26 +101,22 @@ def parse(arguments=None):
 
 def table(result):
     """Markdown of one result of methods.py: for each task a row for each method."""
-    lines = [
-        "**Methods at equal numbers of trained parameters on "
-        f"{MODEL_TITLES.get(result['settings']['model'], result['settings']['model'])}**",
-        "",
-        "| task | constant answer | method | trained | best rate | result, % | minus Houlsby, points (95 %) |",
-        "|---|---:|---|---:|---:|---:|---|",
-    ]
+    settings, rows = result["settings"], []
     for task, row in result["tasks"].items():
-        constant = {"mean": row["constant"], "sd": None}
         for method, numbers in row["methods"].items():
             size = numbers["config"].get("bottleneck_size", numbers["config"].get("rank"))
             edge = " (edge of the grid)" if numbers["at_edge_of_grid"] else ""
-            lines.append(
-                f"| {task}, {row['metric']} | {mean_and_sd(constant)} | {method}, {size} | "
-                f"{numbers['trained_parameters']:,} | {numbers['learning_rate']:g}{edge} | {mean_and_sd(numbers)} | "
-                f"{short_difference(numbers['minus houlsby'], '-')} |"
-            )
-    settings = result["settings"]
-    what = f"{settings['rows']:,} rows, {settings['epochs']} epochs, seeds {', '.join(map(str, result['seeds']))}"
-    return "\n".join([*lines, "", origin(result, what)])
+            rows.append((
+                f"{task}, {row['metric']}", f"{100 * row['constant']:.1f}", f"{method}, {size}",
+                f"{numbers['trained_parameters']:,}", f"{numbers['learning_rate']:g}{edge}", mean_and_sd(numbers),
+                short_difference(numbers["minus houlsby"], "-"),
+            ))  # fmt: skip
+    return markdown(
+        f"Methods at equal numbers of trained parameters on {titled(settings)}",
+        "| task | constant answer | method | trained | best rate | result, % | minus Houlsby, points (95 %) |",
+        "lrlrrrl", rows,
+        origin(result, f"{settings['rows']:,} rows, {settings['epochs']} epochs, {listed(result['seeds'])}"),
+    )  # fmt: skip
 
 
 TABLE = Table(table, of_settings("model", "rows", "epochs", "parameters"))

@@ -6,10 +6,10 @@ import sys
 import tempfile
 
 from benchmarks.pairing import mean_and_spread, paired_difference
-from benchmarks.result_file import RESULTS
+from benchmarks.result import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs, held_out_of_train
-from benchmarks.table_parts import METHOD_TITLES, MODEL_TITLES, Table, in_points, of_settings, origin
+from benchmarks.table_parts import METHOD_TITLES, Table, in_points, listed, markdown, of_settings, origin, titled
 from tf_adapters.studies.numbers import at_edge
 
 # What the grid is over; None stands for the encoder's own dropout and for the paper's 0.01.
@@ -105,33 +105,27 @@ def parse(arguments=None):
 
 def table(result):
     """Markdown of one summary of quality.py."""
-    settings = result["settings"]
-    model = MODEL_TITLES.get(settings["model"], settings["model"])
-    lines = [
-        f"**{settings['task']}, {model}: {settings['rows']:,} training rows, {settings['epochs']} epochs, accuracy on "
-        f"{result['reported_rows']:,} rows that chose nothing**",
-        "",
+    settings, methods = result["settings"], result["methods"]
+    rows = [
+        (
+            METHOD_TITLES[method], f"{row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''}",
+            "encoder's" if row["dropout"] is None else f"{row['dropout']:g}",
+            "" if method == "full" else f"{row['init_stddev'] or 0.01:g}",
+            *map(in_points, (row["mean"], row["sd"], row["sem"])), f"{row['trained_parameters']:,}",
+        )
+        for method, row in methods.items()
+    ]  # fmt: skip
+    means = (f"{METHOD_TITLES[method]} {in_points(row['further']['mean'])} %" for method, row in methods.items())
+    return markdown(
+        f"{settings['task']}, {titled(settings)}: {settings['rows']:,} training rows, {settings['epochs']} epochs, "
+        f"accuracy on {result['reported_rows']:,} rows that chose nothing",
         "| | best learning rate | dropout | adapters' init | accuracy, % | sd | s.e.m. | trained parameters |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for method, row in result["methods"].items():
-        lines.append(
-            f"| {METHOD_TITLES[method]} | "
-            f"{row['learning_rate']:g}{' (edge of its grid)' if row['at_edge_of_grid'] else ''} | "
-            f"{_dropout(row['dropout'])} | {_init(method, row)} | {100 * row['mean']:.2f} | {in_points(row['sd'])} | "
-            f"{in_points(row['sem'])} | {row['trained_parameters']:,} |"
-        )
-    lines += ["", f"Adapters minus full fine-tuning: {_difference(result['adapters - full'])}."]
-    if "further_rows" in result:
-        means = ", ".join(
-            f"{METHOD_TITLES[method]} {100 * row['further']['mean']:.2f} %" for method, row in result["methods"].items()
-        )
-        lines[-1] += (
-            f" On {result['further_rows']:,} further rows of the training split, phrases of the same sentences as the "
-            f"training rows: {means}; {_difference(result['adapters - full, further rows'])}."
-        )
-    lines += ["", origin(result, f"seeds {', '.join(map(str, result['seeds']))}")]
-    return "\n".join(lines)
+        "lrrrrrrr", rows,
+        f"Adapters minus full fine-tuning: {_difference(result['adapters - full'])}. On {result['further_rows']:,} "
+        "further rows of the training split, phrases of the same sentences as the training rows: "
+        f"{', '.join(means)}; {_difference(result['adapters - full, further rows'])}.",
+        origin(result, listed(result["seeds"])),
+    )  # fmt: skip
 
 
 def _difference(difference):
@@ -140,14 +134,6 @@ def _difference(difference):
         low, high = difference["interval"]
         text += f", 95 % interval {100 * low:+.2f} to {100 * high:+.2f} (paired t, {difference['n']} seeds)"
     return text
-
-
-def _dropout(rate):
-    return "encoder's" if rate is None else f"{rate:g}"
-
-
-def _init(method, row):
-    return "" if method == "full" else "0.01" if row["init_stddev"] is None else f"{row['init_stddev']:g}"
 
 
 TABLE = Table(table, of_settings("task", "model", "rows", "epochs"))

@@ -11,7 +11,7 @@ import pathlib
 import shutil
 import time
 
-from benchmarks.provenance import ROOT, log, provenance
+from benchmarks.result import ROOT, log, provenance
 from tf_adapters.errors import InputError
 
 KEPT = ROOT / "benchmarks" / "results" / "studies"

@@ -8,8 +8,7 @@ import pathlib
 import statistics
 import sys
 
-from benchmarks.provenance import log, provenance
-from benchmarks.result_file import with_link
+from benchmarks.result import log, provenance, with_link
 from benchmarks.studies.training_runs import held_out_of_train, make_run
 from tf_adapters.studies.numbers import constant_score
 

@@ -3,21 +3,12 @@
 import collections
 import sys
 
+from benchmarks import table_parts as parts
 from benchmarks.pairing import mean_and_spread, paired_difference
-from benchmarks.result_file import RESULTS
+from benchmarks.result import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs
-from benchmarks.table_parts import (
-    METHOD_TITLES,
-    MODEL_TITLES,
-    NOTES,
-    RESULTS_PAGE,
-    Table,
-    mean_and_sd,
-    of_settings,
-    origin,
-    short_difference,
-)
+from benchmarks.table_parts import METHOD_TITLES, NOTES, RESULTS_PAGE, Table, of_settings
 
 METHODS = ("adapters", "full")
 # Further ways of adapter tuning, which should change nothing but its speed.
@@ -108,44 +99,36 @@ def parse(arguments=None):
 
 def table(result):
     """Markdown of one summary of tasks.py."""
-    settings = result["settings"]
-    model = MODEL_TITLES.get(settings["model"], settings["model"])
+    settings, rows = result["settings"], []
     scores = [numbers for task in result["tasks"].values() for numbers in task["results"].values()]
     methods = [method for method in METHOD_TITLES if any(method in numbers for numbers in scores)]
     variants = [method for method in methods if method in VARIANTS]
-    columns = "".join(f" {METHOD_TITLES[method]} |" for method in methods)
-    columns += "".join(f" {method} minus adapters, points |" for method in variants)
-    title = "Variants of adapter tuning" if variants else "Tasks"
-    lines = [
-        f"**{title}, {model}: at most {settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard "
-        "deviation over seeds, in %**",
-        "",
-        f"| | metric | training rows | constant answer |{columns} seeds |",
-        "|---|---|---:|---:|" + "---:|" * (len(methods) + len(variants) + 1),
-    ]
+    titles = [METHOD_TITLES[method] for method in methods]
+    titles += [f"{method} minus adapters, points" for method in variants]
     for name, task in result["tasks"].items():
         for scored, numbers in task["results"].items():
             own = scored == "reported"
-            constant = f"{100 * task['constant']:.1f}" if own and task["constant"] is not None else ""
-            cells = " | ".join(
-                [mean_and_sd(numbers.get(method)) for method in methods]
-                + [short_difference(numbers.get(f"{variant} - adapters")) for variant in variants]
-            )
-            seeds = max(numbers[method]["n"] for method in methods if method in numbers)
-            lines.append(
-                f"| {name if own else f'{name}, zero-shot on {scored}'} | {task['metric'].replace('_', ' ')} "
-                f"| {task['train_rows']:,} | {constant} | {cells} | {seeds} |"
-            )
+            rows.append((
+                name if own else f"{name}, zero-shot on {scored}", task["metric"].replace("_", " "),
+                f"{task['train_rows']:,}",
+                f"{100 * task['constant']:.1f}" if own and task["constant"] is not None else "",
+                *(parts.mean_and_sd(numbers.get(method)) for method in methods),
+                *(parts.short_difference(numbers.get(f"{variant} - adapters")) for variant in variants),
+                max(numbers[method]["n"] for method in methods if method in numbers),
+            ))  # fmt: skip
     for name, problem in result["passed_over"].items():
-        lines.append(f"| {name} | not run: {problem.splitlines()[0]} |" + " |" * (len(methods) + len(variants) + 3))
-    if "full" in methods:
-        lines += [
-            "",
-            f"Full fine-tuning had few rates and {settings['epochs']} epochs, and on several tasks it is "
-            "undertrained: no gain of adapters is to be read from these columns. They show that every task trains.",
-        ]
-    lines += ["", origin(result, "tasks.py" + _rates(scores, methods))]
-    return "\n".join(lines)
+        rows.append((name, f"not run: {problem.splitlines()[0]}", *[""] * (len(titles) + 3)))
+    undertrained = (
+        f"Full fine-tuning had few rates and {settings['epochs']} epochs, and on several tasks it is undertrained: no "
+        "gain of adapters is to be read from these columns. They show that every task trains."
+    )
+    return parts.markdown(
+        f"{'Variants of adapter tuning' if variants else 'Tasks'}, {parts.titled(settings)}: at most "
+        f"{settings['rows']:,} training rows, {settings['epochs']} epochs, mean ± standard deviation over seeds, in %",
+        f"| | metric | training rows | constant answer | {' | '.join(titles)} | seeds |",
+        "llrr" + "r" * len(titles) + "r", rows, *[undertrained] * ("full" in methods),
+        parts.origin(result, "tasks.py" + _rates(scores, methods)),
+    )  # fmt: skip
 
 
 def _rates(scores, methods):

@@ -9,7 +9,7 @@ import pathlib
 import tempfile
 import time
 
-from benchmarks.provenance import git_state, installed_versions
+from benchmarks.result import git_state, installed_versions
 
 
 class Runs:

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import pairing, provenance
+from benchmarks import pairing, result
 from benchmarks.steps import gpu
 from tests.benchmarks.support import BENCHMARKS, run_script
 from tests.cases import nightly_but
@@ -16,16 +16,16 @@ from tests.cases import nightly_but
 
 def test_the_command_is_kept_without_paths_of_the_machine():
     arguments = ["step", "--data-dir", "/data/tfds", "--output=/tmp/a.json", "--model", "minilm"]
-    assert provenance.command(arguments) == (
+    assert result.command(arguments) == (
         "python -m benchmarks step --data-dir .../tfds --output=.../a.json --model minilm"
     )
 
 
 def test_provenance_says_where_a_result_comes_from():
-    about = provenance.provenance()
+    about = result.provenance()
     assert about["machine"]["cores"] >= 1 and about["machine"]["cpu"]
     assert set(about["git"]) == {"commit", "dirty"}
-    assert 0 <= provenance.busy_cores(0.05) <= os.cpu_count()
+    assert 0 <= result.busy_cores(0.05) <= os.cpu_count()
 
 
 SCRIPTS = (

@@ -8,7 +8,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from benchmarks import pairing
+from benchmarks import pairing, result
 from benchmarks.peers import torch_environment, worker_protocol
 from benchmarks.steps import batches as batches_script
 from benchmarks.steps import gpu, step
@@ -100,9 +100,9 @@ def test_workers_take_turns_and_every_second_round_goes_backwards(fake_worker, t
 
 def test_a_result_is_never_overwritten(tmp_path, capsys, monkeypatch):
     path = tmp_path / "results" / "one.json"
-    step.write_result(path, {"a": 1})
+    result.write_result(path, {"a": 1})
     with pytest.raises(FileExistsError):
-        step.write_result(path, {"a": 2})
+        result.write_result(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}
     monkeypatch.setattr("sys.argv", ["benchmark", f"--output={path}"])
     for begin in (step.main, gpu.parse):
@@ -112,10 +112,10 @@ def test_a_result_is_never_overwritten(tmp_path, capsys, monkeypatch):
 
 
 def test_options_depend_on_the_model_and_turns_are_whole(tmp_path):
-    assert step.parse(["--model", "bert-base"])[1].batch_size == 16
-    options = step.parse(["--model", "bert-base", "--batches", "short"])[1]
+    assert step.parse(["--model", "bert-base"]).batch_size == 16
+    options = step.parse(["--model", "bert-base", "--batches", "short"])
     assert (options.batch_size, options.steps) == (32, 8)
-    assert step.parse(["--batch-size", "4", "--steps", "12"])[1].steps == 12
+    assert step.parse(["--batch-size", "4", "--steps", "12"]).steps == 12
     for arguments in (["--steps", "3"], ["--rounds", "0"], ["--arms", "full", "full"], ["--before", str(tmp_path)]):
         with pytest.raises(SystemExit):
             step.parse(arguments)
@@ -124,7 +124,7 @@ def test_options_depend_on_the_model_and_turns_are_whole(tmp_path):
 def test_each_arm_of_tensorflow_is_paired_with_the_same_arm_before_a_change(tmp_path):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "start.py").touch()
-    arms = step.parse(["--before", str(tmp_path), "--arms", "full@float32", "fast", "torch-full"])[1].arms
+    arms = step.parse(["--before", str(tmp_path), "--arms", "full@float32", "fast", "torch-full"]).arms
     assert arms == ["full@float32", "fast", "torch-full", "before:full@float32", "before:fast"]
     assert step.split_arm(arms[3], "mixed_bfloat16") == ("full", "float32")
     turns = {arm: [[100.0 + 10 * place]] for place, arm in enumerate(arms)}
