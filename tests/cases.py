@@ -1,6 +1,15 @@
-"""Parameters of tests."""
+"""Parameters of tests, and what they expect of bad input."""
+
+import re
 
 import pytest
+
+from tf_adapters.errors import InputError
+
+
+def refused(message):
+    """For `with`: what is done there must raise an InputError that has these words."""
+    return pytest.raises(InputError, match=re.escape(message))
 
 
 def nightly_but(quick, cases):

@@ -129,9 +129,8 @@ SEVERAL = {
 }
 
 
-@pytest.mark.parametrize(
-    "record, expected",
-    [
+def test_words_and_answers_and_several_tasks_have_cells_of_their_own():
+    for record, expected in (
         (ADA, {"labels": "Ada/B-PER 0.98"}),
         ({**ADA, "labels": ["O", "O"]}, {"labels": "(none)"}),
         (
@@ -143,24 +142,19 @@ SEVERAL = {
             {"answer": "", "probability": "", "error": ERROR},
         ),
         (SEVERAL, {"film": "good (0.7500)", "score": "", "tags": "(none)", "error": f"score: {ERROR}"}),
-    ],
-)
-def test_words_and_answers_and_several_tasks_have_cells_of_their_own(record, expected):
-    assert cells(record) == expected
+    ):
+        assert cells(record) == expected
 
 
-@pytest.mark.parametrize(
-    "kind, before, row, pairs, text",
-    [
+def test_each_kind_says_what_was_read_of_a_row():
+    for kind, before, row, pairs, text in (
         ("classification", "before", "a film", None, "a film"),
         ("regression", "before", "a film", ["before", "é"], "a film | é"),
         ("token-classification", ["before"], ["Ada", "sang"], None, "Ada sang"),
         ("question-answering", "before", "who?", ["before", "Ada sang"], "who?"),
         ("multiple-choice", "before", "Ada", [["sang", "flew"]] * 2, "Ada"),
-    ],
-)
-def test_each_kind_says_what_was_read_of_a_row(kind, before, row, pairs, text):
-    assert get_kind(kind).text(get_reader(kind).of_texts([before, row], pairs), 1) == text
+    ):
+        assert get_kind(kind).text(get_reader(kind).of_texts([before, row], pairs), 1) == text
 
 
 def test_predict_shows_a_table_on_a_terminal(cli, adapter_directory, monkeypatch):

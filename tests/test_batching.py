@@ -42,14 +42,6 @@ def lengths_of(inputs):
     return tf.reduce_sum(inputs["attention_mask"], axis=1).numpy()
 
 
-def assert_same_batches(got, expected):
-    assert len(got) == len(expected)
-    for (inputs, labels), (expected_inputs, expected_labels) in zip(got, expected):
-        np.testing.assert_array_equal(labels, expected_labels)
-        for name in expected_inputs:
-            np.testing.assert_array_equal(inputs[name], expected_inputs[name])
-
-
 def test_steps_per_epoch_counts_the_partial_batch_unless_dropped():
     for count, batch_size, whole, dropped in ((10, 4, 3, 2), (8, 4, 2, 2), (1, 1, 1, 1), (67349, 32, 2105, 2104)):
         assert steps_per_epoch(count, batch_size=batch_size) == whole
@@ -86,22 +78,17 @@ def test_with_drop_remainder_batches_are_full_and_the_dropped_rows_change(wordpi
         assert set().union(*seen) == set(range(count))
 
 
-@pytest.mark.parametrize(
-    "count, pair, settings",
-    [
-        (43, False, {"batch_size": 2, "drop_remainder": True}),
-        pytest.param(91, True, {"batch_size": 4}, marks=pytest.mark.nightly),
-    ],
-)
-def test_the_stream_from_step_k_is_the_tail_of_the_stream_from_0(wordpiece, count, pair, settings):
+def test_the_stream_from_step_k_is_the_tail_of_the_stream_from_0(wordpiece):
     def stream(start_step):
-        rows = some_rows(count, pair=pair)
-        return list(training_batches(rows, wordpiece, epochs=3, seed=11, start_step=start_step, **settings))
+        settings = dict(batch_size=2, drop_remainder=True, epochs=3, seed=11, start_step=start_step)
+        return list(training_batches(some_rows(43, pair=True), wordpiece, **settings))
 
     whole = stream(0)
     epoch = len(whole) // 3
     for start_step in (1, epoch + epoch // 2, len(whole)):
-        assert_same_batches(stream(start_step), whole[start_step:])
+        for got, expected in zip(stream(start_step), whole[start_step:], strict=True):
+            for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected), strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def test_rows_meet_different_rows_in_each_epoch(wordpiece):
@@ -188,26 +175,19 @@ def test_sorted_batches_hold_each_row_once_in_order_of_length(wordpiece, lengths
         assert sorted(seen) == list(range(count))
 
 
-TWO = tf.constant(["a", "b"])
-
-
-@pytest.mark.parametrize(
-    "rows, changed, message",
-    [
-        (None, {"batch_size": 0}, "batch_size=0"),
-        (None, {"seed": 2**63}, "seed=9223372036854775808"),
-        (None, {"start_step": 7}, "start_step=7 must be an integer from 0 to the 6 steps"),
-        (None, {"lengths": (8, 39)}, "max_length=40"),
-        (None, {"batch_size": 11, "drop_remainder": True}, "batch_size=11 exceeds"),
-        (Rows(TWO), {}, "rows.labels is None"),
-        (Rows(TWO, labels=np.zeros(3)), {}, "rows.labels has 3 entries for 2 rows"),
-    ],
-)
-def test_what_cannot_be_trained_on_is_named(wordpiece, rows, changed, message):
-    with pytest.raises(InputError, match=message):
-        training_batches(
-            some_rows(10) if rows is None else rows, wordpiece, **{"batch_size": 4, "epochs": 2, "seed": 0, **changed}
-        )
+def test_what_cannot_be_trained_on_is_named(wordpiece):
+    ten, two = some_rows(10), tf.constant(["a", "b"])
+    for rows, changed, message in (
+        (ten, {"batch_size": 0}, "batch_size=0"),
+        (ten, {"seed": 2**63}, "seed=9223372036854775808"),
+        (ten, {"start_step": 7}, "start_step=7 must be an integer from 0 to the 6 steps"),
+        (ten, {"lengths": (8, 39)}, "max_length=40"),
+        (ten, {"batch_size": 11, "drop_remainder": True}, "batch_size=11 exceeds"),
+        (Rows(two), {}, "rows.labels is None"),
+        (Rows(two, labels=np.zeros(3)), {}, "rows.labels has 3 entries for 2 rows"),
+    ):
+        with pytest.raises(InputError, match=message):
+            training_batches(rows, wordpiece, **{"batch_size": 4, "epochs": 2, "seed": 0, **changed})
 
 
 def test_the_end_of_training_does_not_wait_for_the_thread_that_tunes_the_pipeline(wordpiece):

@@ -30,23 +30,20 @@ def test_unknown_key_is_refused():
         AdapterConfig.from_json("{")
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
+def test_bad_value_is_named():
+    for values, message in (
         ({"bottleneck_size": 0}, "bottleneck_size=0"),
         ({"sharing": 1}, "sharing=1"),
         ({"sharing": "block"}, "sharing='block'"),
         ({"placement": "top"}, "placement='top'"),
         ({"activation": "gleu"}, "activation='gleu'.*gelu_tanh"),
         ({"dropout": 1.0}, "dropout=1.0"),
-        ({"blocks": ()}, "blocks=\\(\\)"),
+        ({"blocks": ()}, r"blocks=\(\)"),
         ({"blocks": (1, 1)}, "twice"),
         ({"blocks": "12"}, "blocks='12'"),
-    ],
-)
-def test_bad_value_is_named(values, message):
-    with pytest.raises(InputError, match=message):
-        AdapterConfig(**values)
+    ):
+        with pytest.raises(InputError, match=message):
+            AdapterConfig(**values)
 
 
 def test_sharing_placement_and_blocks_decide_which_sites_use_one_adapter():
@@ -81,20 +78,17 @@ def test_parameters_follow_the_formula():
         assert AdapterConfig(bottleneck_size=size).parameters_per_adapter(768) == parameters
 
 
-@pytest.mark.parametrize(
-    "recipe, trainable, expected",
-    [
-        ("houlsby-2019", "adapters", (3e-4, None)),
+def test_a_run_has_the_recipes_rate_where_it_is_for_what_trains():
+    for recipe, trainable, *expected in (
+        ("houlsby-2019", "adapters", 3e-4, None),
         # A rate of adapters would destroy pretrained weights.
-        ("houlsby-2019", "full", (5e-5, None)),
-        ("default", "head", (1e-3, None)),
-        ("default", "adapters", (1e-3, 0.0)),
-        ("han-2021-full", "full", (2e-5, None)),
-    ],
-)
-def test_a_run_has_the_recipes_rate_where_it_is_for_what_trains(recipe, trainable, expected):
-    settings = usual_settings(get_recipe(recipe), trainable)
-    assert (settings["learning_rate"], settings["dropout"]) == expected
+        ("houlsby-2019", "full", 5e-5, None),
+        ("default", "head", 1e-3, None),
+        ("default", "adapters", 1e-3, 0.0),
+        ("han-2021-full", "full", 2e-5, None),
+    ):
+        settings = usual_settings(get_recipe(recipe), trainable)
+        assert [settings["learning_rate"], settings["dropout"]] == expected, recipe
 
 
 def test_a_method_that_declares_nothing_is_refused_where_more_is_needed():

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from tests.golden.cases import encoder
-from tf_adapters import AdapterConfig, WordPiece, add_adapters, load_adapter, load_backbone, set_trainable
+from tests.tokenizers import from_directory, theirs
+from tf_adapters import AdapterConfig, add_adapters, load_adapter, load_backbone, set_trainable
 from tf_adapters.adapterhub import import_adapter
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError
@@ -21,10 +22,8 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.loading import WEIGHT_FILES, read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import WEIGHTS_FILE
+from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.own_files import rows_from_file, unlabelled_chunks
-from tf_adapters.text import ByteLevelBpe, SentencePiece
-from tf_adapters.text.byte_bpe import _byte_alphabet
-from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, Model, Piece
 
 FOLDER = pathlib.Path(__file__).parent
 #: How many files a test damages: some in the default set, many at night.
@@ -153,20 +152,30 @@ ROWS = {
     "rows.conllu": ("token-classification", WORDS + "\n"),
     "rows.json": ("question-answering", json.dumps(SQUAD)),
 }
+# How a file is said to be written: as usual, or otherwise.
+DIALECTS = {
+    "encoding": [None, *"utf-16 utf-16-be utf-32 shift_jis gb18030 utf-7 iso2022_jp hz cp037".split()],
+    "header": ["first", "none"],
+    "delimiter": [None, "tab"],
+}
 
 
 @CASES
 @pytest.mark.parametrize("name", ROWS)
 def test_files_of_rows(tmp_path, name, cases):
-    kind, content = ROWS[name]
+    (kind, content), how = ROWS[name], {}
+
+    def say(draw, folder):
+        how.update({word: draw(st.sampled_from([usual] * 3 + others)) for word, (usual, *others) in DIALECTS.items()})
 
     def read(folder):
-        rows = rows_from_file(folder / name, kind=kind, labels=None)
+        rows = rows_from_file(folder / name, kind=kind, labels=None, **how)
         assert len(rows)
-        for chunk in unlabelled_chunks(folder / name, kind=kind):
+        for chunk in unlabelled_chunks(folder / name, kind=kind, bad_rows=BadRows(), **how):
             chunk.rows()
+            assert all(text.strip() and "\0" not in text for text in getattr(chunk, "text", ()))
 
-    check(cases, tmp_path, [written(tmp_path / "whole", **{name.replace(".", "__"): content})], read)
+    check(4 * cases, tmp_path, [written(tmp_path / "whole", **{name.replace(".", "__"): content})], read, say)
 
 
 # Adapters
@@ -305,54 +314,27 @@ def test_encoders(tmp_path, cases):
 
 # Tokenizers
 
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "film", "##s", "good", "a"]
-WORDPIECE = {
-    "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {word: n for n, word in enumerate(VOCABULARY)}},
-    "normalizer": {"type": "BertNormalizer", "lowercase": True}, "pre_tokenizer": {"type": "BertPreTokenizer"},
-}  # fmt: skip
-TOKENS = {token: n for n, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *_byte_alphabet(), "th", "the"])}
-BPE = {
-    "model": {"type": "BPE", "vocab": TOKENS, "merges": ["t h", "th e"]}, "normalizer": None, "added_tokens": [],
-    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
-    "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]},
-}  # fmt: skip
-KINDS = {"<unk>": UNKNOWN, "<s>": CONTROL, "</s>": CONTROL}
-SENTENCEPIECE = Model(
-    tuple(
-        Piece(word, -0.5 * n, KINDS.get(word, NORMAL))
-        for n, word in enumerate(["<unk>", "<s>", "</s>", "\u2581", "\u2581film", *"abcdefgo", "\u00e9"])
-    ),
-    # trainer_spec with model_type UNIGRAM, normalizer_spec with the name "identity".
-    b"\x12\x02\x18\x01" + b"\x1a\x0a\x0a\x08identity",
-).encoded()
+# Of a family's files as HuggingFace saves them: those of each folder.
 TOKENIZERS = {
-    "wordpiece": (
-        WordPiece.from_directory,
-        {"vocab__txt": "\n".join(VOCABULARY), "tokenizer_config__json": '{"do_lower_case": true}'},
-        {"tokenizer__json": json.dumps(WORDPIECE)},
-    ),
-    "bpe": (
-        ByteLevelBpe.from_directory,
-        {"vocab__json": json.dumps(TOKENS), "merges__txt": "#version: 0.2\nt h\nth e", "tokenizer_config__json": "{}"},
-        {"tokenizer__json": json.dumps(BPE)},
-    ),
-    "sentencepiece": (
-        lambda folder: SentencePiece.from_directory(folder, layout="xlm-roberta"),
-        {"sentencepiece__bpe__model": SENTENCEPIECE},
-    ),
+    "bert": ("vocab.txt tokenizer_config.json", "tokenizer.json"),
+    "roberta": ("vocab.json merges.txt tokenizer_config.json", "tokenizer.json"),
+    "xlm-roberta": ("sentencepiece.bpe.model", "tokenizer.json"),
 }
 
 
 @CASES
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_tokenizers(tmp_path, name, cases):
-    make, *folders = TOKENIZERS[name]
+@pytest.mark.parametrize("family", TOKENIZERS)
+def test_tokenizers(tmp_path, tmp_path_factory, family, cases):
+    saved, bases = tmp_path_factory.mktemp(family), []
+    theirs(family).save_pretrained(saved)
+    for number, names in enumerate(TOKENIZERS[family]):
+        files = {name.replace(".", "__"): (saved / name).read_bytes() for name in names.split()}
+        bases.append(written(tmp_path / "whole" / str(number), **files))
     texts = ["the film was good", "", "\u00e9t\u00e9 \u4e2d\u6587 a\u0301 \U0001f642", "x" * 200]
 
     def read(folder):
-        tokenizer = make(folder)
+        tokenizer = from_directory(family, folder)
         tokenizer(texts)
         tokenizer.tokenize_with_offsets(texts)
 
-    bases = [written(tmp_path / "whole" / str(number), **files) for number, files in enumerate(folders)]
     check(cases, tmp_path, bases, read)

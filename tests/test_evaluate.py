@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import re
 import shutil
 
 import numpy as np
@@ -107,53 +106,19 @@ def test_rows_that_are_left_out_are_counted_by_train_and_evaluate(cli, train_arg
     assert outcome.status == 0 and "2 unusable rows were left out" in outcome.out
 
 
-@pytest.mark.nightly
-def test_seeds_are_aggregated_and_the_best_by_validation_is_kept(cli, train_arguments, sentences, tmp_path):
-    output = tmp_path / "a"
-    outcome = cli(*train_arguments, f"--output={output}", "--seeds=3", "--seed=7")
-    assert outcome.status == 0, outcome.err
-    settings = json.loads((output / "tf_adapters.json").read_text())
-    runs = settings["seeds"]["runs"]
-    assert [run["seed"] for run in runs] == [7, 8, 9]
-    best = max(runs, key=lambda run: run["validation"])
-    assert settings["training"]["seed"] == best["seed"]
-    assert settings["metrics"]["validation accuracy"] == best["validation"]
-    assert settings["seeds"]["summary"]["test"] == summary_of_seeds([run["test"] for run in runs])
-    assert "standard error" in outcome.out and re.search(rf"{best['seed']}\s+kept", outcome.out)
-    kept = {path.name for path in output.iterdir()}
-    assert kept - {"learning-curve.png"} == {"README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"}
-    # So is its log.
-    log = [line.split(",") for line in (output / "log.csv").read_text().splitlines()]
-    column = log[0].index("validation_accuracy")
-    assert max(float(row[column]) for row in log[1:]) == pytest.approx(best["validation"])
-    card = (output / "README.md").read_text()
-    assert "Over 3 seeds: validation accuracy" in card and "Over 3 seeds: test accuracy" in card
-    # What is kept is the run of that seed alone.
-    alone = tmp_path / "b"
-    assert cli(*train_arguments, f"--output={alone}", f"--seed={best['seed']}").status == 0
-    assert (alone / "adapter.safetensors").read_bytes() == (output / "adapter.safetensors").read_bytes()
-    shown = cli("evaluate", output, "--input", sentences / "test.csv")
-    assert f"This is seed {best['seed']}, the best by validation of 3, whose test accuracy has mean" in shown.out
-
-
-def test_one_seed_does_not_go_on_with_an_interrupted_run_of_several(cli, train_arguments, tmp_path):
+def test_one_seed_does_not_go_on_with_an_interrupted_run_of_several(refused, train_arguments, tmp_path):
     (tmp_path / "seeds.json").write_text(json.dumps({"settings": {}, "runs": []}))
     (tmp_path / ".seed-0" / ".resume").mkdir(parents=True)
-    outcome = cli(*train_arguments, f"--output={tmp_path}", "--resume")
-    assert outcome.status == 2 and "an interrupted run of several seeds: give the same --seeds" in outcome.err
+    says = "an interrupted run of several seeds: give the same --seeds"
+    refused(*train_arguments, f"--output={tmp_path}", "--resume", says=says)
 
 
-def test_scores_of_predictions_that_are_not_numbers_are_refused(
-    cli, adapter_directory, sentences, tmp_path, monkeypatch
-):
+def test_scores_that_are_not_numbers_are_refused(refused, adapter_directory, sentences, tmp_path, monkeypatch):
     """JSON has no NaN, and a table that holds some is no score; `predict` names the rows."""
     logits, broken = Scorer.logits, np.float32([0, np.inf])
     monkeypatch.setattr(Scorer, "logits", lambda *arguments, **options: logits(*arguments, **options) * broken)
     given = [f"--input={sentences / 'test.csv'}", f"--output={tmp_path / 'numbers.json'}"]
-    outcome = cli("evaluate", adapter_directory, *given)
-    assert outcome.status == 2 and not list(tmp_path.iterdir())
-    assert "predicts numbers that are not finite: train it again" in outcome.err
-    assert "NaN" not in outcome.out
+    refused("evaluate", adapter_directory, *given, says="predicts numbers that are not finite: train it again")
 
 
 RESULT = {

@@ -1,5 +1,6 @@
 """An experiment from Python: what the command line trains, over one seed or several."""
 
+import csv
 import dataclasses
 import json
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.runs import Killed, content
 from tf_adapters import InputError, TrainingSettings, get_recipe, load_trained, task_from_files
+from tf_adapters.tasks.analysis import summary_of_seeds
 from tf_adapters.training.experiment import Experiment, Observer
 from tf_adapters.training.run import Reporter
 
@@ -37,7 +39,7 @@ def experiment(one_block, sentences):
 
 
 @pytest.mark.slow
-def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment, tmp_path):
+def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment, sentences, cli, tmp_path):
     observer = StopAtSeed(2)
     with pytest.raises(Killed):
         experiment.run_seeds(tmp_path / "a", 2, observer=observer)
@@ -49,17 +51,30 @@ def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment
     runs = experiment.run_seeds(tmp_path / "a", 2, resume=True, observer=observer)
     assert observer.begun == [2] and observer.done == [(1, True), (2, False)]
     kept = json.loads((tmp_path / "a" / "tf_adapters.json").read_text())
-    assert kept["seeds"]["runs"] == runs.runs and kept["training"]["seed"] == runs.best()["seed"]
-    assert runs.best()["validation"] == max(run["validation"] for run in runs.runs) and all(
-        "test" in run for run in runs.runs
-    )
+    best = runs.best()
+    assert kept["seeds"]["runs"] == runs.runs and [run["seed"] for run in runs.runs] == [1, 2]
+    assert kept["training"]["seed"] == best["seed"] and kept["metrics"]["validation accuracy"] == best["validation"]
+    assert best["validation"] == max(run["validation"] for run in runs.runs)
+    assert kept["seeds"]["summary"]["test"] == summary_of_seeds([run["test"] for run in runs.runs])
+    # So is its log, and nothing else of the runs.
+    names = {"README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"}
+    assert {path.name for path in (tmp_path / "a").iterdir()} - {"learning-curve.png"} == names
+    log = list(csv.DictReader((tmp_path / "a" / "log.csv").read_text().splitlines()))
+    assert max(float(row["validation_accuracy"]) for row in log) == pytest.approx(best["validation"])
+    assert "Over 2 seeds: test accuracy" in (tmp_path / "a" / "README.md").read_text()
+    shown = cli("evaluate", tmp_path / "a", "--input", sentences / "test.csv").out
+    assert f"This is seed {best['seed']}, the best by validation of 2, whose test accuracy has mean" in shown
     # As `tf-adapters train` keeps it.
-    assert kept["result"]["numbers"]["accuracy"] == runs.best()["test"] and kept["result"]["split"] == "test"
+    assert kept["result"]["numbers"]["accuracy"] == best["test"] and kept["result"]["split"] == "test"
     assert set(kept["result"]["without_training"]) == {"one constant answer", "TF-IDF and logistic regression"}
+    alone = dataclasses.replace(experiment, settings=dataclasses.replace(SETTINGS, seed=best["seed"]))
+    alone.train(*alone.build(), tmp_path / "alone")
+    name = "adapter.safetensors"
+    assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "a" / name).read_bytes()
     # What is kept computes the number that is said of it.
     model, _ = load_trained(tmp_path / "a")
-    _, tokenizer = experiment.build(runs.best()["seed"])
-    assert experiment.score(model, tokenizer).numbers["accuracy"] == runs.best()["test"]
+    _, tokenizer = experiment.build(best["seed"])
+    assert experiment.score(model, tokenizer).numbers["accuracy"] == best["test"]
 
 
 @pytest.mark.slow

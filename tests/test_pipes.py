@@ -58,7 +58,6 @@ def test_one_stream_is_not_two_files(tmp_path, options):
             options(train_file=path, validation=path).check()
 
 
-def test_a_part_of_a_pipe_is_refused(cli, adapter_directory, tmp_path):
+def test_a_part_of_a_pipe_is_refused(refused, adapter_directory, tmp_path):
     os.mkfifo(tmp_path / "rows.csv")
-    outcome = cli("predict", adapter_directory, "--input", tmp_path / "rows.csv", "--shard", "1/2")
-    assert outcome.status == 2 and "reads its input twice" in outcome.err
+    refused("predict", adapter_directory, f"--input={tmp_path / 'rows.csv'}", "--shard=1/2", says="its input twice")

@@ -214,16 +214,6 @@ def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(tmp_path, famil
             SentencePiece.from_directory(tmp_path, layout=family)
 
 
-def test_a_file_that_is_cut_off_or_of_another_kind_is_named(tmp_path):
-    whole = {family: sentencepiece_model(family) for family in ("xlm-roberta", "albert", "deberta-v2")}
-    damaged = [(family, file[: int(len(file) * cut)]) for family, file in whole.items() for cut in (0, 0.02, 0.5, 0.99)]
-    others = (b"\xff" * 50, b"<html></html>", b"version https://git-lfs.github.com/spec/v1\noid sha256:1", bytes(99))
-    for family, content in [*damaged, *(("albert", content) for content in others)]:
-        (tmp_path / LAYOUTS[family].file).write_bytes(content)
-        with pytest.raises(InputError, match=f"{LAYOUTS[family].file}: model is damaged, or no SentencePiece model"):
-            SentencePiece.from_directory(tmp_path, layout=family)
-
-
 def test_a_directory_that_is_not_the_familys_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds no spm.model, SentencePiece's own model"):
         SentencePiece.from_directory(tmp_path, layout="deberta-v2")
@@ -248,15 +238,9 @@ def test_settings_and_the_models_digest_are_kept(tmp_path):
     config = {"tokenizer_class": "AlbertTokenizerFast", "keep_accents": True, "sep_token": "[SEP]"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     ours = SentencePiece.from_directory(tmp_path, layout="albert", max_length=64)
-    assert ours.settings() == {
-        "tokenizer": "sentencepiece",
-        "layout": "albert",
-        "do_lower_case": True,
-        "keep_accents": True,
-        "remove_space": True,
-        "max_length": 64,
-        "model_sha256": hashlib.sha256(content).hexdigest(),
-    }
+    of_text = {"do_lower_case": True, "keep_accents": True, "remove_space": True, "max_length": 64}
+    digest = {"model_sha256": hashlib.sha256(content).hexdigest()}
+    assert ours.settings() == {"tokenizer": "sentencepiece", "layout": "albert", **of_text, **digest}
     with pytest.raises(InputError, match="split_by_punct=True is no setting of albert: it has do_lower_case, keep_acc"):
         SentencePiece(content, layout="albert", split_by_punct=True)
 
@@ -318,7 +302,7 @@ def test_a_whole_model_and_a_table_of_characters_that_stays_within_itself_are_re
     assert SentencePiece(with_table(table(units)), layout="xlm-roberta").tokenize(["a"]).to_list() == [[4]]
 
 
-def test_what_ends_the_process_in_the_library_is_refused():
+def test_what_is_no_model_or_ends_the_process_in_the_library_is_refused(tmp_path):
     """Pieces that cannot be one, numbers without an end, and tables that are cut off or lead out of themselves."""
     changes = [{"text": "\0"}, {"text": "a\0b"}, {"text": ""}, *({"kind": kind} for kind in (0, 7, 127))]
     changes += [{"score": score} for score in (np.nan, np.inf, -np.inf)]
@@ -330,6 +314,13 @@ def test_what_ends_the_process_in_the_library_is_refused():
     tables += [table([2 << 10 | 256, 0, 1 << 31 | 2]), table([2 << 10 | 256, 0, 7])]
     # Of the normalizer and of the denormalizer.
     damaged += [with_table(content, field) for content in tables for field in (b"\x1a", b"\x2a")]
+    # Files that are cut off, and of another kind.
+    whole = [sentencepiece_model(family) for family in ("xlm-roberta", "albert", "deberta-v2")]
+    damaged += [file[: int(len(file) * cut)] for file in whole for cut in (0, 0.02, 0.5, 0.99)]
+    damaged += [b"\xff" * 50, b"<html></html>", b"version https://git-lfs.github.com/spec/v1\noid sha256:1", bytes(99)]
     for content in damaged:
         with pytest.raises(InputError, match="model is damaged, or no SentencePiece model"):
             Model.read(content)
+    (tmp_path / "spiece.model").write_bytes(damaged[0])
+    with pytest.raises(InputError, match="spiece.model: model is damaged"):
+        SentencePiece.from_directory(tmp_path, layout="albert")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import json
 
 import numpy as np
 import pytest
@@ -38,18 +37,15 @@ def test_every_field_comes_back_from_json():
         TrainingSettings.from_dict({**USUAL, "label_smooothing": 1})
 
 
-@pytest.mark.parametrize(
-    "given, message",
-    [
+def test_values_that_cannot_be_are_named():
+    for given, message in (
         ({"steps": 2, "period": 2}, "give epochs, or steps and period"),
         ({"epochs": None, "steps": 5, "period": 2}, "steps=5 must be a multiple of period=2: give 6"),
         ({"mixout": float("nan")}, "mixout=nan must be"),
         ({"accumulate": 33}, "accumulate=33 is above the rows of a step, batch_size=32"),
-    ],
-)
-def test_values_that_cannot_be_are_named(given, message):
-    with pytest.raises(InputError, match=message):
-        TrainingSettings(**{**USUAL, **given})
+    ):
+        with pytest.raises(InputError, match=message):
+            TrainingSettings(**{**USUAL, **given})
 
 
 @pytest.mark.parametrize("exclusion", EXCLUSIONS, ids=lambda exclusion: f"{exclusion.first}-{exclusion.second}")
@@ -146,20 +142,16 @@ def test_balanced_classes_by_hand():
     ones = 1 / (1 + np.exp(-values[0]))
     parts = [4 / 2 * -np.log(ones[0]), 4 / 2 * -np.log(1 - ones[1]), -np.log(1 - ones[2])]
     assert np.allclose(losses["loss"](np.array([[1.0, 0.0, 0.0]]), values), np.mean(parts), rtol=1e-5)
-    with pytest.raises(InputError, match="class_weights='balanced' is not for tasks of the kind 'token-classif"):
-        settings.check_kind(get_kind("token-classification"))
 
 
-@pytest.mark.slow
-def test_smoothed_labels_train_are_kept_and_are_of_classification_alone(cli, train_arguments, sentences, tmp_path):
-    outcome = cli(*train_arguments, "--epochs=1", "--label-smoothing=0.3", f"--output={tmp_path / 'smooth'}")
-    assert outcome.status == 0, outcome.err
-    assert json.loads((tmp_path / "smooth" / "tf_adapters.json").read_text())["training"]["label_smoothing"] == 0.3
-    with pytest.raises(InputError, match="label_smoothing=0.1 is not for tasks of the kind 'regression'"):
-        TrainingSettings(**USUAL, label_smoothing=0.1).check_kind(get_kind("regression"))
-    words = tmp_path / "words.conllu"
-    words.write_text("1\tone\t_\tNUM\t_\t_\t_\t_\t_\t_\n2\tfilm\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n" * 20)
-    files = [f"--train={words}", f"--validation={words}", f"--output={tmp_path / 'words'}"]
-    outcome = cli("train", train_arguments[1], *files, "--max-length=32", "--label-smoothing=0.1")
-    said = "--label-smoothing 0.1 is not for tasks of the kind 'token-classification'"
-    assert outcome.status == 2 and said in outcome.err
+def test_settings_that_are_not_for_a_kind_are_named():
+    for given, kind in (
+        ({"class_weights": "balanced"}, "token-classification"),
+        ({"label_smoothing": 0.1}, "token-classification"),
+        ({"label_smoothing": 0.1}, "regression"),
+        ({"tune_thresholds": True}, "classification"),
+    ):
+        ((name, value),) = given.items()
+        with pytest.raises(InputError, match=f"{name}={value!r} is not for tasks of the kind '{kind}'"):
+            TrainingSettings(**USUAL, **given).check_kind(get_kind(kind))
+    TrainingSettings(**USUAL, tune_thresholds=True).check_kind(get_kind("multi-label"))

@@ -1,13 +1,13 @@
 """Parts of the rows: those set aside of the one file that there is, samples, and the low-resource protocol."""
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_adapters import InputError, task_from_files
+from tests.cases import refused
+from tf_adapters import task_from_files
 from tf_adapters.tasks.rows import Rows, Task, sample_rows
 from tf_adapters.tasks.spans import SpanRows
 from tf_adapters.tasks.splitting import low_resource, set_aside
@@ -15,10 +15,6 @@ from tf_adapters.tasks.splitting import low_resource, set_aside
 
 def rows_of(labels):
     return Rows(tf.constant([f"text {number}" for number in range(len(labels))]), labels=np.asarray(labels))
-
-
-def refused(message):
-    return pytest.raises(InputError, match=re.escape(message))
 
 
 def test_every_row_is_in_one_part_and_each_class_keeps_its_share():
@@ -56,17 +52,14 @@ def test_questions_about_one_context_stay_together():
     assert sum(map(len, parts.values())) == len(names) and not contexts["train"] & contexts["validation"]
 
 
-@pytest.mark.parametrize(
-    ("shares", "message"),
-    [
+def test_shares_that_cannot_be_are_refused():
+    for shares, message in (
         ({"validation": 0}, "validation=0 must be a share between 0 and 1"),
         ({"validation": 0.5, "test": 0.5}, "leave no rows to train on"),
         ({"validation": 0.01}, "10 rows are too few to set a share of 0.01 aside"),
-    ],
-)
-def test_shares_that_cannot_be_are_refused(shares, message):
-    with refused(message):
-        set_aside(rows_of(np.zeros(10, np.int32)), "classification", shares, seed=0)
+    ):
+        with refused(message):
+            set_aside(rows_of(np.zeros(10, np.int32)), "classification", shares, seed=0)
 
 
 @pytest.fixture
@@ -88,15 +81,14 @@ def test_a_task_of_one_file_has_rows_to_choose_by(one_file, given, sizes):
     assert "set aside of rows.csv by seed 0" in task.source
 
 
-def test_it_is_said_what_is_set_aside_and_what_cannot_be(cli, one_file, tmp_path):
+def test_it_is_said_what_is_set_aside_and_what_cannot_be(refused, one_file, tmp_path):
     source = task_from_files(train=one_file).source
     assert "validation a share of 0.1 set aside of rows.csv by seed 0 (6 rows)" in source
     for wrong, message in (
         ("--validation=1.5", "--validation 1.5 must be a file, or a share of the training rows such as 0.1"),
         ("--test=0.001", "--test 0.001: 60 rows are too few"),
     ):
-        outcome = cli("train", "--model=none", f"--train={one_file}", f"--output={tmp_path / 'b'}", wrong)
-        assert outcome.status == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome.err
+        refused("train", "--model=none", f"--train={one_file}", f"--output={tmp_path / 'b'}", wrong, says=message)
 
 
 def numbered(count, start=0):
@@ -137,20 +129,13 @@ def test_low_resource_draws_training_and_validation_rows_by_the_seed():
     )
 
 
-@pytest.mark.parametrize(
-    "count, given, message",
-    [
-        (1500, (501, 0), "has 1,500 training rows, too few for 501 to train on and 1,000 to validate: draw 500 or"),
-        (1000, (1, 0), "Task 't' has 1,000 training rows, and 1,000 of them would validate: it is too small"),
-    ],
-)
-def test_rows_that_cannot_be_drawn_are_refused(count, given, message):
-    with refused(message):
-        low_resource(many(count), count=given[0], seed=given[1])
-
-
-def test_low_resource_needs_labels_to_test_on():
+def test_rows_that_cannot_be_drawn_and_labels_that_are_not_there_are_named():
     assert len(low_resource(many(1500), count=500, seed=0).validation) == 1000  # all rows
     unlabelled = dataclasses.replace(many(3000), validation=Rows(text=tf.constant(["a"])))
-    with refused("Task 't' has no validation labels"):
-        low_resource(unlabelled, count=1, seed=0)
+    for task, count, message in (
+        (many(1500), 501, "has 1,500 training rows, too few for 501 to train on and 1,000 to validate: draw 500 or"),
+        (many(1000), 1, "Task 't' has 1,000 training rows, and 1,000 of them would validate: it is too small"),
+        (unlabelled, 1, "Task 't' has no validation labels"),
+    ):
+        with refused(message):
+            low_resource(task, count=count, seed=0)

@@ -4,15 +4,20 @@ import csv
 import dataclasses
 import json
 import re
+import types
 import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.conftest import write_checkpoint
-from tf_adapters import ByteLevelBpe, InputError, load_tokenizer
+from tf_adapters import AdapterConfig, ByteLevelBpe, InputError, add_adapters, load_backbone, load_tokenizer, pipeline
+from tf_adapters.models.state import state_of
+from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import RANGES
 from tf_adapters.recipes import RECIPES
+from tf_adapters.saving.directory import load_trained
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, pwws, run
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
@@ -24,7 +29,9 @@ from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired
 from tf_adapters.studies.pwws import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.rows import by_language, held_out, load
 from tf_adapters.studies.similarity import similarity
-from tf_adapters.studies.study import options_of, title_of
+from tf_adapters.studies.study import options_of
+from tf_adapters.tasks.own_files import rows_from_file, task_from_files
+from tf_adapters.tasks.words import WordRows
 from tf_adapters.text.byte_bpe import _byte_alphabet
 
 
@@ -63,26 +70,8 @@ def experiments(study, name):
     }
 
 
-def test_help_lists_each_study_with_its_figures(cli):
-    shown = " ".join(cli("study", "--help").out.replace("│", " ").split())
-    for name, study in STUDIES.items():
-        assert name in shown and title_of(study) in shown and study.figures in shown
-    words = cli("study", "attack", "--help").out
-    assert all(f"--{option.replace('_', '-')}" in words for option in options_of(STUDIES["attack"]))
-    assert get_study("ablation") is Ablation
-    with pytest.raises(InputError, match="study='ablations' is unknown: the studies are ablation, "):
-        get_study("ablations")
-
-
-class Lemma:
-    def __init__(self, name, count):
-        self._name, self._count = name, count
-
-    def name(self):
-        return self._name
-
-    def count(self):
-        return self._count
+def lemma(name, count):
+    return types.SimpleNamespace(name=lambda: name, count=lambda: count)
 
 
 class Thesaurus:
@@ -97,7 +86,7 @@ class Thesaurus:
     def synsets(self, word, pos):
         base = self.morphy(word, pos)
         found = [synset for synset in self.SYNSETS.get(pos, ()) if base in dict(synset)]
-        return [type("Synset", (), {"lemmas": lambda self, s=s: [Lemma(*pair) for pair in s]})() for s in found]
+        return [types.SimpleNamespace(lemmas=lambda s=s: [lemma(*pair) for pair in s]) for s in found]
 
     def morphy(self, word, pos):
         bases = [word, word.removesuffix("s"), word.removesuffix("ing")]
@@ -163,10 +152,6 @@ def test_a_study_goes_on_where_it_was_killed_and_takes_more_seeds(task, model, t
 @pytest.mark.slow
 def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sentences, tmp_path):
     """Every span by `set_active`, against adapters whose up-projections are set to zero."""
-    from tf_adapters import pipeline
-    from tf_adapters.models.state import state_of
-    from tf_adapters.tasks.own_files import rows_from_file
-
     adapter_directory = tmp_path / "trained"
     arguments = [word for word in train_arguments if not word.startswith("--epochs")]
     given = ("--learning-rate=1e-2", "--epochs=12", "--init-stddev=0.3", f"--output={adapter_directory}")
@@ -194,24 +179,18 @@ def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sen
         assert found["drops"][span] == pytest.approx(1 - score / value["whole"])
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
+def test_bad_options_are_refused_in_a_sentence(refused, tmp_path):
+    for arguments, message in (
         ("init --sigmas a,b", "--sigmas a,b must be numbers with commas between them"),
         ("ablation --variants shared", "'shared' is none of houlsby, unshared, per-layer, 3-shared, frozen-norms"),
-        ("sharing --tasks ,", "tasks.* is empty"),
+        ("sharing --tasks ,", "--tasks [] is empty: name a task"),
         ("low-resource --rows 5", "--rows 5 is not for this study: give --counts"),
         ("sharing --resume", "holds no study; start one without --resume"),
         ("similarity --keep last", "--keep last is best in this study, which looks at more"),
         ("sharing --keep first", "--keep first must be best or last"),
         ("sharing --recipe gururangan-2020", "--recipe gururangan-2020 must be one of default, houlsby-2019, "),
-    ],
-)
-def test_bad_options_are_refused_in_a_sentence(cli, tmp_path, arguments, message):
-    refused = cli("study", *arguments.split(), "--output", tmp_path / "out")
-    assert refused.status == 2 and "Traceback" not in refused.err
-    assert re.search(message, refused.err), refused.err
-    assert not (tmp_path / "out").exists()
+    ):
+        refused("study", *arguments.split(), "--output", tmp_path / "out", says=message)
 
 
 def test_every_option_that_takes_numbers_has_a_range():
@@ -225,13 +204,10 @@ def test_every_option_that_takes_numbers_has_a_range():
                     study(**{option: value})
 
 
-def test_a_folder_that_holds_something_else_is_not_written_to(cli, tmp_path):
+def test_a_folder_that_holds_something_else_is_not_written_to(refused, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    refused = cli("study", "init", "--output", tmp_path)
-    assert refused.status == 2 and "holds other files than a study" in refused.err
-    refused = cli("study", "page", tmp_path)
-    assert refused.status == 2 and "has no finished study below it" in refused.err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    refused("study", "init", "--output", tmp_path, says="holds other files than a study")
+    refused("study", "page", tmp_path, says="has no finished study below it")
 
 
 def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task):
@@ -239,6 +215,9 @@ def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task
     seen = [held_out(data, rows=20, validation_rows=8, reported_rows=10, seed=3) for _ in range(2)]
     assert [len(part) for part in (seen[0][0].train, seen[0][0].validation, seen[0][1])] == [20, 8, 10]
     assert seen[0][0].train.digest() == seen[1][0].train.digest()
+    assert data.metric == "accuracy" and load(task, None, "matthews").metric == "matthews"
+    with pytest.raises(InputError, match="metric 'spearman' is not for classification tasks"):
+        load(task, None, "spearman")
     unlabelled = dataclasses.replace(data, test=None)
     split, reported = held_out(unlabelled, rows=None, validation_rows=1000, reported_rows=None, seed=3)
     texts = [set(part.text.numpy().tolist()) for part in (data.train, split.train, split.validation)]
@@ -341,17 +320,11 @@ def test_names_are_swapped_for_the_most_frequent_one_of_the_other_classes():
     ]  # fmt: skip
 
 
-def test_missing_wordnet_is_named_with_the_command_that_gets_it(cli, task, model, tmp_path, monkeypatch):
+def test_wordnet_is_read_from_a_folder_that_nltk_does_not_know_and_named_where_it_is_missing(tmp_path, monkeypatch):
     nltk = pytest.importorskip("nltk")
     monkeypatch.setattr(nltk.data, "path", [])
-    arguments = ("study", "attack", "--tasks", task, "--model", model, "--output", tmp_path / "out")
-    refused = cli(*arguments)
-    assert refused.status == 2 and "WordNet is missing: run `python -m nltk.downloader wordnet`" in refused.err
-
-
-def test_wordnet_is_read_from_a_folder_that_nltk_does_not_know(tmp_path, monkeypatch):
-    nltk = pytest.importorskip("nltk")
-    monkeypatch.setattr(nltk.data, "path", [])
+    with pytest.raises(InputError, match="WordNet is missing: run `python -m nltk.downloader wordnet`"):
+        pwws.read_wordnet(None)
     # As where the folder for temporary files is shared, from which nltk opens nothing.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
     for part in ("noun", "verb", "adj", "adv"):
@@ -449,6 +422,8 @@ PAPERS = {
 @pytest.mark.parametrize("paper", PAPERS)
 def test_a_study_is_by_default_its_papers(paper, task, model):
     assert sorted(name for names in PAPERS.values() for name in names) == sorted(STUDIES)
+    with pytest.raises(InputError, match="study='ablations' is unknown: the studies are ablation, "):
+        get_study("ablations")
     for name in PAPERS[paper]:
         study = get_study(name)(tasks=(task,), model=model, validation_rows=16)
         recipes = {"adapters": RECIPES[paper], "full": RECIPES[f"{paper}-full"]}
@@ -489,12 +464,6 @@ def test_variants_train_the_layer_norms_that_the_reports_do(task, model):
     }  # fmt: skip
 
 
-def test_another_metric_chooses_and_is_reported(task):
-    assert load(task, None).metric == "accuracy" and load(task, None, "matthews").metric == "matthews"
-    with pytest.raises(InputError, match="metric 'spearman' is not for classification tasks"):
-        load(task, None, "spearman")
-
-
 def test_arms_within_noise_of_the_constant_answer_are_marked(task, tmp_path):
     rows = type("Rows", (), {"labels": np.asarray([1] * 721 + [0] * 322), "__len__": lambda self: 1043})()
     data = dataclasses.replace(load(task, None))
@@ -522,8 +491,6 @@ def test_arms_within_noise_of_the_constant_answer_are_marked(task, tmp_path):
 
 @pytest.mark.slow
 def test_the_last_epoch_is_scored_beside_the_best(task, model, tmp_path):
-    from tf_adapters.saving.directory import load_trained
-
     study = small(Sharing, task, model, epochs=6, learning_rates=(3e-2,), rows=64)
     lab = Lab(tmp_path, study)
     arm = dataclasses.replace(study.arms()["houlsby"], settings={"keep_periods": True})
@@ -542,8 +509,6 @@ def test_the_last_epoch_is_scored_beside_the_best(task, model, tmp_path):
 
 
 def test_an_unknown_word_is_one_unknown_token():
-    import tensorflow as tf
-
     # All bytes, as in every vocabulary of this kind, and one merge with a space.
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *_byte_alphabet(), "\u0120b"]
     tokenizer = ByteLevelBpe({token: place for place, token in enumerate(tokens)}, [("\u0120", "b")], max_length=16)
@@ -562,11 +527,6 @@ def test_an_unknown_word_is_one_unknown_token():
 
 @pytest.mark.slow
 def test_gradient_norms_are_those_of_a_tape_and_reach_frozen_layers(checkpoint, sentences):
-    import tensorflow as tf
-
-    from tf_adapters import AdapterConfig, add_adapters, load_backbone, set_trainable
-    from tf_adapters.tasks import task_from_files
-
     data = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
     model = load_backbone(checkpoint)
     add_adapters(model, AdapterConfig(4, init_stddev=0.3, train_layer_norm="encoder"), seed=0)
@@ -591,10 +551,6 @@ def test_gradient_norms_are_those_of_a_tape_and_reach_frozen_layers(checkpoint, 
 
 
 def test_treebanks_of_a_language_are_joined(tmp_path):
-    import tensorflow as tf
-
-    from tf_adapters.tasks.words import WordRows
-
     def made(*sentences):
         words = tf.ragged.constant(sentences, dtype=tf.string)
         return WordRows(words, tf.cast(tf.ragged.map_flat_values(tf.strings.length, words), tf.int32), ("A", "B"))
@@ -647,10 +603,6 @@ def test_baselines_learn_words_without_fine_tuning(name, task, model):
 
 
 def test_means_of_blocks_are_those_of_the_tokens_that_are_there(task, one_block):
-    import tensorflow as tf
-
-    from tf_adapters import load_backbone
-
     encoder, rows = load_backbone(one_block), load(task, None).validation.take(range(3))
     tokenizer = load_tokenizer(encoder, max_length=16)
     found = block_means(encoder, tokenizer, rows, 2)

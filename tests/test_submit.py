@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import SHARED, write_checkpoint
 from tests.test_named_tasks import write, write_glue
+from tf_adapters import AdapterConfig, WordPiece, add_adapters, load_backbone, save_adapter, set_trainable
+from tf_adapters.kinds.sentences import Regression
 from tf_adapters.tasks import glue
 from tf_adapters.tasks.glue import GLUE, SUBMISSIONS
 
@@ -55,8 +57,6 @@ def glue_data(folder):
 
 def save_untrained(directory, checkpoint, config, *, bias):
     """An adapter directory of a GLUE task whose head's bias is set."""
-    from tf_adapters import AdapterConfig, WordPiece, add_adapters, load_backbone, save_adapter, set_trainable
-
     task = next(task for task in GLUE if task.config == config)
     labels = list(task.labels)
     model = load_backbone(checkpoint, head="classification", num_labels=len(labels) or 1, labels=labels or None)
@@ -129,14 +129,7 @@ def test_submit_writes_each_file_in_the_order_of_its_test_rows(
     assert (output / "AX.tsv").exists()
 
 
-def test_test_sets_of_another_size_are_refused_and_nothing_is_written(refused, trained, tmp_path):
-    says = f"RTE.tsv: the test split of glue/rte in {trained}/data has 5 rows, and the official one has 3,000: get the"
-    refused("submit", trained / "rte", "--data-dir", trained / "data", "--output", tmp_path / "out", says=says)
-
-
 def test_an_error_in_the_middle_leaves_no_file(refused, trained, small_sizes, tmp_path, monkeypatch):
-    from tf_adapters.kinds.sentences import Regression
-
     broken = lambda self, scorer, rows, *, progress=None: np.full((len(rows), 1), np.nan)  # noqa: E731
     monkeypatch.setattr(Regression, "predict", broken)
     (tmp_path / "out").mkdir()
@@ -151,9 +144,10 @@ def test_the_diagnostic_set_is_left_out_where_it_is_not_there(cli, trained, smal
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["MNLI-m.tsv", "MNLI-mm.tsv"]
 
 
-def test_directories_that_cannot_be_submitted_are_refused(refused, trained, tmp_path):
-    submit = ("submit", f"--output={tmp_path / 'out'}")
-    other = tmp_path / "other"
+def test_what_cannot_be_submitted_is_refused(refused, trained, tmp_path):
+    submit, other = ("submit", f"--output={tmp_path / 'out'}"), tmp_path / "other"
+    says = f"RTE.tsv: the test split of glue/rte in {trained}/data has 5 rows, and the official one has 3,000: get the"
+    refused(*submit, trained / "rte", "--data-dir", trained / "data", says=says)
     shutil.copytree(trained / "rte", other)
     refused(*submit, trained / "rte", other, says=f"{other} were both trained on glue/rte: give one of them.")
     settings = json.loads((other / "tf_adapters.json").read_text())

@@ -2,22 +2,18 @@
 Datasets."""
 
 import io
-import re
 
 import numpy as np
 import pytest
 import rich.console
 import tensorflow as tf
 
+from tests.cases import refused
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.errors import InputError
 from tf_adapters.tasks import load_task, task_from_files, tfds_reader
 from tf_adapters.tasks.labels import doubts, encode_labels, find_labels
 from tf_adapters.tasks.own_files import kept_reading, rows_from_file
-
-
-def refused(message):
-    return pytest.raises(InputError, match=re.escape(message))
 
 
 def write(tmp_path, name, header, rows):
@@ -69,25 +65,21 @@ def test_labels_of_words_and_of_directories_from_before_are_the_same_too(tmp_pat
     assert rows_from_file(path, kind="multiple-choice", labels=()).labels.tolist() == [1]
 
 
-@pytest.mark.parametrize(
-    "labels, cell, says",
-    [
+@pytest.mark.parametrize("kind", ["classification", "multi-label"])
+def test_a_label_that_is_almost_a_known_one_is_told_which(kind):
+    for labels, cell, says in (
         (("neg", "pos"), "Pos ", "the label 'Pos' is not among those of the training rows ('neg', 'pos'); write 'pos'"),
         (("neg", "pos"), "p\u200bos", "write 'pos' for it."),
         (("0.5", "1"), "0.50", "write '0.5' for it."),
         (("0", "1"), "True", "write '1' for it."),
         (("0", "1"), "2", "correct it, or add rows with it to the training file."),
-    ],
-)
-def test_a_label_that_is_almost_a_known_one_is_told_which(labels, cell, says):
-    for kind in ("classification", "multi-label"):
+    ):
         with refused(says):
             encode_labels([cell], kind=kind, labels=labels, path="")
 
 
-@pytest.mark.parametrize(
-    "kind, cells, message",
-    [
+def test_unusable_training_labels_are_refused():
+    for kind, cells, message in (
         ("classification", ["a", "a"], "t.csv has only the label 'a': training needs rows of at least two classes."),
         ("classification", ["a", " "], "t.csv, line 2: the label is empty; fill it in or remove the row."),
         ("classification", ["a", None], "t.csv, line 2: the label is empty"),
@@ -98,30 +90,24 @@ def test_a_label_that_is_almost_a_known_one_is_told_which(labels, cell, says):
         ("multi-label", ["a||b"], "t.csv, line 1: one of the labels is empty; remove the extra '|'."),
         ("multi-label", ["a", None], "t.csv, line 2: the label is null; write [] for a row without labels."),
         ("multi-label", ["['a' 'b']"], "t.csv, line 1: the label \"['a' 'b']\" looks like a list; write the labels"),
-    ],
-)
-def test_unusable_training_labels_are_refused(kind, cells, message):
-    with refused(message):
-        find_labels(cells, kind=kind, path="t.csv")
+    ):
+        with refused(message):
+            find_labels(cells, kind=kind, path="t.csv")
 
 
-@pytest.mark.parametrize(
-    "cells, says",
-    [
+def test_scores_that_are_none_are_refused():
+    for cells, says in (
         (["nan", "inf", "-Infinity", float("inf"), "1e39"], "the label {!r} is not a finite number; correct it."),
         (["good", "1_000", "3,5", True, [1]], "the label {!r} is not a number, which regression needs"),
         (["", None, float("nan")], "the label is empty"),
-    ],
-)
-def test_scores_that_are_none_are_refused(cells, says):
-    for cell in cells:
-        with refused("t.csv, line 8: " + says.format(str(cell))):
-            encode_labels(["1", cell], kind="regression", labels=(), path="t.csv", lines=[7, 8])
+    ):
+        for cell in cells:
+            with refused("t.csv, line 8: " + says.format(str(cell))):
+                encode_labels(["1", cell], kind="regression", labels=(), path="t.csv", lines=[7, 8])
 
 
-@pytest.mark.parametrize(
-    "names, kind, separator, says",
-    [
+def test_labels_that_look_like_something_else_are_doubted():
+    for names, kind, separator, says in (
         (["a", "b", "a|b", "b|a"], "classification", "|", ("a|b", {"kind": "multi-label"})),
         (["a,b", "b,c", "c,a"], "multi-label", "|", ("a,b", {"label_separator": ","})),
         ([str(n) for n in range(21)], "classification", "|", ("21 labels", {"kind": "regression"})),
@@ -131,15 +117,12 @@ def test_scores_that_are_none_are_refused(cells, says):
         (["new  york", "New\xa0York", "01", "1", "x"], "multi-label", "|", ("York'; '01' and '1' differ by", {})),
         (["['a']", "['a', 'b']"], "classification", "|", ("\"['a']\" are lists", {"kind": "multi-label"})),
         (["a", "b", "nan"], "classification", "|", ("The label 'nan' is a class here", {})),
-    ],
-)
-def test_labels_that_look_like_something_else_are_doubted(names, kind, separator, says):
-    found = doubts(tuple(names), kind=kind, separator=separator)
-    if says is None:
-        assert found is None
-    else:
-        sentence, values = found
-        assert says[0] in sentence and values == says[1] and all(f"{{{name}}}" in sentence for name in values)
+    ):
+        found = doubts(tuple(names), kind=kind, separator=separator)
+        assert (found is None) == (says is None), names
+        if found:
+            sentence, values = found
+            assert says[0] in sentence and values == says[1] and all(f"{{{name}}}" in sentence for name in values)
 
 
 def test_train_says_what_labels_look_like(tmp_path):
@@ -192,6 +175,10 @@ def test_arguments_are_checked_before_files_are_read():
         ({"kind": "regression", "metric": "f1"}, "metric 'f1' is not for regression tasks"),
         ({"kind": "multi-label", "label_separator": ""}, "label_separator is '' and must have at least one character"),
         ({"text_column": "y", "label_column": "y"}, "column 'y' is asked for twice"),
+        ({"delimiter": "::"}, "must be one character between columns, or one of comma"),
+        ({"delimiter": '"'}, "must be one character between columns"),
+        ({"header": "0"}, "header='0' is unknown: use one of first, none."),
+        *(({"encoding": encoding}, "is no encoding that Python knows") for encoding in ("utf-88", "base64", "a\0", 8)),
         ({}, "no.csv does not exist"),
     ):
         with refused(message):
@@ -211,9 +198,8 @@ def test_a_task_keeps_how_its_files_were_read_and_nothing_that_is_usual(tmp_path
     assert task_from_files(train=named, validation=named, encoding="utf-16").reading is None
 
 
-@pytest.mark.parametrize(
-    ("reading", "path", "about", "expected"),
-    [
+def test_what_of_a_training_files_reading_is_for_another_file():
+    for reading, path, about, expected in (
         # A delimiter is of CSV alone.
         ({"delimiter": "pipe", "text_column": "body"}, "a.csv.gz", {}, {"delimiter": "pipe", "text_column": "body"}),
         ({"delimiter": "pipe", "text_column": "body"}, "a.tsv", {}, {"text_column": "body"}),
@@ -224,27 +210,21 @@ def test_a_task_keeps_how_its_files_were_read_and_nothing_that_is_usual(tmp_path
         # Other files have no such columns.
         *(({"text_column": "body"}, other, {}, {}) for other in ("-", "a.json")),
         (None, "a.csv", {}, {}),
-    ],
-)  # fmt: skip
-def test_what_of_a_training_files_reading_is_for_another_file(reading, path, about, expected):
-    assert kept_reading(reading and {"files": "table", **reading}, path, **about) == expected
+    ):
+        assert kept_reading(reading and {"files": "table", **reading}, path, **about) == expected
 
 
 # The command line
 
 
-def test_options_of_files_are_refused_where_there_are_none(cli, tmp_path):
+def test_options_of_files_are_refused_where_there_are_none(refused, tmp_path):
     for words, says in (
-        (["train", "--header=none"], "--header none goes with --train FILE"),
-        (["train", "--train=a.csv", "--validation-split=test"], "--validation-split test belongs to --task NAME"),
-        (
-            ["tune", "--train=a.csv", "--delimiter=::"],
-            "--delimiter :: must be one character between columns, or one of",
-        ),
-        (["train", "--train=a.csv", "--header=0"], "--header 0 is unknown"),
+        ("train --header=none", "--header none goes with --train FILE"),
+        ("train --train=a.csv --validation-split=test", "--validation-split test belongs to --task NAME"),
+        ("tune --train=a.csv --delimiter=::", "--delimiter :: must be one character between columns, or one of"),
+        ("train --train=a.csv --header=0", "--header 0 is unknown"),
     ):
-        outcome = cli(*words, f"--output={tmp_path / 'o.csv'}")
-        assert outcome.status == 2 and says in outcome.err, outcome.err
+        refused(*words.split(), f"--output={tmp_path / 'o.csv'}", says=says)
 
 
 def test_a_search_repeats_how_files_are_read(tmp_path):
@@ -267,19 +247,21 @@ def tfds_or_skip():
 def store(tmp_path, name, features, **splits):
     """A small data set on disk, as `tfds.builder(name, data_dir=tmp_path)` finds it."""
     tfds = tfds_or_skip()
-    texts, classes = tfds.features.Text(), tfds.features.ClassLabel
-    kinds = {"text": texts, "classes": classes(names=["no", "yes"]), "score": np.float32, "number": np.int64}
-    types = {"text": tf.string, "classes": tf.int64, "score": tf.float32, "number": tf.int64}
+    kinds = {
+        "text": (tfds.features.Text(), tf.string),
+        "classes": (tfds.features.ClassLabel(names=["no", "yes"]), tf.int64),
+        "score": (np.float32, tf.float32),
+        "number": (np.int64, tf.int64),
+    }
+    tensors = {
+        split: {column: tf.constant(values, kinds[features[column]][1]) for column, values in columns.items()}
+        for split, columns in splits.items()
+    }
     tfds.dataset_builders.store_as_tfds_dataset(
         name=name,
         version="1.0.0",
-        features=tfds.features.FeaturesDict({column: kinds[kind] for column, kind in features.items()}),
-        split_datasets={
-            split: tf.data.Dataset.from_tensor_slices(
-                {column: tf.constant(values, types[features[column]]) for column, values in columns.items()}
-            )
-            for split, columns in splits.items()
-        },
+        features=tfds.features.FeaturesDict({column: kinds[kind][0] for column, kind in features.items()}),
+        split_datasets={split: tf.data.Dataset.from_tensor_slices(each) for split, each in tensors.items()},
         data_dir=tmp_path,
     )
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.cases import nightly_but
 from tests.families import FAMILIES, family_inputs, family_model
-from tf_adapters import InputError, TrainingSettings
 from tf_adapters.kinds import get_kind
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.heads import use_two_layer_head
@@ -78,13 +77,6 @@ def test_the_bias_moves_every_logit_by_what_it_moves_itself(family, layers):
     before, shift = model(inputs).logits.numpy(), np.linspace(-3, 3, 32, dtype=np.float32)
     state_of(model).output_bias(model).assign_sub(shift)
     np.testing.assert_allclose(model(inputs).logits, before - shift, atol=1e-5)
-
-
-def test_other_kinds_have_none():
-    settings = TrainingSettings(epochs=1, learning_rate=1e-3, tune_thresholds=True)
-    settings.check_kind(get_kind("multi-label"))
-    with pytest.raises(InputError, match="tune_thresholds=True is not for tasks of the kind 'classification'"):
-        settings.check_kind(get_kind("classification"))
 
 
 @pytest.mark.nightly

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.cases import nightly_but
+from tests.cases import nightly_but, refused
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model
 from tf_adapters import WordPiece
-from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind, tokens
 from tf_adapters.kinds.scoring import Scorer
@@ -131,11 +130,9 @@ def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(t
         list(READER.chunks(write(tmp_path / "a", "a\n\n" + "b\n" * 4)))
 
 
-@pytest.mark.parametrize(
-    "name, text, options, message",
-    [
+def test_a_mistake_is_named_with_file_line_and_fix(tmp_path):
+    for name, text, options, message in (
         ("a.conllu", SENTENCE + "2\tx\tNOUN\n", {}, "line 2: has 3 columns where CoNLL-U has ten; separate them by"),
-        ("a.conllu", SENTENCE.replace("1", "x"), {}, "line 1: the ID is 'x'; give a number, a range (1-2), or an"),
         ("a.conllu", SENTENCE * 2, {}, "line 2: the ID is 1 where 2 follows; number a sentence's words from 1, and"),
         ("a.conllu", SENTENCE.replace("NOUN", "_"), {}, "line 1: UPOS is '_', which stands for no label"),
         ("a.conllu", "# nothing\n\n", {}, "a.conllu has no words: give a file with at least one sentence"),
@@ -146,14 +143,11 @@ def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(t
         ("a.csv", "EU\tO\n", {}, "a.csv is a table or JSON, and words are read from CoNLL-U or column files: write a"),
         ("a.conllu", SENTENCE, {"text_pair_column": "b"}, "text_pair_column='b': words have no pairs"),
         ("a.conllu", SENTENCE, {"label_column": "POS"}, "label_column is 'POS', and CoNLL-U has the columns ID, FORM,"),
-        ("a.txt", SENTENCE, {"label_column": 0}, "label_column is 0, and this file's columns have no names: give a"),
         ("a.txt", SENTENCE, {"text_column": 11}, "line 1: has 10 columns, and column 11 was asked for"),
-    ],
-)  # fmt: skip
-def test_a_mistake_is_named_with_file_line_and_fix(tmp_path, name, text, options, message):
-    write(tmp_path / name, text)
-    with pytest.raises(InputError, match=re.escape(message)):
-        READER.read(tmp_path / name, **options)
+    ):
+        write(tmp_path / name, text)
+        with refused(message):
+            READER.read(tmp_path / name, **options)
 
 
 def test_sentences_that_cannot_be_used_are_counted_and_leave_no_label_behind(tmp_path):
@@ -167,19 +161,20 @@ def test_sentences_that_cannot_be_used_are_counted_and_leave_no_label_behind(tmp
 
 
 def test_rows_are_taken_and_told_apart():
-    rows = word_rows([["a", "b"], ["c"], []], [[0, 1], [2], []])
+    words, labels = [["a", "b"], ["c"], []], [[0, 1], [2], []]
+    rows = word_rows(words, labels)
     assert len(rows) == 3 and words_of(rows.take([2, 0])) == [[], ["a", "b"]]
     taken = rows.take(np.array([1, 0]))
     assert taken.labels.to_list() == [[2], [0, 1]] and taken.label_names == rows.label_names
     others = [
         word_rows([["a"], ["b", "c"], []], [[0], [1, 2], []]),
-        word_rows([["a", "b"], ["c"], []], [[0, 1], [1], []]),
-        word_rows([["a", "b"], ["d"], []], [[0, 1], [2], []]),
-        word_rows([["a", "b"], ["c"], []], [[0, 1], [2], []], names=("A", "B", "D")),
-        word_rows([["a", "b"], ["c"], []]),
+        word_rows(words, [[0, 1], [1], []]),
+        word_rows([["a", "b"], ["d"], []], labels),
+        word_rows(words, labels, names=("A", "B", "D")),
+        word_rows(words),
     ]
     assert len({rows.digest(), *(other.digest() for other in others)}) == 6
-    assert word_rows([["a", "b"], ["c"], []], [[0, 1], [2], []]).digest() == rows.digest()
+    assert word_rows(words, labels).digest() == rows.digest()
 
 
 # Named tasks
@@ -326,9 +321,6 @@ def test_loss_is_the_mean_over_labelled_tokens_alone():
     mean.update_state(np.int32([[-1, -1, 2]]), logits[:1])
     assert mean.result().numpy() == pytest.approx((3 * expected - np.log(0.25)) / 4, rel=1e-6)
     assert [variable.dtype for variable in mean.variables] == [tf.float32, tf.float32]
-
-
-def test_loss_of_a_batch_without_labels_is_zero_and_so_is_its_gradient():
     loss = KIND.losses()["loss"]
 
     @tf.function(jit_compile=True)
@@ -338,16 +330,12 @@ def test_loss_of_a_batch_without_labels_is_zero_and_so_is_its_gradient():
             value = loss(labels, logits)
         return value, tape.gradient(value, logits)
 
-    logits = tf.constant(np.random.default_rng(0).normal(0, 3, (2, 4, 5)), "float16")
-    value, gradient = step(tf.fill([2, 4], -1), logits)
+    # In float32 whatever the logits; of a batch without labels it is zero, and so is its gradient.
+    half = tf.cast(logits, "float16")
+    value, gradient = step(tf.constant(labels), half)
+    assert value.numpy() == pytest.approx(expected, rel=1e-3) and np.array_equal(np.any(gradient, -1), labels >= 0)
+    value, gradient = step(tf.fill([2, 3], -1), half)
     assert value.dtype == tf.float32 and value == 0 and not np.any(gradient)
-    labels = tf.constant([[0, -1, 4, 2], [-1, -1, -1, 3]])
-    value, gradient = step(labels, logits)
-    expected = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(
-        tf.boolean_mask(labels, labels >= 0), tf.cast(tf.boolean_mask(logits, labels >= 0), tf.float32)
-    )
-    np.testing.assert_allclose(value, expected, rtol=1e-6)
-    assert np.array_equal(np.any(gradient, -1), labels >= 0)
 
 
 # Metrics

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import transformers
 
+from tests.cases import nightly_but
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model
 from tests.families import family_model, write_family_checkpoint
 from tests.tokenizers import CLASSES, SENTENCEPIECE, directory, ours, theirs
@@ -17,14 +18,7 @@ from tf_adapters._keras import keras
 from tf_adapters.text.windows import word_windows
 
 EACH = pytest.mark.parametrize("family", CLASSES)
-TEXTS = [
-    "",
-    " ",
-    "A great,  Unseen film",
-    "caf\u00e9 e\u0301 \u4e2d\u6587 \u200b\U0001f642",
-    "don't (x) 1,000",
-    "x" * 150,
-]
+TEXTS = ["", " ", "A great,  Unseen film", "café e\u0301 中文 \u200b🙂", "don't (x) 1,000", "x" * 150]
 # What TF Serving has of tensorflow-text.
 SERVED = {**dict.fromkeys(("bert", "mpnet"), "WordpieceTokenizeWithOffsets"), "roberta": None}
 
@@ -85,14 +79,7 @@ def test_tokens_are_huggingfaces_on_real_text_in_seven_languages(family):
         assert tokenizer.tokenize(texts).to_list() == other(texts, add_special_tokens=False)["input_ids"], path
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        "bert",
-        pytest.param("roberta", marks=pytest.mark.slow),
-        *(pytest.param(family, marks=pytest.mark.nightly) for family in ("mpnet", *SENTENCEPIECE)),
-    ],
-)
+@pytest.mark.parametrize("family", nightly_but(["bert", "roberta"], CLASSES))
 def test_it_runs_in_tf_data_in_a_graph_of_unknown_batch_size_and_in_a_saved_model_without_files(family, tmp_path):
     tokenizer, strings = ours(family), [tf.TensorSpec([None], tf.string)]
     module = tf.Module()
@@ -135,11 +122,9 @@ def test_the_commands_train_predict_and_export_from_raw_text(cli, family, senten
     for path in directory(family).iterdir():
         (tmp_path / "encoder" / path.name).write_bytes(path.read_bytes())
     adapters = tmp_path / "adapters"
-    given = [
-        f"--model={tmp_path / 'encoder'}",
-        *(f"--{name}={sentences / name}.csv" for name in ("train", "validation")),
-    ]
-    trained = cli("train", *given, "--epochs=1", "--max-length=16", f"--output={adapters}")
+    files = [f"--{name}={sentences / name}.csv" for name in ("train", "validation")]
+    given = [f"--model={tmp_path / 'encoder'}", *files, "--epochs=1", "--max-length=16"]
+    trained = cli("train", *given, f"--output={adapters}")
     assert trained.status == 0, trained.err
     predicted = cli("predict", adapters, "--input", sentences / "test.csv")
     expected = [list(json.loads(line)["probabilities"].values()) for line in predicted.out.splitlines()]

@@ -21,10 +21,7 @@ ACCENTED = {"do_lower_case": True, "strip_accents": False}
 
 
 def each(*settings):
-    def named(setting):
-        return "-".join(f"{key}={value}" for key, value in setting.items())
-
-    return pytest.mark.parametrize("settings", settings, ids=named)
+    return pytest.mark.parametrize("settings", settings, ids=str)
 
 
 @functools.cache
@@ -90,14 +87,8 @@ HARD = [
 ]  # fmt: skip
 # Where no marks stand in another than the canonical order, of which offsets are a known exception.
 ORDERED = [
-    (32, 127),
-    (0xA0, 0x250),
-    (0x300, 0x315),
-    (0x370, 0x590),
-    (0x1E00, 0x2100),
-    (0x4E00, 0x4F00),
-    (0xAC00, 0xD7A4),
-]
+    (32, 127), (0xA0, 0x250), (0x300, 0x315), (0x370, 0x590), (0x1E00, 0x2100), (0x4E00, 0x4F00), (0xAC00, 0xD7A4),
+]  # fmt: skip
 
 
 @each(UNCASED, CASED, ACCENTED)
@@ -169,25 +160,21 @@ def test_settings_of_a_directory_are_read(tmp_path):
     json.dumps(again.settings())
 
 
-@pytest.mark.parametrize(
-    "file, content, message",
-    [
-        (None, None, "looked for vocab.txt and tokenizer.json"),
+def test_directories_that_are_not_berts_are_refused(tmp_path):
+    for file, content, message in (
+        ("other.txt", "", "looked for vocab.txt and tokenizer.json"),
         ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type='BPE'"),
         ("tokenizer.json", {"model": {}, "normalizer": {"type": "Lowercase"}}, "normalizer.type='Lowercase'"),
+        ("vocab.txt", "[PAD]\n\ud8ff\n", "not UTF-8"),
         ("tokenizer_config.json", {"tokenizer_class": "BertweetTokenizer"}, "tokenizer_class='BertweetTokenizer'"),
         ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case='yes'"),
-        ("vocab.txt", b"[PAD]\n\xff\n", "not UTF-8"),
-    ],
-)
-def test_directories_that_are_not_berts_are_refused(tmp_path, file, content, message):
-    if file == "tokenizer_config.json":
-        (tmp_path / "vocab.txt").write_text("\n".join(TOY) + "\n", "utf-8")
-    if file is not None:
-        content = json.dumps(content) if isinstance(content, dict) else content
-        (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(InputError, match=message):
-        WordPiece.from_directory(tmp_path)
+    ):
+        if file == "tokenizer_config.json":
+            (tmp_path / "vocab.txt").write_text("\n".join(TOY) + "\n", "utf-8")
+        text = json.dumps(content) if isinstance(content, dict) else content
+        (tmp_path / file).write_text(text, "utf-8", errors="surrogatepass")
+        with pytest.raises(InputError, match=message):
+            WordPiece.from_directory(tmp_path)
 
 
 @pytest.mark.parametrize("lowercase, strip_accents", [(False, None), (True, False)])
@@ -228,9 +215,6 @@ def test_tokens_that_were_added_to_a_vocabulary_are_refused_wherever_they_stand(
         (tmp_path / "vocab.txt").write_text("\n".join(TOY) + "\n", "utf-8")
     (tmp_path / file).write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"the token '\[E1\]' was added to the vocabulary of 15 entries"):
-        WordPiece.from_directory(tmp_path)
-    (tmp_path / file).write_text(json.dumps(content).replace(f"{len(TOY)}", '"x"' if file[0] == "a" else "[]"))
-    with pytest.raises(InputError, match="x|damaged|not JSON|was added"):
         WordPiece.from_directory(tmp_path)
 
 

@@ -80,13 +80,17 @@ def directory(family):
     return folder
 
 
+def from_directory(family, folder):
+    if family in LAYOUTS:
+        return SentencePiece.from_directory(folder, layout=family)
+    if family == "roberta":
+        return ByteLevelBpe.from_directory(folder)
+    return WordPiece.from_directory(folder, style=family)
+
+
 @functools.cache
 def ours(family):
-    if family in LAYOUTS:
-        return SentencePiece.from_directory(directory(family), layout=family)
-    if family == "roberta":
-        return ByteLevelBpe.from_directory(directory(family))
-    return WordPiece.from_directory(directory(family), style=family)
+    return from_directory(family, directory(family))
 
 
 @functools.cache
