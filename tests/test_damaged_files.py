@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from tests.golden.cases import encoder
-from tf_adapters import AdapterConfig, WordPiece, add_adapters, load_adapter, load_backbone, set_trainable
+from tf_adapters import AdapterConfig, add_adapters, load_adapter, load_backbone, set_trainable
 from tf_adapters.adapterhub import import_adapter
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError
@@ -22,7 +22,7 @@ from tf_adapters.models.transformers.loading import WEIGHT_FILES, read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import WEIGHTS_FILE
 from tf_adapters.tasks.own_files import rows_from_file, unlabelled_chunks
-from tf_adapters.text import ByteLevelBpe, SentencePiece
+from tf_adapters.text import ByteLevelBpe, SentencePiece, WordPiece
 from tf_adapters.text.byte_bpe import _byte_alphabet
 from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, Model, Piece
 

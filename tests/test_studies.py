@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_checkpoint
-from tf_adapters import ByteLevelBpe, InputError, load_tokenizer
+from tf_adapters import InputError, load_tokenizer
 from tf_adapters.ranges import RANGES
 from tf_adapters.recipes import RECIPES
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, pwws, run
@@ -25,6 +25,7 @@ from tf_adapters.studies.pwws import UNKNOWN, Text, WordNet, attack, entities_of
 from tf_adapters.studies.rows import by_language, held_out, load
 from tf_adapters.studies.similarity import similarity
 from tf_adapters.studies.study import options_of, title_of
+from tf_adapters.text import ByteLevelBpe
 from tf_adapters.text.byte_bpe import _byte_alphabet
 
 

@@ -55,7 +55,8 @@ def glue_data(folder):
 
 def save_untrained(directory, checkpoint, config, *, bias):
     """An adapter directory of a GLUE task whose head's bias is set."""
-    from tf_adapters import AdapterConfig, WordPiece, add_adapters, load_backbone, save_adapter, set_trainable
+    from tf_adapters import AdapterConfig, add_adapters, load_backbone, save_adapter, set_trainable
+    from tf_adapters.text import WordPiece
 
     task = next(task for task in GLUE if task.config == config)
     labels = list(task.labels)
