@@ -111,7 +111,7 @@ def train(
         config = tf_adapters.AdapterConfig(8)
         if fusion:
             two = {name: tf_adapters.AdapterConfig(8, init_stddev=0.3) for name in ("one", "other")}
-            config = tf_adapters.FusionConfig(two, value_regularization=5.0)
+            config = tf_adapters.methods.FusionConfig(two, value_regularization=5.0)
         tf_adapters.add_adapters(model, config, seed=0, fast=fast)
         tf_adapters.set_trainable(model, "adapters")
     save(model, losses, record or folder, tf_adapters.fit(model, task, wordpiece, epochs=EPOCHS, **settings))

@@ -8,9 +8,9 @@ import numpy as np
 
 from tests.cases import nightly_but
 from tests.families import FAMILIES, family_inputs, family_model
-from tf_adapters import AdapterConfig, FusionConfig, IA3Config, InputError, LoraConfig, load_adapter
+from tf_adapters import AdapterConfig, InputError, LoraConfig, load_adapter
 from tf_adapters.config import DENSE_PLACES
-from tf_adapters.methods import DoraConfig
+from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config
 from tf_adapters.models.state import state_of
 
 SMALL = {"bottleneck_size": 4}

@@ -19,12 +19,13 @@ from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_model
 from tests.families import family_model
 from tests.table import PFEIFFER
-from tf_adapters import AdapterConfig, FusionConfig, IA3Config, InputError, LoraConfig, add_adapters, load_backbone
+from tf_adapters import AdapterConfig, InputError, LoraConfig, add_adapters, load_backbone
 from tf_adapters.adapterhub import bottleneck, export_adapter, import_adapter, lora
 from tf_adapters.adapterhub.bridge import describe_head
 from tf_adapters.adapterhub.description import read_description, read_head_description
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.config import DENSE_PLACES
+from tf_adapters.methods import FusionConfig, IA3Config
 from tf_adapters.models.state import state_of
 
 FILES = pathlib.Path(__file__).parent / "adapterhub"

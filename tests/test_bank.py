@@ -24,7 +24,6 @@ from tf_adapters import (
     AdapterBank,
     AdapterConfig,
     InputError,
-    WordPiece,
     add_adapters,
     export_bank,
     load_backbone,
@@ -36,6 +35,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.pipeline import load_pipeline
 from tf_adapters.serving import export, versions
 from tf_adapters.serving.bank import BankScorer
+from tf_adapters.text import WordPiece
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but bad!", "\u00e9t\u00e9 \u4e2d x9", "great " * 9]
 PAIRS = ["was it fun", "the cast", "", "great " * 9, "?", "dull"]

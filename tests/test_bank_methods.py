@@ -11,8 +11,6 @@ from tests.families import FAMILIES, family_model, write_family_checkpoint
 from tf_adapters import (
     AdapterBank,
     AdapterConfig,
-    FusionConfig,
-    IA3Config,
     InputError,
     LoraConfig,
     add_adapters,
@@ -23,6 +21,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters.config import DENSE_PLACES
+from tf_adapters.methods import FusionConfig, IA3Config
 from tf_adapters.methods.dora import DoraConfig
 from tf_adapters.models.transformers.heads import logits_of_rows
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 from tests.texts import NONCHARACTERS
 from tests.texts import random_texts as drawn_texts
 from tests.tokenizers import content_of, directory
-from tf_adapters import ByteLevelBpe
 from tf_adapters.errors import InputError
+from tf_adapters.text import ByteLevelBpe
 
 HARD = [
     "", " ", "  lead", "trail  ", "it's  John's   dog\n\n we'll 'tis ''s 's's", "'sabc 'd1 'll't I'VE i've're", " 's",

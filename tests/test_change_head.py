@@ -8,16 +8,9 @@ import pytest
 from tests.cases import nightly_but
 from tests.conftest import randomize
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
-from tf_adapters import (
-    AdapterConfig,
-    InputError,
-    add_adapters,
-    change_head,
-    load_backbone,
-    remove_adapters,
-    set_trainable,
-)
+from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, remove_adapters, set_trainable
 from tf_adapters._keras import keras
+from tf_adapters.models import change_head
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.names import named_weights
 

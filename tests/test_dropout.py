@@ -8,18 +8,10 @@ import tensorflow as tf
 from tests.cases import nightly_but
 from tests.families import FAMILIES, family_inputs, family_model
 from tests.runs import KillAt, Killed, content
-from tf_adapters import (
-    AdapterConfig,
-    InputError,
-    WordPiece,
-    add_adapters,
-    fit,
-    remove_adapters,
-    set_trainable,
-    task_from_files,
-)
+from tf_adapters import AdapterConfig, InputError, add_adapters, fit, remove_adapters, set_trainable, task_from_files
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.models.state import state_of
+from tf_adapters.text import WordPiece
 from tf_adapters.training.frozen_blocks import frozen_depth
 from tf_adapters.training.run import Reporter
 from tf_adapters.training.step import seed_dropout

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tests.cases import nightly_but
 from tests.conftest import VOCABULARY, randomize, tiny_inputs, write_checkpoint
-from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone
+from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.serving import versions
@@ -22,6 +22,7 @@ from tf_adapters.serving.export import export_saved_model
 from tf_adapters.tasks.readers import get_reader
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.words import WordRows
+from tf_adapters.text import WordPiece
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but very bad!", "\u00e9t\u00e9 \u4e2d x9"]
 PAIRS = ["was it fun", "the cast", "", "great " * 9, "?"]

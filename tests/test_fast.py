@@ -13,7 +13,6 @@ from tf_adapters import (
     InputError,
     LoraConfig,
     add_adapters,
-    backbone_digest,
     disable_adapters,
     load_adapter,
     remove_adapters,
@@ -23,6 +22,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.methods import DoraConfig
+from tf_adapters.models import backbone_digest
 from tf_adapters.models.transformers.bert import FAMILY, TFBertFastEncoder, TFBertFastLayer
 from tf_adapters.training.step import seed_dropout
 

@@ -21,7 +21,6 @@ from tests.whole import assert_same, picture
 from tf_adapters import (
     AdapterConfig,
     InputError,
-    WordPiece,
     add_adapters,
     disable_adapters,
     fit,
@@ -33,6 +32,7 @@ from tf_adapters import (
 from tf_adapters._keras import keras
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.layers.ops import keras2
+from tf_adapters.text import WordPiece
 from tf_adapters.training.optimizer import warmup_linear_decay
 from tf_adapters.training.run import Reporter, seconds_of_long_steps
 from tf_adapters.training.step import seed_dropout

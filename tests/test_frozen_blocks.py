@@ -14,19 +14,11 @@ from safetensors.numpy import load_file
 from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
-from tf_adapters import (
-    AdapterConfig,
-    InputError,
-    WordPiece,
-    add_adapters,
-    cast_frozen,
-    fit,
-    load_backbone,
-    set_trainable,
-    task_from_files,
-)
+from tf_adapters import AdapterConfig, InputError, add_adapters, fit, load_backbone, set_trainable, task_from_files
 from tf_adapters._keras import keras
+from tf_adapters.models import cast_frozen
 from tf_adapters.models.transformers.upper_blocks import UpperBlocks, lower_blocks
+from tf_adapters.text import WordPiece
 from tf_adapters.text.batching import PackedExamples
 from tf_adapters.training import frozen_blocks
 from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth

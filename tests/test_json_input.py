@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 import tf_adapters
-from tf_adapters import AdapterConfig, ByteLevelBpe, InputError, WordPiece, load_backbone
+from tf_adapters import AdapterConfig, InputError, load_backbone
 from tf_adapters.activations import check_activation
 from tf_adapters.adapterhub import bottleneck, lora
 from tf_adapters.adapterhub.description import read_description, read_head_description
@@ -19,6 +19,7 @@ from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.files import read_chunks
 from tf_adapters.tasks.spans import QUESTIONS
+from tf_adapters.text import ByteLevelBpe, WordPiece
 from tf_adapters.training.cluster import read_cluster
 
 

@@ -5,9 +5,9 @@ import pytest
 
 import tf_adapters
 from tests.keras_hub_models import BACKEND, CONFIGS, LABELS, adapted, answers, bits, inputs, keras, learn
-from tf_adapters import AdapterConfig, InputError, cast_frozen
+from tf_adapters import AdapterConfig, InputError
 from tf_adapters.methods import DoraConfig
-from tf_adapters.models import frozen_digest
+from tf_adapters.models import cast_frozen, frozen_digest
 from tf_adapters.models.keras_hub import door
 from tf_adapters.models.keras_hub.loading import load_backbone
 from tf_adapters.models.state import state_of
@@ -40,7 +40,7 @@ def written(model, directory):
 def test_frozen_kernels_go_into_eight_bits_and_the_adapter_goes_on(checkpoints, model, tmp_path):
     exact, before = answers(model, "bert"), written(model, tmp_path / "before")
     names = [weight.path for weight in model.trainable_weights]
-    counts, digest = tf_adapters.parameter_counts(model), tf_adapters.backbone_digest(model)
+    counts, digest = tf_adapters.parameter_counts(model), tf_adapters.models.backbone_digest(model)
     with pytest.raises(InputError, match="dtype=None must be 'int8'"):
         cast_frozen(model)
     cast_frozen(model, "int8")
@@ -53,7 +53,7 @@ def test_frozen_kernels_go_into_eight_bits_and_the_adapter_goes_on(checkpoints, 
     # A second cast changes nothing, and no scale counts as a weight.
     cast_frozen(model, "int8")
     assert all(one is other for one, other in zip(model.weights, weights))
-    assert tf_adapters.parameter_counts(model) == counts and tf_adapters.backbone_digest(model) == digest
+    assert tf_adapters.parameter_counts(model) == counts and tf_adapters.models.backbone_digest(model) == digest
     for refused in (lambda: tf_adapters.set_trainable(model, "full"), lambda: tf_adapters.remove_adapters(model)):
         with pytest.raises(InputError, match="needs the encoder's float32 weights.*is int8 now"):
             refused()
@@ -107,11 +107,11 @@ def test_another_model_on_the_encoder_knows_that_it_was_cast(checkpoints, model,
     model = load_backbone(checkpoints("bert"))
     with pytest.raises(InputError, match="nothing is frozen"):
         cast_frozen(model, "int8")
-    tf_adapters.freeze(model)
+    tf_adapters.models.freeze(model)
     query = model.backbone.transformer_layers[0]._self_attention_layer._query_dense
     query.kernel.assign(query.kernel * 1.5)  # an encoder that was changed before is another one afterwards too
     cast_frozen(model, "int8")
-    for operation in (tf_adapters.backbone_digest, tf_adapters.add_adapters, tf_adapters.set_trainable):
+    for operation in (tf_adapters.models.backbone_digest, tf_adapters.add_adapters, tf_adapters.set_trainable):
         with pytest.raises(InputError, match="needs the encoder's float32 weights|mode='adapters'"):
             operation(model.backbone)
     with pytest.raises(InputError, match="changed since|another encoder"):

@@ -58,7 +58,7 @@ def test_each_door_has_what_the_text_of_doors_says_and_nothing_else_is_asked_of_
 def test_an_encoder_is_the_first_doors(checkpoints, family):
     model, other = load_backbone(checkpoints(family)), first(checkpoints(family))
     np.testing.assert_allclose(hidden_states(model, family), hidden_states(other, family), atol=1e-5)
-    assert tf_adapters.backbone_digest(model) == tf_adapters.backbone_digest(other)
+    assert tf_adapters.models.backbone_digest(model) == tf_adapters.models.backbone_digest(other)
     assert state_of(model).door.computes(model) == state_of(other).door.computes(other)
     assert tf_adapters.parameter_counts(model) == tf_adapters.parameter_counts(other)
 
@@ -142,7 +142,7 @@ def test_adapter_does_not_go_to_a_backbone_that_computes_another_gelu(checkpoint
     tf_adapters.save_adapter(model, tmp_path)
     plain = family.backbone(**family.arguments(json.loads((source / "config.json").read_text())))
     plain.set_weights(load_backbone(source, head="none").get_weights())
-    assert tf_adapters.backbone_digest(plain) == tf_adapters.backbone_digest(model)
+    assert tf_adapters.models.backbone_digest(plain) == tf_adapters.models.backbone_digest(model)
     own = keras_hub.models.BertTextClassifier(plain, num_classes=2)
     with pytest.raises(InputError, match="with activation='gelu', and this model computes with activation='gelu_tanh'"):
         tf_adapters.load_adapter(own, tmp_path)
@@ -187,7 +187,7 @@ def check_both_ways(checkpoint, directory, family, head, config="houlsby"):
     for model in (ours, theirs):
         state = state_of(model)
         heads.append(sorted(state.door.named_weights(model, state.head_variables(model))))
-        digests.append(tf_adapters.backbone_digest(model))
+        digests.append(tf_adapters.models.backbone_digest(model))
     assert heads[0] == heads[1] and digests[0] == digests[1]
     return heads[0]
 

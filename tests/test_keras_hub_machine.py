@@ -126,7 +126,7 @@ class BothDoors(RuleBasedStateMachine):
 
     @invariant()
     def they_know_the_same_encoder(self):
-        assert len({tf_adapters.backbone_digest(model) for model in self.models}) == 1
+        assert len({tf_adapters.models.backbone_digest(model) for model in self.models}) == 1
 
     # What is done.
 

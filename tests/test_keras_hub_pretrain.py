@@ -26,19 +26,19 @@ from tf_adapters import (
     AdapterConfig,
     fit,
     load_backbone,
-    load_pretrained_adapter,
     load_trained,
     pretrain,
     save_adapter,
     set_trainable,
     task_from_files,
-    texts_from_files,
 )
 from tf_adapters._keras3_internals import masked_words_part
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling, hidden_crossentropy, masked_words
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models import frozen_digest
 from tf_adapters.models.state import state_of
+from tf_adapters.saving import load_pretrained_adapter
+from tf_adapters.tasks import texts_from_files
 from tf_adapters.text.loading import load_tokenizer
 
 CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")

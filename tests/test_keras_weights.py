@@ -7,15 +7,13 @@ from tests.table import DOORS, move
 from tf_adapters import (
     AdapterConfig,
     InputError,
-    active_adapter,
     add_adapters,
-    backbone_digest,
     disable_adapters,
-    freeze,
     remove_adapters,
     set_active,
     set_trainable,
 )
+from tf_adapters.models import active_adapter, backbone_digest, freeze
 from tf_adapters.models.state import state_of
 
 SMALL = AdapterConfig(bottleneck_size=4)

@@ -12,7 +12,6 @@ from tests.whole import assert_same, picture
 from tf_adapters import (
     AdapterConfig,
     InputError,
-    WordPiece,
     add_adapters,
     evaluate,
     fit,
@@ -28,6 +27,7 @@ from tf_adapters.serving.export import export_saved_model
 from tf_adapters.tasks import Rows, Task
 from tf_adapters.tasks.labels import check_label_names
 from tf_adapters.tasks.words import WordRows
+from tf_adapters.text import WordPiece
 
 LABELS, OTHER = ["bad", "good"], ["good", "bad"]
 CONFIG = AdapterConfig(4, init_stddev=0.3, train_layer_norm="none")

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tests.conftest import randomize
 from tests.encoder_in_numpy import gelu, softmax
-from tf_adapters import AdapterLayer, InputError
+from tf_adapters import InputError
 from tf_adapters.activations import NAMES
 from tf_adapters.config import MethodConfig
 from tf_adapters.layers.ops import keras2
-from tf_adapters.methods import config_from_dict
+from tf_adapters.methods import AdapterLayer, config_from_dict
 from tf_adapters.methods.dora import DoraLayer
 from tf_adapters.methods.fusion import FusionLayer
 from tf_adapters.methods.lora import LoraLayer

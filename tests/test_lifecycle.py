@@ -18,16 +18,10 @@ from tf_adapters import (
     AdapterConfig,
     InputError,
     LoraConfig,
-    adapter_names,
     add_adapters,
-    backbone_digest,
-    cast_frozen,
     disable_adapters,
-    freeze,
-    fuse_adapters,
     load_adapter,
     load_backbone,
-    load_pretrained_adapter,
     load_trained,
     merge_adapter,
     remove_adapters,
@@ -37,7 +31,9 @@ from tf_adapters import (
 )
 from tf_adapters.config import MethodConfig
 from tf_adapters.methods.lora import LoraLayer
+from tf_adapters.models import adapter_names, backbone_digest, cast_frozen, freeze
 from tf_adapters.models.state import state_of
+from tf_adapters.saving import fuse_adapters, load_pretrained_adapter
 
 STRONG = AdapterConfig(bottleneck_size=4, init_stddev=0.5, train_layer_norm="all")
 INPUTS = tiny_inputs()

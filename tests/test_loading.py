@@ -17,7 +17,8 @@ from transformers import TFBertForSequenceClassification
 import tf_adapters
 from tests.conftest import minilm_directory, tiny_config, tiny_inputs, tiny_model, write_checkpoint
 from tests.families import FAMILIES
-from tf_adapters import InputError, add_adapters, backbone_digest, load_backbone, remove_adapters, set_trainable
+from tf_adapters import InputError, add_adapters, load_backbone, remove_adapters, set_trainable
+from tf_adapters.models import backbone_digest
 from tf_adapters.models.transformers import loading
 from tf_adapters.models.transformers.config_file import read_config
 from tf_adapters.models.transformers.family import get_family
@@ -96,7 +97,7 @@ def test_minilm_from_pypi_is_its_file_and_gives_the_embeddings_that_it_was_train
     read = [name for name in arrays if "bert." + name in values]
     assert len(read) == 103
     assert all(np.array_equal(values["bert." + name], arrays[name]) for name in read)
-    inputs = tf_adapters.WordPiece.from_directory(minilm_directory())(
+    inputs = tf_adapters.text.WordPiece.from_directory(minilm_directory())(
         tf.constant(["A man is eating food.", "A man eats a meal.", "The sky is full of stars."])
     )
     hidden, mask = model(inputs).last_hidden_state.numpy(), inputs["attention_mask"].numpy()[..., None]

@@ -13,14 +13,9 @@ from tests.table import PFEIFFER
 from tf_adapters import (
     AdapterBank,
     AdapterConfig,
-    FusionConfig,
-    IA3Config,
     InputError,
     LoraConfig,
     add_adapters,
-    backbone_digest,
-    cast_frozen,
-    fuse_adapters,
     load_adapter,
     merge_adapter,
     parameter_counts,
@@ -28,11 +23,13 @@ from tf_adapters import (
     save_adapter,
     set_active,
     set_trainable,
-)  # fmt: skip
+)
 from tf_adapters.config import DENSE_PLACES
-from tf_adapters.methods import DoraConfig, config_from_dict
+from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config, config_from_dict
+from tf_adapters.models import backbone_digest, cast_frozen
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.merging import merged
+from tf_adapters.saving import fuse_adapters
 
 LORA = LoraConfig(rank=3, alpha=6, targets=DENSE_PLACES)
 INPUTS = tiny_inputs()

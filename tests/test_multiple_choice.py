@@ -7,10 +7,11 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import VOCABULARY
-from tf_adapters import InputError, WordPiece, evaluate, load_backbone, load_trained, predict, task_from_files
+from tf_adapters import InputError, evaluate, load_backbone, load_trained, predict, task_from_files
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.choices import CHOICES
 from tf_adapters.tasks.files import BadRows
+from tf_adapters.text import WordPiece
 from tf_adapters.text.batching import training_batches
 
 KIND = get_kind("multiple-choice")

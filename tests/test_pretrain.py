@@ -18,18 +18,14 @@ from tests.runs import KillAt, Killed, content
 from tf_adapters import (
     AdapterConfig,
     InputError,
-    WordPiece,
     add_adapters,
     fit,
     load_backbone,
-    load_pretrained_adapter,
     load_trained,
     pretrain,
     save_adapter,
     set_trainable,
     task_from_files,
-    texts_from_files,
-    without_labels,
 )
 from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError
@@ -37,7 +33,10 @@ from tf_adapters.kinds.masked_lm import MaskedLanguageModelling, hidden_crossent
 from tf_adapters.layers.ops import keras2
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.names import named_weights, to_pytorch
+from tf_adapters.saving import load_pretrained_adapter
+from tf_adapters.tasks import texts_from_files, without_labels
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.text import WordPiece
 from tf_adapters.text.masking import Masking, masking_noise
 
 MaskedWords, _ = masked_words(keras2)

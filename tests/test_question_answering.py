@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.conftest import VOCABULARY, WORDS, squad_file, tiny_model, write_checkpoint
 from tests.runs import KillAt, Killed, content, seven_seconds_a_look
-from tf_adapters import AdapterConfig, WordPiece, add_adapters, fit, load_backbone, load_trained, set_trainable
+from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_trained, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
@@ -21,6 +21,7 @@ from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task
 from tf_adapters.tasks.spans import QUESTIONS, Answer, Answers, SpanRowsBuilder, n_best_spans
+from tf_adapters.text import WordPiece
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
 

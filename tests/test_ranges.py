@@ -71,10 +71,10 @@ def test_functions_check_every_number_before_they_look_at_the_model(function):
     "make",
     [
         lambda value: tf_adapters.AdapterConfig(scaling=value),
-        lambda value: tf_adapters.AdapterLayer(value),
-        lambda value: tf_adapters.AdapterLayer(4, dropout=value),
+        lambda value: tf_adapters.methods.AdapterLayer(value),
+        lambda value: tf_adapters.methods.AdapterLayer(4, dropout=value),
         lambda value: tf_adapters.LoraConfig(alpha=value),
-        lambda value: tf_adapters.FusionConfig({}, value_regularization=value),
+        lambda value: tf_adapters.methods.FusionConfig({}, value_regularization=value),
     ],
 )
 def test_configurations_and_layers_check_theirs(make):

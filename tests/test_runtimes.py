@@ -17,12 +17,13 @@ from tests.conftest import randomize, tiny_inputs, write_checkpoint
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_bank import TASKS as BANKED
 from tests.test_bank import save_task
-from tf_adapters import AdapterBank, AdapterConfig, InputError, LoraConfig, WordPiece, add_adapters, load_backbone
+from tf_adapters import AdapterBank, AdapterConfig, InputError, LoraConfig, add_adapters, load_backbone
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
 from tf_adapters.serving import convert
 from tf_adapters.serving.convert import export_file
 from tf_adapters.serving.export import export_saved_model
+from tf_adapters.text import WordPiece
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples" / "serving"
 TEXTS = ["a great film", "", "dull " * 40]

@@ -18,8 +18,9 @@ from tests.families import family_model, write_family_checkpoint
 from tests.texts import NONCHARACTERS, characters
 from tests.texts import random_texts as drawn_texts
 from tests.tokenizers import FOREIGN, SENTENCEPIECE, directory, sentencepiece_model
-from tf_adapters import SentencePiece, load_backbone, load_tokenizer
+from tf_adapters import load_backbone, load_tokenizer
 from tf_adapters.errors import InputError
+from tf_adapters.text import SentencePiece
 from tf_adapters.text.sentencepiece import KNOWN_EXCEPTIONS, LAYOUTS
 from tf_adapters.text.sentencepiece_files import (
     CONTROL,

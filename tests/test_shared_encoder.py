@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_checkpoint
-from tf_adapters import AdapterConfig, InputError, WordPiece, add_adapters, load_backbone, save_adapter, set_trainable
+from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, save_adapter, set_trainable
 from tf_adapters import predict as predict_alone
 from tf_adapters.serving.shared_encoder import SharedEncoder, read_tasks
+from tf_adapters.text import WordPiece
 
 RANGED = {"text_pairs": True, "value_range": [-0.1, 0.1]}
 # name: kind, arguments of load_backbone, further settings of the task, a row

@@ -26,16 +26,10 @@ from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
 from tests.whole import assert_same, picture
 from tf_adapters import (
     AdapterConfig,
-    FusionConfig,
     InputError,
     LoraConfig,
     add_adapters,
-    backbone_digest,
-    cast_frozen,
-    change_head,
     disable_adapters,
-    freeze,
-    fuse_adapters,
     load_adapter,
     load_backbone,
     merge_adapter,
@@ -45,8 +39,11 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
+from tf_adapters.methods import FusionConfig
+from tf_adapters.models import backbone_digest, cast_frozen, change_head, freeze
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.merging import merged
+from tf_adapters.saving import fuse_adapters
 
 CONFIGS = {
     "two": AdapterConfig(3, init_stddev=0.5, train_layer_norm="encoder"),

@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
-from tf_adapters import AdapterConfig, FusionConfig, add_adapters, set_trainable
+from tf_adapters import AdapterConfig, add_adapters, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
+from tf_adapters.methods import FusionConfig
 from tf_adapters.training.step import Change, GradientAccumulation, GradientCheckpointing, TrainingStep
 
 ROWS = 7

@@ -12,10 +12,6 @@ from tf_adapters import (
     AdapterConfig,
     InputError,
     add_adapters,
-    backbone_digest,
-    cast_frozen,
-    change_head,
-    freeze,
     load_adapter,
     load_backbone,
     parameter_counts,
@@ -24,6 +20,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
+from tf_adapters.models import backbone_digest, cast_frozen, change_head, freeze
 
 INPUTS = tiny_inputs(batch=4, length=12)
 LABELS = tf.constant([0, 1, 1, 0])

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import write_checkpoint
-from tf_adapters import AdapterConfig, ByteLevelBpe, InputError, add_adapters, load_backbone, load_tokenizer, pipeline
+from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, load_tokenizer, pipeline
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import RANGES
@@ -32,6 +32,7 @@ from tf_adapters.studies.similarity import similarity
 from tf_adapters.studies.study import options_of
 from tf_adapters.tasks.own_files import rows_from_file, task_from_files
 from tf_adapters.tasks.words import WordRows
+from tf_adapters.text import ByteLevelBpe
 from tf_adapters.text.byte_bpe import _byte_alphabet
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from tests.conftest import SHARED, write_checkpoint
 from tests.test_named_tasks import write, write_glue
-from tf_adapters import AdapterConfig, WordPiece, add_adapters, load_backbone, save_adapter, set_trainable
+from tf_adapters import AdapterConfig, add_adapters, load_backbone, save_adapter, set_trainable
 from tf_adapters.kinds.sentences import Regression
 from tf_adapters.tasks import glue
 from tf_adapters.tasks.glue import GLUE, SUBMISSIONS
+from tf_adapters.text import WordPiece
 
 FILES = {submission.file: submission for submission in SUBMISSIONS}
 

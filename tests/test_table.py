@@ -15,7 +15,6 @@ from tf_adapters import (
     AdapterConfig,
     InputError,
     add_adapters,
-    backbone_digest,
     disable_adapters,
     load_adapter,
     parameter_counts,
@@ -25,6 +24,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters.methods import config_from_dict
+from tf_adapters.models import backbone_digest
 from tf_adapters.models.state import state_of
 
 FAST = ("bert", "camembert", "electra", "roberta", "xlm-roberta")

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tests.cases import nightly_but, refused
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model
-from tf_adapters import WordPiece
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind, tokens
 from tf_adapters.kinds.scoring import Scorer
@@ -23,6 +22,7 @@ from tf_adapters.tasks.metrics import METRICS, check_metric
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.words import WordRows
+from tf_adapters.text import WordPiece
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import _windows, word_windows
 

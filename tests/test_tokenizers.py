@@ -13,8 +13,9 @@ from tests.cases import nightly_but
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model
 from tests.families import family_model, write_family_checkpoint
 from tests.tokenizers import CLASSES, SENTENCEPIECE, directory, ours, theirs
-from tf_adapters import ByteLevelBpe, InputError, WordPiece, load_backbone, load_tokenizer
+from tf_adapters import InputError, load_backbone, load_tokenizer
 from tf_adapters._keras import keras
+from tf_adapters.text import ByteLevelBpe, WordPiece
 from tf_adapters.text.windows import word_windows
 
 EACH = pytest.mark.parametrize("family", CLASSES)

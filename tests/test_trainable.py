@@ -14,13 +14,13 @@ from tf_adapters import (
     AdapterConfig,
     InputError,
     add_adapters,
-    freeze,
     get_recipe,
     parameter_counts,
     remove_adapters,
     set_trainable,
 )
 from tf_adapters._keras import keras
+from tf_adapters.models import freeze
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.bert import FAMILY
 from tf_adapters.models.transformers.heads import use_two_layer_head

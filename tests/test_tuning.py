@@ -26,11 +26,11 @@ from tf_adapters.tuning.spaces import SPACES, Range
 
 keras_tuner = pytest.importorskip("keras_tuner", reason="needs the extra `tuner`")
 
-from tf_adapters import AdapterHyperModel, AdapterTuner  # noqa: E402
 from tf_adapters.cli.main import main  # noqa: E402
 from tf_adapters.saving.settings import directory_size  # noqa: E402
 from tf_adapters.training import experiment as loading  # noqa: E402
 from tf_adapters.training.experiment import load_for_task  # noqa: E402
+from tf_adapters.tuning import AdapterHyperModel, AdapterTuner  # noqa: E402
 
 # With this rate the first step leaves nothing finite.
 TOO_HIGH = 1e30

@@ -9,14 +9,13 @@ from tf_adapters import (
     AdapterConfig,
     InputError,
     LoraConfig,
-    active_adapter,
     add_adapters,
-    change_head,
     load_backbone,
     remove_adapters,
     save_adapter,
     set_trainable,
 )
+from tf_adapters.models import active_adapter, change_head
 
 SMALL = AdapterConfig(bottleneck_size=4)
 

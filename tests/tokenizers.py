@@ -10,7 +10,7 @@ import tempfile
 import pytest
 
 from tests.conftest import VOCABULARY, WORDS
-from tf_adapters import ByteLevelBpe, SentencePiece, WordPiece
+from tf_adapters.text import ByteLevelBpe, SentencePiece, WordPiece
 from tf_adapters.text.sentencepiece import LAYOUTS
 
 SENTENCEPIECE = {"xlm-roberta": "XLMRoberta", "camembert": "Camembert", "albert": "Albert", "deberta-v2": "DebertaV2"}

@@ -51,37 +51,12 @@ _PUBLIC = {
     "set_trainable": "models.trainable",
     "task_from_files": "tasks",
 }
-# Names that stood at the top before they had their rooms.
-_OF_ROOMS = {
-    "AdapterHyperModel": "tuning",
-    "AdapterLayer": "methods",
-    "AdapterTuner": "tuning",
-    "ByteLevelBpe": "text",
-    "FusionConfig": "methods",
-    "IA3Config": "methods",
-    "Recipe": "recipes",
-    "SentencePiece": "text",
-    "WordPiece": "text",
-    "active_adapter": "models",
-    "adapter_names": "models",
-    "backbone_digest": "models",
-    "backbone_directory": "models",
-    "cast_frozen": "models",
-    "change_head": "models",
-    "freeze": "models",
-    "frozen_digest": "models",
-    "fuse_adapters": "saving",
-    "load_pretrained_adapter": "saving",
-    "make_strategy": "training",
-    "texts_from_files": "tasks",
-    "without_labels": "tasks",
-}
 __all__ = ["__version__", *sorted(_PUBLIC)]
 _submodule = submodules_of(__name__)
 
 
 def __getattr__(name):
-    module = _PUBLIC.get(name) or _OF_ROOMS.get(name)
+    module = _PUBLIC.get(name)
     if module is None:
         return _submodule(name)
     value = getattr(importlib.import_module(f"tf_adapters.{module}"), name)

@@ -220,7 +220,7 @@ def _write_tasks(folder, options):
     encoder = find_files(options.model)
     model = tf_adapters.load_backbone(encoder, num_labels=2)
     longest = min(128, model.config.max_position_embeddings)
-    wordpiece = tf_adapters.WordPiece.from_directory(encoder, max_length=longest)
+    wordpiece = tf_adapters.text.WordPiece.from_directory(encoder, max_length=longest)
     words = [word for word in wordpiece.vocabulary if word.isalpha()]
     source, noise = random.Random(0), np.random.default_rng(0)
     # As many words as a sentence or a short paragraph has.

@@ -125,7 +125,7 @@ def main():
     text_directory = directory
     task = "glue/sst2" if arguments.data_dir else "rotten-tomatoes"
     rows = load_split(task, arguments.split, data_dir=arguments.data_dir).rows
-    wordpiece = tf_adapters.WordPiece.from_directory(text_directory, max_length=ROW_LENGTH)
+    wordpiece = tf_adapters.text.WordPiece.from_directory(text_directory, max_length=ROW_LENGTH)
     if random_weights:
         directory = arguments.folder / "bert-base"
         write_random_bert(directory, vocab_size=len(wordpiece.vocabulary), seed=arguments.seed)

@@ -79,7 +79,7 @@ class RoutedArm(Arm):
 
         lora = settings["arm"] == "routed-lora"
         model, self.details = _build({**settings, "arm": "lora" if lora else "adapters"}, adapters=True)
-        wordpiece = tf_adapters.WordPiece.from_directory(settings["directory"], max_length=128)
+        wordpiece = tf_adapters.text.WordPiece.from_directory(settings["directory"], max_length=128)
         self.bank = tf_adapters.AdapterBank(settings["directory"])
         with tempfile.TemporaryDirectory() as folder:
             task = {"kind": "classification", "text_pairs": False}
@@ -151,7 +151,7 @@ def _build(settings, *, adapters):
     else:
         tf_adapters.set_trainable(model, "adapters" if adapters else "full")
     if "fast" in settings["arm"]:
-        tf_adapters.cast_frozen(model)
+        tf_adapters.models.cast_frozen(model)
     names = ("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
     return model, {"versions": installed_versions(*names)}
 

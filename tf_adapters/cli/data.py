@@ -242,7 +242,8 @@ class TextOptions(_RowsOptions):
 
     def read(self, console, seed):
         """The texts, a `Task`; says how many rows were left out."""
-        from tf_adapters import load_task, texts_from_files, without_labels
+        from tf_adapters import load_task
+        from tf_adapters.tasks import texts_from_files, without_labels
 
         def read(bad_rows):
             if self.task is not None:

@@ -214,7 +214,7 @@ class Bottleneck(MethodLayer):
 
     Example:
     >>> import numpy, tf_adapters
-    >>> tf_adapters.AdapterLayer(bottleneck_size=16)(numpy.zeros((2, 5, 64))).shape
+    >>> tf_adapters.methods.AdapterLayer(bottleneck_size=16)(numpy.zeros((2, 5, 64))).shape
     TensorShape([2, 5, 64])
 
     Reference: Houlsby et al. 2019, sections 2.1 (with figure 2) and 3.6 (several layers, normalisation,

@@ -3,7 +3,7 @@
 What adapters do to a model is written once, in this folder. A door is a folder with a module `door`, which says how
 that is done with models of its Keras. It has
 
-    NAME                                    `"transformers"` or `"keras-hub"`
+    NAME, FEWER_BITS                        `"transformers"` or `"keras-hub"`; what `cast_frozen` is given
     ops                                     its module of `layers.ops`
     family_of(model)                        the model's family: where blocks, LayerNorms, pooler and head are
     config_of(model)                        an object with `model_type`, `hidden_size`, `num_hidden_layers`,
@@ -34,6 +34,7 @@ that is done with models of its Keras. It has
     choose(model, state, chosen), freeze(model, state)
                                             lets the variables of these ids train and no other; none
     follow(model), forget_traces(model)     what Keras compiled goes on with what trains now; is traced anew
+    cast_frozen(model)                      as of `models.storage`
     compiles_shapes()                       whether each shape of a batch is compiled, whatever is chosen
     forward(model, *, jit_compile=False)    a function from a tokenizer's padded tensors to float32 logits in NumPy
     logits_at(model, inputs, places, training=None)

@@ -35,21 +35,23 @@ def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
     Raises:
         InputError: nothing is frozen, because neither was called; another dtype than the model's door has.
     """
-    own = {"transformers": None, "keras-hub": "int8"}[door_of(model).NAME]
-    if dtype != own:
-        raise InputError(f"{{dtype}} must be {own!r} for a {type(model).__name__}.", dtype=dtype)
-    if own is None:
-        from tf_adapters.models.transformers.storage import round_frozen
-
-        return round_frozen(model)
-    from tf_adapters.models.keras_hub.door import quantize_frozen
-
-    return quantize_frozen(model)
+    door = door_of(model)
+    if dtype != door.FEWER_BITS:
+        raise InputError(f"{{dtype}} must be {door.FEWER_BITS!r} for a {type(model).__name__}.", dtype=dtype)
+    return door.cast_frozen(model)
 
 
 def is_cast(variable):
     """Whether `cast_frozen` put a variable in place of a float32 one, through whichever model."""
     return hasattr(variable, "_tf_adapters_cast")
+
+
+def check_frozen(model, state, trains):
+    """Raise InputError where nothing was frozen, and so nothing is to be cast; `trains` are the ids of what trains."""
+    if state.trainable is None and len(trains) == len(model.weights) and not any(map(is_cast, model.weights)):
+        raise InputError(
+            "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
+        )
 
 
 def check_not_cast(variables, what):

@@ -28,12 +28,12 @@ from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS, states_of
 from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
 from tf_adapters.models.state import mark_of, state_of
-from tf_adapters.models.storage import is_cast
+from tf_adapters.models.storage import check_frozen, is_cast
 from tf_adapters.models.transaction import transaction
 
 __all__ = ["Acting", "RandomDrop", "family_of", "ops"]
 
-NAME = "keras-hub"
+NAME, FEWER_BITS = "keras-hub", "int8"
 # By which Keras and KerasHub write a whole model, beside `get_config`, which Keras asks before it does. It has opened
 # the file by then.
 _WHOLE = ("get_config", "save", "save_to_preset", "export_to_transformers")
@@ -82,7 +82,7 @@ def named_weights(model, variables):
 
 def weights(model):
     layers = layers_of(model)
-    others = {id(weight) for layer in layers if isinstance(layer, Site) for weight in layer.switches}
+    others = {id(weight) for layer in layers if isinstance(layer, Site) for weight in layer.switch_weights}
     # Beside eight bits stands a scale, which `array` multiplies by.
     others |= {id(getattr(layer, name, None)) for layer in layers for name in ("kernel_scale", "embeddings_scale")}
     return [weight for weight in model.weights if id(weight) not in others]
@@ -100,7 +100,7 @@ def shape(variable):
 
 def array(variable, value=None):
     if value is None:
-        # Of one in eight bits what the codes stand for; see `quantize_frozen`.
+        # Of one in eight bits what the codes stand for; see `cast_frozen`.
         value = getattr(variable, "_tf_adapters_cast", lambda: variable)()
     return keras.ops.convert_to_numpy(value).reshape(shape(variable))
 
@@ -361,14 +361,11 @@ def compiled(model, *, jit_compile=False):
 
 
 @transaction
-def quantize_frozen(model):
+def cast_frozen(model):
     """See `models.storage.cast_frozen`."""
     state = state_of(model)
     trains = {id(variable) for variable in model.trainable_variables}
-    if state.trainable is None and len(trains) == len(model.weights) and not any(map(is_cast, model.weights)):
-        raise InputError(
-            "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
-        )
+    check_frozen(model, state, trains)
     origin, backbone = state.origin(model), state.family.main_layer(model)
     frozen = {id(variable) for variable in state.backbone_variables(model)} - trains
     before, cast = _by_name(state, model), {}

@@ -124,7 +124,7 @@ class FastEncoder(AdapterEncoder):
         layer, site = _last(self, place), getattr(self, f"{place}_site")
         norm, dropout = part(self, f"{place}_norm"), part(self, f"{place}_dropout")
         own = type(norm) is keras.layers.LayerNormalization and type(dropout) is keras.layers.Dropout
-        dense, adapter = _plain(layer), _only_adapter(site, training)
+        dense, adapter = _plain(layer), site.only_adapter(training, uncast)
         if dense is None or adapter is None or not own:
             if place == "attention":
                 states = ops.reshape(states, (*ops.shape(states)[:2], self.num_heads, -1))
@@ -137,7 +137,7 @@ class FastEncoder(AdapterEncoder):
             inputs,
             dense,
             fused.Norm(gamma, uncast(norm.beta), norm.epsilon),
-            adapter=adapter or None,
+            adapter=fused.Adapter(*adapter) if adapter else None,
             rate=rate,
             seed=_seed(dropout.seed_generator) if rate else None,
             training=fused.keeps(training),
@@ -178,23 +178,5 @@ def _dense(layer, training):
     dense = _plain(layer.dense)
     if dense is None or not layer.adapters:
         return dense
-    if len(layer.adapters) > 1:
-        return None
-    ((name, adapter),) = layer.adapters.items()
-    if not adapter.low_rank or (adapter.dropout and training):
-        return None
-    factor = uncast(layer.gates[name]) * adapter.scaling
-    return fused.Dense(dense.kernel, dense.bias, (uncast(adapter.a), uncast(adapter.b), factor))
-
-
-def _only_adapter(site, training):
-    """The adapter of a site as `fused.Adapter`, `()` where there is none, and None where it is computed otherwise."""
-    if not site.adapters:
-        return ()
-    if len(site.adapters) > 1:
-        return None
-    ((name, adapter),) = site.adapters.items()
-    if site.configs[name].insertion != "sequential" or not adapter.is_fused(training) or (training and site.drops):
-        return None
-    weights = (getattr(adapter, weight) for weight in ("down_kernel", "down_bias", "up_kernel", "up_bias"))
-    return fused.Adapter(*map(uncast, weights), adapter.activation, uncast(site.gates[name]))
+    update = layer.only_update(training, uncast)
+    return update and dense._replace(update=update)

@@ -10,7 +10,13 @@ from keras import ops
 from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked
 from tf_adapters.activations import NAMES, one_name
 from tf_adapters.layers.ops import keras3
-from tf_adapters.models.keras_files import KeptInDirectories, SiteInFiles
+from tf_adapters.models.keras_files import KeptInDirectories
+from tf_adapters.models.site import SharedSite
+
+
+def scalar(layer, name, dtype):
+    """A weight of a layer that does not train, 0."""
+    return layer.add_weight(name=name, shape=(), dtype=dtype, initializer="zeros", trainable=False, autocast=False)
 
 
 class Unsaved:
@@ -31,10 +37,7 @@ class Acting(Unsaved, keras.layers.Layer):
 
     def __init__(self):
         super().__init__(name="acting", dtype="float32")
-        self.number, self.head = (
-            self.add_weight(name=name, shape=(), dtype="int32", initializer="zeros", trainable=False, autocast=False)
-            for name in ("number", "head")
-        )
+        self.number, self.head = scalar(self, "number", "int32"), scalar(self, "head", "int32")
         self.last = self.traced_head = self.last_head = 0
         self.built = True
 
@@ -59,9 +62,7 @@ class RandomDrop(Unsaved, keras.layers.Layer):
     def __init__(self, most):
         super().__init__(name="random_drop")
         self.most, self.seeds = most, None
-        self.number = self.add_weight(
-            name="dropped_blocks", shape=(), dtype="int32", initializer="zeros", trainable=False, autocast=False
-        )
+        self.number = scalar(self, "dropped_blocks", "int32")
         self.built = True
 
     def draw(self):
@@ -69,85 +70,47 @@ class RandomDrop(Unsaved, keras.layers.Layer):
         self.number.assign(keras.random.randint((), 0, self.most + 1, seed=self.seeds))
 
 
-class Site(SiteInFiles, Unsaved, keras.layers.Layer):
-    """A place in a block where adapters, or layers of other methods, stand.
+class Site(SharedSite, Unsaved, keras.layers.Layer):
+    """A place in a block where adapters, or layers of other methods, stand; its weights are its switch."""
 
-    Several adapters may stand at one site. Which one acts is decided by weights that do not train, so a graph that was
-    traced before a switch follows it. With a single adapter its gate alone is read, which needs no branch in the graph.
+    ops = keras3
 
-    Attributes:
-        adapters, configs, positions: dicts from an adapter's name to its layer, its configuration and where the block
-            stands among the adapted ones.
-        slots: dict from an adapter's name to its number.
-        gates: dict from an adapter's name to a float32 scalar, 1 where the adapter acts and otherwise 0.
-        active_slot: int32 scalar, 0 for none, otherwise the acting adapter's number.
-        drops: dict from an adapter's name to its `RandomDrop`, for those that have one.
-        acting: `Acting` at the lowest site, otherwise None.
-    """
+    def switches(self):
+        return self  # no property, of which Keras' files would find no end
 
-    def make_site(self):
-        """Begin without an adapter."""
-        self.adapters, self.configs, self.positions, self.slots = {}, {}, {}, {}
-        self.gates, self.drops, self.drawing = {}, {}, frozenset()
-        self.acting = None
-        self.active_slot = self.add_weight(
-            name="active_slot", shape=(), dtype="int32", initializer="zeros", trainable=False, autocast=False
-        )
-        self.built = True
+    def begin_switches(self):
+        self.slots, self.gates, self.drops, self.drawing = {}, {}, {}, frozenset()
+        self.active_slot = scalar(self, "active_slot", "int32")
 
     @property
-    def switches(self):
+    def switch_weights(self):
         """The weights that say what acts here; they are not counted among the model's."""
         weights = [self.active_slot, *self.gates.values(), *(drop.number for drop in self.drops.values())]
         return weights + (self.acting.weights if self.acting is not None else [])
 
-    def add(self, name, adapter, config, number, *, drop=None, position=0, seed=None):
-        """As of the first door's `Site`."""
-        gate = self.add_weight(
-            name=f"gate_{name}", shape=(), dtype="float32", initializer="zeros", trainable=False, autocast=False
-        )
-        self.adapters = {**self.adapters, name: adapter}
-        self.configs = {**self.configs, name: config}
-        self.positions = {**self.positions, name: position}
-        self.slots = {**self.slots, name: number}
-        self.gates = {**self.gates, name: gate}
-        if drop is not None:
-            if seed is not None:
-                drop.seeds = keras.random.SeedGenerator(seed)
-                self.drawing |= {name}
-            self.drops = {**self.drops, name: drop}
+    def new_gate(self, name):
+        return scalar(self, f"gate_{name}", "float32")
+
+    def draw_by(self, name, drop, seed):
+        drop.seeds = keras.random.SeedGenerator(seed)
+        self.drawing |= {name}
 
     def discard(self, name):
-        """Take the adapter `name`, which does not act, away if it stands here."""
-        if name not in self.adapters:
-            return
-        for gone in (self.adapters[name], self.gates[name], self.drops.get(name)):
-            untracked(self, gone)
-        for attribute in ("adapters", "configs", "positions", "slots", "gates", "drops"):
-            setattr(self, attribute, {key: value for key, value in getattr(self, attribute).items() if key != name})
-        self.drawing -= {name}
+        if name in self.adapters:
+            for gone in (self.adapters[name], self.gates[name], self.drops.get(name)):
+                untracked(self, gone)
+            super().discard(name)
+            self.drawing -= {name}
 
-    def activate(self, name, write):
-        """As of the first door's `Site`."""
-        write(self.active_slot, self.slots.get(name, 0))
-        for key, gate in self.gates.items():
-            write(gate, float(key == name))
+    def kept(self, name, hidden_states, training):
+        drop = self.drops[name]
+        if name in self.drawing:
+            drop.draw()  # blocks are computed one after the other, and the first one draws
+        return ops.cast(ops.less_equal(ops.convert_to_tensor(drop.number), self.positions[name]), "float32")
 
-    def choose(self, act, otherwise):
-        """What the acting adapter makes of this place, in a graph that follows later switches.
-
-        Args:
-            act: function of an adapter's name and a gate (a float32 scalar, or None for 1).
-            otherwise: function of nothing: the place without an adapter.
-        """
-        if not self.adapters:
-            return otherwise()
-        if len(self.adapters) == 1:
-            (name,) = self.adapters
-            return act(name, ops.convert_to_tensor(self.gates[name]))
+    def branch(self, branches):
         slots = ops.array(list(self.slots.values()), "int32")
         here = ops.cast(ops.equal(ops.convert_to_tensor(self.active_slot), slots), "int32")
-        branches = [otherwise, *(lambda name=name: act(name, None) for name in self.adapters)]
         return ops.switch(ops.sum(here * ops.arange(1, len(branches), dtype="int32")), branches)
 
 
@@ -171,27 +134,8 @@ class AdapterSite(Site):
         return site
 
     def call(self, hidden_states, input_tensor, norm, training=None):
-        def act(name, gate):
-            return self._act(name, hidden_states, input_tensor, norm, training, gate)
-
-        outputs = norm(self.choose(act, lambda: hidden_states) + input_tensor)
+        outputs = norm(self.adapt(hidden_states, input_tensor, norm, training) + input_tensor)
         return outputs if self.acting is None else outputs * ops.cast(self.acting.guard(), outputs.dtype)
-
-    def _act(self, name, hidden_states, input_tensor, norm, training, gate):
-        insertion = self.configs[name].insertion
-        inputs = None
-        if insertion == "parallel":
-            inputs = input_tensor
-        elif insertion == "after-norm":
-            inputs = norm(hidden_states + input_tensor)
-        if name in self.drops and training:
-            drop = self.drops[name]
-            if name in self.drawing:
-                drop.draw()  # blocks are computed one after the other, and the first one draws
-            kept = ops.cast(ops.less_equal(ops.convert_to_tensor(drop.number), self.positions[name]), "float32")
-            gate = kept if gate is None else gate * kept
-        gate = None if gate is None else ops.cast(gate, hidden_states.dtype)
-        return self.adapters[name](hidden_states, inputs=inputs, gate=gate, training=training)
 
 
 class DenseSite(Site):

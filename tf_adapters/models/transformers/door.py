@@ -28,10 +28,13 @@ from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, logits_of_rows, new_head
 from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop, replaced
+from tf_adapters.models.transformers.storage import cast_frozen
 
-__all__ = ["Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops"]
+__all__ = [
+    "Acting", "RandomDrop", "cast_frozen", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops",
+]  # fmt: skip
 
-NAME = "transformers"
+NAME, FEWER_BITS = "transformers", None
 # By which Keras and transformers write a whole model, beside `get_config`, which Keras asks before it does.
 _WHOLE = ("get_config", "save", "save_pretrained", "push_to_hub")
 

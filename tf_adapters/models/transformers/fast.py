@@ -29,14 +29,8 @@ def _dense(layer, training):
         return None
     if layer.merged is not None or not layer.adapters:
         return _dense(layer.merged or layer.dense, training)
-    if len(layer.adapters) > 1:
-        return None
-    ((name, adapter),) = layer.adapters.items()
-    if not adapter.low_rank or (adapter.dropout and training):
-        return None
-    factor = tf.convert_to_tensor(layer.switch.gates[name]) * adapter.scaling
-    dense = _dense(layer.dense, training)
-    return fused.Dense(dense.kernel, dense.bias, (uncast(adapter.a), uncast(adapter.b), factor))
+    update = layer.only_update(training, uncast)
+    return update and _dense(layer.dense, training)._replace(update=update)
 
 
 def _draw_seed(dropout):
@@ -113,25 +107,16 @@ class FastSite(AdapterSite):
     """An AdapterSite whose dropout, activation and LayerNorm are fused with the sums around them."""
 
     def call(self, hidden_states, input_tensor, training=False):
-        name, adapter = next(iter(self.adapters.items()), (None, None))
-        is_plain = len(self.adapters) < 2 and fused.is_known(training) and _are_dense(self.dense)
-        if is_plain and training and self.switch.drops:
-            is_plain = False
-        if is_plain and adapter is not None:
-            is_plain = self.configs[name].insertion == "sequential" and adapter.is_fused(training)
-        if not is_plain:
+        adapter = self.only_adapter(training, uncast) if fused.is_known(training) and _are_dense(self.dense) else None
+        if adapter is None:
             return super().call(hidden_states, input_tensor, training=training)
-        if adapter is not None:
-            weights = (getattr(adapter, name) for name in ("down_kernel", "down_bias", "up_kernel", "up_bias"))
-            (gate,) = map(tf.convert_to_tensor, self.switch.gates.values())
-            adapter = fused.Adapter(*map(uncast, weights), adapter.activation, gate)
         norm, rate = self.LayerNorm, self.dropout.rate if training else 0.0
         return fused.close(
             hidden_states,
             input_tensor,
             _dense(self.dense, training),
             fused.Norm(self.guarded(uncast(norm.gamma)), uncast(norm.beta), norm.epsilon),
-            adapter=adapter,
+            adapter=fused.Adapter(*adapter) if adapter else None,
             rate=rate,
             seed=_draw_seed(self.dropout) if rate else None,
             training=fused.keeps(training),

@@ -8,7 +8,9 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import AutoTrackable, replace_layer, writes_saved_model
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.fused import layer_norm
-from tf_adapters.models.keras_files import KeptInDirectories, SiteInFiles, refuse
+from tf_adapters.layers.ops import keras2 as ops
+from tf_adapters.models.keras_files import KeptInDirectories, refuse
+from tf_adapters.models.site import SharedSite
 
 # An attribute that the object itself has not.
 _CLASS = object()
@@ -68,11 +70,7 @@ class Switch(AutoTrackable):
 
     Checkpoints and SavedModels see them; Keras does not count them among the weights.
 
-    Attributes:
-        active_slot: int32 scalar, 0 for none, otherwise the acting adapter's slot.
-        slots: dict from adapter name to its number at this site, which no other adapter has or had.
-        gates: dict from adapter name to float32 scalar, 1 where the adapter acts and otherwise 0.
-        drops: dict from adapter name to `RandomDrop`, for those that have one.
+    Attributes: as of `SharedSite`.
     """
 
     def __init__(self):
@@ -107,96 +105,53 @@ def replaced(changes):
                 vars(layer)[name] = value
 
 
-class Site(SiteInFiles):
-    """Mixin for a place in a block where adapters, or layers of other methods, stand.
+class Site(SharedSite):
+    """Mixin for a place in a block where adapters, or layers of other methods, stand."""
 
-    Several adapters may stand at one site. Which one acts is decided by variables, so a graph that was traced before a
-    switch follows it, and one that was traced before an adapter was removed never computes with it. With a single
-    adapter its gate alone is read, which needs no branch in the graph.
-    """
+    ops = ops
 
-    def make_site(self):
-        """Begin without an adapter."""
-        self.adapters, self.configs, self.positions = {}, {}, {}
+    def begin_switches(self):
         self.switch = Switch()
-        self.acting = None
-        self.built = True
+
+    def switches(self):
+        return self.switch
+
+    def new_gate(self, name):
+        return tf.Variable(0.0, trainable=False, name=f"gate_{name}")
+
+    def draw_by(self, name, drop, seed):
+        # A dropout's random numbers are seeded and saved with a run's; its rate is not looked at.
+        setattr(self, f"drop_seeds_{name}", SeededDropout(0.0, seed=seed))
+
+    def discard(self, name):
+        super().discard(name)
+        if hasattr(self, f"drop_seeds_{name}"):
+            delattr(self, f"drop_seeds_{name}")
+
+    def kept(self, name, hidden_states, training):
+        drop = self.switch.drops[name]
+        # Blocks are computed one after the other, and the first one draws.
+        with tf.control_dependencies([hidden_states]):
+            if hasattr(self, f"drop_seeds_{name}"):
+                drop.draw(getattr(self, f"drop_seeds_{name}").draw_seed())
+            kept = drop.number.read_value() <= self.positions[name]
+        if not isinstance(training, (bool, int)):
+            kept = kept | ~tf.cast(training, tf.bool)
+        return tf.cast(kept, tf.float32)
+
+    def branch(self, branches):
+        here = self.switch.active_slot.read_value() == tf.constant(list(self.switch.slots.values()))
+        index = tf.reduce_sum(tf.cast(here, tf.int32) * tf.range(1, len(branches)))
+        return tf.switch_case(index, [lambda: tf.identity(branches[0]()), *branches[1:]])
 
     @property
     def shape(self):
         """`(inputs, outputs)` of what the method changes here."""
         raise NotImplementedError
 
-    def add(self, name, adapter, config, number, *, drop=None, position=0, seed=None):
-        """Put `adapter`, a MethodLayer that other sites may use too, at this site.
-
-        Args:
-            number: int, the adapter's on its model.
-            config: `MethodConfig`.
-            drop: `RandomDrop` or None.
-            position: int, where the block stands among the adapted ones, from 0 at the bottom.
-            seed: int for the site that draws for all, the first that is computed; None for the others.
-        """
-        # Fresh dicts, as in `without`.
-        self.adapters = {**self.adapters, name: adapter}
-        self.configs = {**self.configs, name: config}
-        self.positions = {**self.positions, name: position}
-        self.switch.slots = {**self.switch.slots, name: number}
-        self.switch.gates = {**self.switch.gates, name: tf.Variable(0.0, trainable=False, name=f"gate_{name}")}
-        if drop is not None:
-            self.switch.drops = {**self.switch.drops, name: drop}
-            if seed is not None:
-                # A dropout's random numbers are seeded and saved with a run's; its rate is not looked at.
-                setattr(self, f"drop_seeds_{name}", SeededDropout(0.0, seed=seed))
-
-    def discard(self, name):
-        """Take the adapter `name`, which does not act, away if it stands here."""
-        self.adapters, self.configs, self.positions = (
-            without(part, name) for part in (self.adapters, self.configs, self.positions)
-        )
-        switch = self.switch
-        switch.slots, switch.gates, switch.drops = (
-            without(part, name) for part in (switch.slots, switch.gates, switch.drops)
-        )
-        if hasattr(self, f"drop_seeds_{name}"):
-            delattr(self, f"drop_seeds_{name}")
-
-    def activate(self, name, write):
-        """Let the adapter `name` act; None, or a name that has no adapter here, lets none.
-
-        Args:
-            write: function that assigns a variable.
-        """
-        write(self.switch.active_slot, self.switch.slots.get(name, 0))
-        for key, gate in self.switch.gates.items():
-            write(gate, float(key == name))
-
-    def choose(self, act, otherwise):
-        """What the acting adapter makes of this place, in a graph that follows later switches.
-
-        Args:
-            act: function of an adapter's name and a gate (a float32 scalar, or None for 1).
-            otherwise: function of nothing: the place without an adapter.
-        """
-        if not self.adapters:
-            return otherwise()
-        if len(self.adapters) == 1:
-            (name,) = self.adapters
-            return act(name, self.switch.gates[name])
-        slots = tf.constant([self.switch.slots[name] for name in self.adapters])
-        here = tf.cast(self.switch.active_slot.read_value() == slots, tf.int32)
-        branches = [lambda: tf.identity(otherwise()), *(lambda name=name: act(name) for name in self.adapters)]
-        return tf.switch_case(tf.reduce_sum(here * tf.range(1, len(branches))), branches)
-
     def guarded(self, values):
         """A LayerNorm's gamma or outputs, of which the lowest site makes NaN where a graph cannot compute what acts."""
         return values if self.acting is None else values * tf.cast(self.acting.guard(), values.dtype)
-
-
-def without(mapping, name):
-    """The same dict without one name: a new one, because Keras refuses to save a tracked one that was changed in
-    place."""
-    return {key: value for key, value in mapping.items() if key != name}
 
 
 class AdapterSite(Site):
@@ -230,7 +185,7 @@ class AdapterSite(Site):
 
     def finish(self, hidden_states, input_tensor, training):
         """What follows the sub-layer: the adapter, the sum with the sub-layer's input, the LayerNorm."""
-        return self._normalise(self.adapt(hidden_states, input_tensor, training) + input_tensor)
+        return self._normalise(self.adapt(hidden_states, input_tensor, self._normalise, training) + input_tensor)
 
     def _normalise(self, summed):
         norm = self.LayerNorm
@@ -239,40 +194,6 @@ class AdapterSite(Site):
         return layer_norm(
             summed, self.guarded(tf.convert_to_tensor(norm.gamma)), tf.convert_to_tensor(norm.beta), norm.epsilon
         )
-
-    def adapt(self, hidden_states, input_tensor, training):
-        """The sub-layer's output after the adapter that acts, if one does."""
-
-        def act(name, gate=None):
-            return self._act(name, hidden_states, input_tensor, training, gate)
-
-        return self.choose(act, lambda: hidden_states)
-
-    def _act(self, name, hidden_states, input_tensor, training, gate):
-        """The sub-layer's output after the adapter `name`."""
-        insertion = self.configs[name].insertion
-        inputs = None
-        if insertion == "parallel":
-            inputs = input_tensor
-        elif insertion == "after-norm":
-            inputs = self._normalise(hidden_states + input_tensor)
-        if name in self.switch.drops and not (isinstance(training, (bool, int, type(None))) and not training):
-            kept = self._kept(name, hidden_states, training)
-            gate = kept if gate is None else gate * kept
-        gate = None if gate is None else tf.cast(gate, hidden_states.dtype)
-        return self.adapters[name](hidden_states, inputs=inputs, gate=gate, training=training)
-
-    def _kept(self, name, hidden_states, training):
-        """1.0 where this step's random drop leaves the adapter, otherwise 0.0."""
-        drop = self.switch.drops[name]
-        # Blocks are computed one after the other, and the first one draws.
-        with tf.control_dependencies([hidden_states]):
-            if hasattr(self, f"drop_seeds_{name}"):
-                drop.draw(getattr(self, f"drop_seeds_{name}").draw_seed())
-            kept = drop.number.read_value() <= self.positions[name]
-        if not isinstance(training, (bool, int)):
-            kept = kept | ~tf.cast(training, tf.bool)
-        return tf.cast(kept, tf.float32)
 
 
 class NormSite(AdapterSite, keras.layers.Layer):
@@ -319,7 +240,7 @@ class DenseSite(Site, keras.layers.Layer):
         if self.merged is not None:
             return self.merged(inputs)
 
-        def act(name, gate=None):
+        def act(name, gate):
             return self.adapters[name](inputs, dense=self.dense, gate=gate, training=training)
 
         return self.choose(act, lambda: self.dense(inputs))

@@ -4,16 +4,14 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import exchange_variable
-from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import is_cast
+from tf_adapters.models.storage import check_frozen
 from tf_adapters.models.transaction import transaction
-from tf_adapters.models.transformers.door import forget_traces
 from tf_adapters.models.transformers.heads import head_layers
 
 
 @transaction
-def round_frozen(model):
+def cast_frozen(model):
     """See `models.storage.cast_frozen`."""
     state = state_of(model)
     origin = state.origin(model)
@@ -32,19 +30,12 @@ def round_frozen(model):
                 if id(variable) in frozen and variable.dtype == tf.float32:
                     cast.append(_cast(layer, attribute, variable))
                     origin.exchange(variable, cast[-1])
-    if (
-        not cast
-        and state.trainable is None
-        and len(trains) == len(model.weights)
-        and not any(map(is_cast, model.weights))
-    ):
-        raise InputError(
-            "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
-        )
-    if cast:
-        # These lists keep the old variables alive, and the model before the adapters cannot be restored any more.
-        state.freezing = None
-        forget_traces(model)
+    if not cast:
+        check_frozen(model, state, trains)
+        return model
+    # These lists keep the old variables alive, and the model before the adapters cannot be restored any more.
+    state.freezing = None
+    state.door.forget_traces(model)
     return model
 
 

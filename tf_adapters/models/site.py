@@ -1,0 +1,144 @@
+"""A place in a block where adapters stand, through either door: which stand there, and which acts."""
+
+from tf_adapters.models.keras_files import SiteInFiles
+
+
+class SharedSite(SiteInFiles):
+    """What a door's `Site` is made of.
+
+    Several adapters may stand at one site. Which one acts is decided by variables, so a graph that was traced before a
+    switch follows it, and one that was traced before an adapter was removed never computes with it. With a single
+    adapter its gate alone is read, which needs no branch in the graph.
+
+    Attributes:
+        ops: the door's module of `layers.ops`.
+        adapters, configs, positions: dicts from an adapter's name to its layer, its `MethodConfig` and where the block
+            stands among the adapted ones, from 0 at the bottom.
+        acting: `Acting` at the lowest site, otherwise None.
+
+    A door's `Site` has beside it
+
+        switches()                      the object that has `active_slot`, int32 scalar, 0 for none, otherwise the
+                                        acting adapter's slot; and dicts from adapter names: `slots` to its number,
+                                        which no other adapter has or had; `gates` to a float32 scalar, 1 where the
+                                        adapter acts and otherwise 0; `drops`, for those that have one, to its
+                                        `RandomDrop`
+        begin_switches()                makes it
+        new_gate(name)                  a float32 scalar variable, 0
+        draw_by(name, drop, seed)       lets this site, the first that is computed, draw a `RandomDrop` for all
+        kept(name, hidden_states, training)
+                                        1.0 where this step's `RandomDrop` leaves the adapter, otherwise 0.0
+        branch(branches)                what the function of the acting adapter gives, from place 1 on; 0 is of none
+    """
+
+    ops = None
+
+    def make_site(self):
+        """Begin without an adapter."""
+        self.adapters, self.configs, self.positions = {}, {}, {}
+        self.acting = None
+        self.begin_switches()
+        self.built = True
+
+    def add(self, name, adapter, config, number, *, drop=None, position=0, seed=None):
+        """Put `adapter`, a MethodLayer that other sites may use too, at this site.
+
+        Args:
+            number: int, the adapter's on its model.
+            config: `MethodConfig`.
+            drop: `RandomDrop` or None.
+            position: int, where the block stands among the adapted ones, from 0 at the bottom.
+            seed: int for the site that draws for all, the first that is computed; None for the others.
+        """
+        gate = self.new_gate(name)
+        for owner, part, value in (
+            (self, "adapters", adapter), (self, "configs", config), (self, "positions", position),
+            (self.switches(), "slots", number), (self.switches(), "gates", gate), (self.switches(), "drops", drop),
+        ):  # fmt: skip
+            if value is not None:
+                # Fresh dicts: Keras refuses to save a tracked one that was changed in place.
+                setattr(owner, part, {**getattr(owner, part), name: value})
+        if drop is not None and seed is not None:
+            self.draw_by(name, drop, seed)
+
+    def discard(self, name):
+        """Take the adapter `name`, which does not act, away if it stands here."""
+        for owner, parts in (
+            (self, ("adapters", "configs", "positions")),
+            (self.switches(), ("slots", "gates", "drops")),
+        ):
+            for part in parts:
+                setattr(owner, part, {key: value for key, value in getattr(owner, part).items() if key != name})
+
+    def activate(self, name, write):
+        """Let the adapter `name` act; None, or a name that has no adapter here, lets none.
+
+        Args:
+            write: function that assigns a variable.
+        """
+        write(self.switches().active_slot, self.switches().slots.get(name, 0))
+        for key, gate in self.switches().gates.items():
+            write(gate, float(key == name))
+
+    def choose(self, act, otherwise):
+        """What the acting adapter makes of this place, in a graph that follows later switches.
+
+        Args:
+            act: function of an adapter's name and a gate (a float32 scalar, or None for 1).
+            otherwise: function of nothing: the place without an adapter.
+        """
+        if not self.adapters:
+            return otherwise()
+        if len(self.adapters) == 1:
+            (name,) = self.adapters
+            return act(name, self.ops.value(self.switches().gates[name]))
+        return self.branch([otherwise, *(lambda name=name: act(name, None) for name in self.adapters)])
+
+    def adapt(self, hidden_states, input_tensor, normalise, training):
+        """A sub-layer's output after the adapter that acts, if one does.
+
+        Args:
+            hidden_states: `(batch, length, hidden)`, what the sub-layer made, after its dropout.
+            input_tensor: of the same shape, what it was made of.
+            normalise: function, the LayerNorm behind the sum of both.
+        """
+
+        def act(name, gate):
+            insertion, inputs = self.configs[name].insertion, None
+            if insertion == "parallel":
+                inputs = input_tensor
+            elif insertion == "after-norm":
+                inputs = normalise(hidden_states + input_tensor)
+            if name in self.switches().drops and not (isinstance(training, (bool, int, type(None))) and not training):
+                kept = self.kept(name, hidden_states, training)
+                gate = kept if gate is None else gate * kept
+            gate = None if gate is None else self.ops.cast(gate, hidden_states.dtype)
+            return self.adapters[name](hidden_states, inputs=inputs, gate=gate, training=training)
+
+        return self.choose(act, lambda: hidden_states)
+
+    def only_adapter(self, training, uncast):
+        """What `layers.fused.Adapter` is made of, a tuple: `()` where no adapter stands here, and None where fused
+        operations cannot compute those that do.
+
+        Args:
+            uncast: function, a variable's value in its own dtype.
+        """
+        if len(self.adapters) > 1 or (training and self.switches().drops):
+            return None
+        for name, adapter in self.adapters.items():
+            if self.configs[name].insertion != "sequential" or not adapter.is_fused(training):
+                return None
+            weights = (adapter.down_kernel, adapter.down_bias, adapter.up_kernel, adapter.up_bias)
+            return (*map(uncast, weights), adapter.activation, uncast(self.switches().gates[name]))
+        return ()
+
+    def only_update(self, training, uncast):
+        """LoRA's update around a dense layer, as `layers.fused.Dense` has it; None where fused operations cannot
+        compute the adapters that stand here."""
+        if len(self.adapters) > 1:
+            return None
+        ((name, adapter),) = self.adapters.items()
+        if not adapter.low_rank or (adapter.dropout and training):
+            return None
+        return uncast(adapter.a), uncast(adapter.b), uncast(self.switches().gates[name]) * adapter.scaling
