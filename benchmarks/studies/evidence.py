@@ -32,11 +32,7 @@ class Found:
 
 
 class Recorded:
-    """The recorded studies, and the results of other commands beside them.
-
-    Args:
-        folder: path that has the studies' folders.
-    """
+    """The recorded studies of a folder, and the results of other commands beside it."""
 
     def __init__(self, folder):
         self.folder = folder

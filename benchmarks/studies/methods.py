@@ -19,13 +19,8 @@ METHODS = {
 
 
 def sized(method, parameters, encoder):
-    """The method's config whose number of trained parameters, LayerNorms included, is nearest.
-
-    Args:
-        method: key of `METHODS`.
-        parameters: int.
-        encoder: dict of depth, hidden_size, intermediate_size, and layer_norm (what "none", "encoder" and "all" have).
-    """
+    """The method's config whose number of trained parameters, LayerNorms included, is nearest on an encoder, a dict of
+    depth, hidden_size, intermediate_size, and layer_norm (what "none", "encoder" and "all" have)."""
     import tf_adapters
 
     name, field, others = METHODS[method]
@@ -57,12 +52,9 @@ def describe_encoder(source):
 
     config = transformers.AutoConfig.from_pretrained(find_files(source))
     family = get_family(config.model_type)
-    return {
-        "depth": family.depth(config),
-        "hidden_size": config.hidden_size,
-        "intermediate_size": family.intermediate_size(config),
-        "layer_norm": family.parameters(config)["layer_norm"],
-    }
+    inner, norms = family.intermediate_size(config), family.parameters(config)["layer_norm"]
+    sizes = {"hidden_size": config.hidden_size, "intermediate_size": inner}
+    return {"depth": family.depth(config), **sizes, "layer_norm": norms}
 
 
 def summarise(chosen, rates):
@@ -77,11 +69,9 @@ def summarise(chosen, rates):
             others = None if method == "houlsby" else paired_difference(values[method], values["houlsby"])
             summary[task]["methods"][method] = {
                 **{name: runs[0][name] for name in ("learning_rate", "trained_parameters", "config")},
-                "at_edge_of_grid": at_edge(runs[0]["learning_rate"], rates),
-                "values": values[method],
-                **mean_and_spread(values[method]),
-                "minus houlsby": others,
-            }
+                "at_edge_of_grid": at_edge(runs[0]["learning_rate"], rates), "values": values[method],
+                **mean_and_spread(values[method]), "minus houlsby": others,
+            }  # fmt: skip
     return summary
 
 

@@ -26,14 +26,8 @@ LENGTHS = {"question-answering": 256}
 
 
 def summarise(runs):
-    """Means, spreads and paired differences by task, as a dict for JSON.
-
-    Args:
-        runs: list of runs, as `runs.jsonl` has them.
-
-    Returns: dict from task to metric, rows, constant score, and for each set of reported rows
-        ("reported", and the names of zero-shot ones) and method mean, sd, sem and n.
-    """
+    """Means, spreads and paired differences of runs, as `runs.jsonl` has them: a dict from task to metric, rows,
+    constant score, and for each set of reported rows ("reported", and the names of zero-shot ones) each method's."""
     by_task = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
         by_task[run["settings"]["task"]][run["method"]].append(run)
