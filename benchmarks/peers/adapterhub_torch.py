@@ -281,11 +281,10 @@ def check(folder):
         if not described["model_class"].endswith("ForMultipleChoice"):
             models["flexible " if models else ""] = adapters.AutoAdapterModel.from_pretrained(encoder)
         with np.load(folder / family / name / "expected.npz") as expected:
-            differences[f"{family}/{name}"] = {
-                which + key: float(np.abs(value - expected[key]).max())
-                for which, model in models.items()
-                for key, value in _loaded(model, directory).items()
-            }
+            found = differences[f"{family}/{name}"] = {}
+            for which, model in models.items():
+                for key, value in _loaded(model, directory).items():
+                    found[which + key] = float(np.abs(value - expected[key]).max())
     print(json.dumps(differences))
 
 
@@ -307,13 +306,6 @@ def _loaded(model, directory):
     return computed(model, inputs_of(model))
 
 
-def make_all(folder):
-    make(folder)
-    make_heads(folder)
-    make_fusions(folder)
-    make_peft(folder)
-
-
 def fixtures(folder):
     """What the tests read: one family in both formats, a flexible head, names and formats of first versions."""
     import adapters
@@ -322,9 +314,9 @@ def fixtures(folder):
     loras = ("lora", "lora_values")
     make(folder, ["bert"], [preset for preset in PRESETS if preset not in ("norm_after", "ia3", *loras)])
     make(folder, ["bert"], loras)
-    make_heads(folder, families=["bert"], heads=[head for head in HEADS if head not in ("first-token", "two-layers")])
-    make_fusions(folder, families=["bert"], fusions=["fusion", "fusion-both"])
-    make_peft(folder, families=["bert"])
+    make_heads(folder, ["bert"], [head for head in HEADS if head not in ("first-token", "two-layers")])
+    make_fusions(folder, ["bert"], ["fusion", "fusion-both"])
+    make_peft(folder, ["bert"])
     bert = folder / "bert"
     # The first versions' file: no version, names of their own, gelu for its approximation, PyTorch's format before 1.6.
     old = folder / "bert-v1"
@@ -362,4 +354,6 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    {"make": make_all, "check": check, "fixtures": fixtures}[options.do](options.folder)
+    of_make = (make, make_heads, make_fusions, make_peft)
+    for function in {"make": of_make, "check": [check], "fixtures": [fixtures]}[options.do]:
+        function(options.folder)

@@ -77,11 +77,9 @@ def write_random_bert(directory, *, vocab_size=None, seed=0):
         dense(f"{prefix}.output.dense", size, inner)
         layer_norm(f"{prefix}.output.LayerNorm")
     dense("pooler.dense", size, size)
-    directory = pathlib.Path(directory)
     directory.mkdir(parents=True)
     save_file(arrays, str(directory / "model.safetensors"), metadata={"format": "pt"})
-    values = config.to_dict() | {"architectures": ["BertModel"]}
-    (directory / "config.json").write_text(json.dumps(values))
+    (directory / "config.json").write_text(json.dumps(config.to_dict() | {"architectures": ["BertModel"]}))
 
 
 def main():

@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from benchmarks.pairing import spread
+from benchmarks.pairing import extremes
 from benchmarks.result import at_least_1, installed_versions, log, make_parser, parse_arguments, provenance, show
 from benchmarks.start import command
 
@@ -118,7 +118,7 @@ def one(settings):
         started = time.perf_counter()
         called.fit(data, labels, batch_size=size, verbose=0, shuffle=settings["tokens"] is not None)
         seconds.append(time.perf_counter() - started)
-    times = spread([1e3 * each / steps for each in (seconds[1:] or seconds)])
+    times = extremes([1e3 * each / steps for each in (seconds[1:] or seconds)])
     found |= {
         "first_turn_s": seconds[0], "step_ms": times, "examples_per_second": 1e3 * size / times["median"],
         "tflops": step_flops(size, ids.shape[1], settings["arm"], **shape) / times["median"] / 1e9,

@@ -5,12 +5,11 @@ import pathlib
 import sys
 import tempfile
 
-from benchmarks.pairing import mean_and_spread, paired_difference
 from benchmarks.result import RESULTS, at_least_1
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs, held_out_of_train
 from benchmarks.table_parts import METHOD_TITLES, Table, in_points, listed, markdown, of_settings, origin, titled
-from tf_adapters.studies.numbers import at_edge
+from tf_adapters.studies.numbers import at_edge, paired, spread
 
 # What the grid is over; None stands for the encoder's own dropout and for the paper's 0.01.
 POINT = ("learning_rate", "dropout", "init_stddev")
@@ -26,12 +25,12 @@ def summarise(best, grids):
         methods[method] = {
             **{name: runs[0].get(name) for name in (*POINT, "trained_parameters")}, "grid": grids[method],
             "at_edge_of_grid": at_edge(runs[0]["learning_rate"], rates), "accuracies": accuracies,
-            **mean_and_spread(accuracies), "further": mean_and_spread(further), "further_accuracies": further,
+            **spread(accuracies), "further": spread(further), "further_accuracies": further,
             "validation_mean": study.mean_validation(runs),
-            "seconds": mean_and_spread([run["seconds"] for run in runs])["mean"],
+            "seconds": spread([run["seconds"] for run in runs])["mean"],
         }  # fmt: skip
     differences = {
-        name: paired_difference(methods["adapters"][values], methods["full"][values])
+        name: paired(methods["adapters"][values], methods["full"][values])
         for name, values in (("adapters - full", "accuracies"), ("adapters - full, further rows", "further_accuracies"))
     }
     return {"methods": methods, **differences}

@@ -133,7 +133,7 @@ def conduct(name, options, made, deadline):
         others["wordnet"] = options.wordnet
     take_up(name, folder)
     study = study_of(name, **others)
-    before = _read(folder / _PARTS[2])["commits"] if (folder / _PARTS[2]).exists() else ()
+    before = read(folder / _PARTS[2])["commits"] if (folder / _PARTS[2]).exists() else ()
     commits = list(dict.fromkeys([*before, made["git"]["commit"]]))
     made = {**made, "command": command(name, options.precision), "precision": options.precision, "commits": commits}
     try:
@@ -172,7 +172,7 @@ def keep_parts(name, folder, made, kept=KEPT):
     if not (folder / _PARTS[1]).exists():
         return
     (kept / name).mkdir(parents=True, exist_ok=True)
-    begun = _read(folder / _PARTS[0])
+    begun = read(folder / _PARTS[0])
     begun["settings"] = _without_folders(begun["settings"])
     _write(kept / name / _PARTS[0], begun)
     shutil.copyfile(folder / _PARTS[1], kept / name / _PARTS[1])
@@ -180,7 +180,7 @@ def keep_parts(name, folder, made, kept=KEPT):
         _write(place / _PARTS[2], made)
 
 
-def _read(path):
+def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -201,7 +201,7 @@ def keep(name, folder, made, kept=KEPT):
     for path in folder.iterdir():
         if path.suffix in (".csv", ".svg"):
             shutil.copyfile(path, kept / name / path.name)
-    summary = _read(folder / "summary.json")
+    summary = read(folder / "summary.json")
     summary["settings"] = _without_folders(summary["settings"])
     about = {"commits": made["commits"], "precision": made["precision"], "processor": made["machine"]["cpu"]}
     _write(kept / name / "summary.json", {**summary, **about})

@@ -31,7 +31,6 @@ _OPTIONS = {
     "precision": {"choices": ("float32", "mixed_bfloat16"), "default": "float32"},
     "output": {"type": pathlib.Path, "help": "folder"},
 }  # fmt: skip
-_GOES_ON = " Each finished run is a line of runs.jsonl in the output folder: a killed command goes on when repeated."
 
 
 def parser(description, names, **defaults):
@@ -41,7 +40,7 @@ def parser(description, names, **defaults):
         own = {"default": defaults[name]} if name in defaults else {}
         made.add_argument(f"--{name.replace('_', '-')}", **{**_OPTIONS[name], **own})
     if "seeds" in names.split():
-        made.description += _GOES_ON
+        made.description += " Each finished run is a line of runs.jsonl; a killed command goes on when it is repeated."
     return made
 
 
